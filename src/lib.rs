@@ -1,0 +1,14 @@
+//! Nereid: an inference server that takes Triton's place on a bare-metal host.
+//!
+//! ```text
+//!             one core, one thread: a SHARD                                  one thread: an INSTANCE WORKER
+//!  socket ─► net ─► protocol ─► api ─► request ──► scheduler ══ queue ══► instance ─► backend (model)
+//!    ▲       bytes   messages   what it   Request    admits,               Payload      execute        │
+//!    │                          means                queues               (a batch)                    ▼
+//!    └────── net ◄─ protocol ◄─ api ◄──────────── mailbox of the shard ◄═══ queue ═══ Response, Response, … FINAL
+//! ```
+//!
+//! The modules below stand in the order in which a request passes them; `use` points that way only, and
+//! `tests/tidy.rs` holds the tree to it.
+
+pub mod memory;

@@ -1,0 +1,193 @@
+//! One allocation of the pool, and the exclusive window on it that a writer holds.
+//!
+//! A block is a reference-counted header followed by its data. [`BlockMut`] is the only writer of its window;
+//! [`BlockMut::split_to`] hands the written front part out as a shared [`Slice`] and keeps the rest, so that one block
+//! serves many small messages without a copy.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+use super::pool::Shared;
+use super::{ALIGNMENT, Slice};
+
+/// Lies directly before the data of a block; its own alignment makes the data aligned.
+#[repr(C, align(64))]
+pub(super) struct Header {
+    refs: AtomicUsize,
+    /// Bytes of data behind the header.
+    capacity: usize,
+    /// The pool that takes the block back.
+    pool: Option<Arc<Shared>>,
+}
+
+const HEADER: usize = size_of::<Header>();
+const _: () = assert!(HEADER == ALIGNMENT && align_of::<Header>() == ALIGNMENT);
+
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(HEADER + capacity, ALIGNMENT).expect("block sizes are bounded by the pool")
+}
+
+/// Allocates a zeroed block with one reference.
+pub(super) fn allocate(capacity: usize) -> NonNull<Header> {
+    let layout = layout(capacity);
+    // SAFETY: the layout has a non-zero size, because it contains the header.
+    let Some(header) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Header>()) else {
+        handle_alloc_error(layout)
+    };
+    // SAFETY: freshly allocated with the size and alignment of a header; nobody else knows the address.
+    unsafe { header.write(Header { refs: AtomicUsize::new(1), capacity, pool: None }) };
+    header
+}
+
+/// Gives the memory of a block back to the allocator.
+///
+/// # Safety
+/// `header` came from [`allocate`], nobody holds a reference to the block, and it is not used again.
+pub(super) unsafe fn free(header: NonNull<Header>) {
+    // SAFETY: the caller owns the block alone, so reading and dropping its header is exclusive.
+    unsafe {
+        let layout = layout(header.as_ref().capacity);
+        header.drop_in_place();
+        dealloc(header.as_ptr().cast(), layout);
+    }
+}
+
+pub(super) fn data(header: NonNull<Header>) -> *mut u8 {
+    header.as_ptr().wrapping_add(1).cast()
+}
+
+pub(super) fn retain(header: NonNull<Header>) {
+    // SAFETY: the caller holds a reference, so the header is alive.
+    unsafe { header.as_ref() }.refs.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Drops one reference; the last one returns the block to its pool.
+///
+/// # Safety
+/// The caller owns one reference and does not use the block afterwards.
+pub(super) unsafe fn release(header: NonNull<Header>) {
+    // SAFETY: the caller's reference keeps the header alive up to the decrement.
+    if unsafe { header.as_ref() }.refs.fetch_sub(1, Ordering::Release) != 1 {
+        return;
+    }
+    fence(Ordering::Acquire);
+    // SAFETY: that was the last reference, so this thread owns the block alone.
+    unsafe {
+        match (*header.as_ptr()).pool.take() {
+            Some(pool) => pool.put_back(header, (*header.as_ptr()).capacity),
+            None => free(header),
+        }
+    }
+}
+
+/// The only writer of a window of a block.
+#[derive(Debug)]
+pub struct BlockMut {
+    header: NonNull<Header>,
+    start: usize,
+    /// Bytes of the window; `Deref` shows exactly these.
+    len: usize,
+    /// End of what this window may still grow into.
+    end: usize,
+}
+
+// SAFETY: a window is exclusive, and the header's only shared state is atomic.
+unsafe impl Send for BlockMut {}
+// SAFETY: `&BlockMut` only allows reads of bytes that nobody else writes.
+unsafe impl Sync for BlockMut {}
+
+impl BlockMut {
+    /// Takes over the single reference of `header` and makes it a window of `len` bytes that belongs to `pool`.
+    ///
+    /// # Safety
+    /// The caller owns the block alone and `len` is at most its capacity.
+    pub(super) unsafe fn new(header: NonNull<Header>, len: usize, pool: Option<Arc<Shared>>) -> BlockMut {
+        // SAFETY: by contract nobody else can see the header now.
+        let end = unsafe {
+            let header = &mut *header.as_ptr();
+            *header.refs.get_mut() = 1;
+            header.pool = pool;
+            header.capacity
+        };
+        debug_assert!(len <= end);
+        BlockMut { header, start: 0, len, end }
+    }
+
+    /// A block that belongs to no pool; for tests and for the rare places without one.
+    pub fn unpooled(len: usize) -> BlockMut {
+        // SAFETY: `allocate` hands out a block that only we know, with at least `len` bytes.
+        unsafe { BlockMut::new(allocate(len), len, None) }
+    }
+
+    /// Bytes that this window can hold in all.
+    pub fn capacity(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Bytes that can still be appended.
+    pub fn spare(&self) -> usize {
+        self.end - self.start - self.len
+    }
+
+    /// Makes the window `len` bytes long. Bytes that appear by growing are initialised, with unspecified values.
+    ///
+    /// # Panics
+    /// If `len` exceeds the capacity: a mistake of the caller, never of a peer.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "window of {} cannot hold {len} bytes", self.capacity());
+        self.len = len;
+    }
+
+    /// Appends as much of `bytes` as fits and says how much that was.
+    pub fn append(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.spare());
+        let at = self.len;
+        self.len += taken;
+        self[at..].copy_from_slice(&bytes[..taken]);
+        taken
+    }
+
+    /// Hands out the first `at` bytes as a shared slice; this window keeps what lies behind them.
+    pub fn split_to(&mut self, at: usize) -> Slice {
+        assert!(at <= self.len, "cannot split {at} bytes off {}", self.len);
+        retain(self.header);
+        // SAFETY: the reference was just added, and from here on nobody writes to `start..start + at`.
+        let front = unsafe { Slice::from_block(self.header, data(self.header).wrapping_add(self.start), at) };
+        self.start += at;
+        self.len -= at;
+        front
+    }
+
+    /// Gives up the right to write: the window becomes shared.
+    pub fn freeze(self) -> Slice {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the window's reference moves into the slice; `this` is not dropped.
+        unsafe { Slice::from_block(this.header, data(this.header).wrapping_add(this.start), this.len) }
+    }
+}
+
+impl Deref for BlockMut {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the window lies inside the block, is initialised (zeroed at birth), and only we may write to it.
+        unsafe { std::slice::from_raw_parts(data(self.header).add(self.start), self.len) }
+    }
+}
+
+impl DerefMut for BlockMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` makes this the only view.
+        unsafe { std::slice::from_raw_parts_mut(data(self.header).add(self.start), self.len) }
+    }
+}
+
+impl Drop for BlockMut {
+    fn drop(&mut self) {
+        // SAFETY: every window owns one reference, which ends here.
+        unsafe { release(self.header) }
+    }
+}

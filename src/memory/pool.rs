@@ -1,0 +1,148 @@
+//! Blocks by size class, bounded in what they hold and in what is out.
+//!
+//! The free lists are lock-free and shared by all threads, because the last holder of a buffer may be a shard, a
+//! worker or a plug-in's own thread. Every loop here is bounded: a miss allocates, a full list frees.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+
+use super::BlockMut;
+use super::block::{self, Header};
+
+/// Smallest block that is handed out, in bytes.
+const SMALLEST: usize = 512;
+/// Largest block that is kept for reuse; larger ones are counted but freed at once.
+const LARGEST_KEPT: usize = 64 << 20;
+const CLASSES: usize = (LARGEST_KEPT / SMALLEST).trailing_zeros() as usize + 1;
+/// Bytes that one size class may keep.
+const KEPT_PER_CLASS: usize = 64 << 20;
+
+/// The pool's bound is reached: nothing was allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{asked} bytes were asked for, but only {left} of the server's {limit} bytes for request data are free")]
+pub struct Exhausted {
+    pub asked: usize,
+    pub left: usize,
+    pub limit: usize,
+}
+
+struct Free(NonNull<Header>);
+// SAFETY: a block on a free list has no other owner.
+unsafe impl Send for Free {}
+
+pub(super) struct Shared {
+    free: [ArrayQueue<Free>; CLASSES],
+    /// Capacity in bytes of all blocks that are out.
+    out: AtomicUsize,
+    limit: usize,
+}
+
+/// A cheap handle; clones share the same blocks.
+#[derive(Clone)]
+pub struct Pool(Arc<Shared>);
+
+fn class_of(len: usize) -> usize {
+    (len.max(SMALLEST).next_power_of_two() / SMALLEST).trailing_zeros() as usize
+}
+
+impl Pool {
+    /// A pool whose blocks may hold `limit` bytes in all while they are in use.
+    pub fn new(limit: usize) -> Pool {
+        let free = std::array::from_fn(|class| ArrayQueue::new((KEPT_PER_CLASS / (SMALLEST << class)).clamp(1, 4096)));
+        Pool(Arc::new(Shared { free, out: AtomicUsize::new(0), limit }))
+    }
+
+    /// A window of `len` bytes, initialised with unspecified values, aligned to [`super::ALIGNMENT`].
+    pub fn get(&self, len: usize) -> Result<BlockMut, Exhausted> {
+        let shared = &*self.0;
+        let kept = len <= LARGEST_KEPT;
+        let capacity = if kept { SMALLEST << class_of(len) } else { len.next_multiple_of(4096) };
+        let out = shared.out.fetch_add(capacity, Ordering::Relaxed);
+        if out.saturating_add(capacity) > shared.limit {
+            shared.out.fetch_sub(capacity, Ordering::Relaxed);
+            return Err(Exhausted { asked: len, left: shared.limit.saturating_sub(out), limit: shared.limit });
+        }
+        let header = match kept.then(|| shared.free[class_of(len)].pop()).flatten() {
+            Some(free) => free.0,
+            None => block::allocate(capacity),
+        };
+        // SAFETY: the block is fresh or from a free list: nobody else knows it, and it holds at least `len` bytes.
+        Ok(unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) })
+    }
+
+    /// Bytes of blocks that are in use now.
+    pub fn bytes_in_use(&self) -> usize {
+        self.0.out.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// # Safety
+    /// The caller owns the block alone; it came from [`Pool::get`] of this pool and has this `capacity`.
+    pub(super) unsafe fn put_back(&self, header: NonNull<Header>, capacity: usize) {
+        self.out.fetch_sub(capacity, Ordering::Relaxed);
+        let refused = match capacity <= LARGEST_KEPT {
+            true => self.free[class_of(capacity)].push(Free(header)).err(),
+            false => Some(Free(header)),
+        };
+        if let Some(Free(header)) = refused {
+            // SAFETY: the list did not take it, so we are still the only owner.
+            unsafe { block::free(header) }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for list in &self.free {
+            while let Some(Free(header)) = list.pop() {
+                // SAFETY: free blocks have no other owner.
+                unsafe { block::free(header) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::ALIGNMENT;
+
+    #[test]
+    fn blocks_are_aligned_reused_and_bounded() {
+        let pool = Pool::new(4 << 20);
+        let first = pool.get(600_000).unwrap();
+        let at = first.as_ptr();
+        assert!(at.addr().is_multiple_of(ALIGNMENT));
+        assert_eq!(pool.bytes_in_use(), 1 << 20);
+        let shared = first.freeze();
+        let window = shared.window(10..20);
+        drop(shared);
+        assert_eq!(pool.bytes_in_use(), 1 << 20, "a window keeps its block");
+        drop(window);
+        assert_eq!(pool.bytes_in_use(), 0);
+        assert_eq!(pool.get(700_000).unwrap().as_ptr(), at, "the same block serves again");
+        let error = pool.get(5 << 20).unwrap_err();
+        assert_eq!((error.asked, error.left), (5 << 20, 4 << 20));
+    }
+
+    #[test]
+    fn every_length_fits_its_class() {
+        let pool = Pool::new(1 << 30);
+        for len in [0, 1, 511, 512, 513, 4095, 65_536, 65_537, LARGEST_KEPT, LARGEST_KEPT + 1] {
+            assert_eq!(pool.get(len).unwrap().len(), len);
+        }
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn blocks_come_back_from_other_threads() {
+        let pool = Pool::new(1 << 20);
+        let block = pool.get(1000).unwrap();
+        std::thread::spawn(move || drop(block.freeze())).join().unwrap();
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+}

@@ -1,0 +1,165 @@
+//! What runs models, and the contract between it and the server.
+//!
+//! The traits have the shape of Triton's backend C interface, so that a library loaded through it and a native
+//! backend stand behind the same calls: `execute` owns what it takes, may answer later and from any thread, and the
+//! instance is free as soon as it returns.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::memory::Pool;
+use crate::model_config::ModelSpec;
+use crate::observe::metrics::Registry;
+use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
+use crate::request::{Request, Response, Status, now_ns};
+use crate::wire::inference::ModelConfig;
+
+/// The requests of one execution.
+#[derive(Debug, Default)]
+pub struct Payload {
+    requests: SmallVec<[Box<Request>; 4]>,
+}
+
+impl Payload {
+    pub fn push(&mut self, request: Box<Request>) {
+        self.requests.push(request);
+    }
+
+    pub fn requests(&self) -> &[Box<Request>] {
+        &self.requests
+    }
+
+    /// Takes every request; the payload is empty afterwards.
+    pub fn take(&mut self) -> SmallVec<[Box<Request>; 4]> {
+        std::mem::take(&mut self.requests)
+    }
+
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}
+
+/// Where instances of a backend's models run when the configuration leaves it open.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes {
+    /// Instances of a KIND_CPU group without a count.
+    pub cpu_instance_count: usize,
+    /// Instances of one model may be initialised at the same time.
+    pub parallel_instance_loading: bool,
+}
+
+impl Default for Attributes {
+    fn default() -> Attributes {
+        Attributes { cpu_instance_count: 1, parallel_instance_loading: false }
+    }
+}
+
+/// A kind of model runtime. One value serves the process.
+pub trait Backend: Send + Sync {
+    fn name(&self) -> &str;
+
+    fn attributes(&self) -> Attributes {
+        Attributes::default()
+    }
+
+    /// Opens one model version. May block: it runs on a control thread.
+    fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status>;
+}
+
+/// What a backend learns about the model it shall open.
+pub struct ModelContext {
+    pub name: String,
+    pub version: i64,
+    /// The model's directory in the repository.
+    pub directory: PathBuf,
+    /// The directory of this version.
+    pub version_directory: PathBuf,
+    /// The normalised configuration, before auto-completion.
+    pub config: ModelConfig,
+    pub auto_complete: bool,
+    /// `--backend-config` of this backend, global settings first; a later setting wins.
+    pub settings: Vec<(String, String)>,
+    pub statistics: Arc<ModelStatistics>,
+    pub metrics: Arc<Registry>,
+    pub pool: Pool,
+    /// CPUs that workers may run on: runtimes size their thread pools by it.
+    pub worker_cpu_count: usize,
+}
+
+impl ModelContext {
+    /// The last value given for `key` on the command line.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.settings.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// `parameters { key: … }` of the model's configuration.
+    pub fn parameter(&self, key: &str) -> Option<&str> {
+        self.config.parameters.get(key).map(|parameter| parameter.string_value.as_str())
+    }
+}
+
+/// One opened model version.
+pub trait Model: Send + Sync {
+    /// The configuration as auto-completion changed it; `None`: unchanged.
+    fn completed_config(&self) -> Option<ModelConfig> {
+        None
+    }
+
+    /// Makes one instance. Called with the final configuration, on a control thread.
+    fn create_instance(&self, context: InstanceContext) -> Result<Box<dyn Instance>, Status>;
+}
+
+/// What an instance is told about itself.
+#[derive(Clone)]
+pub struct InstanceContext {
+    pub name: String,
+    /// Order of creation within the model version, from 0.
+    pub ordinal: usize,
+    /// The final configuration.
+    pub spec: Arc<ModelSpec>,
+    pub model: Arc<ModelContext>,
+}
+
+impl InstanceContext {
+    /// Counts a success of `request`. To be called before its response leaves, so that whoever has the answer also
+    /// sees it counted.
+    pub fn report_success(&self, request: &Request, execution: &Execution) {
+        let stamps = &request.stamps;
+        self.model.statistics.request_succeeded(stamps.started_ns, stamps.queued_ns, request.batch_size, execution);
+    }
+
+    /// Answers `request` with an error, and counts it.
+    pub fn fail(&self, request: Box<Request>, status: Status) {
+        fail(&self.model.statistics, request, status);
+    }
+
+    /// Counts a success and answers with the one and last response.
+    pub fn succeed(&self, request: Box<Request>, response: Response, execution: &Execution) {
+        self.report_success(&request, execution);
+        request.finish(response);
+    }
+}
+
+/// Answers `request` with an error of its backend, and counts it.
+pub fn fail(statistics: &ModelStatistics, request: Box<Request>, status: Status) {
+    statistics.request_failed(request.stamps.started_ns, now_ns(), FailureReason::Backend);
+    request.fail(status);
+}
+
+/// One execution resource of a model, driven by one worker thread at a time.
+pub trait Instance: Send {
+    /// Runs the requests of `payload`. `Ok`: the instance took all of them and answers each, now or later, from any
+    /// thread. `Err`: it took none; the caller answers them all with the error.
+    fn execute(&mut self, payload: &mut Payload) -> Result<(), Status>;
+
+    /// False readiness makes the model not ready.
+    fn ready(&self) -> Result<(), Status> {
+        Ok(())
+    }
+}

@@ -1,0 +1,3 @@
+//! What the server tells about itself: statistics, metrics, logs.
+
+pub mod statistics;

@@ -1,0 +1,123 @@
+//! The nouns of the path: request, response, tensor, data type, shape, parameters, cancellation, completion.
+//!
+//! Plain data without I/O and without locks, shared by everything between the wire and the model. The C ABI hands out
+//! pointers into these types, which is why texts end in NUL and shapes are contiguous.
+
+mod cancel;
+mod completion;
+mod datatype;
+mod parameters;
+mod response;
+mod stamps;
+mod status;
+mod tensor;
+mod text;
+
+use std::sync::Arc;
+
+pub use cancel::{Admission, CancelToken, State};
+pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
+pub use datatype::DataType;
+pub use parameters::{Parameter, Parameters, Value};
+pub use response::{OutputTensor, Response};
+pub use stamps::{Stamps, now_ns};
+pub use status::{Code, Status};
+pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
+pub use text::Text;
+
+/// Sequence a request belongs to; numeric and textual ids are distinct spaces (schedulers.md section 3).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum CorrelationId {
+    #[default]
+    None,
+    Number(u64),
+    Text(Text),
+}
+
+/// Bits of [`Request::flags`], as `TRITONSERVER_RequestFlag`.
+pub const SEQUENCE_START: u32 = 1;
+pub const SEQUENCE_END: u32 = 2;
+
+/// One inference request, from its parsing to its release by the backend.
+#[derive(Debug)]
+pub struct Request {
+    pub id: Text,
+    pub inputs: Vec<InputTensor>,
+    /// Outputs to produce. Filled with every output of the model when the client named none.
+    pub outputs: Vec<RequestedOutput>,
+    pub parameters: Parameters,
+    pub flags: u32,
+    pub correlation_id: CorrelationId,
+    pub priority: u64,
+    /// The queue's timeout of schedulers.md section 2; 0 is none.
+    pub timeout_us: u64,
+    /// First dimension of the inputs when the model batches, else 1.
+    pub batch_size: u64,
+    pub stamps: Stamps,
+    completion: completion::Holder,
+}
+
+impl Request {
+    pub fn new(completion: Completion) -> Request {
+        Request {
+            id: Text::default(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            parameters: Parameters::default(),
+            flags: 0,
+            correlation_id: CorrelationId::None,
+            priority: 0,
+            timeout_us: 0,
+            batch_size: 1,
+            stamps: Stamps::default(),
+            completion: completion::Holder::new(completion),
+        }
+    }
+
+    pub fn input(&self, name: &[u8]) -> Option<&InputTensor> {
+        self.inputs.iter().find(|input| input.name.as_bytes() == name)
+    }
+
+    /// A producer of responses for this request; it may outlive the request and move to any thread.
+    pub fn responses(&self) -> ResponseFactory {
+        ResponseFactory::new(self.completion.clone())
+    }
+
+    /// What queue, scheduler and backend look at to learn that nobody waits for an answer any more.
+    pub fn cancel_token(&self) -> CancelToken {
+        CancelToken::new(Arc::clone(&self.completion.admission))
+    }
+
+    /// The state word by which worker, timer and cancellation decide who answers.
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.completion.admission
+    }
+
+    /// Answers with one last response.
+    pub fn finish(&self, response: Response) {
+        self.completion.deliver(Some(response), true);
+    }
+
+    /// Answers with an error and nothing else.
+    pub fn fail(&self, status: Status) {
+        self.finish(Response::failed(self.id.clone(), status));
+    }
+
+    /// Ends the request without an answer: whoever holds it answers in another way.
+    pub fn withdraw(self: Box<Request>) {
+        self.completion.admission.end();
+    }
+
+    /// `[request id: <id>] `, the prefix of the core's messages.
+    pub fn log_id(&self) -> String {
+        log_id(&self.id)
+    }
+}
+
+/// `[request id: <id>] `, with `<id_unknown>` for an empty id.
+pub fn log_id(id: &Text) -> String {
+    match id.is_empty() {
+        true => "[request id: <id_unknown>] ".to_owned(),
+        false => format!("[request id: {id}] "),
+    }
+}

@@ -1,0 +1,121 @@
+//! Who answers a request: the state word that worker, timer and cancellation compete for.
+//!
+//! A request waits as QUEUED and leaves that state once, by compare-and-swap: TAKEN by a worker, EXPIRED by its timer,
+//! CANCELLED by its home shard. The winner answers; the others find a tombstone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    Queued = 0,
+    Taken = 1,
+    Expired = 2,
+    Cancelled = 3,
+}
+
+/// Shared by a request, its response factories and its home shard.
+#[derive(Debug)]
+pub struct Admission {
+    state: AtomicU8,
+    cancelled: AtomicBool,
+    /// The last response, or the decision that there will be none, is out.
+    ended: AtomicBool,
+    /// The request and its response factories: when none is left and nothing ended it, an error is sent.
+    holders: AtomicU32,
+}
+
+impl Default for Admission {
+    fn default() -> Admission {
+        Admission {
+            state: AtomicU8::new(State::Queued as u8),
+            cancelled: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            holders: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Admission {
+    fn leave_queue(&self, to: State) -> bool {
+        let queued = State::Queued as u8;
+        self.state.compare_exchange(queued, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// A worker takes the request into a payload; false: it is a tombstone and already answered.
+    pub fn take(&self) -> bool {
+        self.leave_queue(State::Taken)
+    }
+
+    /// Its timer ran out while it was queued; true: the caller answers.
+    pub fn expire(&self) -> bool {
+        self.leave_queue(State::Expired)
+    }
+
+    /// Nobody waits for the answer any more. True: the request was still queued and the caller answers for it; false:
+    /// a backend has it and may look at its token.
+    pub fn cancel(&self) -> bool {
+        self.cancelled.store(true, Ordering::Release);
+        self.leave_queue(State::Cancelled)
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Ends the request; true for the one caller who did.
+    pub fn end(&self) -> bool {
+        !self.ended.swap(true, Ordering::AcqRel)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(super) fn hold(&self) {
+        self.holders.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True if that was the last holder and nothing ended the request.
+    pub(super) fn let_go(&self) -> bool {
+        self.holders.fetch_sub(1, Ordering::AcqRel) == 1 && self.end()
+    }
+}
+
+/// A question any thread may ask at any time: is anybody still waiting?
+#[derive(Debug, Clone)]
+pub struct CancelToken(Arc<Admission>);
+
+impl CancelToken {
+    pub(super) fn new(admission: Arc<Admission>) -> CancelToken {
+        CancelToken(admission)
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_leaves_the_queue_once() {
+        let admission = Admission::default();
+        assert!(admission.take());
+        assert!(!admission.expire());
+        assert!(!admission.cancel(), "too late to answer for it");
+        assert!(admission.is_cancelled(), "but the backend can see it");
+        assert!(admission.end());
+        assert!(!admission.end());
+    }
+
+    #[test]
+    fn a_cancelled_request_is_a_tombstone() {
+        let admission = Admission::default();
+        assert!(admission.cancel());
+        assert!(!admission.take());
+    }
+}

@@ -1,0 +1,160 @@
+//! How answers find their way home.
+
+use std::sync::Arc;
+
+use super::{Admission, Request, Response, Status};
+
+/// One step towards the end of a request: a response, or the bare news that there will be no more.
+#[derive(Debug)]
+pub struct Delivery {
+    pub response: Option<Response>,
+    /// Nothing follows.
+    pub last: bool,
+}
+
+/// Where answers go: the mailbox of a shard, a callback of an in-process caller, the next step of an ensemble.
+pub trait Sink: Send + Sync {
+    /// Takes an answer of the request that was submitted under `key`. Cannot fail and does not block.
+    fn deliver(&self, key: u64, delivery: Delivery);
+}
+
+/// Hands a request in from anywhere: a front end, a model that calls another, the C API.
+pub trait Submit: Send + Sync {
+    /// On refusal the request comes back unanswered.
+    fn submit(&self, model: &str, version: i64, request: Box<Request>) -> Result<(), (Status, Box<Request>)>;
+}
+
+/// The address of one request's answers.
+#[derive(Clone)]
+pub struct Completion {
+    sink: Arc<dyn Sink>,
+    key: u64,
+    pub(super) admission: Arc<Admission>,
+}
+
+impl Completion {
+    pub fn new(sink: Arc<dyn Sink>, key: u64) -> Completion {
+        Completion { sink, key, admission: Arc::new(Admission::default()) }
+    }
+
+    pub(super) fn deliver(&self, response: Option<Response>, last: bool) {
+        let open = if last { self.admission.end() } else { !self.admission.has_ended() };
+        if open {
+            self.sink.deliver(self.key, Delivery { response, last });
+        }
+    }
+
+    /// The end that a request meets when all who could have answered it dropped it.
+    fn let_go(&self) {
+        if self.admission.let_go() {
+            let status = Status::internal("the model ended the request without a final response");
+            let response = Some(Response { error: Some(status), ..Response::default() });
+            self.sink.deliver(self.key, Delivery { response, last: true });
+        }
+    }
+}
+
+impl std::fmt::Debug for Completion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Completion({:#x})", self.key)
+    }
+}
+
+/// Owned by a request: marks it as one who can still answer.
+#[derive(Debug)]
+pub(super) struct Holder(Completion);
+
+impl Holder {
+    pub(super) fn new(completion: Completion) -> Holder {
+        completion.admission.hold();
+        Holder(completion)
+    }
+}
+
+impl std::ops::Deref for Holder {
+    type Target = Completion;
+
+    fn deref(&self) -> &Completion {
+        &self.0
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+/// Sends the responses of one request, from any thread, also after the request was released.
+#[derive(Debug)]
+pub struct ResponseFactory(Holder);
+
+impl ResponseFactory {
+    pub(super) fn new(completion: Completion) -> ResponseFactory {
+        ResponseFactory(Holder::new(completion))
+    }
+
+    /// Sends `response`; with `last` nothing may follow, and what follows is dropped.
+    pub fn send(&self, response: Response, last: bool) {
+        self.0.deliver(Some(response), last);
+    }
+
+    /// Ends the request without another response.
+    pub fn send_end(&self) {
+        self.0.deliver(None, true);
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.0.admission.is_cancelled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::request::{Request, Text};
+
+    #[derive(Default)]
+    struct Collected(Mutex<Vec<(u64, Delivery)>>);
+
+    impl Sink for Collected {
+        fn deliver(&self, key: u64, delivery: Delivery) {
+            self.0.lock().unwrap().push((key, delivery));
+        }
+    }
+
+    #[test]
+    fn what_follows_the_last_response_is_dropped() {
+        let sink = Arc::new(Collected::default());
+        let request = Request::new(Completion::new(sink.clone(), 7));
+        request.finish(Response::new(Text::from("a")));
+        request.finish(Response::new(Text::from("b")));
+        drop(request);
+        let got = sink.0.lock().unwrap();
+        assert_eq!(got.len(), 1);
+        assert!(got[0].0 == 7 && got[0].1.last);
+    }
+
+    #[test]
+    fn a_dropped_request_is_answered_unless_a_factory_lives() {
+        let sink = Arc::new(Collected::default());
+        let request = Request::new(Completion::new(sink.clone(), 1));
+        let factory = request.responses();
+        drop(request);
+        assert!(sink.0.lock().unwrap().is_empty());
+        drop(factory);
+        let got = sink.0.lock().unwrap();
+        assert!(got.len() == 1 && got[0].1.last);
+        assert!(got[0].1.response.as_ref().unwrap().error.is_some());
+    }
+
+    #[test]
+    fn a_withdrawn_request_is_silent() {
+        let sink = Arc::new(Collected::default());
+        let request = Box::new(Request::new(Completion::new(sink.clone(), 1)));
+        request.withdraw();
+        assert!(sink.0.lock().unwrap().is_empty());
+    }
+}

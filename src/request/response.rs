@@ -1,0 +1,43 @@
+//! One answer of a model.
+
+use smallvec::SmallVec;
+
+use super::{DataType, Parameters, Shape, Status, Text};
+use crate::memory::Slice;
+
+#[derive(Debug, Clone)]
+pub struct OutputTensor {
+    pub name: Text,
+    pub datatype: DataType,
+    /// Full shape, batch dimension included.
+    pub shape: Shape,
+    pub data: SmallVec<[Slice; 1]>,
+    /// Position among the model's configured outputs.
+    pub index: usize,
+}
+
+impl OutputTensor {
+    pub fn byte_size(&self) -> usize {
+        self.data.iter().map(|piece| piece.len()).sum()
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Response {
+    /// Id of the request this answers.
+    pub id: Text,
+    pub outputs: SmallVec<[OutputTensor; 2]>,
+    pub parameters: Parameters,
+    /// Set: the outputs do not count.
+    pub error: Option<Status>,
+}
+
+impl Response {
+    pub fn new(id: Text) -> Response {
+        Response { id, ..Response::default() }
+    }
+
+    pub fn failed(id: Text, status: Status) -> Response {
+        Response { id, error: Some(status), ..Response::default() }
+    }
+}

@@ -1,0 +1,86 @@
+//! Errors as Triton's clients know them: one of eight codes and a message.
+
+use std::borrow::Cow;
+
+/// `TRITONSERVER_Error_Code`, in its numeric order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Code {
+    Unknown = 0,
+    Internal = 1,
+    NotFound = 2,
+    InvalidArg = 3,
+    Unavailable = 4,
+    Unsupported = 5,
+    AlreadyExists = 6,
+    Cancelled = 7,
+}
+
+impl Code {
+    /// The name that precedes a message in reasons and logs (c_api.md section 2).
+    pub fn name(self) -> &'static str {
+        match self {
+            Code::Unknown => "Unknown",
+            Code::Internal => "Internal",
+            Code::NotFound => "Not found",
+            Code::InvalidArg => "Invalid argument",
+            Code::Unavailable => "Unavailable",
+            Code::Unsupported => "Unsupported",
+            Code::AlreadyExists => "Already exists",
+            Code::Cancelled => "<invalid code>",
+        }
+    }
+
+    pub fn from_number(number: u32) -> Code {
+        match number {
+            1 => Code::Internal,
+            2 => Code::NotFound,
+            3 => Code::InvalidArg,
+            4 => Code::Unavailable,
+            5 => Code::Unsupported,
+            6 => Code::AlreadyExists,
+            7 => Code::Cancelled,
+            _ => Code::Unknown,
+        }
+    }
+}
+
+/// An error on its way to a client; only `api` turns the code into one of HTTP or gRPC.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", code.name())]
+pub struct Status {
+    pub code: Code,
+    pub message: Cow<'static, str>,
+}
+
+macro_rules! constructors {
+    ($($name:ident $code:ident)*) => {$(
+        pub fn $name(message: impl Into<Cow<'static, str>>) -> Status {
+            Status { code: Code::$code, message: message.into() }
+        }
+    )*};
+}
+
+impl Status {
+    constructors! {
+        unknown Unknown
+        internal Internal
+        not_found NotFound
+        invalid InvalidArg
+        unavailable Unavailable
+        unsupported Unsupported
+        already_exists AlreadyExists
+        cancelled Cancelled
+    }
+
+    /// The same error with `prefix` before its message.
+    pub fn prefixed(self, prefix: &str) -> Status {
+        Status { code: self.code, message: format!("{prefix}{}", self.message).into() }
+    }
+}
+
+impl From<crate::memory::Exhausted> for Status {
+    fn from(error: crate::memory::Exhausted) -> Status {
+        Status::unavailable(error.to_string())
+    }
+}

@@ -1,0 +1,59 @@
+//! Tensors as a request carries them.
+
+use smallvec::SmallVec;
+
+use super::{DataType, Text};
+use crate::memory::Slice;
+
+/// Dimensions; -1 is variable. Six fit in place.
+pub type Shape = SmallVec<[i64; 6]>;
+
+/// Elements of `shape`; `None` where a dimension is negative or the product exceeds `i64::MAX`.
+pub fn element_count(shape: &[i64]) -> Option<i64> {
+    // A zero anywhere makes the tensor empty, whatever the others would multiply to.
+    if shape.iter().any(|&dim| dim < 0) {
+        return None;
+    }
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim))
+}
+
+/// `[-1,16]`: how messages print shapes.
+pub fn format_shape(shape: &[i64]) -> String {
+    let dims: Vec<String> = shape.iter().map(i64::to_string).collect();
+    format!("[{}]", dims.join(","))
+}
+
+#[derive(Debug, Clone)]
+pub struct InputTensor {
+    pub name: Text,
+    pub datatype: DataType,
+    /// Full shape as the client gave it, batch dimension included.
+    pub shape: Shape,
+    /// Shape for the model: the configuration's `reshape` applied. Set by validation.
+    pub model_shape: Shape,
+    /// The elements, little-endian, in one or more pieces; BYTES elements are length-prefixed.
+    pub data: SmallVec<[Slice; 1]>,
+    /// Position among the model's configured inputs. Set by validation.
+    pub index: usize,
+}
+
+impl InputTensor {
+    pub fn new(name: Text, datatype: DataType, shape: Shape) -> InputTensor {
+        InputTensor { name, datatype, shape, model_shape: Shape::new(), data: SmallVec::new(), index: 0 }
+    }
+
+    pub fn byte_size(&self) -> usize {
+        self.data.iter().map(|piece| piece.len()).sum()
+    }
+}
+
+/// An output the client wants.
+#[derive(Debug, Clone)]
+pub struct RequestedOutput {
+    pub name: Text,
+    /// Position among the model's configured outputs. Set by validation.
+    pub index: usize,
+}

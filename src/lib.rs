@@ -13,3 +13,4 @@
 
 pub mod memory;
 pub mod request;
+pub mod wire;

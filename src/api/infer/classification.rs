@@ -1,0 +1,155 @@
+//! Classification extension: an output turned into its best classes, labelled (http.md section 5).
+
+use smallvec::smallvec;
+
+use crate::memory::{BlockMut, Pool};
+use crate::request::{DataType, OutputTensor, Shape, Status, element_count};
+
+/// Elements of one batch item beyond which Triton refuses to sort.
+const ITEM_ELEMENTS_MAX: usize = 1_000_000;
+
+/// Replaces `output` by a BYTES tensor of `"<value>:<index>[:<label>]"`, the `count` greatest values of each batch
+/// item in descending order.
+pub fn classify(
+    output: &OutputTensor,
+    count: usize,
+    batching: bool,
+    labels: &[String],
+    pool: &Pool,
+) -> Result<OutputTensor, Status> {
+    let batched = batching && !output.shape.is_empty();
+    let batch = if batched { usize::try_from(output.shape[0]).unwrap_or(0) } else { 1 };
+    let item = element_count(&output.shape[usize::from(batched)..]).and_then(|count| usize::try_from(count).ok());
+    let item = item.unwrap_or(0);
+    if item > ITEM_ELEMENTS_MAX {
+        return Err(Status::invalid("classification output tensor too large"));
+    }
+    let values = Values::of(output)?;
+    let best = count.min(item);
+    let mut encoded = Vec::with_capacity(batch * best * 24);
+    let mut order: Vec<usize> = Vec::with_capacity(item);
+    for row in 0..batch {
+        let at = row * item;
+        order.clear();
+        order.extend(0..item);
+        order.sort_by(|&a, &b| values.compare(at + b, at + a));
+        for &class in &order[..best] {
+            let mut text = values.format(at + class);
+            text.push_str(&format!(":{class}"));
+            if let Some(label) = labels.get(class) {
+                text.push_str(&format!(":{label}"));
+            }
+            encoded.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            encoded.extend_from_slice(text.as_bytes());
+        }
+    }
+    let mut block = pool.get(encoded.len()).unwrap_or_else(|_| BlockMut::unpooled(encoded.len()));
+    block.copy_from_slice(&encoded);
+    let shape: Shape = if batched { smallvec![batch as i64, best as i64] } else { smallvec![best as i64] };
+    let name = output.name.clone();
+    Ok(OutputTensor { name, datatype: DataType::Bytes, shape, data: smallvec![block.freeze()], index: output.index })
+}
+
+/// The elements of a tensor in the widest type of their kind.
+enum Values {
+    Signed(Vec<i64>),
+    Unsigned(Vec<u64>),
+    Real(Vec<f64>),
+}
+
+impl Values {
+    fn of(output: &OutputTensor) -> Result<Values, Status> {
+        let bytes: Vec<u8> = output.data.iter().flat_map(|piece| piece.iter().copied()).collect();
+        macro_rules! read {
+            ($kind:ident, $from:ty as $to:ty) => {
+                Values::$kind(
+                    bytes.as_chunks::<{ size_of::<$from>() }>().0.iter().map(|raw| <$from>::from_le_bytes(*raw) as $to).collect(),
+                )
+            };
+        }
+        Ok(match output.datatype {
+            DataType::Uint8 => read!(Unsigned, u8 as u64),
+            DataType::Uint16 => read!(Unsigned, u16 as u64),
+            DataType::Uint32 => read!(Unsigned, u32 as u64),
+            DataType::Uint64 => read!(Unsigned, u64 as u64),
+            DataType::Int8 => read!(Signed, i8 as i64),
+            DataType::Int16 => read!(Signed, i16 as i64),
+            DataType::Int32 => read!(Signed, i32 as i64),
+            DataType::Int64 => read!(Signed, i64 as i64),
+            DataType::Fp32 => read!(Real, f32 as f64),
+            DataType::Fp64 => read!(Real, f64 as f64),
+            DataType::Bool | DataType::Fp16 | DataType::Bytes | DataType::Bf16 => {
+                let message = format!("class result not available for output due to unsupported type '{}'", output.datatype);
+                return Err(Status::invalid(message));
+            }
+        })
+    }
+
+    /// NaN counts as the least value, so that it never hides a real one.
+    fn compare(&self, a: usize, b: usize) -> std::cmp::Ordering {
+        match self {
+            Values::Signed(values) => values.get(a).cmp(&values.get(b)),
+            Values::Unsigned(values) => values.get(a).cmp(&values.get(b)),
+            Values::Real(values) => {
+                let rank = |at: usize| values.get(at).copied().filter(|value| !value.is_nan());
+                rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal)
+            }
+        }
+    }
+
+    /// As C's `%f` and `%d` print it.
+    fn format(&self, at: usize) -> String {
+        match self {
+            Values::Signed(values) => values.get(at).map_or_else(String::new, i64::to_string),
+            Values::Unsigned(values) => values.get(at).map_or_else(String::new, u64::to_string),
+            Values::Real(values) => match values.get(at) {
+                Some(value) if value.is_nan() => (if value.is_sign_negative() { "-nan" } else { "nan" }).to_owned(),
+                Some(value) => format!("{value:.6}"),
+                None => String::new(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Slice;
+
+    fn tensor(datatype: DataType, shape: &[i64], bytes: &[u8]) -> OutputTensor {
+        let data = smallvec![Slice::copy_of(bytes)];
+        OutputTensor { name: "p".into(), datatype, shape: Shape::from_slice(shape), data, index: 0 }
+    }
+
+    fn strings(output: &OutputTensor) -> Vec<String> {
+        let (mut bytes, mut all) = (output.data[0].to_vec(), Vec::new());
+        while bytes.len() >= 4 {
+            let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
+            all.push(String::from_utf8(bytes[4..4 + length].to_vec()).unwrap());
+            bytes.drain(..4 + length);
+        }
+        all
+    }
+
+    #[test]
+    fn the_best_classes_come_first_with_their_labels() {
+        let values: Vec<u8> = [0.25f32, 0.5, f32::NAN, 1e3].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let labels = ["a".to_owned(), "b".to_owned()];
+        let pool = Pool::new(1 << 20);
+        let flat = classify(&tensor(DataType::Fp32, &[4], &values), 9, false, &labels, &pool).unwrap();
+        assert_eq!(flat.shape.as_slice(), [4]);
+        assert_eq!(strings(&flat), ["1000.000000:3", "0.500000:1:b", "0.250000:0:a", "nan:2"]);
+        let rows = classify(&tensor(DataType::Fp32, &[2, 2], &values), 1, true, &labels, &pool).unwrap();
+        assert_eq!(rows.shape.as_slice(), [2, 1]);
+        assert_eq!(strings(&rows), ["0.500000:1:b", "1000.000000:1:b"]);
+    }
+
+    #[test]
+    fn integers_print_as_integers_and_other_types_are_refused() {
+        let pool = Pool::new(1 << 20);
+        let ints = tensor(DataType::Int8, &[3], &[1, 0xff, 5]);
+        assert_eq!(strings(&classify(&ints, 2, false, &[], &pool).unwrap()), ["5:2", "1:0"]);
+        let error = classify(&tensor(DataType::Fp16, &[1], &[0, 0]), 1, false, &[], &pool).unwrap_err();
+        assert_eq!(error.message, "class result not available for output due to unsupported type 'FP16'");
+    }
+}

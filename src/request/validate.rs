@@ -1,0 +1,270 @@
+//! The core's checks of a request against its model (http.md section 6), shared by every way in.
+//!
+//! In the specification's order, because clients see which check fails first. What passes is normalised: outputs
+//! filled in, batch size counted, shapes as the model wants them.
+
+use super::tensor::format_shape;
+use super::{DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count};
+use crate::memory::Slice;
+use crate::model_config::{InputSpec, ModelSpec};
+
+/// What follows a shape error of a batching model.
+const BATCHING_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to \
+                             be prepended to each input shape. If you want to specify the full shape including the \
+                             batch dim in your input dims config, try setting max_batch_size to zero. See the model \
+                             configuration docs for more info on max_batch_size.";
+
+/// Checks and completes `request` for the model of `spec`.
+pub fn validate(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
+    outputs(request, spec)?;
+    input_count(request, spec)?;
+    batch_size(request, spec)?;
+    for at in 0..request.inputs.len() {
+        let shape = input_shape(request, at, spec)?;
+        let input = &mut request.inputs[at];
+        input.model_shape = shape;
+        contents(request, at, spec)?;
+    }
+    Ok(())
+}
+
+/// Adds an input; a name given twice is an error at once.
+pub fn add_input(request: &mut Request, input: InputTensor) -> Result<&mut InputTensor, Status> {
+    if request.inputs.iter().any(|other| other.name == input.name) {
+        return Err(Status::invalid(format!("{}input '{}' already exists in request", request.log_id(), input.name)));
+    }
+    request.inputs.push(input);
+    let last = request.inputs.len() - 1;
+    Ok(&mut request.inputs[last])
+}
+
+/// Adds a requested output; a name given twice is an error at once.
+pub fn add_output(request: &mut Request, name: Text) -> Result<(), Status> {
+    if request.outputs.iter().any(|other| other.name == name) {
+        return Err(Status::invalid(format!("{}output '{name}' already exists in request", request.log_id())));
+    }
+    request.outputs.push(RequestedOutput { name, index: 0 });
+    Ok(())
+}
+
+fn outputs(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
+    if request.outputs.is_empty() {
+        let all = spec.outputs.iter().enumerate();
+        request.outputs = all.map(|(index, output)| RequestedOutput { name: (&*output.name).into(), index }).collect();
+        return Ok(());
+    }
+    for output in &mut request.outputs {
+        output.index = spec.output_index(output.name.as_bytes()).ok_or_else(|| {
+            Status::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, spec.name))
+        })?;
+    }
+    Ok(())
+}
+
+fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
+    let required = spec.inputs.iter().filter(|input| !input.optional).count();
+    let (got, most) = (request.inputs.len(), spec.inputs.len());
+    if got < required || got > most {
+        let given: Vec<String> = request.inputs.iter().map(|input| format!("'{}'", input.name)).collect();
+        let given = format!("[{}]", given.join(","));
+        let absent = |input: &&InputSpec| !input.optional && request.input(input.name.as_bytes()).is_none();
+        let missing: Vec<String> = spec.inputs.iter().filter(absent).map(|input| format!("'{}'", input.name)).collect();
+        let missing = if missing.is_empty() { "]".to_owned() } else { format!("[{}]", missing.join(",")) };
+        let expected = match required == most {
+            true => format!("expected {most} inputs"),
+            false => format!("expected number of inputs between {required} and {most}"),
+        };
+        return Err(Status::invalid(format!(
+            "{}{expected} but got {got} inputs for model '{}'. Got input(s) {given}, but missing required input(s) \
+             {missing}. Please provide all required input(s).",
+            request.log_id(),
+            spec.name
+        )));
+    }
+    for input in &mut request.inputs {
+        input.index = spec.input_index(input.name.as_bytes()).ok_or_else(|| {
+            Status::invalid(format!("unexpected inference input '{}' for model '{}'", input.name, spec.name))
+        })?;
+    }
+    Ok(())
+}
+
+fn batch_size(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
+    request.batch_size = 1;
+    if spec.max_batch_size <= 0 {
+        return Ok(());
+    }
+    let mut batch = None;
+    for input in &request.inputs {
+        let Some(&rows) = input.shape.first() else {
+            return Err(Status::invalid(format!(
+                "{}input '{}' has no shape but model requires batch dimension for '{}'",
+                request.log_id(),
+                input.name,
+                spec.name
+            )));
+        };
+        if *batch.get_or_insert(rows) != rows {
+            return Err(Status::invalid(format!(
+                "{}input '{}' batch size does not match other inputs for '{}'",
+                request.log_id(),
+                input.name,
+                spec.name
+            )));
+        }
+    }
+    // A negative first dimension is left to the shape check, which names it.
+    request.batch_size = u64::try_from(batch.unwrap_or(1)).unwrap_or(0);
+    if request.batch_size > spec.max_batch_size as u64 {
+        let (id, most) = (request.log_id(), spec.max_batch_size);
+        return Err(Status::invalid(format!("{id}inference request batch-size must be <= {most} for '{}'", spec.name)));
+    }
+    Ok(())
+}
+
+/// The shape the model sees, or why the given one does not fit.
+fn input_shape(request: &Request, at: usize, spec: &ModelSpec) -> Result<Shape, Status> {
+    let input = &request.inputs[at];
+    let config = &spec.inputs[input.index];
+    if DataType::from_number(config.datatype as u32) != Some(input.datatype) {
+        let expected = DataType::from_number(config.datatype as u32).map_or("<invalid>", DataType::name);
+        return Err(Status::invalid(format!(
+            "{}inference input '{}' data-type is '{}', but model '{}' expects '{expected}'",
+            request.log_id(),
+            input.name,
+            input.datatype,
+            spec.name
+        )));
+    }
+    let batching = spec.max_batch_size > 0;
+    let rows = &input.shape[usize::from(batching).min(input.shape.len())..];
+    let mut wildcards = Shape::new();
+    let mut fits = rows.len() == config.dims.len();
+    for (&dim, &expected) in rows.iter().zip(&config.dims) {
+        if dim < 0 {
+            return Err(unspecified(request, input, spec));
+        }
+        match expected {
+            -1 => wildcards.push(dim),
+            _ if expected != dim => {
+                fits = false;
+                break;
+            }
+            _ => {}
+        }
+    }
+    if !fits {
+        return Err(unexpected_shape(request, input, config, spec));
+    }
+    let batch = batching.then(|| input.shape[0]);
+    if batch.is_some_and(|rows| rows < 0) {
+        return Err(unspecified(request, input, spec));
+    }
+    let Some(reshape) = &config.reshape else { return Ok(input.shape.clone()) };
+    let mut wildcards = wildcards.into_iter();
+    let reshaped = reshape.iter().map(|&dim| if dim == -1 { wildcards.next().unwrap_or(dim) } else { dim });
+    Ok(batch.into_iter().chain(reshaped).collect())
+}
+
+fn unspecified(request: &Request, input: &InputTensor, spec: &ModelSpec) -> Status {
+    Status::invalid(format!(
+        "{}All input dimensions should be specified for input '{}' for model '{}', got {}",
+        request.log_id(),
+        input.name,
+        spec.name,
+        format_shape(&input.shape)
+    ))
+}
+
+fn unexpected_shape(request: &Request, input: &InputTensor, config: &InputSpec, spec: &ModelSpec) -> Status {
+    let batching = spec.max_batch_size > 0;
+    let expected: Shape = batching.then_some(-1).into_iter().chain(config.dims.iter().copied()).collect();
+    Status::invalid(format!(
+        "{}unexpected shape for input '{}' for model '{}'. Expected {}, got {}. {}",
+        request.log_id(),
+        input.name,
+        spec.name,
+        format_shape(&expected),
+        format_shape(&input.shape),
+        if batching { BATCHING_NOTE } else { "" }
+    ))
+}
+
+fn contents(request: &Request, at: usize, spec: &ModelSpec) -> Result<(), Status> {
+    let input = &request.inputs[at];
+    let Some(count) = element_count(&input.shape) else { return Err(unspecified(request, input, spec)) };
+    if input.datatype == DataType::Bytes {
+        return strings(&input.data, count as u64).map_err(|fault| {
+            let of = format!("inference input '{}' for model '{}'", input.name, spec.name);
+            Status::invalid(format!("{}{}", request.log_id(), fault.describe(&of, count)))
+        });
+    }
+    let expected = (count as u64).checked_mul(input.datatype.byte_size() as u64);
+    let got = input.byte_size() as u64;
+    if expected != Some(got) {
+        let expected = expected.map_or_else(|| "more than 2^64".to_owned(), |bytes| bytes.to_string());
+        return Err(Status::invalid(format!(
+            "{}input byte size mismatch for input '{}' for model '{}'. Expected {expected}, got {got}",
+            request.log_id(),
+            input.name,
+            spec.name
+        )));
+    }
+    Ok(())
+}
+
+enum StringFault {
+    Length { left: usize },
+    Data { length: u32, left: usize },
+    TooMany { found: u64 },
+    TooFew { found: u64 },
+}
+
+impl StringFault {
+    fn describe(&self, of: &str, expected: i64) -> String {
+        match self {
+            StringFault::Length { left } => format!(
+                "incomplete string length indicator for {of}, expecting 4 bytes but only {left} bytes available. Please \
+                 make sure the string length indicator is in one buffer."
+            ),
+            StringFault::Data { length, left } => format!(
+                "incomplete string data for {of}, expecting string of length {length} bytes but only {left} bytes \
+                 available."
+            ),
+            StringFault::TooMany { found } => {
+                format!("unexpected number of string elements {found} for {of}, expecting {expected}")
+            }
+            StringFault::TooFew { found } => format!("expected {expected} string elements for {of}, got {found}"),
+        }
+    }
+}
+
+/// Walks length-prefixed strings, which may be scattered over pieces but not within a length indicator.
+fn strings(pieces: &[Slice], expected: u64) -> Result<(), StringFault> {
+    let (mut found, mut open) = (0u64, 0usize);
+    let mut last_length = 0u32;
+    for piece in pieces {
+        let mut rest: &[u8] = piece;
+        while !rest.is_empty() {
+            if open == 0 {
+                let Some((length, tail)) = rest.split_first_chunk::<4>() else {
+                    return Err(StringFault::Length { left: rest.len() });
+                };
+                found += 1;
+                if found > expected {
+                    return Err(StringFault::TooMany { found });
+                }
+                last_length = u32::from_le_bytes(*length);
+                open = last_length as usize;
+                rest = tail;
+            }
+            let taken = open.min(rest.len());
+            open -= taken;
+            rest = &rest[taken..];
+        }
+    }
+    if open > 0 {
+        return Err(StringFault::Data { length: last_length, left: last_length as usize - open });
+    }
+    if found < expected { Err(StringFault::TooFew { found }) } else { Ok(()) }
+}

@@ -15,6 +15,8 @@ mod text;
 
 use std::sync::Arc;
 
+use crate::memory::{BlockMut, Exhausted};
+
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
 pub use datatype::DataType;
@@ -91,6 +93,11 @@ impl Request {
     /// The state word by which worker, timer and cancellation decide who answers.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.completion.admission
+    }
+
+    /// Memory for `byte_size` bytes of an output.
+    pub fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.completion.allocate(byte_size)
     }
 
     /// Answers with one last response.

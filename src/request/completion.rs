@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Admission, Request, Response, Status};
+use crate::memory::{BlockMut, Exhausted};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
 #[derive(Debug)]
@@ -16,6 +17,9 @@ pub struct Delivery {
 pub trait Sink: Send + Sync {
     /// Takes an answer of the request that was submitted under `key`. Cannot fail and does not block.
     fn deliver(&self, key: u64, delivery: Delivery);
+
+    /// Memory for `byte_size` bytes of an output of that request: where they end up if that is possible.
+    fn allocate(&self, key: u64, byte_size: usize) -> Result<BlockMut, Exhausted>;
 }
 
 /// Hands a request in from anywhere: a front end, a model that calls another, the C API.
@@ -42,6 +46,10 @@ impl Completion {
         if open {
             self.sink.deliver(self.key, Delivery { response, last });
         }
+    }
+
+    pub(super) fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.sink.allocate(self.key, byte_size)
     }
 
     /// The end that a request meets when all who could have answered it dropped it.
@@ -104,6 +112,11 @@ impl ResponseFactory {
         self.0.deliver(None, true);
     }
 
+    /// Memory for `byte_size` bytes of an output of this request.
+    pub fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.0.allocate(byte_size)
+    }
+
     pub fn is_cancelled(&self) -> bool {
         self.0.admission.is_cancelled()
     }
@@ -122,6 +135,10 @@ mod tests {
     impl Sink for Collected {
         fn deliver(&self, key: u64, delivery: Delivery) {
             self.0.lock().unwrap().push((key, delivery));
+        }
+
+        fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+            Ok(BlockMut::unpooled(byte_size))
         }
     }
 

@@ -63,7 +63,12 @@ impl Values {
         macro_rules! read {
             ($kind:ident, $from:ty as $to:ty) => {
                 Values::$kind(
-                    bytes.as_chunks::<{ size_of::<$from>() }>().0.iter().map(|raw| <$from>::from_le_bytes(*raw) as $to).collect(),
+                    bytes
+                        .as_chunks::<{ size_of::<$from>() }>()
+                        .0
+                        .iter()
+                        .map(|raw| <$from>::from_le_bytes(*raw) as $to)
+                        .collect(),
                 )
             };
         }
@@ -79,7 +84,8 @@ impl Values {
             DataType::Fp32 => read!(Real, f32 as f64),
             DataType::Fp64 => read!(Real, f64 as f64),
             DataType::Bool | DataType::Fp16 | DataType::Bytes | DataType::Bf16 => {
-                let message = format!("class result not available for output due to unsupported type '{}'", output.datatype);
+                let message =
+                    format!("class result not available for output due to unsupported type '{}'", output.datatype);
                 return Err(Status::invalid(message));
             }
         })

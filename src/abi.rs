@@ -1,0 +1,11 @@
+//! Triton's C symbols, as far as a plain, non-decoupled backend needs them.
+//!
+//! The functions are thin: every handle that a plug-in holds is a pointer to the same value that native backends use
+//! (a request, an input tensor), so nothing is copied or mirrored between the C interface and the `Backend` trait. A
+//! panic in here becomes an error of the call; a NULL where a handle is due becomes INVALID_ARG.
+
+#![allow(unsafe_code)]
+
+pub mod backend;
+pub mod handles;
+pub mod server;

@@ -1,0 +1,283 @@
+//! `TRITONBACKEND_*`: what a plug-in calls about itself, its models and instances.
+//!
+//! Requests and responses are in `requests` and `responses`.
+
+pub mod requests;
+pub mod responses;
+
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::Ordering;
+
+use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
+use super::server::{Error, Message, deref, deref_mut, entry, put};
+use crate::model_config::json;
+use crate::observe::statistics::{Execution, FailureReason};
+use crate::request::{Request, Status, now_ns};
+
+/// Version of the backend half of the interface: major, minor.
+pub const BACKEND_API_VERSION: (u32, u32) = (1, 19);
+
+/// `TRITONSERVER_INSTANCEGROUPKIND_CPU`.
+const KIND_CPU: u32 = 1;
+
+/// Exports getters of the form `(handle, out) -> error`.
+macro_rules! getters {
+    ($($name:ident($handle:ty, $out:ty) = |$it:ident| $value:expr;)*) => {$(
+        /// # Safety
+        /// The handle is live and the result pointer writable; what is handed out lives as long as the handle.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(handle: *const $handle, out: *mut $out) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                let $it = unsafe { deref(handle, "the handle")? };
+                // SAFETY: as above.
+                unsafe { put(out, $value) }
+            })
+        }
+    )*};
+}
+
+/// Exports setters of a user's state pointer.
+macro_rules! set_state {
+    ($($name:ident($handle:ty);)*) => {$(
+        /// # Safety
+        /// The handle is live.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(handle: *const $handle, state: *mut c_void) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                unsafe { deref(handle, "the handle")? }.state.set(state);
+                Ok(())
+            })
+        }
+    )*};
+}
+
+getters! {
+    TRITONBACKEND_BackendName(BackendHandle, *const c_char) = |backend| backend.name.as_ptr();
+    TRITONBACKEND_BackendConfig(BackendHandle, *mut Message) = |backend| Message::into_raw(&backend.config);
+    TRITONBACKEND_BackendExecutionPolicy(BackendHandle, u32) = |backend| {
+        backend.execution_policy.load(Ordering::Acquire)
+    };
+    TRITONBACKEND_BackendState(BackendHandle, *mut c_void) = |backend| backend.state.get();
+    TRITONBACKEND_ModelName(ModelHandle, *const c_char) = |model| model.name.as_ptr();
+    TRITONBACKEND_ModelVersion(ModelHandle, u64) = |model| model.context.version as u64;
+    TRITONBACKEND_ModelAutoCompleteConfig(ModelHandle, bool) = |model| model.context.auto_complete;
+    TRITONBACKEND_ModelBackend(ModelHandle, *const BackendHandle) = |model| &raw const *model.backend;
+    TRITONBACKEND_ModelState(ModelHandle, *mut c_void) = |model| model.state.get();
+    TRITONBACKEND_ModelInstanceName(InstanceHandle, *const c_char) = |instance| instance.name.as_ptr();
+    TRITONBACKEND_ModelInstanceKind(InstanceHandle, u32) = |_instance| KIND_CPU;
+    TRITONBACKEND_ModelInstanceDeviceId(InstanceHandle, i32) = |_instance| 0;
+    TRITONBACKEND_ModelInstanceIsPassive(InstanceHandle, bool) = |_instance| false;
+    TRITONBACKEND_ModelInstanceModel(InstanceHandle, *const ModelHandle) = |instance| &raw const *instance.model;
+    TRITONBACKEND_ModelInstanceState(InstanceHandle, *mut c_void) = |instance| instance.state.get();
+}
+
+set_state! {
+    TRITONBACKEND_BackendSetState(BackendHandle);
+    TRITONBACKEND_ModelSetState(ModelHandle);
+    TRITONBACKEND_ModelInstanceSetState(InstanceHandle);
+}
+
+/// # Safety
+/// The pointers are writable or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(major, BACKEND_API_VERSION.0).and_then(|()| put(minor, BACKEND_API_VERSION.1)) })
+}
+
+/// # Safety
+/// The handle is live and the pointers writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_BackendArtifacts(
+    backend: *const BackendHandle,
+    artifact_type: *mut u32,
+    location: *mut *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        put(artifact_type, 0)?;
+        put(location, deref(backend, "backend")?.directory.as_ptr())
+    })
+}
+
+/// # Safety
+/// The handle is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_BackendSetExecutionPolicy(
+    backend: *const BackendHandle,
+    policy: u32,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let backend = unsafe { deref(backend, "backend")? };
+        match policy {
+            // Device blocking shares a thread among the instances of one device: for CPU instances that is the same.
+            0 | 1 => backend.execution_policy.store(policy, Ordering::Release),
+            _ => return Err(Status::invalid(format!("unknown execution policy {policy}"))),
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The handle is live, `device_ids` is readable for `id_count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
+    attributes: *mut AttributeHandle,
+    kind: u32,
+    count: u64,
+    _device_ids: *const u64,
+    _id_count: u64,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let handle = unsafe { deref_mut(attributes, "backend_attributes")? };
+        // Groups of other kinds have nowhere to run on a host without GPUs; the first CPU group counts.
+        if kind == KIND_CPU && count > 0 {
+            handle.attributes.cpu_instance_count = usize::try_from(count).unwrap_or(usize::MAX);
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The handle is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
+    attributes: *mut AttributeHandle,
+    enabled: bool,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { deref_mut(attributes, "backend_attributes")? }.attributes.parallel_instance_loading = enabled;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The handle is live and the pointers writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelRepository(
+    model: *const ModelHandle,
+    artifact_type: *mut u32,
+    location: *mut *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        put(artifact_type, 0)?;
+        put(location, deref(model, "model")?.directory.as_ptr())
+    })
+}
+
+fn check_config_version(version: u32) -> Result<(), Status> {
+    match version {
+        1 => Ok(()),
+        _ => Err(Status::invalid(format!(
+            "model configuration version {version} not supported, supported versions are: 1"
+        ))),
+    }
+}
+
+/// # Safety
+/// The handle is live and the result pointer writable; the caller owns the message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
+    model: *const ModelHandle,
+    config_version: u32,
+    config: *mut *mut Message,
+) -> *mut Error {
+    entry(|| {
+        check_config_version(config_version)?;
+        // SAFETY: the caller's promise is passed on.
+        let model = unsafe { deref(model, "model")? };
+        let text = json::to_json(&model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        // SAFETY: as above.
+        unsafe { put(config, Message::into_raw(&text)) }
+    })
+}
+
+/// Takes over what a backend may complete: batch size, inputs, outputs, a scheduler where none was given, and the
+/// transaction policy (model_config.md section 5).
+///
+/// # Safety
+/// The handles are live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
+    model: *const ModelHandle,
+    config_version: u32,
+    config: *const Message,
+) -> *mut Error {
+    entry(|| {
+        check_config_version(config_version)?;
+        // SAFETY: the caller's promise is passed on.
+        let (model, message) = unsafe { (deref(model, "model")?, deref(config, "model_config")?) };
+        if model.is_sealed.load(Ordering::Acquire) {
+            let text = "the model configuration can only be set while the model is initialised";
+            return Err(Status::invalid(text));
+        }
+        let given = json::from_json(message.json()).map_err(|error| Status::invalid(error.to_string()))?;
+        let mut current = model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if given.scheduling_choice.is_some() && current.scheduling_choice.is_none() {
+            tracing::info!(
+                "model '{}': the scheduler that its backend chose is left out, this version has the default one only",
+                model.context.name
+            );
+        }
+        current.max_batch_size = given.max_batch_size;
+        current.input = given.input;
+        current.output = given.output;
+        current.model_transaction_policy = given.model_transaction_policy;
+        *model.completed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(current.clone());
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The handles are live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
+    instance: *const InstanceHandle,
+    request: *const Request,
+    success: bool,
+    exec_start_ns: u64,
+    compute_start_ns: u64,
+    compute_end_ns: u64,
+    exec_end_ns: u64,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (instance, request) = unsafe { (deref(instance, "instance")?, deref(request, "request")?) };
+        let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
+        match success {
+            true => instance.context.report_success(request, &execution),
+            false => {
+                let started_ns = request.stamps.started_ns;
+                let statistics = &instance.context.model.statistics;
+                statistics.request_failed(started_ns, now_ns(), FailureReason::Backend);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The handle is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
+    instance: *const InstanceHandle,
+    batch_size: u64,
+    exec_start_ns: u64,
+    compute_start_ns: u64,
+    compute_end_ns: u64,
+    exec_end_ns: u64,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let instance = unsafe { deref(instance, "instance")? };
+        let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
+        instance.context.model.statistics.batch_executed(batch_size, &execution);
+        Ok(())
+    })
+}

@@ -1,0 +1,244 @@
+//! `TRITONBACKEND_Request*` and `TRITONBACKEND_Input*`: a plug-in reads the server's own request.
+
+use std::ffi::{c_char, c_void};
+
+use crate::abi::server::{Error, deref, entry, put, text};
+use crate::memory::Slice;
+use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status, Value};
+
+/// `TRITONSERVER_REQUEST_RELEASE_ALL`, `_RESCHEDULE`.
+const RELEASE_ALL: u32 = 1;
+const RELEASE_RESCHEDULE: u32 = 2;
+/// `TRITONSERVER_MEMORY_CPU`.
+const MEMORY_CPU: u32 = 0;
+
+fn out_of_range(what: &str, index: u32, count: usize) -> Status {
+    Status::invalid(format!("out of bounds index {index}: request has {count} {what}"))
+}
+
+fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
+    let found = usize::try_from(index).ok().and_then(|index| list.get(index));
+    found.ok_or_else(|| out_of_range(what, index, list.len()))
+}
+
+/// Exports functions `(request, out) -> error`.
+macro_rules! getters {
+    ($($name:ident($out:ty) = |$it:ident| $value:expr;)*) => {$(
+        /// # Safety
+        /// The request is live and the result pointer writable; texts live as long as the request.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(request: *const Request, out: *mut $out) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                let $it = unsafe { deref(request, "request")? };
+                let value: Result<$out, Status> = $value;
+                // SAFETY: as above.
+                unsafe { put(out, value?) }
+            })
+        }
+    )*};
+}
+
+getters! {
+    TRITONBACKEND_RequestId(*const c_char) = |request| Ok(request.id.as_c_str().as_ptr());
+    TRITONBACKEND_RequestIsCancelled(bool) = |request| Ok(request.admission().is_cancelled());
+    TRITONBACKEND_RequestFlags(u32) = |request| Ok(request.flags);
+    TRITONBACKEND_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.timeout_us);
+    TRITONBACKEND_RequestParameterCount(u32) = |request| Ok(request.parameters.len() as u32);
+    TRITONBACKEND_RequestInputCount(u32) = |request| Ok(request.inputs.len() as u32);
+    TRITONBACKEND_RequestOutputCount(u32) = |request| Ok(request.outputs.len() as u32);
+    TRITONBACKEND_RequestCorrelationId(u64) = |request| match &request.correlation_id {
+        CorrelationId::None => Ok(0),
+        CorrelationId::Number(id) => Ok(*id),
+        CorrelationId::Text(_) => {
+            Err(Status::invalid(format!("{}given request's correlation id is not an unsigned int", request.log_id())))
+        }
+    };
+    TRITONBACKEND_RequestCorrelationIdString(*const c_char) = |request| match &request.correlation_id {
+        CorrelationId::None => Ok(c"".as_ptr()),
+        CorrelationId::Text(id) => Ok(id.as_c_str().as_ptr()),
+        CorrelationId::Number(_) => {
+            Err(Status::invalid(format!("{}given request's correlation id is not a string", request.log_id())))
+        }
+    };
+}
+
+/// # Safety
+/// The request is live and the pointers writable; what they get lives as long as the request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestParameter(
+    request: *const Request,
+    index: u32,
+    key: *mut *const c_char,
+    kind: *mut u32,
+    value: *mut *const c_void,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let request = unsafe { deref(request, "request")? };
+        let found = usize::try_from(index).ok().and_then(|index| request.parameters.get(index));
+        let Some(Parameter { name, value: given }) = found else {
+            return Err(out_of_range("parameters", index, request.parameters.len()));
+        };
+        let (number, pointer): (u32, *const c_void) = match given {
+            Value::String(text) => (0, text.as_c_str().as_ptr().cast()),
+            Value::Int(int) => (1, (&raw const *int).cast()),
+            Value::Bool(bool) => (2, (&raw const *bool).cast()),
+            Value::Double(double) => (3, (&raw const *double).cast()),
+            Value::Bytes(bytes) => (4, bytes.as_ptr().cast()),
+        };
+        // SAFETY: as above.
+        unsafe {
+            put(key, name.as_c_str().as_ptr())?;
+            put(kind, number)?;
+            put(value, pointer)
+        }
+    })
+}
+
+/// # Safety
+/// The request is live and the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestInputName(
+    request: *const Request,
+    index: u32,
+    name: *mut *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        let input = at(&deref(request, "request")?.inputs, index, "inputs")?;
+        put(name, input.name.as_c_str().as_ptr())
+    })
+}
+
+/// # Safety
+/// The request is live, `name` a C string, the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
+    request: *const Request,
+    name: *const c_char,
+    input: *mut *const InputTensor,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (request, name) = unsafe { (deref(request, "request")?, text(name, "name")?) };
+        let found = request.input(name.to_bytes()).ok_or_else(|| {
+            let (id, name) = (request.log_id(), name.to_string_lossy());
+            Status::invalid(format!("{id}unknown request input name {name}"))
+        })?;
+        // SAFETY: as above.
+        unsafe { put(input, &raw const *found) }
+    })
+}
+
+/// # Safety
+/// The request is live and the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
+    request: *const Request,
+    index: u32,
+    input: *mut *const InputTensor,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(input, &raw const *at(&deref(request, "request")?.inputs, index, "inputs")?) })
+}
+
+/// # Safety
+/// The request is live and the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestOutputName(
+    request: *const Request,
+    index: u32,
+    name: *mut *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        let output = at(&deref(request, "request")?.outputs, index, "requested outputs")?;
+        put(name, output.name.as_c_str().as_ptr())
+    })
+}
+
+/// # Safety
+/// The request came to the plug-in with an execution and is not used afterwards, unless this fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, flags: u32) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { deref(request, "request")? };
+        match flags {
+            RELEASE_ALL => {}
+            RELEASE_RESCHEDULE => {
+                let text = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
+                            configured to handle such a flag.";
+                return Err(Status::invalid(text));
+            }
+            _ => return Err(Status::invalid(format!("unknown request release flags {flags}"))),
+        }
+        // SAFETY: the plug-in owns the request until now and gives it up here.
+        drop(unsafe { Box::from_raw(request) });
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The input belongs to a live request; pointers are writable, or NULL for what is not asked.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
+    input: *const InputTensor,
+    name: *mut *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dims_count: *mut u32,
+    byte_size: *mut u64,
+    buffer_count: *mut u32,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let input = unsafe { deref(input, "input")? };
+        let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
+        // SAFETY: as above; NULL means that the caller does not ask.
+        unsafe {
+            optional(name, input.name.as_c_str().as_ptr());
+            optional(datatype, input.datatype as u32);
+            optional(shape, dims.as_ptr());
+            optional(dims_count, dims.len() as u32);
+            optional(byte_size, input.byte_size() as u64);
+            optional(buffer_count, input.data.len() as u32);
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `to` is NULL or writable.
+unsafe fn optional<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: not null and by contract writable.
+        unsafe { to.write(value) }
+    }
+}
+
+/// # Safety
+/// The input belongs to a live request; the pointers are writable. The buffer is read only and lives with the request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
+    input: *const InputTensor,
+    index: u32,
+    buffer: *mut *const c_void,
+    byte_size: *mut u64,
+    memory_type: *mut u32,
+    memory_type_id: *mut i64,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let input = unsafe { deref(input, "input")? };
+        let piece: &Slice = at(&input.data, index, "buffers of the input")?;
+        // SAFETY: as above.
+        unsafe {
+            put(buffer, piece.as_ptr().cast())?;
+            put(byte_size, piece.len() as u64)?;
+            put(memory_type, MEMORY_CPU)?;
+            put(memory_type_id, 0)
+        }
+    })
+}

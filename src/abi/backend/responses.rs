@@ -1,0 +1,178 @@
+//! `TRITONBACKEND_Response*` and `TRITONBACKEND_Output*`: a plug-in writes into the server's own response.
+
+use std::ffi::{c_char, c_void};
+
+use smallvec::smallvec;
+
+use crate::abi::handles::{OutputHandle, ResponseHandle};
+use crate::abi::server::{Error, deref, deref_mut, entry, null, put, text};
+use crate::request::{DataType, OutputTensor, Request, Response, Shape, Status, Text, Value};
+
+/// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`.
+const FINAL: u32 = 1;
+const MEMORY_CPU: u32 = 0;
+
+/// # Safety
+/// The request is live and the pointer writable. The response belongs to the caller until it is sent or deleted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
+    response: *mut *mut ResponseHandle,
+    request: *const Request,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let request = unsafe { deref(request, "request")? };
+        if response.is_null() {
+            return Err(null("response"));
+        }
+        let handle = ResponseHandle {
+            factory: request.responses(),
+            response: Response::new(request.id.clone()),
+            outputs: Vec::new(),
+        };
+        // SAFETY: as above.
+        unsafe { put(response, Box::into_raw(Box::new(handle))) }
+    })
+}
+
+/// # Safety
+/// The response belongs to the caller, was not sent, and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHandle) -> *mut Error {
+    if !response.is_null() {
+        // SAFETY: responses are boxes that their holder owns.
+        drop(unsafe { Box::from_raw(response) });
+    }
+    std::ptr::null_mut()
+}
+
+/// Exports the setters of response parameters.
+macro_rules! set_parameter {
+    ($($function:ident($from:ty) = |$it:ident| $value:expr;)*) => {$(
+        /// # Safety
+        /// The response belongs to the caller; texts are C strings.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $function(
+            response: *mut ResponseHandle,
+            name: *const c_char,
+            $it: $from,
+        ) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                let (handle, name) = unsafe { (deref_mut(response, "response")?, text(name, "name")?) };
+                handle.response.parameters.push(Text::new(name.to_bytes()), $value);
+                Ok(())
+            })
+        }
+    )*};
+}
+
+set_parameter! {
+    // SAFETY: the caller's promise is passed on.
+    TRITONBACKEND_ResponseSetStringParameter(*const c_char) = |value| {
+        // SAFETY: by contract a C string or NULL.
+        Value::String(Text::new(unsafe { text(value, "value")? }.to_bytes()))
+    };
+    TRITONBACKEND_ResponseSetIntParameter(i64) = |value| Value::Int(value);
+    TRITONBACKEND_ResponseSetBoolParameter(bool) = |value| Value::Bool(value);
+    TRITONBACKEND_ResponseSetDoubleParameter(f64) = |value| Value::Double(value);
+}
+
+/// # Safety
+/// The response belongs to the caller; `name` is a C string, `shape` readable for `dims_count` numbers, `output`
+/// writable. The output lives with the response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
+    response: *mut ResponseHandle,
+    output: *mut *mut OutputHandle,
+    name: *const c_char,
+    datatype: u32,
+    shape: *const i64,
+    dims_count: u32,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (handle, name) = unsafe { (deref_mut(response, "response")?, text(name, "name")?) };
+        let datatype = DataType::from_number(datatype).ok_or_else(|| {
+            Status::invalid(format!("unknown data type {datatype} for output '{}'", name.to_string_lossy()))
+        })?;
+        if shape.is_null() && dims_count > 0 {
+            return Err(null("shape"));
+        }
+        let dims = match dims_count {
+            0 => Shape::new(),
+            // SAFETY: not null and by contract readable.
+            count => Shape::from_slice(unsafe { std::slice::from_raw_parts(shape, count as usize) }),
+        };
+        let tensor =
+            OutputTensor { name: Text::new(name.to_bytes()), datatype, shape: dims, data: smallvec![], index: 0 };
+        let response: *const ResponseHandle = handle;
+        handle.outputs.push(Box::new(OutputHandle { tensor, buffer: None, has_buffer: false, response }));
+        let last = handle.outputs.last_mut().map_or(std::ptr::null_mut(), |output| &raw mut **output);
+        // SAFETY: as above.
+        unsafe { put(output, last) }
+    })
+}
+
+/// # Safety
+/// The output belongs to a response of the caller; the pointers are writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
+    output: *mut OutputHandle,
+    buffer: *mut *mut c_void,
+    byte_size: u64,
+    memory_type: *mut u32,
+    memory_type_id: *mut i64,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let output = unsafe { deref_mut(output, "output")? };
+        if output.has_buffer {
+            let text = format!("allocated buffer for output '{}' already exists", output.tensor.name);
+            return Err(Status::already_exists(text));
+        }
+        let len = usize::try_from(byte_size).map_err(|_| Status::invalid("output buffer is too large"))?;
+        // SAFETY: the output belongs to its response, which the caller still owns.
+        let response = unsafe { deref(output.response, "response")? };
+        let mut block = response.factory.allocate(len)?;
+        let at = if len == 0 { std::ptr::null_mut() } else { block.as_mut_ptr().cast() };
+        output.buffer = Some(block);
+        output.has_buffer = true;
+        // SAFETY: as above.
+        unsafe {
+            put(buffer, at)?;
+            put(memory_type, MEMORY_CPU)?;
+            put(memory_type_id, 0)
+        }
+    })
+}
+
+/// # Safety
+/// The response belongs to the caller and is not used afterwards; the error, if any, stays the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
+    response: *mut ResponseHandle,
+    flags: u32,
+    error: *const Error,
+) -> *mut Error {
+    entry(|| {
+        if response.is_null() {
+            return Err(null("response"));
+        }
+        // SAFETY: the caller gives the response up.
+        let ResponseHandle { factory, mut response, outputs } = *unsafe { Box::from_raw(response) };
+        // SAFETY: by contract null or a live error.
+        match unsafe { error.as_ref() } {
+            Some(error) => response.error = Some(error.status()),
+            None => {
+                for output in outputs {
+                    let OutputHandle { mut tensor, buffer, .. } = *output;
+                    tensor.data.extend(buffer.map(crate::memory::BlockMut::freeze));
+                    response.outputs.push(tensor);
+                }
+            }
+        }
+        factory.send(response, flags & FINAL != 0);
+        Ok(())
+    })
+}

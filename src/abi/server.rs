@@ -1,0 +1,292 @@
+//! `TRITONSERVER_*`: versions, names, errors, messages, the log.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::request::{Code, DataType, Status};
+
+/// Version of the server half of the interface: major, minor.
+pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
+
+/// `TRITONSERVER_Error`: owned by whoever got it, deleted by `TRITONSERVER_ErrorDelete`.
+#[derive(Debug)]
+pub struct Error {
+    code: Code,
+    message: CString,
+}
+
+impl Error {
+    /// An error on its way to C.
+    pub fn into_raw(status: Status) -> *mut Error {
+        let bytes: Vec<u8> = status.message.bytes().filter(|&byte| byte != 0).collect();
+        let message = CString::new(bytes).unwrap_or_default();
+        Box::into_raw(Box::new(Error { code: status.code, message }))
+    }
+
+    pub fn status(&self) -> Status {
+        Status { code: self.code, message: self.message.to_string_lossy().into_owned().into() }
+    }
+}
+
+/// Runs the body of an exported function: errors and panics become `TRITONSERVER_Error`, success is NULL.
+pub(super) fn entry(body: impl FnOnce() -> Result<(), Status>) -> *mut Error {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => std::ptr::null_mut(),
+        Ok(Err(status)) => Error::into_raw(status),
+        Err(_) => Error::into_raw(Status::internal("the server failed inside a call of its C interface")),
+    }
+}
+
+pub(super) fn null(what: &str) -> Status {
+    Status::invalid(format!("{what} must not be NULL"))
+}
+
+/// Writes a result of a call through a pointer of the caller.
+///
+/// # Safety
+/// `to` is NULL or valid for writing a `T`.
+pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Status> {
+    if to.is_null() {
+        return Err(null("the pointer for the result"));
+    }
+    // SAFETY: not null, and by contract writable.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// # Safety
+/// `text` is NULL or a C string that outlives the returned reference.
+pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a CStr, Status> {
+    if text.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: not null, and by contract a C string.
+    Ok(unsafe { CStr::from_ptr(text) })
+}
+
+/// # Safety
+/// `handle` is NULL or points to a live `T` that nobody writes to while the reference is used.
+pub(super) unsafe fn deref<'a, T>(handle: *const T, what: &str) -> Result<&'a T, Status> {
+    // SAFETY: by contract null or valid.
+    unsafe { handle.as_ref() }.ok_or_else(|| null(what))
+}
+
+/// # Safety
+/// `handle` is NULL or points to a live `T` that only this call uses.
+pub(super) unsafe fn deref_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Status> {
+    // SAFETY: by contract null or valid and exclusive.
+    unsafe { handle.as_mut() }.ok_or_else(|| null(what))
+}
+
+/// `TRITONSERVER_Message`: JSON text.
+#[derive(Debug)]
+pub struct Message {
+    json: CString,
+}
+
+impl Message {
+    pub fn into_raw(json: &str) -> *mut Message {
+        Box::into_raw(Box::new(Message { json: CString::new(json).unwrap_or_default() }))
+    }
+
+    pub fn json(&self) -> &str {
+        self.json.to_str().unwrap_or_default()
+    }
+}
+
+/// # Safety
+/// The pointers are valid for writing or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(major, SERVER_API_VERSION.0).and_then(|()| put(minor, SERVER_API_VERSION.1)) })
+}
+
+fn name_of(names: &[&'static CStr], value: u32) -> *const c_char {
+    usize::try_from(value).ok().and_then(|at| names.get(at)).unwrap_or(&c"<invalid>").as_ptr()
+}
+
+const DATA_TYPES: [&CStr; 15] = [
+    c"<invalid>",
+    c"BOOL",
+    c"UINT8",
+    c"UINT16",
+    c"UINT32",
+    c"UINT64",
+    c"INT8",
+    c"INT16",
+    c"INT32",
+    c"INT64",
+    c"FP16",
+    c"FP32",
+    c"FP64",
+    c"BYTES",
+    c"BF16",
+];
+
+#[unsafe(no_mangle)]
+pub extern "C" fn TRITONSERVER_DataTypeString(datatype: u32) -> *const c_char {
+    name_of(&DATA_TYPES, datatype)
+}
+
+/// # Safety
+/// `name` is a C string or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_StringToDataType(name: *const c_char) -> u32 {
+    // SAFETY: the caller's promise is passed on.
+    let name = unsafe { text(name, "dtype") };
+    name.ok().and_then(|name| DataType::from_name(name.to_bytes())).map_or(0, |datatype| datatype as u32)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn TRITONSERVER_DataTypeByteSize(datatype: u32) -> u32 {
+    DataType::from_number(datatype).map_or(0, |datatype| datatype.byte_size() as u32)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn TRITONSERVER_MemoryTypeString(memory_type: u32) -> *const c_char {
+    name_of(&[c"CPU", c"CPU_PINNED", c"GPU"], memory_type)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn TRITONSERVER_ParameterTypeString(parameter_type: u32) -> *const c_char {
+    name_of(&[c"STRING", c"INT", c"BOOL", c"DOUBLE", c"BYTES"], parameter_type)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn TRITONSERVER_InstanceGroupKindString(kind: u32) -> *const c_char {
+    name_of(&[c"AUTO", c"CPU", c"GPU", c"MODEL"], kind)
+}
+
+/// # Safety
+/// `message` is a C string or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ErrorNew(code: u32, message: *const c_char) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
+    Box::into_raw(Box::new(Error { code: Code::from_number(code), message }))
+}
+
+/// # Safety
+/// `error` came from this interface, is not used afterwards, or is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
+    if !error.is_null() {
+        // SAFETY: every error of this interface is a box that its holder owns.
+        drop(unsafe { Box::from_raw(error) });
+    }
+}
+
+/// # Safety
+/// `error` is a live error or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ErrorCode(error: *const Error) -> u32 {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { deref(error, "error") }.map_or(Code::Unknown as u32, |error| error.code as u32)
+}
+
+/// # Safety
+/// `error` is a live error or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *const c_char {
+    const NAMES: [&CStr; 7] =
+        [c"Unknown", c"Internal", c"Not found", c"Invalid argument", c"Unavailable", c"Unsupported", c"Already exists"];
+    // SAFETY: the caller's promise is passed on.
+    let code = unsafe { TRITONSERVER_ErrorCode(error) };
+    NAMES.get(code as usize).unwrap_or(&c"<invalid code>").as_ptr()
+}
+
+/// # Safety
+/// `error` is a live error or NULL; the text lives as long as it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ErrorMessage(error: *const Error) -> *const c_char {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { deref(error, "error") }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
+}
+
+/// # Safety
+/// `base` is readable for `byte_size` bytes, `message` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
+    message: *mut *mut Message,
+    base: *const c_char,
+    byte_size: usize,
+) -> *mut Error {
+    entry(|| {
+        if base.is_null() {
+            return Err(null("base"));
+        }
+        // SAFETY: not null and by contract readable.
+        let bytes = unsafe { std::slice::from_raw_parts(base.cast::<u8>(), byte_size) };
+        let json =
+            std::str::from_utf8(bytes).map_err(|error| Status::invalid(format!("message is not text: {error}")))?;
+        if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(json) {
+            return Err(Status::invalid(format!("failed to parse the message as JSON: {error}")));
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { put(message, Message::into_raw(json)) }
+    })
+}
+
+/// # Safety
+/// `message` is a live message that is not used afterwards, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MessageDelete(message: *mut Message) -> *mut Error {
+    if !message.is_null() {
+        // SAFETY: messages are boxes that their holder owns.
+        drop(unsafe { Box::from_raw(message) });
+    }
+    std::ptr::null_mut()
+}
+
+/// # Safety
+/// `message` is live; the text lives as long as it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
+    message: *const Message,
+    base: *mut *const c_char,
+    byte_size: *mut usize,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        let json = &deref(message, "message")?.json;
+        put(base, json.as_ptr())?;
+        put(byte_size, json.as_bytes().len())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn TRITONSERVER_LogIsEnabled(level: u32) -> bool {
+    match level {
+        0 => tracing::enabled!(tracing::Level::INFO),
+        1 => tracing::enabled!(tracing::Level::WARN),
+        2 => tracing::enabled!(tracing::Level::ERROR),
+        3 => tracing::enabled!(tracing::Level::DEBUG),
+        _ => false,
+    }
+}
+
+/// # Safety
+/// `filename` and `message` are C strings or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_LogMessage(
+    level: u32,
+    filename: *const c_char,
+    line: c_int,
+    message: *const c_char,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promises are passed on.
+        let (file, message) = unsafe { (text(filename, "filename")?, text(message, "msg")?) };
+        let place = format!("{}:{line}", file.to_string_lossy());
+        let message = message.to_string_lossy();
+        match level {
+            0 => tracing::info!(place, "{message}"),
+            1 => tracing::warn!(place, "{message}"),
+            2 => tracing::error!(place, "{message}"),
+            3 => tracing::debug!(place, "{message}"),
+            _ => return Err(Status::invalid(format!("unknown log level {level}"))),
+        }
+        Ok(())
+    })
+}

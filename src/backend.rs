@@ -112,7 +112,7 @@ pub trait Model: Send + Sync {
     }
 
     /// Makes one instance. Called with the final configuration, on a control thread.
-    fn create_instance(&self, context: InstanceContext) -> Result<Box<dyn Instance>, Status>;
+    fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status>;
 }
 
 /// What an instance is told about itself.

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 use crate::abi::server::{Error, deref, entry, put, text};
+use crate::backend::plugin::note_release;
 use crate::memory::Slice;
 use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status, Value};
 
@@ -174,6 +175,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
             }
             _ => return Err(Status::invalid(format!("unknown request release flags {flags}"))),
         }
+        note_release(request);
         // SAFETY: the plug-in owns the request until now and gives it up here.
         drop(unsafe { Box::from_raw(request) });
         Ok(())

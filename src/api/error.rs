@@ -1,0 +1,52 @@
+//! The one place where an error becomes a code of HTTP or gRPC (http.md section 2, grpc.md section 3).
+
+use crate::memory::{Gather, Pool};
+use crate::protocol::grpc;
+use crate::protocol::json::{GatherSink, Writer};
+use crate::protocol::service::{GrpcStatus, HttpReply};
+use crate::request::{Code, Status};
+
+pub const JSON: Option<&str> = Some("application/json");
+
+pub fn http_status(code: Code) -> u16 {
+    match code {
+        Code::Internal => 500,
+        Code::NotFound => 404,
+        Code::Unavailable => 503,
+        Code::Unsupported => 501,
+        Code::Unknown | Code::InvalidArg | Code::AlreadyExists | Code::Cancelled => 400,
+    }
+}
+
+pub fn grpc_code(code: Code) -> grpc::Code {
+    match code {
+        Code::Unknown => grpc::Code::Unknown,
+        Code::Internal => grpc::Code::Internal,
+        Code::NotFound => grpc::Code::NotFound,
+        Code::InvalidArg => grpc::Code::InvalidArgument,
+        Code::Unavailable => grpc::Code::Unavailable,
+        Code::Unsupported => grpc::Code::Unimplemented,
+        Code::AlreadyExists => grpc::Code::AlreadyExists,
+        Code::Cancelled => grpc::Code::Cancelled,
+    }
+}
+
+pub fn grpc_status(status: Status) -> GrpcStatus {
+    GrpcStatus::new(grpc_code(status.code), status.message)
+}
+
+/// `{"error":"…"}` with the status of `error`. Whether it is labelled as JSON depends on where it arose (http.md
+/// section 1).
+pub fn http_error(pool: &Pool, error: &Status, content_type: Option<&'static str>) -> HttpReply {
+    error_body(pool, http_status(error.code), &error.message, content_type)
+}
+
+pub fn error_body(pool: &Pool, status: u16, message: &str, content_type: Option<&'static str>) -> HttpReply {
+    let mut body = Gather::new();
+    let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
+    writer.begin_object();
+    writer.key("error");
+    writer.string(message);
+    writer.end_object();
+    HttpReply { status, content_type, headers: Vec::new(), body }
+}

@@ -1,0 +1,210 @@
+//! An inference request of the gRPC protocol (grpc.md section 4), from the scanned message.
+
+use smallvec::smallvec;
+
+use super::{AnswerForm, OutputForm};
+use crate::memory::{Pool, Slice};
+use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
+use crate::repository::ServedModel;
+use crate::request::validate::{add_input, add_output};
+use crate::request::{CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text};
+use crate::request::{Parameters as RequestParameters, Value as Parameter};
+
+/// What a message asks for besides the request itself.
+#[derive(Debug, Default)]
+pub struct Options {
+    pub form: AnswerForm,
+    /// `triton_enable_empty_final_response`.
+    pub empty_final_response: bool,
+}
+
+/// Fills `request` from `message`, in the specification's order.
+pub fn read(message: &InferRequest, model: &ServedModel, request: &mut Request, pool: &Pool) -> Result<Options, Status> {
+    let mut options = Options::default();
+    request.id = Text::from(message.id());
+    read_parameters(message.parameters(), request, &mut options)?;
+    for input in message.inputs() {
+        let tensor = declare(&input, model, request)?;
+        add_input(request, tensor)?;
+    }
+    for output in message.outputs() {
+        let name = Text::from(output.name());
+        add_output(request, name.clone())?;
+        let class_count = read_output_parameters(output.parameters(), &name)?;
+        options.form.outputs.push(OutputForm { name, binary: true, class_count });
+    }
+    let mut raw = message.raw.iter();
+    for (at, input) in message.inputs().enumerate() {
+        request.inputs[at].data = smallvec![data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?];
+    }
+    Ok(options)
+}
+
+fn declare(input: &InputRef<'_>, model: &ServedModel, request: &Request) -> Result<InputTensor, Status> {
+    let name = Text::from(input.name());
+    match DataType::from_name(input.datatype().as_bytes()) {
+        Some(datatype) => Ok(InputTensor::new(name, datatype, Shape::from_slice(input.shape()))),
+        None => {
+            let spec = &model.spec;
+            let config = spec.input_index(name.as_bytes()).and_then(|index| spec.inputs.get(index));
+            let Some(expected) = config.and_then(|config| DataType::from_number(config.datatype as u32)) else {
+                return Err(Status::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name)));
+            };
+            Err(Status::invalid(format!(
+                "{}inference input '{name}' data-type is '<invalid>', but model '{}' expects '{expected}'",
+                request.log_id(),
+                spec.name
+            )))
+        }
+    }
+}
+
+fn wrong_type(key: &str, expected: &str) -> Status {
+    Status::invalid(format!("invalid value type for '{key}' parameter, expected {expected}."))
+}
+
+fn read_parameters(parameters: Parameters<'_>, request: &mut Request, options: &mut Options) -> Result<(), Status> {
+    for (key, value) in parameters.iter() {
+        match (key, value) {
+            ("sequence_id", Value::Int64(id)) => request.correlation_id = CorrelationId::Number(id as u64),
+            ("sequence_id", Value::String(id)) => request.correlation_id = CorrelationId::Text(id.into()),
+            ("sequence_id", _) => return Err(wrong_type(key, "int64_param or string_param")),
+            ("sequence_start", value) => set_flag(request, SEQUENCE_START, key, value)?,
+            ("sequence_end", value) => set_flag(request, SEQUENCE_END, key, value)?,
+            ("priority", Value::Int64(priority)) => {
+                request.priority = u64::try_from(priority)
+                    .map_err(|_| Status::invalid("invalid value for 'priority', expected value >= 0."))?;
+            }
+            ("priority", Value::Uint64(priority)) => request.priority = priority,
+            ("priority", _) => return Err(wrong_type(key, "int64_param or uint64_param")),
+            ("timeout", Value::Int64(timeout_us)) => request.timeout_us = timeout_us as u64,
+            ("timeout", _) => return Err(wrong_type(key, "int64_param")),
+            ("triton_enable_empty_final_response", Value::Bool(wanted)) => options.empty_final_response = wanted,
+            ("triton_enable_empty_final_response", _) => return Err(wrong_type(key, "bool_param")),
+            (key, _) if key.starts_with("triton_") => {
+                let text = "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following \
+                            keys starting with 'triton_' are allowed: triton_enable_empty_final_response";
+                return Err(Status::invalid(text));
+            }
+            (key, value) => custom(&mut request.parameters, key, value)?,
+        }
+    }
+    Ok(())
+}
+
+fn custom(parameters: &mut RequestParameters, key: &str, value: Value<'_>) -> Result<(), Status> {
+    let value = match value {
+        Value::Int64(int) => Parameter::Int(int),
+        Value::Bool(bool) => Parameter::Bool(bool),
+        Value::String(string) => Parameter::String(string.into()),
+        Value::Double(double) => Parameter::Double(double),
+        Value::Uint64(_) | Value::Unset => {
+            let text = format!("invalid value type for '{key}' parameter, expected int64_param, bool_param, or string_param.");
+            return Err(Status::invalid(text));
+        }
+    };
+    parameters.push(key.into(), value);
+    Ok(())
+}
+
+fn set_flag(request: &mut Request, flag: u32, key: &str, value: Value<'_>) -> Result<(), Status> {
+    match value {
+        Value::Bool(true) => request.flags |= flag,
+        Value::Bool(false) => request.flags &= !flag,
+        _ => return Err(wrong_type(key, "bool_param")),
+    }
+    Ok(())
+}
+
+const SHARED_MEMORY: [&str; 3] = ["shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"];
+
+fn refuse_shared_memory(parameters: &Parameters<'_>, name: &str) -> Result<(), Status> {
+    match SHARED_MEMORY.into_iter().find(|key| parameters.get(key).is_some()) {
+        None => Ok(()),
+        Some(key) => Err(Status::unsupported(format!(
+            "'{key}' of tensor '{name}': shared memory is not supported by this version of Nereid"
+        ))),
+    }
+}
+
+fn read_output_parameters(parameters: Parameters<'_>, name: &Text) -> Result<u32, Status> {
+    refuse_shared_memory(&parameters, &name.to_str_lossy())?;
+    match parameters.get("classification") {
+        None => Ok(0),
+        Some(Value::Int64(count)) if count > 0 => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
+        Some(Value::Int64(_)) => Err(Status::invalid("invalid value for 'classification' parameter, expected >= 0")),
+        Some(_) => {
+            Err(Status::invalid("invalid value type for 'classification' parameter, expected int64_param"))
+        }
+    }
+}
+
+fn data_of<'a>(
+    input: &InputRef<'_>,
+    raw: &mut impl Iterator<Item = &'a Slice>,
+    raw_is_empty: bool,
+    model: &ServedModel,
+    pool: &Pool,
+) -> Result<Slice, Status> {
+    let (name, model) = (input.name(), &model.name);
+    refuse_shared_memory(&input.parameters(), name)?;
+    let Some(contents) = input.contents() else {
+        let found = raw.next().cloned();
+        return found.ok_or_else(|| {
+            Status::invalid(format!("unable to find data for input tensor '{name}' for model '{model}' in request."))
+        });
+    };
+    if !raw_is_empty {
+        return Err(Status::invalid(format!(
+            "contents field must not be specified when using raw_input_contents for '{name}' for model '{model}'"
+        )));
+    }
+    let mut lists = contents.lists();
+    let Some(list) = lists.next() else { return Ok(Slice::empty()) };
+    let declared = input.datatype();
+    let (own, width) = list_type(list, declared);
+    if own != declared {
+        return Err(Status::invalid(format!(
+            "unexpected explicit tensor data for input tensor '{name}' for model '{model}' of type '{own}', expected \
+             datatype '{declared}'"
+        )));
+    }
+    if lists.next().is_some() {
+        return Err(Status::invalid(format!(
+            "unexpected explicit tensor data for input tensor '{name}' for model '{model}', binary data was already \
+             supplied."
+        )));
+    }
+    narrow(contents.data(), width, pool)
+}
+
+/// The type a list stands for when the input declares `declared`, and its element size where it has to be narrowed.
+fn list_type<'a>(list: List, declared: &'a str) -> (&'a str, usize) {
+    match (list, declared) {
+        (List::Bool, _) => ("BOOL", 0),
+        (List::Int, "INT8") => ("INT8", 1),
+        (List::Int, "INT16") => ("INT16", 2),
+        (List::Int, _) => ("INT32", 0),
+        (List::Int64, _) => ("INT64", 0),
+        (List::Uint, "UINT8") => ("UINT8", 1),
+        (List::Uint, "UINT16") => ("UINT16", 2),
+        (List::Uint, _) => ("UINT32", 0),
+        (List::Uint64, _) => ("UINT64", 0),
+        (List::Fp32, _) => ("FP32", 0),
+        (List::Fp64, _) => ("FP64", 0),
+        (List::Bytes, _) => ("BYTES", 0),
+    }
+}
+
+/// Keeps the low `width` bytes of each 4-byte element; 0 keeps all.
+fn narrow(data: &Slice, width: usize, pool: &Pool) -> Result<Slice, Status> {
+    if width == 0 {
+        return Ok(data.clone());
+    }
+    let (elements, _) = data.as_chunks::<4>();
+    let mut block = pool.get(elements.len() * width)?;
+    for (to, from) in block.chunks_exact_mut(width).zip(elements) {
+        to.copy_from_slice(&from[..width]);
+    }
+    Ok(block.freeze())
+}

@@ -1,0 +1,174 @@
+//! The answer to an HTTP inference request: JSON header, binary tail (http.md section 5).
+//!
+//! Written in bounded steps for the same reason as requests are read in steps.
+
+use std::sync::Arc;
+
+use super::http_request::element_of;
+use super::{AnswerForm, contiguous};
+use crate::api::error::JSON;
+use crate::memory::{Gather, Pool, Slice};
+use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
+use crate::protocol::service::HttpReply;
+use crate::repository::ServedModel;
+use crate::request::{DataType, OutputTensor, Response, Status, Text, Value};
+
+/// Elements that one step writes.
+const STEP: usize = 4096;
+
+/// An answer being written.
+pub struct Encoder {
+    response: Response,
+    form: AnswerForm,
+    json: Gather,
+    tail: Gather,
+    /// Outputs written.
+    done: usize,
+    /// The array of output `done` is being written.
+    array: Option<(ArrayWriter, Slice)>,
+    finished: bool,
+}
+
+impl Encoder {
+    pub fn new(response: Response, model: &Arc<ServedModel>, form: AnswerForm, pool: &Pool) -> Result<Encoder, Status> {
+        let mut encoder = Encoder {
+            response,
+            form,
+            json: Gather::new(),
+            tail: Gather::new(),
+            done: 0,
+            array: None,
+            finished: false,
+        };
+        encoder.write_head(model, pool)?;
+        Ok(encoder)
+    }
+
+    fn write_head(&mut self, model: &Arc<ServedModel>, pool: &Pool) -> Result<(), Status> {
+        let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
+        writer.begin_object();
+        if !self.response.id.is_empty() {
+            writer.key("id");
+            writer.string(self.response.id.as_bytes());
+        }
+        writer.key("model_name");
+        writer.string(&model.name);
+        writer.key("model_version");
+        writer.string(itoa::Buffer::new().format(model.version));
+        if !self.response.parameters.is_empty() {
+            writer.key("parameters");
+            writer.begin_object();
+            for parameter in self.response.parameters.iter() {
+                writer.key(parameter.name.as_bytes());
+                match &parameter.value {
+                    Value::String(text) => writer.string(text.as_bytes()),
+                    Value::Int(int) => writer.int(*int),
+                    Value::Bool(bool) => writer.bool(*bool),
+                    Value::Double(double) => writer.double(*double),
+                    Value::Bytes(_) => {
+                        return Err(Status::unsupported(format!(
+                            "response parameter '{}' has type BYTES, which is not supported",
+                            parameter.name
+                        )));
+                    }
+                }
+            }
+            writer.end_object();
+        }
+        writer.key("outputs");
+        writer.begin_array();
+        Ok(())
+    }
+
+    /// Writes a bounded part; true when the answer is complete.
+    pub fn step(&mut self, pool: &Pool) -> Result<bool, Status> {
+        let mut budget = STEP;
+        while budget > 0 {
+            if let Some((array, data)) = &mut self.array {
+                let mut sink = GatherSink { gather: &mut self.json, pool };
+                if !array.step(data, &mut sink, budget).map_err(|error| Status::internal(error.to_string()))? {
+                    return Ok(false);
+                }
+                budget = budget.saturating_sub(1 + data.len() / 8);
+                self.array = None;
+                self.json.put(pool, b"}");
+                self.done += 1;
+                continue;
+            }
+            if self.done == self.response.outputs.len() {
+                if !self.finished {
+                    self.finished = true;
+                    self.json.put(pool, b"]}");
+                }
+                return Ok(true);
+            }
+            self.begin_output(pool)?;
+            budget -= 1;
+        }
+        Ok(false)
+    }
+
+    /// Writes everything of the next output but its elements.
+    fn begin_output(&mut self, pool: &Pool) -> Result<(), Status> {
+        let Some(output) = self.response.outputs.get(self.done) else { return Ok(()) };
+        let (binary, _) = self.form.of(&output.name);
+        if self.done > 0 {
+            self.json.put(pool, b",");
+        }
+        let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
+        writer.begin_object();
+        describe(&mut writer, output);
+        if binary {
+            writer.key("parameters");
+            writer.begin_object();
+            writer.key("binary_data_size");
+            writer.uint(output.byte_size() as u64);
+            writer.end_object();
+            writer.end_object();
+            for piece in &output.data {
+                self.tail.push(pool, piece.clone());
+            }
+            self.done += 1;
+            return Ok(());
+        }
+        let array = match (element_of(output.datatype), output.datatype) {
+            (Some(element), _) => ArrayWriter::numbers(element),
+            (None, DataType::Bytes) => ArrayWriter::strings(),
+            (None, datatype) => {
+                return Err(Status::invalid(format!(
+                    "sending {datatype} data via JSON is not supported. Please use the binary data format for output"
+                )));
+            }
+        };
+        writer.key("data");
+        self.array = Some((array, contiguous(output, pool)));
+        Ok(())
+    }
+
+    /// The reply, once a step said that it is complete.
+    pub fn finish(mut self) -> HttpReply {
+        let header_len = self.json.len();
+        if self.tail.is_empty() {
+            return HttpReply { status: 200, content_type: JSON, headers: Vec::new(), body: self.json };
+        }
+        self.json.append(&mut self.tail);
+        let length = Text::from(itoa::Buffer::new().format(header_len));
+        HttpReply {
+            status: 200,
+            content_type: Some("application/octet-stream"),
+            headers: vec![("Inference-Header-Content-Length", length)],
+            body: self.json,
+        }
+    }
+}
+
+fn describe(writer: &mut Writer<GatherSink<'_>>, output: &OutputTensor) {
+    writer.key("name");
+    writer.string(output.name.as_bytes());
+    writer.key("datatype");
+    writer.string(output.datatype.name());
+    writer.key("shape");
+    writer.begin_array();
+    output.shape.iter().for_each(|&dim| writer.int(dim));
+    writer.end_array();
+}

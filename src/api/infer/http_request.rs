@@ -1,0 +1,559 @@
+//! An inference request of the HTTP protocol: JSON header, binary tail, raw-binary mode (http.md section 5).
+//!
+//! Decoding is a sequence of bounded steps, because the JSON may hold millions of numbers: they go straight from the
+//! text into the tensor's buffer, a few thousand a turn.
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::{AnswerForm, OutputForm};
+use crate::memory::{ALIGNMENT, BlockMut, Pool, Slice};
+use crate::protocol::json::{
+    AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, StringsReader, TensorError, Value,
+};
+use crate::repository::ServedModel;
+use crate::request::validate::{add_input, add_output};
+use crate::request::{CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text};
+use crate::request::{Value as Parameter, format_shape};
+
+/// JSON tokens or tensor elements that one step handles: about 50 µs.
+const STEP: usize = 4096;
+
+/// A request being decoded.
+pub struct Decoder {
+    pub model: Arc<ServedModel>,
+    pub form: AnswerForm,
+    request: Box<Request>,
+    body: Slice,
+    /// Where the binary tail begins.
+    tail: usize,
+    stage: Stage,
+    input_bytes_max: usize,
+}
+
+enum Stage {
+    Parse(Box<Builder>),
+    /// The document is there; this many inputs are done.
+    Inputs { document: Box<Document>, done: usize },
+    /// The `data` of input `index` is being read.
+    Numbers { document: Box<Document>, index: usize, reader: NumbersReader, block: BlockMut },
+    Measure { document: Box<Document>, index: usize, reader: Box<StringsReader> },
+    Strings { document: Box<Document>, index: usize, reader: Box<StringsReader>, block: BlockMut },
+    Done,
+}
+
+/// The outcome of a step.
+pub enum Progress {
+    More,
+    Ready,
+}
+
+fn parse_error(member: &str) -> impl Fn(AccessError) -> Status + '_ {
+    move |error| Status::internal(format!("Unable to parse '{member}': {error}"))
+}
+
+fn text(value: Value<'_>) -> Result<Text, AccessError> {
+    Ok(Text::new(&value.as_str()?))
+}
+
+impl Decoder {
+    /// `header_len` is the length of the leading JSON; the rest of `body` are binary tensors.
+    pub fn new(
+        model: Arc<ServedModel>,
+        request: Box<Request>,
+        body: Slice,
+        header_len: usize,
+        input_bytes_max: usize,
+    ) -> Result<Decoder, Status> {
+        let builder = Builder::new(body.window(0..header_len), |depth, key| depth == 3 && key == b"data")
+            .map_err(|error| Status::internal(error.to_string()))?;
+        let (stage, form) = (Stage::Parse(Box::new(builder)), AnswerForm::default());
+        Ok(Decoder { model, form, request, body, tail: header_len, stage, input_bytes_max })
+    }
+
+    /// A request whose whole body is its one tensor (http.md section 5, "Raw-binary mode").
+    pub fn raw_binary(
+        model: Arc<ServedModel>,
+        mut request: Box<Request>,
+        body: Slice,
+        input_bytes_max: usize,
+    ) -> Result<Decoder, Status> {
+        let got = body.len();
+        if got > input_bytes_max {
+            return Err(Status::invalid(format!(
+                "Raw input has a byte_size ({got} bytes) that exceeds the maximum allowed value of {input_bytes_max} \
+                 bytes. Use --http-max-input-size to increase the limit."
+            )));
+        }
+        let input = raw_input(&model, &request, body)?;
+        add_input(&mut request, input)?;
+        let form = AnswerForm { binary_by_default: true, ..AnswerForm::default() };
+        let (stage, body) = (Stage::Done, Slice::empty());
+        Ok(Decoder { model, form, request, body, tail: 0, stage, input_bytes_max })
+    }
+
+    /// Does a bounded amount of work.
+    pub fn step(&mut self, pool: &Pool) -> Result<Progress, Status> {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Parse(mut builder) => {
+                let done = builder.step(STEP).map_err(|error| match error {
+                    DocumentError::Syntax(_) => Status::internal(error.to_string()),
+                    _ => Status::invalid(error.to_string()),
+                })?;
+                match done {
+                    false => Stage::Parse(builder),
+                    true => {
+                        let document = Box::new(builder.finish());
+                        self.read_head(&document)?;
+                        Stage::Inputs { document, done: 0 }
+                    }
+                }
+            }
+            Stage::Inputs { document, done } => self.read_input(document, done, pool)?,
+            Stage::Numbers { document, index, mut reader, mut block } => {
+                let done = reader.step(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
+                match done {
+                    false => Stage::Numbers { document, index, reader, block },
+                    true => self.finish_data(document, index, block),
+                }
+            }
+            Stage::Measure { document, index, mut reader } => {
+                let done = reader.measure(document.input(), STEP).map_err(|error| self.data_error(index, error))?;
+                match done {
+                    false => Stage::Measure { document, index, reader },
+                    true => {
+                        let name = &self.request.inputs[index].name;
+                        self.check_json_size(name, reader.byte_size())?;
+                        let block = pool.get(reader.byte_size())?;
+                        Stage::Strings { document, index, reader, block }
+                    }
+                }
+            }
+            Stage::Strings { document, index, mut reader, mut block } => {
+                let done = reader.fill(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
+                match done {
+                    false => Stage::Strings { document, index, reader, block },
+                    true => self.finish_data(document, index, block),
+                }
+            }
+            Stage::Done => Stage::Done,
+        };
+        Ok(if matches!(self.stage, Stage::Done) { Progress::Ready } else { Progress::More })
+    }
+
+    /// The request, once a step said that it is ready.
+    pub fn finish(self) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {
+        (self.model, self.request, self.form)
+    }
+
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    fn finish_data(&mut self, document: Box<Document>, index: usize, block: BlockMut) -> Stage {
+        self.request.inputs[index].data = smallvec![block.freeze()];
+        Stage::Inputs { document, done: index + 1 }
+    }
+
+    fn data_error(&self, index: usize, error: TensorError) -> Status {
+        let is_bytes = self.request.inputs[index].datatype == DataType::Bytes;
+        match error {
+            TensorError::Shortage => Status::internal(error.to_string()),
+            TensorError::TooDeep if is_bytes => Status::invalid(error.to_string()),
+            TensorError::TooDeep => Status::invalid(format!("Unable to parse 'data': {error}")),
+            _ if is_bytes => Status::internal(format!("Unable to parse JSON bytes array: {error}")),
+            _ => Status::internal(format!("Unable to parse 'data': {error}")),
+        }
+    }
+
+    fn check_json_size(&self, name: &Text, byte_size: usize) -> Result<(), Status> {
+        if byte_size <= self.input_bytes_max {
+            return Ok(());
+        }
+        Err(Status::invalid(format!(
+            "JSON input '{name}' has a byte_size ({byte_size} bytes) that exceeds the maximum allowed value of {} \
+             bytes. Use --http-max-input-size to increase the limit.",
+            self.input_bytes_max
+        )))
+    }
+
+    fn read_head(&mut self, document: &Document) -> Result<(), Status> {
+        let root = document.root();
+        if let Some(id) = root.find("id") {
+            self.request.id = text(id).map_err(parse_error("id"))?;
+        }
+        if let Some(parameters) = root.find("parameters") {
+            self.read_parameters(parameters)?;
+        }
+        let inputs = root.member("inputs").and_then(Value::as_array).map_err(parse_error("inputs"))?;
+        self.request.inputs.reserve(inputs.len().min(self.model.spec.inputs.len()));
+        Ok(())
+    }
+
+    fn read_parameters(&mut self, parameters: Value<'_>) -> Result<(), Status> {
+        let request = &mut self.request;
+        let members = parameters.members_with_first_values().map_err(parse_error("parameters"))?;
+        for (key, value) in members {
+            match &*key {
+                b"sequence_id" => {
+                    request.correlation_id = match value.as_u64() {
+                        Ok(id) => CorrelationId::Number(id),
+                        Err(_) => CorrelationId::Text(text(value).map_err(parse_error("sequence_id"))?),
+                    }
+                }
+                b"sequence_start" => set_flag(request, SEQUENCE_START, value, "sequence_start")?,
+                b"sequence_end" => set_flag(request, SEQUENCE_END, value, "sequence_end")?,
+                b"priority" => request.priority = value.as_u64().map_err(parse_error("priority"))?,
+                b"timeout" => request.timeout_us = value.as_u64().map_err(parse_error("timeout"))?,
+                b"binary_data_output" => {
+                    self.form.binary_by_default = value.as_bool().map_err(parse_error("binary_data_output"))?;
+                }
+                key if key.starts_with(b"triton_") => {
+                    let text = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be \
+                                specified.";
+                    return Err(Status::invalid(text));
+                }
+                key => request.parameters.push(Text::new(key), custom_parameter(key, value)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the input after the first `done`, or, behind the last one, the outputs.
+    fn read_input(&mut self, document: Box<Document>, done: usize, pool: &Pool) -> Result<Stage, Status> {
+        let inputs = document.root().member("inputs").and_then(Value::elements).map_err(parse_error("inputs"))?;
+        // The element at `done` is found by walking: requests have few inputs, and a list longer than the model has is
+        // cut short by the check below.
+        let Some(value) = inputs.clone().nth(done) else {
+            self.read_outputs(&document)?;
+            self.check_tail()?;
+            return Ok(Stage::Done);
+        };
+        let name = value.member("name").and_then(text).map_err(parse_error("name"))?;
+        let datatype_name = value.member("datatype").and_then(Value::as_str).map_err(parse_error("datatype"))?;
+        let datatype = DataType::from_name(&datatype_name);
+        let shape = read_shape(value.member("shape").map_err(parse_error("shape"))?, &name)?;
+        let source = Source::of(value)?;
+        let Some(datatype) = datatype else {
+            return Err(match source {
+                Source::Json(_) => Status::invalid(format!("invalid datatype for input {name}")),
+                _ => self.unknown_datatype(&name),
+            });
+        };
+        if self.model.spec.input_index(name.as_bytes()).is_none() && self.request.inputs.len() >= INPUTS_MAX {
+            return Err(Status::invalid(format!("request has more than {INPUTS_MAX} inputs")));
+        }
+        let bytes = match source {
+            Source::Json(_) => json_byte_size(&name, datatype, &shape)?,
+            Source::Binary(_) => None,
+        };
+        add_input(&mut self.request, InputTensor::new(name, datatype, shape))?;
+        match source {
+            Source::Binary(byte_size) => {
+                let data = self.take_tail(done, byte_size, pool)?;
+                self.request.inputs[done].data = smallvec![data];
+                Ok(Stage::Inputs { document, done: done + 1 })
+            }
+            // A tensor without elements has no bytes, whatever `data` says.
+            Source::Json(_) if bytes == Some(0) => Ok(Stage::Inputs { document, done: done + 1 }),
+            Source::Json(data) => {
+                let span = json_array(data)?;
+                self.begin_json(document, done, datatype, bytes, span, pool)
+            }
+        }
+    }
+
+    fn begin_json(
+        &self,
+        document: Box<Document>,
+        index: usize,
+        datatype: DataType,
+        bytes: Option<usize>,
+        span: std::ops::Range<usize>,
+        pool: &Pool,
+    ) -> Result<Stage, Status> {
+        let name = &self.request.inputs[index].name;
+        let Some(element) = element_of(datatype) else {
+            if datatype == DataType::Bytes {
+                return Ok(Stage::Measure { document, index, reader: Box::new(StringsReader::new(span)) });
+            }
+            return Err(Status::invalid(format!(
+                "receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
+            )));
+        };
+        let byte_size = bytes.unwrap_or(0);
+        self.check_json_size(name, byte_size)?;
+        // An element takes at least two bytes of text, which bounds the buffer by what has really arrived.
+        if byte_size / element.byte_size() > span.len() {
+            return Err(Status::internal(TensorError::Shortage.to_string()));
+        }
+        Ok(Stage::Numbers { document, index, reader: NumbersReader::new(element, span), block: pool.get(byte_size)? })
+    }
+
+    fn unknown_datatype(&self, name: &Text) -> Status {
+        let spec = &self.model.spec;
+        let expected = spec.input_index(name.as_bytes()).and_then(|index| spec.inputs.get(index));
+        let Some(expected) = expected.and_then(|input| DataType::from_number(input.datatype as u32)) else {
+            return Status::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name));
+        };
+        Status::invalid(format!(
+            "{}inference input '{name}' data-type is '<invalid>', but model '{}' expects '{expected}'",
+            self.request.log_id(),
+            spec.name
+        ))
+    }
+
+    /// The next `byte_size` bytes of the binary tail, aligned.
+    fn take_tail(&mut self, index: usize, byte_size: u64, pool: &Pool) -> Result<Slice, Status> {
+        let left = self.body.len() - self.tail;
+        let wanted = usize::try_from(byte_size).unwrap_or(usize::MAX);
+        if wanted > left {
+            return Err(Status::invalid(format!(
+                "unexpected size for input '{}', expecting {} additional bytes for model '{}'",
+                self.request.inputs[index].name,
+                wanted - left,
+                self.model.name
+            )));
+        }
+        let data = self.body.window(self.tail..self.tail + wanted);
+        self.tail += wanted;
+        if data.is_aligned_to(ALIGNMENT) || wanted == 0 {
+            return Ok(data);
+        }
+        // Only a tensor behind another one of odd size comes here: models are owed alignment.
+        let mut block = pool.get(wanted)?;
+        block.copy_from_slice(&data);
+        Ok(block.freeze())
+    }
+
+    fn check_tail(&self) -> Result<(), Status> {
+        match self.tail == self.body.len() {
+            true => Ok(()),
+            false => Err(Status::invalid(format!("unexpected additional input data for model '{}'", self.model.name))),
+        }
+    }
+
+    fn read_outputs(&mut self, document: &Document) -> Result<(), Status> {
+        let Some(outputs) = document.root().find("outputs") else { return Ok(()) };
+        let outputs = outputs.elements().map_err(parse_error("outputs"))?;
+        for output in outputs {
+            let name = output.member("name").and_then(text).map_err(parse_error("name"))?;
+            if self.request.outputs.len() >= OUTPUTS_MAX {
+                return Err(Status::invalid(format!("request asks for more than {OUTPUTS_MAX} outputs")));
+            }
+            add_output(&mut self.request, name.clone())?;
+            let mut form = OutputForm { name, binary: false, class_count: 0 };
+            if let Some(parameters) = output.find("parameters") {
+                let shared = ["shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"];
+                if let Some(name) = shared.into_iter().find(|name| parameters.find(name).is_some()) {
+                    return Err(unbuilt_parameter(name, "output", &form.name));
+                }
+                if let Some(binary) = parameters.find("binary_data") {
+                    form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
+                }
+                if let Some(count) = parameters.find("classification") {
+                    let count = count.as_u64().map_err(parse_error("classification"))?;
+                    form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
+                }
+            }
+            self.form.outputs.push(form);
+        }
+        Ok(())
+    }
+}
+
+/// Inputs and outputs of one request: far above any model's, so that lists cannot grow with a body.
+const INPUTS_MAX: usize = 4096;
+const OUTPUTS_MAX: usize = 4096;
+
+fn unbuilt_parameter(parameter: &str, kind: &str, name: &Text) -> Status {
+    Status::unsupported(format!("'{parameter}' of {kind} '{name}': shared memory is not supported by this version of Nereid"))
+}
+
+fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) -> Result<(), Status> {
+    match value.as_bool().map_err(parse_error(member))? {
+        true => request.flags |= flag,
+        false => request.flags &= !flag,
+    }
+    Ok(())
+}
+
+fn custom_parameter(key: &[u8], value: Value<'_>) -> Result<Parameter, Status> {
+    let read = match value.kind() {
+        Kind::String => text(value).map(Parameter::String),
+        Kind::Bool => value.as_bool().map(Parameter::Bool),
+        Kind::Int => value.as_i64().map(Parameter::Int),
+        // Beyond what an int64 holds, it travels as a double.
+        Kind::Uint => value.as_i64().map(Parameter::Int).or_else(|_| value.as_f64().map(Parameter::Double)),
+        Kind::Double => value.as_f64().map(Parameter::Double),
+        Kind::Object | Kind::Array | Kind::Null => {
+            let key = String::from_utf8_lossy(key);
+            return Err(Status::invalid(format!(
+                "parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+            )));
+        }
+    };
+    read.map_err(|error| Status::internal(format!("Unable to parse '{}': {error}", String::from_utf8_lossy(key))))
+}
+
+/// Where the data of an input is.
+enum Source<'d> {
+    Json(Value<'d>),
+    Binary(u64),
+}
+
+impl<'d> Source<'d> {
+    fn of(input: Value<'d>) -> Result<Source<'d>, Status> {
+        let data = input.find("data");
+        let parameters = input.find("parameters");
+        let binary = parameters.and_then(|parameters| parameters.find("binary_data_size"));
+        let shared = parameters.and_then(|parameters| parameters.find("shared_memory_region"));
+        let rule = "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
+                    'shared_memory_region' in 'parameters'. But";
+        let set = [("data", data.is_some()), ("binary_data_size", binary.is_some()), ("shared_memory_region", shared.is_some())];
+        let set: SmallVec<[&str; 3]> = set.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+        match (&set[..], data, binary) {
+            ([], ..) => Err(Status::invalid(format!("{rule} no field is set"))),
+            ([_], Some(data), _) => Ok(Source::Json(data)),
+            ([_], _, Some(size)) => Ok(Source::Binary(size.as_u64().map_err(parse_error("binary_data_size"))?)),
+            ([_], None, None) => {
+                let name = input.member("name").and_then(text).unwrap_or_default();
+                Err(unbuilt_parameter("shared_memory_region", "input", &name))
+            }
+            (several, ..) => {
+                let names: Vec<String> = several.iter().map(|name| format!("'{name}'")).collect();
+                Err(Status::invalid(format!("{rule} set {}", names.join(" "))))
+            }
+        }
+    }
+}
+
+fn read_shape(value: Value<'_>, name: &Text) -> Result<Shape, Status> {
+    let mut shape = Shape::new();
+    for dim in value.elements().map_err(parse_error("shape"))? {
+        let dim = dim.as_u64().map_err(parse_error("shape"))?;
+        if shape.len() >= DIMS_MAX {
+            return Err(Status::invalid(format!("input '{name}' has more than {DIMS_MAX} dimensions")));
+        }
+        let fits = i64::try_from(dim).map_err(|_| {
+            let dims: Vec<String> = value.elements().map_or_else(
+                |_| Vec::new(),
+                |dims| dims.map(|dim| dim.as_u64().map_or_else(|_| "?".to_owned(), |dim| dim.to_string())).collect(),
+            );
+            Status::invalid(format!(
+                "invalid shape for input '{name}': shape [{}] contains one or more invalid dimensions",
+                dims.join(",")
+            ))
+        })?;
+        shape.push(fits);
+    }
+    Ok(shape)
+}
+
+/// More dimensions than any tensor library knows.
+const DIMS_MAX: usize = 256;
+
+/// Bytes of a tensor given as JSON; `None` for strings, whose size the text decides, unless there are none.
+fn json_byte_size(name: &Text, datatype: DataType, shape: &[i64]) -> Result<Option<usize>, Status> {
+    if shape.is_empty() || shape.contains(&0) {
+        return Ok(Some(0));
+    }
+    let most = i64::MAX;
+    let Some(count) = shape.iter().try_fold(1i64, |count, &dim| count.checked_mul(dim)) else {
+        return Err(Status::invalid(format!(
+            "invalid shape for input '{name}': shape {} causes total element count to exceed maximum size of {most}",
+            format_shape(shape)
+        )));
+    };
+    if datatype == DataType::Bytes {
+        return Ok(None);
+    }
+    let size = datatype.byte_size();
+    let Some(bytes) = count.checked_mul(size as i64) else {
+        return Err(Status::invalid(format!(
+            "byte size overflow for input '{name}': element count ({count}) * data type size ({size}) exceeds maximum \
+             allowed size ({most})"
+        )));
+    };
+    Ok(Some(bytes as usize))
+}
+
+fn json_array(data: Value<'_>) -> Result<std::ops::Range<usize>, Status> {
+    match data.kind() {
+        Kind::Array => Ok(data.span()),
+        _ => Err(parse_error("data")(AccessError::NotArray)),
+    }
+}
+
+/// The JSON form of a data type; `None` for those without one and for BYTES.
+pub fn element_of(datatype: DataType) -> Option<Element> {
+    Some(match datatype {
+        DataType::Bool => Element::Bool,
+        DataType::Uint8 => Element::U8,
+        DataType::Uint16 => Element::U16,
+        DataType::Uint32 => Element::U32,
+        DataType::Uint64 => Element::U64,
+        DataType::Int8 => Element::I8,
+        DataType::Int16 => Element::I16,
+        DataType::Int32 => Element::I32,
+        DataType::Int64 => Element::I64,
+        DataType::Fp32 => Element::F32,
+        DataType::Fp64 => Element::F64,
+        DataType::Fp16 | DataType::Bf16 | DataType::Bytes => return None,
+    })
+}
+
+/// The one input of a raw request, its shape deduced from the number of bytes.
+fn raw_input(model: &ServedModel, request: &Request, body: Slice) -> Result<InputTensor, Status> {
+    let spec = &model.spec;
+    let [config] = &spec.inputs[..] else {
+        return Err(Status::invalid(format!(
+            "{}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
+            request.log_id(),
+            spec.inputs.len(),
+            spec.name
+        )));
+    };
+    let name = Text::from(&*config.name);
+    let Some(datatype) = DataType::from_number(config.datatype as u32) else {
+        return Err(Status::internal(format!("input '{name}' of model '{}' has no data type", spec.name)));
+    };
+    let mut shape: Shape = (spec.max_batch_size > 0).then_some(1).into_iter().chain(config.dims.iter().copied()).collect();
+    if datatype == DataType::Bytes {
+        if config.dims != [1] && config.dims != [-1] {
+            return Err(Status::invalid(format!(
+                "{}For BYTE datatype raw input '{name}', the model must have input shape [1]",
+                request.log_id()
+            )));
+        }
+        shape.iter_mut().for_each(|dim| *dim = 1);
+        let mut input = InputTensor::new(name, datatype, shape);
+        let length = u32::try_from(body.len()).map_err(|_| Status::invalid("raw input is too long for one string"))?;
+        // One piece, because a reader may expect the length indicator and its string together.
+        let mut block = BlockMut::unpooled(4 + body.len());
+        block[..4].copy_from_slice(&length.to_le_bytes());
+        block[4..].copy_from_slice(&body);
+        input.data = smallvec![block.freeze()];
+        return Ok(input);
+    }
+    let mut open = shape.iter_mut().filter(|dim| **dim == -1);
+    let (first, second) = (open.next(), open.next());
+    if second.is_some() {
+        return Err(Status::invalid(format!(
+            "{}The shape of the raw input '{name}' can not be deduced because there are more than one variable-sized \
+             dimension",
+            request.log_id()
+        )));
+    }
+    if let Some(open) = first {
+        *open = 1;
+        let fixed = shape.iter().try_fold(datatype.byte_size() as i64, |size, &dim| size.checked_mul(dim)).unwrap_or(0);
+        let dim = if fixed > 0 { body.len() as i64 / fixed } else { 0 };
+        let at = config.dims.iter().position(|&dim| dim == -1).unwrap_or(0) + usize::from(spec.max_batch_size > 0);
+        shape[at] = dim;
+    }
+    let mut input = InputTensor::new(name, datatype, shape);
+    input.data = smallvec![body];
+    Ok(input)
+}

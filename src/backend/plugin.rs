@@ -1,0 +1,203 @@
+//! Backends as shared libraries: Triton's own plug-in interface behind the `Backend` trait.
+//!
+//! A library `libtriton_<backend>.so` is opened once, its exports are looked up, and from then on it calls the
+//! functions of `abi` in this very process image. What it holds as a request is the server's request.
+
+#![allow(unsafe_code)]
+
+mod library;
+mod symbols;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, fail};
+use crate::abi::handles::{InstanceHandle, ModelHandle, UserState, c_string};
+use crate::request::{Request, Status};
+use crate::wire::inference::ModelConfig;
+use library::{Library, Outcome};
+
+pub(crate) use library::note_release;
+
+/// Where libraries of one server are searched, and those that are open.
+pub struct Plugins {
+    directory: PathBuf,
+    open: Mutex<Vec<(PathBuf, Weak<Library>)>>,
+}
+
+impl Plugins {
+    /// `directory` is `--backend-directory`.
+    pub fn new(directory: PathBuf) -> Plugins {
+        Plugins { directory, open: Mutex::new(Vec::new()) }
+    }
+
+    /// Finds and opens the library of `backend` for a model (c_api.md section 5, "Library search").
+    pub fn find(
+        &self,
+        backend: &str,
+        runtime: &str,
+        model_directory: &Path,
+        version_directory: &Path,
+        model: &str,
+        settings: &[(String, String)],
+    ) -> Result<Arc<dyn Backend>, Status> {
+        let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
+        let places = [version_directory.to_owned(), model_directory.to_owned(), self.directory.join(backend)];
+        if file.contains('/') || file == ".." {
+            let directory = self.directory.join(backend);
+            return Err(Status::invalid(format!(
+                "backend library name '{file}' escapes backend directory '{}', for model '{model}', check model config \
+                 runtime field",
+                directory.display()
+            )));
+        }
+        let found = places.iter().map(|place| (place, place.join(&file))).find(|(_, path)| path.is_file());
+        let Some((place, path)) = found else {
+            if runtime.is_empty() {
+                return Err(Status::invalid(format!(
+                    "unable to find backend library for backend '{backend}', try specifying runtime on the model \
+                     configuration."
+                )));
+            }
+            let searched: Vec<String> = places.iter().map(|place| format!("'{}'", place.display())).collect();
+            let searched = searched.join(" ");
+            let text = format!("unable to find backend library '{file}' for model '{model}', searched: {searched}");
+            return Err(Status::invalid(text));
+        };
+        let library = self.open(backend, &path, place, settings)?;
+        Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
+    }
+
+    fn open(
+        &self,
+        backend: &str,
+        path: &Path,
+        place: &Path,
+        settings: &[(String, String)],
+    ) -> Result<Arc<Library>, Status> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, library)| library.strong_count() > 0);
+        if let Some(library) = open.iter().find(|(known, _)| known == path).and_then(|(_, library)| library.upgrade()) {
+            return Ok(library);
+        }
+        let library = Arc::new(Library::open(backend, path, place, settings)?);
+        open.push((path.to_owned(), Arc::downgrade(&library)));
+        Ok(library)
+    }
+}
+
+struct PluginBackend {
+    name: String,
+    library: Arc<Library>,
+}
+
+impl Backend for PluginBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.library.attributes
+    }
+
+    fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
+        let handle = Arc::new(ModelHandle {
+            name: c_string(&context.name),
+            directory: c_string(&context.directory.to_string_lossy()),
+            backend: Arc::clone(&self.library.handle),
+            state: UserState::default(),
+            completed: Mutex::new(None),
+            is_sealed: AtomicBool::new(false),
+            config: Mutex::new(context.config.clone()),
+            context,
+        });
+        let library = Arc::clone(&self.library);
+        library.call(library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        handle.is_sealed.store(true, Ordering::Release);
+        Ok(Arc::new(PluginModel { handle, library }))
+    }
+}
+
+struct PluginModel {
+    handle: Arc<ModelHandle>,
+    library: Arc<Library>,
+}
+
+impl Model for PluginModel {
+    fn completed_config(&self) -> Option<ModelConfig> {
+        self.handle.completed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
+        *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
+        let handle = Arc::new(InstanceHandle {
+            name: c_string(&context.name),
+            model: Arc::clone(&self.handle),
+            state: UserState::default(),
+            context,
+        });
+        self.library.call(self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        Ok(Box::new(PluginInstance { handle, model: self, requests: Vec::new() }))
+    }
+}
+
+impl Drop for PluginModel {
+    fn drop(&mut self) {
+        let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
+        if let Err(status) = self.library.call(self.library.exports.model_finalize, handle) {
+            tracing::error!("model '{}': its backend failed to finalize it: {status}", self.handle.context.name);
+        }
+    }
+}
+
+struct PluginInstance {
+    handle: Arc<InstanceHandle>,
+    model: Arc<PluginModel>,
+    /// Reused from call to call.
+    requests: Vec<*mut Request>,
+}
+
+// SAFETY: the instance is driven by one thread at a time, and the request pointers are only there during a call.
+unsafe impl Send for PluginInstance {}
+
+impl Instance for PluginInstance {
+    fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
+        self.requests.extend(payload.take().into_iter().map(Box::into_raw));
+        let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
+        let outcome = self.model.library.execute(instance, &mut self.requests);
+        let statistics = &self.handle.context.model.statistics;
+        match outcome {
+            Outcome::Done => {
+                self.requests.clear();
+                Ok(())
+            }
+            Outcome::Failed(status) => {
+                // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes.
+                self.requests.drain(..).for_each(|request| payload.push(unsafe { Box::from_raw(request) }));
+                Err(status)
+            }
+            Outcome::Threw { status, released } => {
+                for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    // SAFETY: the backend unwound before it released this request, so it is still the server's.
+                    fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn ready(&self) -> Result<(), Status> {
+        self.model.library.call(self.model.library.exports.instance_ready, Arc::as_ptr(&self.handle).cast_mut().cast())
+    }
+}
+
+impl Drop for PluginInstance {
+    fn drop(&mut self) {
+        let library = &self.model.library;
+        let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
+        if let Err(status) = library.call(library.exports.instance_finalize, handle) {
+            tracing::error!("instance '{}': its backend failed to finalize it: {status}", self.handle.context.name);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One opened plug-in library: its exports, and every call into it behind the exception guard.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
+
+use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
+
+use super::symbols;
+use crate::abi::handles::{AttributeHandle, BackendHandle, UserState, c_string};
+use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
+use crate::backend::Attributes;
+use crate::request::{Request, Status};
+
+type Call = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+type Describe = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *mut c_void;
+type Execute = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, u32) -> *mut c_void;
+
+unsafe extern "C" {
+    fn nereid_guard_call(function: Call, handle: *mut c_void, thrown: *mut c_char, capacity: usize) -> *mut c_void;
+    fn nereid_guard_describe(
+        function: Describe,
+        handle: *mut c_void,
+        into: *mut c_void,
+        thrown: *mut c_char,
+        capacity: usize,
+    ) -> *mut c_void;
+    fn nereid_guard_execute(
+        function: Execute,
+        instance: *mut c_void,
+        requests: *mut *mut c_void,
+        count: u32,
+        thrown: *mut c_char,
+        capacity: usize,
+    ) -> *mut c_void;
+}
+
+/// What the library offers (c_api.md section 5); only execution is required.
+pub(super) struct Exports {
+    finalize: Option<Call>,
+    pub model_initialize: Option<Call>,
+    pub model_finalize: Option<Call>,
+    pub instance_initialize: Option<Call>,
+    pub instance_finalize: Option<Call>,
+    pub instance_ready: Option<Call>,
+    execute: Execute,
+}
+
+/// How an execution ended.
+pub(super) enum Outcome {
+    /// The backend owns the requests.
+    Done,
+    /// It took none.
+    Failed(Status),
+    /// An exception came out of it, after it had released these requests.
+    Threw { status: Status, released: Vec<*mut Request> },
+}
+
+pub(super) struct Library {
+    pub handle: Arc<BackendHandle>,
+    pub exports: Exports,
+    pub attributes: Attributes,
+    /// Never closed: threads and destructors of a plug-in may outlive its last model.
+    _library: std::mem::ManuallyDrop<Handle>,
+}
+
+thread_local! {
+    /// Requests that the plug-in released during the execution on this thread.
+    static RELEASED: RefCell<Vec<*mut Request>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Remembers that a plug-in gave `request` back, in case the same execution throws afterwards.
+pub(crate) fn note_release(request: *mut Request) {
+    RELEASED.with_borrow_mut(|released| released.push(request));
+}
+
+const THROWN: usize = 512;
+
+/// Room for the text of an exception.
+struct Thrown([c_char; THROWN]);
+
+impl Thrown {
+    fn new() -> Thrown {
+        Thrown([0; THROWN])
+    }
+
+    fn status(&self) -> Option<Status> {
+        if self.0[0] == 0 {
+            return None;
+        }
+        // SAFETY: the guard writes a NUL-terminated text into the array.
+        let text = unsafe { CStr::from_ptr(self.0.as_ptr()) }.to_string_lossy().into_owned();
+        Some(Status::internal(format!("the backend threw an exception: {text}")))
+    }
+}
+
+/// Takes over an error that a plug-in returned; NULL is success.
+fn returned(error: *mut c_void) -> Result<(), Status> {
+    let error: *mut Error = error.cast();
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: plug-ins make errors with our functions only, and give them up by returning them.
+    unsafe {
+        let status = (*error).status();
+        TRITONSERVER_ErrorDelete(error);
+        Err(status)
+    }
+}
+
+impl Library {
+    /// Opens, looks up, initialises and asks for attributes.
+    pub fn open(backend: &str, path: &Path, place: &Path, settings: &[(String, String)]) -> Result<Library, Status> {
+        symbols::keep();
+        provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
+        let cannot = |error: &dyn std::fmt::Display| {
+            Status::invalid(format!("unable to load backend library '{}': {error}", path.display()))
+        };
+        // SAFETY: running a plug-in's initialisers is what loading a backend means; the operator chose the library.
+        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| cannot(&error))?;
+        let find = |name: &str| {
+            // SAFETY: the symbol is a function of this signature by the interface's definition.
+            unsafe { library.get::<Call>(name) }.ok().map(|symbol| *symbol)
+        };
+        // SAFETY: as above.
+        let execute = unsafe { library.get::<Execute>("TRITONBACKEND_ModelInstanceExecute") };
+        let execute = *execute.map_err(|error| cannot(&error))?;
+        // SAFETY: as above.
+        let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
+        let exports = Exports {
+            finalize: find("TRITONBACKEND_Finalize"),
+            model_initialize: find("TRITONBACKEND_ModelInitialize"),
+            model_finalize: find("TRITONBACKEND_ModelFinalize"),
+            instance_initialize: find("TRITONBACKEND_ModelInstanceInitialize"),
+            instance_finalize: find("TRITONBACKEND_ModelInstanceFinalize"),
+            instance_ready: find("TRITONBACKEND_ModelInstanceReady"),
+            execute,
+        };
+        let initialize = find("TRITONBACKEND_Initialize");
+        let handle = Arc::new(BackendHandle {
+            name: c_string(backend),
+            config: config_json(place, settings),
+            directory: c_string(&place.to_string_lossy()),
+            execution_policy: AtomicU32::new(0),
+            state: UserState::default(),
+        });
+        let library = std::mem::ManuallyDrop::new(library);
+        let mut library = Library { handle, exports, attributes: Attributes::default(), _library: library };
+        let backend_handle = Arc::as_ptr(&library.handle).cast_mut().cast();
+        if let Err(status) = library.call(initialize, backend_handle) {
+            // What did not initialise is not finalised.
+            library.exports.finalize = None;
+            return Err(status);
+        }
+        if let Some(describe) = describe {
+            library.describe(describe, backend_handle)?;
+        }
+        Ok(library)
+    }
+
+    fn describe(&mut self, describe: Describe, backend: *mut c_void) -> Result<(), Status> {
+        let (mut attributes, mut thrown) = (AttributeHandle::default(), Thrown::new());
+        let into = (&raw mut attributes).cast();
+        // SAFETY: both handles live through the call, and the guard keeps exceptions out of Rust.
+        let error = unsafe { nereid_guard_describe(describe, backend, into, thrown.0.as_mut_ptr(), THROWN) };
+        thrown.status().map_or(Ok(()), Err)?;
+        returned(error)?;
+        self.attributes = attributes.attributes;
+        Ok(())
+    }
+
+    /// Calls an export that takes one handle; one that the library lacks succeeds.
+    pub fn call(&self, function: Option<Call>, handle: *mut c_void) -> Result<(), Status> {
+        let Some(function) = function else { return Ok(()) };
+        let mut thrown = Thrown::new();
+        // SAFETY: the handle is of the kind that this export takes and lives through the call.
+        let error = unsafe { nereid_guard_call(function, handle, thrown.0.as_mut_ptr(), THROWN) };
+        thrown.status().map_or(Ok(()), Err)?;
+        returned(error)
+    }
+
+    /// Runs one batch.
+    pub fn execute(&self, instance: *mut c_void, requests: &mut [*mut Request]) -> Outcome {
+        RELEASED.with_borrow_mut(Vec::clear);
+        let mut thrown = Thrown::new();
+        let count = requests.len() as u32;
+        let list = requests.as_mut_ptr().cast::<*mut c_void>();
+        // SAFETY: the requests came from boxes, the instance handle lives, and exceptions stop at the guard.
+        let error = unsafe {
+            nereid_guard_execute(self.exports.execute, instance, list, count, thrown.0.as_mut_ptr(), THROWN)
+        };
+        if let Some(status) = thrown.status() {
+            return Outcome::Threw { status, released: RELEASED.with_borrow_mut(std::mem::take) };
+        }
+        match returned(error) {
+            Ok(()) => Outcome::Done,
+            Err(status) => Outcome::Failed(status),
+        }
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
+        if let Err(status) = self.call(self.exports.finalize, handle) {
+            tracing::error!("backend '{}' failed to finalize: {status}", self.handle.name.to_string_lossy());
+        }
+    }
+}
+
+/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5).
+fn config_json(place: &Path, settings: &[(String, String)]) -> String {
+    let mut cmdline = serde_json::Map::new();
+    let directory = place.parent().unwrap_or(place).to_string_lossy().into_owned();
+    cmdline.insert("backend-directory".into(), directory.into());
+    cmdline.insert("min-compute-capability".into(), "0.0".into());
+    cmdline.insert("default-max-batch-size".into(), "4".into());
+    for (key, value) in settings {
+        cmdline.insert(key.clone(), value.clone().into());
+    }
+    serde_json::json!({ "cmdline": cmdline }).to_string()
+}
+
+/// Loads an empty library named libtritonserver.so once, unless the process already has the real one: plug-ins list
+/// that name as needed, and the loader would search the disk for it.
+fn provide_soname() -> std::io::Result<()> {
+    static STUB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtritonserver_stub.so"));
+    static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
+    let outcome = LOADED.get_or_init(|| {
+        // SAFETY: RTLD_NOLOAD runs no code, it only asks whether the name is known.
+        if unsafe { Handle::open(Some("libtritonserver.so"), RTLD_NOW | libc::RTLD_NOLOAD) }.is_ok() {
+            return Ok(());
+        }
+        let load = || -> std::io::Result<()> {
+            // SAFETY: a plain system call with a constant name.
+            let fd = unsafe { libc::memfd_create(c"libtritonserver.so".as_ptr(), libc::MFD_CLOEXEC) };
+            if fd < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            // SAFETY: the descriptor was just made and belongs to nobody else.
+            let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+            file.write_all(STUB)?;
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            // SAFETY: the library has no code.
+            let library = unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }.map_err(std::io::Error::other)?;
+            std::mem::forget(library);
+            Ok(())
+        };
+        load().map_err(|error| error.to_string())
+    });
+    outcome.clone().map_err(std::io::Error::other)
+}

@@ -1,0 +1,91 @@
+//! The table that keeps Triton's functions in the program.
+//!
+//! Nothing in the program calls most of them; plug-ins do, by name. Without a reference the linker would drop them,
+//! and a plug-in would fail to open or bind to another copy of the server.
+
+use crate::abi;
+
+/// Addresses of every function that plug-ins may bind to.
+#[used]
+static SYMBOLS: &[Address] = &[
+    Address(abi::server::TRITONSERVER_ApiVersion as *const ()),
+    Address(abi::server::TRITONSERVER_DataTypeString as *const ()),
+    Address(abi::server::TRITONSERVER_StringToDataType as *const ()),
+    Address(abi::server::TRITONSERVER_DataTypeByteSize as *const ()),
+    Address(abi::server::TRITONSERVER_MemoryTypeString as *const ()),
+    Address(abi::server::TRITONSERVER_ParameterTypeString as *const ()),
+    Address(abi::server::TRITONSERVER_InstanceGroupKindString as *const ()),
+    Address(abi::server::TRITONSERVER_ErrorNew as *const ()),
+    Address(abi::server::TRITONSERVER_ErrorDelete as *const ()),
+    Address(abi::server::TRITONSERVER_ErrorCode as *const ()),
+    Address(abi::server::TRITONSERVER_ErrorCodeString as *const ()),
+    Address(abi::server::TRITONSERVER_ErrorMessage as *const ()),
+    Address(abi::server::TRITONSERVER_MessageNewFromSerializedJson as *const ()),
+    Address(abi::server::TRITONSERVER_MessageDelete as *const ()),
+    Address(abi::server::TRITONSERVER_MessageSerializeToJson as *const ()),
+    Address(abi::server::TRITONSERVER_LogIsEnabled as *const ()),
+    Address(abi::server::TRITONSERVER_LogMessage as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendName as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendConfig as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendExecutionPolicy as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendState as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelName as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelVersion as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelAutoCompleteConfig as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelBackend as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelState as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceName as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceKind as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceDeviceId as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceIsPassive as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceModel as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceState as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendSetState as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelSetState as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceSetState as *const ()),
+    Address(abi::backend::TRITONBACKEND_ApiVersion as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendArtifacts as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendSetExecutionPolicy as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup as *const ()),
+    Address(abi::backend::TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelRepository as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelConfig as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelSetConfig as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceReportStatistics as *const ()),
+    Address(abi::backend::TRITONBACKEND_ModelInstanceReportBatchStatistics as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestId as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestIsCancelled as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestFlags as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_InferenceRequestTimeoutMicroseconds as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestParameterCount as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestInputCount as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestOutputCount as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestCorrelationId as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestCorrelationIdString as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestParameter as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestInputName as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestInput as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestInputByIndex as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestOutputName as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestRelease as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_InputProperties as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_InputBuffer as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_ResponseNew as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_ResponseDelete as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_ResponseSetStringParameter as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_ResponseSetIntParameter as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_ResponseSetBoolParameter as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_ResponseSetDoubleParameter as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_ResponseOutput as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_OutputBuffer as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_ResponseSend as *const ()),
+];
+
+struct Address(#[allow(dead_code)] *const ());
+// SAFETY: addresses of functions never change.
+unsafe impl Sync for Address {}
+
+/// A use of the table that no optimisation removes.
+pub(super) fn keep() {
+    std::hint::black_box(SYMBOLS);
+}

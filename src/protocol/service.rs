@@ -1,0 +1,141 @@
+//! What stands behind the wire: `api` implements it, `net` calls it.
+//!
+//! The calls are synchronous and bounded. An answer that has to wait comes later, as a reply to the same call key; the
+//! service hands out a token for such work so that the transport can say that nobody waits any more.
+
+use super::grpc::{self, Code};
+use super::http1;
+use crate::memory::Gather;
+use crate::request::Text;
+
+/// One exchange on a connection: an HTTP request or a gRPC call. Generational: a reply to a finished one is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallKey(pub u64);
+
+/// Work of the service that outlives the call that began it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token(pub u64);
+
+/// Which of the server's ports a request came through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    Http,
+    Grpc,
+    Metrics,
+}
+
+/// A whole HTTP answer.
+#[derive(Debug, Default)]
+pub struct HttpReply {
+    pub status: u16,
+    /// `None` goes out as `text/plain`, as Triton's HTTP library has it.
+    pub content_type: Option<&'static str>,
+    pub headers: Vec<(&'static str, Text)>,
+    pub body: Gather,
+}
+
+/// The end of a gRPC call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrpcStatus {
+    pub code: Code,
+    pub message: String,
+}
+
+impl GrpcStatus {
+    pub fn new(code: Code, message: impl Into<String>) -> GrpcStatus {
+        GrpcStatus { code, message: message.into() }
+    }
+
+    pub fn ok() -> GrpcStatus {
+        GrpcStatus::new(Code::Ok, "")
+    }
+}
+
+#[derive(Debug)]
+pub enum Reply {
+    Http(HttpReply),
+    /// One framed message; more may follow.
+    GrpcMessage(Gather),
+    /// Trailers; nothing follows.
+    GrpcEnd(GrpcStatus),
+}
+
+/// Where the service puts what it has to say; the transport empties it after every call.
+#[derive(Debug, Default)]
+pub struct Replies(Vec<(CallKey, Reply)>);
+
+impl Replies {
+    pub fn push(&mut self, call: CallKey, reply: Reply) {
+        self.0.push((call, reply));
+    }
+
+    pub fn drain(&mut self) -> std::vec::Drain<'_, (CallKey, Reply)> {
+        self.0.drain(..)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// How a gRPC method wants its request messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrpcPlan {
+    /// The service's own number of the method.
+    pub method: u8,
+    pub mode: grpc::Mode,
+    /// Many requests on one call.
+    pub streaming: bool,
+}
+
+/// A shard's view of the server.
+pub trait Service {
+    /// What other threads post to this shard for the service.
+    type Mail: Send + 'static;
+
+    /// The head of an HTTP request is complete, its body is not: how is it to be stored, or is it refused already?
+    fn http_head(&mut self, port: Port, head: &http1::Head<'_>) -> http1::BodyPlan;
+
+    /// A whole HTTP request. Without a token the reply is already there.
+    fn http(
+        &mut self,
+        call: CallKey,
+        port: Port,
+        head: &http1::StoredHead,
+        body: crate::memory::Slice,
+        replies: &mut Replies,
+    ) -> Option<Token>;
+
+    /// A gRPC call begins: its path is `/package.Service/Method`.
+    fn grpc_plan(&mut self, path: &[u8]) -> Result<GrpcPlan, GrpcStatus>;
+
+    /// The one request of a unary call.
+    fn grpc_unary(
+        &mut self,
+        call: CallKey,
+        method: u8,
+        message: grpc::Message,
+        replies: &mut Replies,
+    ) -> Option<Token>;
+
+    /// A streaming call was accepted; the token stands for the stream.
+    fn grpc_stream(&mut self, call: CallKey, method: u8) -> Token;
+
+    /// A request on a stream.
+    fn grpc_stream_message(&mut self, stream: Token, message: grpc::Message, replies: &mut Replies);
+
+    /// The client sends no more requests on the stream.
+    fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies);
+
+    /// Nobody waits for this work any more.
+    fn cancelled(&mut self, token: Token);
+
+    /// Something another thread posted.
+    fn mail(&mut self, mail: Self::Mail, replies: &mut Replies);
+
+    /// Goes on with work that was put off to keep a turn short; true while there is more.
+    fn work(&mut self, replies: &mut Replies) -> bool;
+
+    /// Requests that the service has accepted and not yet answered.
+    fn in_flight(&self) -> usize;
+}

@@ -1,0 +1,32 @@
+//! gRPC over whatever carries its bytes: message framing, inference messages, status and metadata values.
+//!
+//! Requests for inference are scanned as they arrive, so that tensors land where they will be used: large ones are
+//! received straight into a block of their own, small ones are copied to aligned places (a window on a gRPC frame
+//! starts at any byte, which is undefined behaviour for `&[f32]` and a trap for C++ backends). All other messages are
+//! collected whole and decoded by prost. HTTP/2 is not known here.
+
+mod arena;
+mod encode;
+mod error;
+mod metadata;
+mod reader;
+mod request;
+mod scan;
+mod status;
+mod varint;
+
+pub use encode::{
+    Encoder, InferRequestParts, InferResponse, InputTensor, OutputTensor, RequestedOutput, TooLarge, decode,
+};
+pub use error::{Bound, Malformed, ReadError};
+pub use metadata::{Encoding, TimeoutError, UnknownEncoding, is_grpc, parse_timeout};
+pub use reader::{Message, MessageReader, Mode};
+pub use request::{Contents, InferRequest, Input, InputRef, List, Output, OutputRef, Param, Parameters, Str, Value};
+pub use scan::{Direct, InferScanner, Limits};
+pub use status::{Code, decode_message, encode_message};
+
+/// Bytes before every message: a flag that says whether it is compressed, and its length in four big-endian bytes.
+pub const PREFIX_BYTES: usize = 5;
+
+/// The longest message that either side may send (spec/grpc.md section 7).
+pub const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;

@@ -1,0 +1,396 @@
+//! A ModelInferRequest as it was scanned: a few flat tables that are cleared and used again.
+//!
+//! All strings lie in one text, each followed by a NUL, so that the C interface can hand out pointers to them without
+//! a copy. Parameters and dimensions of all tensors share one table each. Binding raw contents to inputs is not done
+//! here, because it depends on where an input's data is.
+
+use std::ffi::CStr;
+use std::ops::Range;
+
+use crate::memory::Slice;
+
+/// Capacities above these are not kept for the next request.
+const TEXT_KEPT_BYTES: usize = 64 * 1024;
+const ITEMS_KEPT: usize = 1024;
+
+/// A string of an [`InferRequest`]: where it lies in the text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Str {
+    at: u32,
+    len: u32,
+}
+
+/// The choice that an InferParameter made.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum Param {
+    #[default]
+    Unset,
+    Bool(bool),
+    Int64(i64),
+    String(Str),
+    Double(f64),
+    Uint64(u64),
+}
+
+/// [`Param`] with its text at hand.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value<'a> {
+    Unset,
+    Bool(bool),
+    Int64(i64),
+    String(&'a str),
+    Double(f64),
+    Uint64(u64),
+}
+
+/// The typed lists of InferTensorContents, in the order of their field numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    Bool,
+    Int,
+    Int64,
+    Uint,
+    Uint64,
+    Fp32,
+    Fp64,
+    Bytes,
+}
+
+impl List {
+    pub const ALL: [List; 8] = [
+        List::Bool,
+        List::Int,
+        List::Int64,
+        List::Uint,
+        List::Uint64,
+        List::Fp32,
+        List::Fp64,
+        List::Bytes,
+    ];
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// Tensor data in typed lists.
+///
+/// An input may fill one list (spec/grpc.md section 4, rule 3). A request that fills two is refused whatever they hold,
+/// so only the one that came first keeps its elements; that others were not empty remains visible.
+#[derive(Debug, Default)]
+pub struct Contents {
+    filled: u8,
+    elements: usize,
+    data: Slice,
+}
+
+impl Contents {
+    /// The lists that hold something, by field number.
+    pub fn lists(&self) -> impl Iterator<Item = List> + use<> {
+        let filled = self.filled;
+        List::ALL.into_iter().filter(move |list| filled & list.bit() != 0)
+    }
+
+    /// How many elements the kept list has.
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// The elements of the kept list, little-endian and packed: 1 byte each for `Bool`, 4 for `Int`, `Uint` and `Fp32`,
+    /// 8 for `Int64`, `Uint64` and `Fp64`; for `Bytes` each element behind its length in 4 bytes. That is the tensor
+    /// itself, except for the 8- and 16-bit types that travel in `Int` and `Uint`.
+    pub fn data(&self) -> &Slice {
+        &self.data
+    }
+
+    /// Notes that `list` holds something.
+    pub(super) fn fill(&mut self, list: List) {
+        self.filled |= list.bit();
+    }
+
+    pub(super) fn add_elements(&mut self, n: usize) {
+        self.elements += n;
+    }
+
+    pub(super) fn set_data(&mut self, data: Slice) {
+        self.data = data;
+    }
+}
+
+/// An input tensor as declared.
+#[derive(Debug, Default)]
+pub struct Input {
+    pub name: Str,
+    pub datatype: Str,
+    /// Typed data, where the field was there at all, even empty.
+    pub contents: Option<Contents>,
+    pub(super) dims: Range<usize>,
+    pub(super) parameters: Range<usize>,
+}
+
+/// An output that is asked for.
+#[derive(Debug, Default)]
+pub struct Output {
+    pub name: Str,
+    pub(super) parameters: Range<usize>,
+}
+
+/// One message; see the fields' accessors.
+#[derive(Debug, Default)]
+pub struct InferRequest {
+    text: String,
+    pub(super) model_name: Str,
+    pub(super) model_version: Str,
+    pub(super) id: Str,
+    pub(super) parameters: Vec<(Str, Param)>,
+    pub(super) tensor_parameters: Vec<(Str, Param)>,
+    pub(super) dims: Vec<i64>,
+    pub(super) inputs: Vec<Input>,
+    pub(super) outputs: Vec<Output>,
+    /// raw_input_contents in order, each aligned to [`crate::memory::ALIGNMENT`].
+    pub raw: Vec<Slice>,
+}
+
+impl InferRequest {
+    pub fn model_name(&self) -> &str {
+        self.str(self.model_name)
+    }
+
+    pub fn model_version(&self) -> &str {
+        self.str(self.model_version)
+    }
+
+    pub fn id(&self) -> &str {
+        self.str(self.id)
+    }
+
+    /// [`InferRequest::id`] for the C interface.
+    pub fn id_c(&self) -> &CStr {
+        self.c_str(self.id)
+    }
+
+    pub fn parameters(&self) -> Parameters<'_> {
+        Parameters { request: self, entries: &self.parameters }
+    }
+
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = InputRef<'_>> {
+        self.inputs.iter().map(|input| InputRef { request: self, input })
+    }
+
+    pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputRef<'_>> {
+        self.outputs.iter().map(|output| OutputRef { request: self, output })
+    }
+
+    pub fn str(&self, str: Str) -> &str {
+        let at = str.at as usize;
+        self.text.get(at..at + str.len as usize).unwrap_or_default()
+    }
+
+    /// The string as C sees it: up to its first NUL.
+    pub fn c_str(&self, str: Str) -> &CStr {
+        let rest = self.text.as_bytes().get(str.at as usize..).filter(|_| str.len > 0);
+        rest.and_then(|rest| CStr::from_bytes_until_nul(rest).ok()).unwrap_or_default()
+    }
+
+    /// Forgets the message and keeps the storage, within reason.
+    pub fn clear(&mut self) {
+        let InferRequest { text, parameters, tensor_parameters, dims, inputs, outputs, raw, .. } = self;
+        (text.clear(), text.shrink_to(TEXT_KEPT_BYTES));
+        (parameters.clear(), parameters.shrink_to(ITEMS_KEPT));
+        (tensor_parameters.clear(), tensor_parameters.shrink_to(ITEMS_KEPT));
+        (dims.clear(), dims.shrink_to(ITEMS_KEPT));
+        (inputs.clear(), inputs.shrink_to(ITEMS_KEPT));
+        (outputs.clear(), outputs.shrink_to(ITEMS_KEPT));
+        (raw.clear(), raw.shrink_to(ITEMS_KEPT));
+        (self.model_name, self.model_version, self.id) = Default::default();
+    }
+
+    /// Bytes that strings and shapes take so far.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.text.len() + size_of_val(self.dims.as_slice())
+    }
+
+    /// Inputs, outputs, parameters and raw contents so far.
+    pub(super) fn items(&self) -> usize {
+        self.inputs.len()
+            + self.outputs.len()
+            + self.parameters.len()
+            + self.tensor_parameters.len()
+            + self.raw.len()
+    }
+
+    /// Stores a string. The caller bounds the text to what a [`Str`] can address.
+    pub(super) fn push_str(&mut self, str: &str) -> Str {
+        let stored = Str { at: self.text.len() as u32, len: str.len() as u32 };
+        self.text.push_str(str);
+        self.text.push('\0');
+        stored
+    }
+
+    /// Ends the parameters of the message itself: as a map has it, the last of equal keys wins.
+    pub(super) fn settle_parameters(&mut self) {
+        settle(&self.text, &mut self.parameters, 0);
+    }
+
+    /// As [`InferRequest::settle_parameters`], for the tensor whose parameters begin at `start`.
+    pub(super) fn settle_tensor_parameters(&mut self, start: usize) {
+        settle(&self.text, &mut self.tensor_parameters, start);
+    }
+}
+
+/// Sorts the entries from `start` on by key and keeps the last of each. Strings lie in the text in the order of their
+/// arrival and none is without its NUL, so places tell the order of equal keys.
+fn settle(text: &str, entries: &mut Vec<(Str, Param)>, start: usize) {
+    let Some(tail) = entries.get_mut(start..).filter(|tail| tail.len() > 1) else { return };
+    let bytes = |key: Str| text.as_bytes().get(key.at as usize..(key.at + key.len) as usize).unwrap_or_default();
+    tail.sort_unstable_by(|(a, _), (b, _)| bytes(*a).cmp(bytes(*b)).then(a.at.cmp(&b.at)));
+    let mut kept = start;
+    for next in start + 1..entries.len() {
+        if bytes(entries[kept].0) != bytes(entries[next].0) {
+            kept += 1;
+        }
+        entries[kept] = entries[next];
+    }
+    entries.truncate(kept + 1);
+}
+
+/// An [`Input`] with its strings at hand.
+#[derive(Debug, Clone, Copy)]
+pub struct InputRef<'a> {
+    request: &'a InferRequest,
+    input: &'a Input,
+}
+
+impl<'a> InputRef<'a> {
+    pub fn name(&self) -> &'a str {
+        self.request.str(self.input.name)
+    }
+
+    pub fn datatype(&self) -> &'a str {
+        self.request.str(self.input.datatype)
+    }
+
+    pub fn shape(&self) -> &'a [i64] {
+        self.request.dims.get(self.input.dims.clone()).unwrap_or_default()
+    }
+
+    pub fn parameters(&self) -> Parameters<'a> {
+        Parameters::of_tensor(self.request, &self.input.parameters)
+    }
+
+    pub fn contents(&self) -> Option<&'a Contents> {
+        self.input.contents.as_ref()
+    }
+
+    /// The places of the strings, to make C strings of them.
+    pub fn raw(&self) -> &'a Input {
+        self.input
+    }
+}
+
+/// An [`Output`] with its strings at hand.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputRef<'a> {
+    request: &'a InferRequest,
+    output: &'a Output,
+}
+
+impl<'a> OutputRef<'a> {
+    pub fn name(&self) -> &'a str {
+        self.request.str(self.output.name)
+    }
+
+    pub fn parameters(&self) -> Parameters<'a> {
+        Parameters::of_tensor(self.request, &self.output.parameters)
+    }
+}
+
+/// A map of parameters, sorted by key, each key once.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameters<'a> {
+    request: &'a InferRequest,
+    entries: &'a [(Str, Param)],
+}
+
+impl<'a> Parameters<'a> {
+    fn of_tensor(request: &'a InferRequest, range: &Range<usize>) -> Parameters<'a> {
+        Parameters { request, entries: request.tensor_parameters.get(range.clone()).unwrap_or_default() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a str, Value<'a>)> + Clone + use<'a> {
+        let request = self.request;
+        self.entries.iter().map(move |&(key, value)| (request.str(key), request.value(value)))
+    }
+
+    pub fn get(&self, key: &str) -> Option<Value<'a>> {
+        let at = self.entries.binary_search_by(|entry| self.request.str(entry.0).cmp(key)).ok()?;
+        self.entries.get(at).map(|entry| self.request.value(entry.1))
+    }
+
+    /// Keys and values by place, to make C strings of them.
+    pub fn raw(&self) -> &'a [(Str, Param)] {
+        self.entries
+    }
+}
+
+impl InferRequest {
+    pub fn value(&self, param: Param) -> Value<'_> {
+        match param {
+            Param::Unset => Value::Unset,
+            Param::Bool(value) => Value::Bool(value),
+            Param::Int64(value) => Value::Int64(value),
+            Param::String(value) => Value::String(self.str(value)),
+            Param::Double(value) => Value::Double(value),
+            Param::Uint64(value) => Value::Uint64(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_equal_keys_wins() {
+        let mut request = InferRequest::default();
+        for (key, value) in [("b", 1), ("a", 2), ("", 3), ("b", 4), ("", 5), ("c", 6), ("b", 7)] {
+            let key = request.push_str(key);
+            request.parameters.push((key, Param::Int64(value)));
+        }
+        request.settle_parameters();
+        let all: Vec<_> = request.parameters().iter().collect();
+        assert_eq!(all, [("", 5), ("a", 2), ("b", 7), ("c", 6)].map(|(key, value)| (key, Value::Int64(value))));
+        assert_eq!(request.parameters().get("b"), Some(Value::Int64(7)));
+        assert_eq!(request.parameters().get("d"), None);
+    }
+
+    #[test]
+    fn strings_end_with_nul_for_c() {
+        let mut request = InferRequest::default();
+        let (first, empty, broken) = (request.push_str("first"), request.push_str(""), request.push_str("a\0b"));
+        assert_eq!(request.c_str(first), c"first");
+        assert_eq!(request.c_str(empty), c"");
+        assert_eq!(request.c_str(Str::default()), c"");
+        assert_eq!((request.str(broken), request.c_str(broken)), ("a\0b", c"a"));
+    }
+
+    #[test]
+    fn clearing_forgets_everything_and_keeps_storage_within_reason() {
+        let mut request = InferRequest::default();
+        request.model_name = request.push_str(&"n".repeat(1 << 20));
+        request.dims.resize(100_000, 1);
+        request.raw.push(Slice::from_static(b"x"));
+        request.clear();
+        assert_eq!((request.model_name(), request.items(), request.text_bytes()), ("", 0, 0));
+        assert!(request.text.capacity() <= TEXT_KEPT_BYTES);
+        assert!(request.dims.capacity() <= ITEMS_KEPT);
+    }
+}

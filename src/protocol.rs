@@ -1,6 +1,8 @@
-//! Bytes to messages and back, without sockets, clocks or knowledge of models.
+//! Bytes ⇄ messages, sans-IO: every codec is a state machine that is fed received bytes at any split and leaves what it
+//! wants to send in a gather list.
 //!
-//! Everything here is a state machine that is fed bytes and can stop at any of them, so that both engines, the tests,
-//! fuzzers and the load generator run the same code.
+//! Codecs know no model and no socket, so that the same ones run on both engines, in the load generator, in fuzzers
+//! and in the simulation.
 
 pub mod grpc;
+pub mod json;

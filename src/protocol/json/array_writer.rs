@@ -1,0 +1,111 @@
+//! A tensor's bytes as a flat JSON array, a bounded number of elements at a time.
+
+use super::Element;
+use super::double::{DOUBLE_LEN, format_double};
+use super::writer::{Sink, write_string};
+
+/// Text that collects before it goes to the sink; a sink may be a gather list, which is better fed in larger pieces.
+const BATCH: usize = 4096;
+
+/// A model's output is not what its data type says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedTensor {
+    #[error("{len} bytes are not a whole number of elements of {element_size} bytes")]
+    PartialElement { len: usize, element_size: usize },
+    #[error("incomplete string at byte {at} of a tensor of {len} bytes")]
+    IncompleteString { at: usize, len: usize },
+}
+
+/// Writes one array. The bytes are little-endian; strings have their 32-bit lengths before them.
+#[derive(Debug)]
+pub struct ArrayWriter {
+    /// `None` for strings.
+    element: Option<Element>,
+    at: usize,
+    opened: bool,
+}
+
+impl ArrayWriter {
+    pub fn numbers(element: Element) -> ArrayWriter {
+        ArrayWriter { element: Some(element), at: 0, opened: false }
+    }
+
+    pub fn strings() -> ArrayWriter {
+        ArrayWriter { element: None, at: 0, opened: false }
+    }
+
+    /// Writes up to `max_elements` elements of `data`; true when the array is closed. `data` is the same in every
+    /// call, and nothing is written after the end.
+    pub fn step(
+        &mut self,
+        data: &[u8],
+        sink: &mut (impl Sink + ?Sized),
+        max_elements: usize,
+    ) -> Result<bool, MalformedTensor> {
+        if let Some(element) = self.element
+            && !data.len().is_multiple_of(element.byte_size())
+        {
+            return Err(MalformedTensor::PartialElement { len: data.len(), element_size: element.byte_size() });
+        }
+        if !self.opened {
+            self.opened = true;
+            sink.put(b"[");
+        }
+        let mut batch = Vec::with_capacity(BATCH + DOUBLE_LEN);
+        for _ in 0..max_elements {
+            let Some(rest) = data.get(self.at..).filter(|rest| !rest.is_empty()) else { break };
+            if self.at > 0 {
+                batch.push(b',');
+            }
+            match self.element {
+                Some(element) => self.at += write_number(element, rest, &mut batch),
+                None => {
+                    let incomplete = MalformedTensor::IncompleteString { at: self.at, len: data.len() };
+                    let (len, behind) = rest.split_first_chunk().ok_or(incomplete)?;
+                    let string = behind.get(..u32::from_le_bytes(*len) as usize).ok_or(incomplete)?;
+                    write_string(&mut batch, string);
+                    self.at += 4 + string.len();
+                }
+            }
+            if batch.len() >= BATCH {
+                sink.put(&batch);
+                batch.clear();
+            }
+        }
+        let done = self.at == data.len();
+        if done {
+            batch.push(b']');
+            // One past the end: a further call finds nothing to do.
+            self.at = self.at.saturating_add(1);
+        }
+        sink.put(&batch);
+        Ok(done || self.at > data.len())
+    }
+}
+
+/// Writes the first element of `data` and says how many bytes it had.
+fn write_number(element: Element, data: &[u8], out: &mut Vec<u8>) -> usize {
+    fn first<const N: usize>(data: &[u8]) -> [u8; N] {
+        data.first_chunk().copied().unwrap_or([0; N])
+    }
+    fn integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
+        out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    }
+    fn double(value: f64, out: &mut Vec<u8>) {
+        out.extend_from_slice(format_double(value, &mut [0; DOUBLE_LEN]));
+    }
+    match element {
+        Element::Bool => out.extend_from_slice(if first::<1>(data) == [0] { b"false" } else { b"true" }),
+        Element::U8 => integer(u8::from_le_bytes(first(data)), out),
+        Element::U16 => integer(u16::from_le_bytes(first(data)), out),
+        Element::U32 => integer(u32::from_le_bytes(first(data)), out),
+        Element::U64 => integer(u64::from_le_bytes(first(data)), out),
+        Element::I8 => integer(i8::from_le_bytes(first(data)), out),
+        Element::I16 => integer(i16::from_le_bytes(first(data)), out),
+        Element::I32 => integer(i32::from_le_bytes(first(data)), out),
+        Element::I64 => integer(i64::from_le_bytes(first(data)), out),
+        Element::F32 => double(f64::from(f32::from_le_bytes(first(data))), out),
+        Element::F64 => double(f64::from_le_bytes(first(data)), out),
+    }
+    element.byte_size()
+}

@@ -1,0 +1,251 @@
+//! A light index of a document: a flat list of nodes that name byte ranges, built in steps.
+//!
+//! A node says what a value is, where it lies and where its next sibling is; values are read from the text when
+//! somebody asks (see [`Value`]). Arrays that a caller names become one node whatever their length: a tensor's `data`
+//! may hold millions of numbers, and they belong into the tensor's buffer, not here.
+
+use super::number::Number;
+use super::reader::{Container, Event, Reader};
+use super::syntax::SyntaxError;
+use super::text;
+use super::value::{Kind, Value};
+use crate::memory::Slice;
+
+/// Decides whether the array behind the member `key` is kept as a byte range. `depth` counts the containers around
+/// the member: 1 for members of the root, 3 for `inputs[i].data`.
+pub type RawMembers = fn(depth: usize, key: &[u8]) -> bool;
+
+/// Nodes of one document. Triton has no such bound; beyond it, a document holds more values outside tensors than any
+/// request has a use for.
+const MAX_NODES: usize = 4 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    #[error("failed to parse the request JSON buffer: more than {limit} values outside of tensor data")]
+    TooManyValues { limit: usize },
+    #[error("failed to parse the request JSON buffer: {len} bytes exceed the maximum of 4294967295 bytes")]
+    TooLong { len: usize },
+}
+
+/// A checked document and the text it indexes.
+#[derive(Debug, Default)]
+pub struct Document {
+    input: Slice,
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node {
+    /// The value's bytes; strings and keys without their quotes.
+    pub start: u32,
+    pub end: u32,
+    /// Index of the node behind this value and all it contains.
+    pub next: u32,
+    /// Elements or members of a container.
+    pub len: u32,
+    pub tag: Tag,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tag {
+    /// A member's name; its value is the next node.
+    Key {
+        escaped: bool,
+    },
+    String {
+        escaped: bool,
+    },
+    Object,
+    Array,
+    /// An array whose elements have no nodes.
+    RawArray,
+    Uint,
+    Int,
+    Double,
+    Bool(bool),
+    Null,
+}
+
+impl Document {
+    /// Parses all of `input` at once, every array included.
+    pub fn parse(input: Slice) -> Result<Document, DocumentError> {
+        let mut builder = Builder::new(input, |_, _| false)?;
+        while !builder.step(usize::MAX)? {}
+        Ok(builder.finish())
+    }
+
+    pub fn root(&self) -> Value<'_> {
+        Value::new(self, 0)
+    }
+
+    /// The text that the document indexes.
+    pub fn input(&self) -> &Slice {
+        &self.input
+    }
+
+    pub(super) fn node(&self, index: u32) -> Option<&Node> {
+        self.nodes.get(index as usize)
+    }
+
+    pub(super) fn bytes(&self, node: &Node) -> &[u8] {
+        self.input.get(node.start as usize..node.end as usize).unwrap_or_default()
+    }
+
+    /// The number that a node stands for; 0 for any other node.
+    pub(super) fn number(&self, node: &Node) -> Number {
+        match super::number::scan(&self.input, node.start as usize) {
+            Ok(scanned) => scanned.value(&self.input),
+            Err(_) => Number::Uint(0),
+        }
+    }
+}
+
+/// Builds a [`Document`] a bounded number of tokens at a time.
+#[derive(Debug)]
+pub struct Builder {
+    reader: Reader,
+    document: Document,
+    /// Indices of the open containers, outermost first.
+    open: Vec<u32>,
+    /// The last key's member is to be kept as a byte range if it is an array.
+    next_is_raw: bool,
+    /// Depth at which the raw array being read began.
+    raw_from: Option<usize>,
+    raw_members: RawMembers,
+    scratch: Vec<u8>,
+}
+
+impl Builder {
+    pub fn new(input: Slice, raw_members: RawMembers) -> Result<Builder, DocumentError> {
+        if u32::try_from(input.len()).is_err() {
+            return Err(DocumentError::TooLong { len: input.len() });
+        }
+        Ok(Builder {
+            reader: Reader::new(),
+            document: Document { input, nodes: Vec::new() },
+            open: Vec::new(),
+            next_is_raw: false,
+            raw_from: None,
+            raw_members,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Reads up to `max_tokens` tokens; true when the document is complete.
+    pub fn step(&mut self, max_tokens: usize) -> Result<bool, DocumentError> {
+        for _ in 0..max_tokens {
+            let Some(event) = self.reader.advance(&self.document.input)? else { return Ok(true) };
+            match self.raw_from {
+                Some(depth) => self.count_raw(event, depth),
+                None => self.record(event)?,
+            }
+        }
+        Ok(false)
+    }
+
+    /// The document; call after [`step`](Builder::step) said that it is complete.
+    pub fn finish(self) -> Document {
+        self.document
+    }
+
+    fn count_raw(&mut self, event: Event, depth: usize) {
+        let now = self.reader.depth();
+        let Some(array) = self.document.nodes.last_mut() else { return };
+        if now == depth {
+            array.end = self.reader.position() as u32;
+            self.raw_from = None;
+            return;
+        }
+        let direct = match event {
+            Event::Open(_) => now == depth + 2,
+            Event::Close(_) | Event::Key(_) => false,
+            _ => now == depth + 1,
+        };
+        array.len += u32::from(direct);
+    }
+
+    fn record(&mut self, event: Event) -> Result<(), DocumentError> {
+        let raw = std::mem::take(&mut self.next_is_raw);
+        let (start, end) = (self.reader.token_start(), self.reader.position());
+        let (start, end, tag) = match event {
+            Event::Close(_) => {
+                self.close(end);
+                return Ok(());
+            }
+            Event::Key(span) => {
+                let depth = self.reader.depth();
+                let bytes = self.document.input.get(span.start..span.end).unwrap_or_default();
+                self.next_is_raw = match span.escaped {
+                    false => (self.raw_members)(depth, bytes),
+                    true => {
+                        self.scratch.clear();
+                        text::decode(bytes, &mut self.scratch);
+                        (self.raw_members)(depth, &self.scratch)
+                    }
+                };
+                (span.start, span.end, Tag::Key { escaped: span.escaped })
+            }
+            Event::String(span) => (span.start, span.end, Tag::String { escaped: span.escaped }),
+            Event::Number(scanned) => {
+                let tag = match scanned.value(&self.document.input) {
+                    Number::Uint(_) => Tag::Uint,
+                    Number::Int(_) => Tag::Int,
+                    Number::Double(_) => Tag::Double,
+                };
+                (start, end, tag)
+            }
+            Event::Bool(value) => (start, end, Tag::Bool(value)),
+            Event::Null => (start, end, Tag::Null),
+            Event::Open(Container::Object) => (start, end, Tag::Object),
+            Event::Open(Container::Array) if raw => {
+                self.raw_from = Some(self.reader.depth() - 1);
+                (start, end, Tag::RawArray)
+            }
+            Event::Open(Container::Array) => (start, end, Tag::Array),
+        };
+        self.push(start, end, tag)
+    }
+
+    fn push(&mut self, start: usize, end: usize, tag: Tag) -> Result<(), DocumentError> {
+        let nodes = &mut self.document.nodes;
+        if nodes.len() >= MAX_NODES {
+            return Err(DocumentError::TooManyValues { limit: MAX_NODES });
+        }
+        let index = nodes.len() as u32;
+        if let Some(parent) = self.open.last().and_then(|&parent| nodes.get_mut(parent as usize)) {
+            // A member is counted by its key.
+            let counts = parent.tag == Tag::Array || matches!(tag, Tag::Key { .. });
+            parent.len += u32::from(counts);
+        }
+        nodes.push(Node { start: start as u32, end: end as u32, next: index + 1, len: 0, tag });
+        if matches!(tag, Tag::Object | Tag::Array) {
+            self.open.push(index);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, end: usize) {
+        let next = self.document.nodes.len() as u32;
+        if let Some(container) = self.open.pop().and_then(|index| self.document.nodes.get_mut(index as usize)) {
+            container.end = end as u32;
+            container.next = next;
+        }
+    }
+}
+
+impl Tag {
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Tag::Key { .. } | Tag::String { .. } => Kind::String,
+            Tag::Object => Kind::Object,
+            Tag::Array | Tag::RawArray => Kind::Array,
+            Tag::Uint => Kind::Uint,
+            Tag::Int => Kind::Int,
+            Tag::Double => Kind::Double,
+            Tag::Bool(_) => Kind::Bool,
+            Tag::Null => Kind::Null,
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Numbers: one scan that checks the grammar and gathers the digits, and a conversion that only runs when asked.
+//!
+//! Kept apart because a large array is first checked as text and later converted into its tensor. The scan decides
+//! what Triton's parser decides (spec http.md, section 2): a literal without fraction and exponent that fits 64 bits is
+//! an integer, everything else is a double, and a literal beyond the largest double is an error at its first byte.
+
+use super::syntax::{Reason, SyntaxError};
+
+/// A number as the dialect distinguishes them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    Uint(u64),
+    /// Written with a minus; `-0` is the integer 0.
+    Int(i64),
+    Double(f64),
+}
+
+impl Number {
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Number::Uint(value) => value as f64,
+            Number::Int(value) => value as f64,
+            Number::Double(value) => value,
+        }
+    }
+
+    pub fn as_i64(self) -> Option<i64> {
+        match self {
+            Number::Uint(value) => i64::try_from(value).ok(),
+            Number::Int(value) => Some(value),
+            Number::Double(_) => None,
+        }
+    }
+
+    pub fn as_u64(self) -> Option<u64> {
+        match self {
+            Number::Uint(value) => Some(value),
+            Number::Int(0) => Some(0),
+            Number::Int(_) | Number::Double(_) => None,
+        }
+    }
+}
+
+/// A number whose grammar is checked and whose value is still to be worked out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scanned {
+    pub start: usize,
+    pub end: usize,
+    /// All digits as one integer; exact if there are at most 19 of them.
+    mantissa: u64,
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// At most 18 digits: the mantissa is the value.
+    Short {
+        negative: bool,
+    },
+    /// 19 digits and more, without fraction and exponent.
+    Long,
+    Decimal {
+        negative: bool,
+        digits: usize,
+        exponent: i64,
+    },
+    Literal(f64),
+}
+
+/// Powers of ten that a double holds exactly.
+const EXACT_POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+
+impl Scanned {
+    /// `input` is the text that was scanned.
+    pub fn value(&self, input: &[u8]) -> Number {
+        match self.form {
+            Form::Short { negative: false } => Number::Uint(self.mantissa),
+            // 18 digits are far from the limits of an i64.
+            Form::Short { negative: true } => Number::Int(-(self.mantissa as i64)),
+            Form::Long => self.long_integer(input),
+            Form::Decimal { .. } => Number::Double(self.to_f64(input)),
+            Form::Literal(value) => Number::Double(value),
+        }
+    }
+
+    /// The same as `value(input).as_f64()`, on the shortest way.
+    pub fn to_f64(self, input: &[u8]) -> f64 {
+        let Form::Decimal { negative, digits, exponent } = self.form else { return self.value(input).as_f64() };
+        // W. D. Clinger, "How to read floating point numbers accurately", 1990: if mantissa and power of ten are both
+        // exact doubles, one correctly rounded operation gives the correctly rounded result.
+        if digits <= 19
+            && self.mantissa <= 1 << 53
+            && let Some(&power) = EXACT_POWERS.get(exponent.unsigned_abs() as usize)
+        {
+            let mantissa = self.mantissa as f64;
+            let value = if exponent < 0 { mantissa / power } else { mantissa * power };
+            return if negative { -value } else { value };
+        }
+        self.parse_span::<f64>(input).unwrap_or(f64::NAN)
+    }
+
+    fn long_integer(&self, input: &[u8]) -> Number {
+        let negative = input.get(self.start) == Some(&b'-');
+        let integer =
+            if negative { self.parse_span(input).map(Number::Int) } else { self.parse_span(input).map(Number::Uint) };
+        integer.unwrap_or_else(|| Number::Double(self.parse_span(input).unwrap_or(f64::NAN)))
+    }
+
+    fn parse_span<T: std::str::FromStr>(&self, input: &[u8]) -> Option<T> {
+        std::str::from_utf8(input.get(self.start..self.end)?).ok()?.parse().ok()
+    }
+}
+
+/// Scans the number that begins at `start`; any byte that begins no number is an invalid value.
+pub(super) fn scan(input: &[u8], start: usize) -> Result<Scanned, SyntaxError> {
+    let negative = input.get(start) == Some(&b'-');
+    let first = start + usize::from(negative);
+    let mut mantissa = 0;
+    let int_end = match input.get(first) {
+        Some(b'0') => first + 1,
+        Some(b'1'..=b'9') => digits_end(input, first, &mut mantissa),
+        Some(b'N' | b'I') => return literal(input, start, first, negative),
+        _ => return Err(SyntaxError::new(Reason::ValueInvalid, first)),
+    };
+    let int_digits = int_end - first;
+    if !matches!(input.get(int_end), Some(b'.' | b'e' | b'E')) {
+        let form = if int_digits <= 18 { Form::Short { negative } } else { Form::Long };
+        let scanned = Scanned { start, end: int_end, mantissa, form };
+        return match int_digits > 308 && scanned.to_f64(input).is_infinite() {
+            true => Err(SyntaxError::new(Reason::NumberTooBig, start)),
+            false => Ok(scanned),
+        };
+    }
+    let mut at = int_end;
+    if input.get(at) == Some(&b'.') {
+        at = digits_end(input, int_end + 1, &mut mantissa);
+        if at == int_end + 1 {
+            return Err(SyntaxError::new(Reason::MissingFraction, at));
+        }
+    }
+    let fraction_digits = at.saturating_sub(int_end + 1);
+    let mut exponent: i64 = 0;
+    if matches!(input.get(at), Some(b'e' | b'E')) {
+        (exponent, at) = exponent_at(input, at + 1)?;
+        if exponent > 308 {
+            // Triton's parser gives up on a large exponent without looking at the digits: `0e309` is too big.
+            let fraction = &input[int_end..int_end + fraction_digits + usize::from(fraction_digits > 0)];
+            if exponent > 308 + counted_fraction(&input[first..int_end], fraction.get(1..).unwrap_or_default()) {
+                return Err(SyntaxError::new(Reason::NumberTooBig, start));
+            }
+        }
+    }
+    let exponent_of_mantissa = exponent.saturating_sub(fraction_digits as i64);
+    let form = Form::Decimal { negative, digits: int_digits + fraction_digits, exponent: exponent_of_mantissa };
+    let scanned = Scanned { start, end: at, mantissa, form };
+    // Only a number whose first digit is that far left of the point can be beyond the largest double.
+    if exponent.saturating_add(int_digits as i64) > 308 && scanned.to_f64(input).is_infinite() {
+        return Err(SyntaxError::new(Reason::NumberTooBig, start));
+    }
+    Ok(scanned)
+}
+
+/// Takes digits from `at` on into `mantissa` (which wraps: callers count) and says where they end.
+fn digits_end(input: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
+    while let Some(Ok(eight)) = input.get(at..at + 8).map(<[u8; 8]>::try_from)
+        && let Some(value) = eight_digits(u64::from_le_bytes(eight))
+    {
+        *mantissa = mantissa.wrapping_mul(100_000_000).wrapping_add(value);
+        at += 8;
+    }
+    while let Some(digit @ b'0'..=b'9') = input.get(at) {
+        *mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+        at += 1;
+    }
+    at
+}
+
+/// The value of eight ASCII digits, first digit in the lowest byte; `None` if one of them is no digit.
+fn eight_digits(word: u64) -> Option<u64> {
+    const HIGH_NIBBLES: u64 = 0xF0F0_F0F0_F0F0_F0F0;
+    const THREES: u64 = 0x3030_3030_3030_3030;
+    // A digit has the high nibble 3, and still has it after 6 was added.
+    let plus_six = word.wrapping_add(0x0606_0606_0606_0606);
+    if word & HIGH_NIBBLES != THREES || plus_six & HIGH_NIBBLES != THREES {
+        return None;
+    }
+    let ones = word & 0x0F0F_0F0F_0F0F_0F0F;
+    let pairs = (ones.wrapping_mul(10).wrapping_add(ones >> 8)) & 0x00FF_00FF_00FF_00FF;
+    let fours = (pairs.wrapping_mul(100).wrapping_add(pairs >> 16)) & 0x0000_FFFF_0000_FFFF;
+    Some((fours.wrapping_mul(10_000).wrapping_add(fours >> 32)) & 0xFFFF_FFFF)
+}
+
+/// Reads sign and digits of an exponent; a value beyond any use saturates.
+fn exponent_at(input: &[u8], mut at: usize) -> Result<(i64, usize), SyntaxError> {
+    let negative = input.get(at) == Some(&b'-');
+    at += usize::from(matches!(input.get(at), Some(b'+' | b'-')));
+    let first = at;
+    let mut value: i64 = 0;
+    while let Some(digit @ b'0'..=b'9') = input.get(at) {
+        value = value.saturating_mul(10).saturating_add(i64::from(digit - b'0'));
+        at += 1;
+    }
+    if at == first {
+        return Err(SyntaxError::new(Reason::MissingExponent, at));
+    }
+    Ok((if negative { -value } else { value }, at))
+}
+
+/// How many digits of a fraction Triton's parser counts before it compares the exponent with 308 plus their number:
+/// those that still change its significand, at most 17 significant ones in all.
+fn counted_fraction(integer: &[u8], fraction: &[u8]) -> i64 {
+    let mut significant = if integer == b"0" { 0 } else { integer.len() - 1 };
+    let mut value: u128 = integer.iter().take(20).fold(0, |value, digit| value * 10 + u128::from(digit & 15));
+    let mut counted = 0;
+    for digit in fraction {
+        if value > (1 << 53) - 1 && significant >= 17 {
+            break;
+        }
+        value = value.saturating_mul(10).saturating_add(u128::from(digit & 15));
+        counted += 1;
+        significant += usize::from(value != 0);
+    }
+    counted
+}
+
+/// `NaN`, `Inf` and `Infinity`; the sign of a NaN is dropped.
+fn literal(input: &[u8], start: usize, first: usize, negative: bool) -> Result<Scanned, SyntaxError> {
+    let word = |text: &[u8], at: usize| {
+        let same = input.get(at..).unwrap_or_default().iter().zip(text).take_while(|(a, b)| a == b).count();
+        if same == text.len() { Ok(at + same) } else { Err(SyntaxError::new(Reason::ValueInvalid, at + same)) }
+    };
+    let (value, end) = if input.get(first) == Some(&b'N') {
+        (f64::NAN, word(b"NaN", first)?)
+    } else {
+        let inf = word(b"Inf", first)?;
+        let end = if input.get(inf) == Some(&b'i') { word(b"inity", inf)? } else { inf };
+        (if negative { f64::NEG_INFINITY } else { f64::INFINITY }, end)
+    };
+    Ok(Scanned { start, end, mantissa: 0, form: Form::Literal(value) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Number, SyntaxError> {
+        let scanned = scan(text.as_bytes(), 0)?;
+        assert_eq!(scanned.end, text.len(), "{text}");
+        let value = scanned.value(text.as_bytes());
+        let f64 = scanned.to_f64(text.as_bytes());
+        assert!(f64 == value.as_f64() || f64.is_nan() && value.as_f64().is_nan());
+        Ok(value)
+    }
+
+    #[test]
+    fn integers_end_where_sixty_four_bits_end() {
+        let cases = [
+            ("0", Number::Uint(0)),
+            ("-0", Number::Int(0)),
+            ("7", Number::Uint(7)),
+            ("123456789012345678", Number::Uint(123_456_789_012_345_678)),
+            ("9223372036854775807", Number::Uint(i64::MAX as u64)),
+            ("9223372036854775808", Number::Uint(1 << 63)),
+            ("18446744073709551615", Number::Uint(u64::MAX)),
+            ("18446744073709551616", Number::Double(18_446_744_073_709_551_616.0)),
+            ("-9223372036854775808", Number::Int(i64::MIN)),
+            ("-9223372036854775809", Number::Double(-9_223_372_036_854_775_808.0)),
+            ("99999999999999999999999", Number::Double(1e23)),
+            ("1.0", Number::Double(1.0)),
+            ("1e2", Number::Double(100.0)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read(text), Ok(expected), "{text}");
+        }
+        assert_eq!(Number::Uint(1 << 63).as_i64(), None);
+        assert_eq!(Number::Uint(5).as_i64(), Some(5));
+        assert_eq!(Number::Int(-5).as_u64(), None);
+        assert_eq!(Number::Double(1.0).as_u64(), None);
+    }
+
+    #[test]
+    fn doubles_are_those_of_the_standard_library() {
+        let mut state: u64 = 88_172_645_463_325_252;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for _ in 0..200_000 {
+            let bits = f64::from_bits(random());
+            let small = (random() % 2_000_000) as f64 / 1000.0 - 1000.0;
+            let narrow = f32::from_bits(random() as u32);
+            for text in [format!("{bits:e}"), format!("{small:.4}"), format!("{}", f64::from(narrow))] {
+                if text.contains(['N', 'i']) {
+                    continue;
+                }
+                let expected: f64 = text.parse().unwrap();
+                let got = read(&text).unwrap().as_f64();
+                // `-0` is an integer, and integers know no negative zero.
+                assert!(got.to_bits() == expected.to_bits() || text == "-0", "{text} became {got}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_edges_of_a_double() {
+        let largest = "179769313486231570000".to_owned() + &"0".repeat(288);
+        assert_eq!(read(&largest), Ok(Number::Double(f64::MAX)));
+        let cases = [
+            ("1.7976931348623157e308", Some(f64::MAX)),
+            ("1.7976931348623159e308", None),
+            ("1e309", None),
+            ("-1e309", None),
+            ("0e309", None),
+            ("0e308", Some(0.0)),
+            ("0.0e309", Some(0.0)),
+            ("0.0e310", None),
+            ("0.001e310", Some(1e307)),
+            ("0.0000000000000000000000000001e330", Some(1e302)),
+            ("1e999999999999999999999", None),
+            ("1e-999999999999999999999", Some(0.0)),
+            ("5e-324", Some(5e-324)),
+            ("2e-324", Some(0.0)),
+            ("-0.0", Some(-0.0)),
+        ];
+        for (text, expected) in cases {
+            let expected = expected.map(Number::Double).ok_or(SyntaxError::new(Reason::NumberTooBig, 0));
+            assert_eq!(read(text), expected, "{text}");
+        }
+        assert!(read("-0.0").unwrap().as_f64().is_sign_negative());
+        let too_long = "9".repeat(310);
+        assert_eq!(read(&too_long), Err(SyntaxError::new(Reason::NumberTooBig, 0)));
+    }
+
+    #[test]
+    fn literals_are_those_of_the_dialect() {
+        for (text, expected) in [
+            ("Inf", f64::INFINITY),
+            ("Infinity", f64::INFINITY),
+            ("-Inf", f64::NEG_INFINITY),
+            ("-Infinity", f64::NEG_INFINITY),
+        ] {
+            assert_eq!(read(text), Ok(Number::Double(expected)));
+        }
+        for text in ["NaN", "-NaN"] {
+            let value = read(text).unwrap().as_f64();
+            assert!(value.is_nan() && value.is_sign_positive());
+        }
+        for (text, offset) in [("Nan", 2), ("N", 1), ("In", 2), ("-I", 2), ("Infinite", 7), ("Infini", 6), ("-", 1)] {
+            let error = scan(text.as_bytes(), 0).unwrap_err();
+            assert_eq!(error, SyntaxError::new(Reason::ValueInvalid, offset), "{text}");
+        }
+    }
+
+    #[test]
+    fn broken_numbers_say_where() {
+        let cases = [
+            ("+1", Reason::ValueInvalid, 0),
+            ("x", Reason::ValueInvalid, 0),
+            ("", Reason::ValueInvalid, 0),
+            (".5", Reason::ValueInvalid, 0),
+            ("-x", Reason::ValueInvalid, 1),
+            ("1.", Reason::MissingFraction, 2),
+            ("1.e5", Reason::MissingFraction, 2),
+            ("1e", Reason::MissingExponent, 2),
+            ("1e+", Reason::MissingExponent, 3),
+            ("1.5e-x", Reason::MissingExponent, 5),
+        ];
+        for (text, reason, offset) in cases {
+            assert_eq!(scan(text.as_bytes(), 0).unwrap_err(), SyntaxError::new(reason, offset), "{text}");
+        }
+        assert_eq!(scan(b"01", 0).unwrap().end, 1, "a leading zero ends the number");
+    }
+
+    #[test]
+    fn eight_digits_are_recognised_exactly() {
+        for place in 0..8 {
+            for byte in 0..=255u8 {
+                let mut text = *b"90817263";
+                text[place] = byte;
+                let expected = std::str::from_utf8(&text).ok().filter(|text| !text.contains('+'));
+                let expected = expected.and_then(|text| text.parse().ok());
+                assert_eq!(eight_digits(u64::from_le_bytes(text)), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Numbers and booleans of a tensor's `data`, parsed straight into the tensor's buffer.
+//!
+//! The rules are those of spec http.md, section 5: integers are cut to their width without complaint, FP32 is narrowed
+//! from a double (so that 1e39 is infinite), and the number of elements must be that of the shape.
+
+use std::ops::Range;
+
+use super::Element;
+use super::number::{self, Scanned};
+use super::value::AccessError;
+use super::walk::{Stop, TensorError, Walk};
+
+/// Fills a little-endian buffer from the array at a byte range that a [`Document`](super::Document) or
+/// [`Reader`](super::Reader) has checked. Flat and nested arrays are the same to it.
+#[derive(Debug)]
+pub struct NumbersReader {
+    walk: Walk,
+    element: Element,
+    /// Bytes of the buffer that hold elements.
+    filled: usize,
+}
+
+impl NumbersReader {
+    pub fn new(element: Element, span: Range<usize>) -> NumbersReader {
+        NumbersReader { walk: Walk::new(span), element, filled: 0 }
+    }
+
+    /// Reads up to `max_steps` elements and brackets into `out`, whose length is that of the whole tensor; true when
+    /// the array is complete and `out` is full. `input` and `out` are the same in every call.
+    pub fn step(&mut self, input: &[u8], out: &mut [u8], max_steps: usize) -> Result<bool, TensorError> {
+        match self.element {
+            Element::Bool => self.fill(input, out, max_steps, boolean),
+            Element::U8 => self.fill(input, out, max_steps, |input, at| unsigned(input, at, |v| [v as u8])),
+            Element::U16 => self.fill(input, out, max_steps, |i, at| unsigned(i, at, |v| (v as u16).to_le_bytes())),
+            Element::U32 => self.fill(input, out, max_steps, |i, at| unsigned(i, at, |v| (v as u32).to_le_bytes())),
+            Element::U64 => self.fill(input, out, max_steps, |i, at| unsigned(i, at, u64::to_le_bytes)),
+            Element::I8 => self.fill(input, out, max_steps, |i, at| signed(i, at, |v| (v as i8).to_le_bytes())),
+            Element::I16 => self.fill(input, out, max_steps, |i, at| signed(i, at, |v| (v as i16).to_le_bytes())),
+            Element::I32 => self.fill(input, out, max_steps, |i, at| signed(i, at, |v| (v as i32).to_le_bytes())),
+            Element::I64 => self.fill(input, out, max_steps, |i, at| signed(i, at, i64::to_le_bytes)),
+            Element::F32 => self.fill(input, out, max_steps, |i, at| double(i, at, |v| (v as f32).to_le_bytes())),
+            Element::F64 => self.fill(input, out, max_steps, |i, at| double(i, at, f64::to_le_bytes)),
+        }
+    }
+
+    /// Elements read so far.
+    pub fn count(&self) -> usize {
+        self.filled / self.element.byte_size()
+    }
+
+    fn fill<const N: usize>(
+        &mut self,
+        input: &[u8],
+        out: &mut [u8],
+        mut steps: usize,
+        read: impl Fn(&[u8], &mut usize) -> Result<[u8; N], TensorError>,
+    ) -> Result<bool, TensorError> {
+        loop {
+            match self.walk.next(input, &mut steps)? {
+                Stop::Pause => return Ok(false),
+                Stop::End if self.filled == out.len() => return Ok(true),
+                Stop::End => return Err(TensorError::Shortage),
+                Stop::Element => {
+                    // Triton looks for room before it looks at the element.
+                    let rest = out.get_mut(self.filled..).and_then(<[u8]>::first_chunk_mut::<N>);
+                    let room = rest.ok_or(TensorError::Excess)?;
+                    *room = read(input, &mut self.walk.at)?;
+                    self.filled += N;
+                }
+            }
+        }
+    }
+}
+
+fn boolean(input: &[u8], at: &mut usize) -> Result<[u8; 1], TensorError> {
+    let rest = input.get(*at..).unwrap_or_default();
+    let (value, len) = if rest.starts_with(b"true") {
+        (1, 4)
+    } else if rest.starts_with(b"false") {
+        (0, 5)
+    } else {
+        return Err(AccessError::NotBoolean.into());
+    };
+    *at += len;
+    Ok([value])
+}
+
+fn unsigned<const N: usize>(
+    input: &[u8],
+    at: &mut usize,
+    bytes: impl Fn(u64) -> [u8; N],
+) -> Result<[u8; N], TensorError> {
+    let value = scan(input, at, AccessError::NotUnsigned)?.value(input);
+    Ok(bytes(value.as_u64().ok_or(AccessError::NotUnsigned)?))
+}
+
+fn signed<const N: usize>(
+    input: &[u8],
+    at: &mut usize,
+    bytes: impl Fn(i64) -> [u8; N],
+) -> Result<[u8; N], TensorError> {
+    let value = scan(input, at, AccessError::NotSigned)?.value(input);
+    Ok(bytes(value.as_i64().ok_or(AccessError::NotSigned)?))
+}
+
+fn double<const N: usize>(
+    input: &[u8],
+    at: &mut usize,
+    bytes: impl Fn(f64) -> [u8; N],
+) -> Result<[u8; N], TensorError> {
+    Ok(bytes(scan(input, at, AccessError::NotNumber)?.to_f64(input)))
+}
+
+#[inline]
+fn scan(input: &[u8], at: &mut usize, other: AccessError) -> Result<Scanned, TensorError> {
+    if matches!(input.get(*at), Some(b'"' | b'{' | b't' | b'f' | b'n')) {
+        return Err(other.into());
+    }
+    let scanned = number::scan(input, *at)?;
+    *at = scanned.end;
+    Ok(scanned)
+}

@@ -1,0 +1,308 @@
+//! The pull parser: one token a call, from a complete text, with a place that can be kept between calls.
+//!
+//! The text is passed anew with every call, so that a reader can be stored beside the buffer it reads. Its state is a
+//! position, what is expected next, and one bit a nesting level.
+
+use std::ops::Range;
+
+use super::number::{self, Number, Scanned};
+use super::syntax::{Reason, SyntaxError};
+use super::text::{self, TextSpan};
+
+/// One step through a document. Texts are decoded, and borrowed from the input where they have no escape.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Token<'a> {
+    ObjectStart,
+    ObjectEnd,
+    ArrayStart,
+    ArrayEnd,
+    Key(&'a [u8]),
+    String(&'a [u8]),
+    /// An integer written with a minus.
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Bool(bool),
+    Null,
+}
+
+/// A token that names places in the text and has converted nothing yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    Open(Container),
+    Close(Container),
+    Key(TextSpan),
+    String(TextSpan),
+    Number(Scanned),
+    Bool(bool),
+    Null,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Container {
+    Object,
+    Array,
+}
+
+/// What stands before the position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Start,
+    ObjectOpened,
+    Key,
+    Colon,
+    Member,
+    CommaInObject,
+    ArrayOpened,
+    Element,
+    CommaInArray,
+    Finished,
+}
+
+#[derive(Debug)]
+pub struct Reader {
+    at: usize,
+    /// First byte of the last token.
+    token_start: usize,
+    state: State,
+    nesting: Nesting,
+    scratch: Vec<u8>,
+    failed: Option<SyntaxError>,
+}
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader::new()
+    }
+}
+
+impl Reader {
+    pub fn new() -> Reader {
+        Reader {
+            at: 0,
+            token_start: 0,
+            state: State::Start,
+            nesting: Nesting::default(),
+            scratch: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// The next token, or `None` behind the document. `input` is the same text in every call. After an error every
+    /// call gives the same error.
+    pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<Token<'a>>, SyntaxError> {
+        let Some(event) = self.advance(input)? else { return Ok(None) };
+        Ok(Some(match event {
+            Event::Open(Container::Object) => Token::ObjectStart,
+            Event::Open(Container::Array) => Token::ArrayStart,
+            Event::Close(Container::Object) => Token::ObjectEnd,
+            Event::Close(Container::Array) => Token::ArrayEnd,
+            Event::Key(span) => Token::Key(self.text(input, span)),
+            Event::String(span) => Token::String(self.text(input, span)),
+            Event::Number(scanned) => match scanned.value(input) {
+                Number::Uint(value) => Token::Uint(value),
+                Number::Int(value) => Token::Int(value),
+                Number::Double(value) => Token::Double(value),
+            },
+            Event::Bool(value) => Token::Bool(value),
+            Event::Null => Token::Null,
+        }))
+    }
+
+    /// Reads over the next value, whatever it holds, and says where it lies. Takes as long as the value is.
+    pub fn skip_value(&mut self, input: &[u8]) -> Result<Range<usize>, SyntaxError> {
+        let depth = self.depth();
+        let opened = matches!(self.advance(input)?, Some(Event::Open(_)));
+        let start = self.token_start;
+        if opened {
+            self.leave(input, depth, usize::MAX)?;
+        }
+        Ok(start..self.at)
+    }
+
+    /// Reads on until at most `depth` containers are open, but at most `max_tokens` tokens; true when it got there.
+    pub fn leave(&mut self, input: &[u8], depth: usize, max_tokens: usize) -> Result<bool, SyntaxError> {
+        for _ in 0..max_tokens {
+            if self.depth() <= depth {
+                return Ok(true);
+            }
+            self.advance(input)?;
+        }
+        Ok(self.depth() <= depth)
+    }
+
+    /// Where the next token is looked for, in bytes from the start of the text.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Where the last token begins.
+    pub fn token_start(&self) -> usize {
+        self.token_start
+    }
+
+    /// How many containers are open.
+    pub fn depth(&self) -> usize {
+        self.nesting.depth
+    }
+
+    fn text<'a>(&'a mut self, input: &'a [u8], span: TextSpan) -> &'a [u8] {
+        let raw = input.get(span.start..span.end).unwrap_or_default();
+        if !span.escaped {
+            return raw;
+        }
+        self.scratch.clear();
+        text::decode(raw, &mut self.scratch);
+        &self.scratch
+    }
+
+    pub(super) fn advance(&mut self, input: &[u8]) -> Result<Option<Event>, SyntaxError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        self.step(input).inspect_err(|error| self.failed = Some(*error))
+    }
+
+    fn step(&mut self, input: &[u8]) -> Result<Option<Event>, SyntaxError> {
+        if self.at == 0 {
+            self.skip_byte_order_mark(input);
+        }
+        loop {
+            while matches!(input.get(self.at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+                self.at += 1;
+            }
+            self.token_start = self.at;
+            // Triton's parser takes a NUL byte for the end of the text.
+            let byte = input.get(self.at).copied().unwrap_or(0);
+            if byte == 0 && self.state == State::Finished {
+                return Ok(None);
+            }
+            self.state = match (self.state, byte) {
+                (_, 0) => return Err(self.unexpected()),
+                (State::Key, b':') => State::Colon,
+                (State::Member, b',') => State::CommaInObject,
+                (State::Element, b',') => State::CommaInArray,
+                (State::Member | State::ObjectOpened, b'}') => return Ok(Some(self.close(Container::Object))),
+                (State::Element | State::ArrayOpened, b']') => return Ok(Some(self.close(Container::Array))),
+                (State::ObjectOpened | State::CommaInObject, b'"') => {
+                    let span = text::scan(input, self.at)?;
+                    self.at = span.end + 1;
+                    self.state = State::Key;
+                    return Ok(Some(Event::Key(span)));
+                }
+                (State::Start | State::Colon | State::ArrayOpened | State::CommaInArray, _) => {
+                    return self.value(input, byte).map(Some);
+                }
+                _ => return Err(self.unexpected()),
+            };
+            self.at += 1;
+        }
+    }
+
+    /// The value that begins with `byte` at the position.
+    fn value(&mut self, input: &[u8], byte: u8) -> Result<Event, SyntaxError> {
+        let event = match byte {
+            b'{' => return Ok(self.open(Container::Object, State::ObjectOpened)),
+            b'[' => return Ok(self.open(Container::Array, State::ArrayOpened)),
+            b']' | b'}' | b',' | b':' => return Err(self.unexpected()),
+            b'"' => {
+                let span = text::scan(input, self.at)?;
+                self.at = span.end + 1;
+                Event::String(span)
+            }
+            b't' => self.literal(input, b"true", Event::Bool(true))?,
+            b'f' => self.literal(input, b"false", Event::Bool(false))?,
+            b'n' => self.literal(input, b"null", Event::Null)?,
+            _ => {
+                let scanned = number::scan(input, self.at)?;
+                self.at = scanned.end;
+                Event::Number(scanned)
+            }
+        };
+        self.state = self.after_value();
+        Ok(event)
+    }
+
+    fn literal(&mut self, input: &[u8], word: &[u8], event: Event) -> Result<Event, SyntaxError> {
+        let text = input.get(self.at..).unwrap_or_default();
+        let same = text.iter().zip(word).take_while(|(a, b)| a == b).count();
+        if same < word.len() {
+            return Err(SyntaxError::new(Reason::ValueInvalid, self.at + same));
+        }
+        self.at += same;
+        Ok(event)
+    }
+
+    fn open(&mut self, container: Container, state: State) -> Event {
+        self.nesting.push(container);
+        self.state = state;
+        self.at += 1;
+        Event::Open(container)
+    }
+
+    fn close(&mut self, container: Container) -> Event {
+        self.nesting.pop();
+        self.state = self.after_value();
+        self.at += 1;
+        Event::Close(container)
+    }
+
+    fn after_value(&self) -> State {
+        match self.nesting.innermost() {
+            None => State::Finished,
+            Some(Container::Object) => State::Member,
+            Some(Container::Array) => State::Element,
+        }
+    }
+
+    /// What is missing at the position.
+    fn unexpected(&self) -> SyntaxError {
+        let reason = match self.state {
+            State::Start => Reason::DocumentEmpty,
+            State::Finished => Reason::RootNotSingular,
+            State::ObjectOpened | State::CommaInObject => Reason::MissingName,
+            State::Key => Reason::MissingColon,
+            State::Member => Reason::MissingCommaOrBrace,
+            State::Element => Reason::MissingCommaOrBracket,
+            State::Colon | State::ArrayOpened | State::CommaInArray => Reason::ValueInvalid,
+        };
+        SyntaxError::new(reason, self.at)
+    }
+
+    /// Triton's input stream drops each byte of a UTF-8 byte order mark that stands in its place.
+    fn skip_byte_order_mark(&mut self, input: &[u8]) {
+        for byte in [0xEF, 0xBB, 0xBF] {
+            self.at += usize::from(input.get(self.at) == Some(&byte));
+        }
+    }
+}
+
+/// The open containers, innermost last: a set bit is an object.
+#[derive(Debug, Default)]
+struct Nesting {
+    bits: Vec<u64>,
+    depth: usize,
+}
+
+impl Nesting {
+    fn push(&mut self, container: Container) {
+        let (word, bit) = (self.depth / 64, 1 << (self.depth % 64));
+        if word == self.bits.len() {
+            self.bits.push(0);
+        }
+        if let Some(word) = self.bits.get_mut(word) {
+            *word = if container == Container::Object { *word | bit } else { *word & !bit };
+        }
+        self.depth += 1;
+    }
+
+    fn pop(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    fn innermost(&self) -> Option<Container> {
+        let last = self.depth.checked_sub(1)?;
+        let word = self.bits.get(last / 64)?;
+        Some(if word >> (last % 64) & 1 == 1 { Container::Object } else { Container::Array })
+    }
+}

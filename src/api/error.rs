@@ -2,8 +2,9 @@
 
 use crate::memory::{Gather, Pool};
 use crate::protocol::grpc;
+use crate::protocol::http1::{Response, ResponseHead};
 use crate::protocol::json::{GatherSink, Writer};
-use crate::protocol::service::{GrpcStatus, HttpReply};
+use crate::protocol::service::GrpcStatus;
 use crate::request::{Code, Status};
 
 pub const JSON: Option<&str> = Some("application/json");
@@ -37,16 +38,25 @@ pub fn grpc_status(status: Status) -> GrpcStatus {
 
 /// `{"error":"…"}` with the status of `error`. Whether it is labelled as JSON depends on where it arose (http.md
 /// section 1).
-pub fn http_error(pool: &Pool, error: &Status, content_type: Option<&'static str>) -> HttpReply {
+pub fn http_error(pool: &Pool, error: &Status, content_type: Option<&'static str>) -> Response {
     error_body(pool, http_status(error.code), &error.message, content_type)
 }
 
-pub fn error_body(pool: &Pool, status: u16, message: &str, content_type: Option<&'static str>) -> HttpReply {
+pub fn error_body(pool: &Pool, status: u16, message: &str, content_type: Option<&'static str>) -> Response {
     let mut body = Gather::new();
     let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
     writer.begin_object();
     writer.key("error");
     writer.string(message);
     writer.end_object();
-    HttpReply { status, content_type, headers: Vec::new(), body }
+    reply(status, content_type, body)
+}
+
+/// An answer without further header fields; without a type it goes out as `text/plain`.
+pub fn reply(status: u16, content_type: Option<&'static str>, body: Gather) -> Response {
+    let mut head = ResponseHead::new(status);
+    if let Some(content_type) = content_type {
+        head = head.content_type(content_type);
+    }
+    Response::new(head, body)
 }

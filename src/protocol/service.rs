@@ -5,8 +5,7 @@
 
 use super::grpc::{self, Code};
 use super::http1;
-use crate::memory::Gather;
-use crate::request::Text;
+use crate::memory::{Gather, Slice};
 
 /// One exchange on a connection: an HTTP request or a gRPC call. Generational: a reply to a finished one is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,16 +21,6 @@ pub enum Port {
     Http,
     Grpc,
     Metrics,
-}
-
-/// A whole HTTP answer.
-#[derive(Debug, Default)]
-pub struct HttpReply {
-    pub status: u16,
-    /// `None` goes out as `text/plain`, as Triton's HTTP library has it.
-    pub content_type: Option<&'static str>,
-    pub headers: Vec<(&'static str, Text)>,
-    pub body: Gather,
 }
 
 /// The end of a gRPC call.
@@ -53,7 +42,7 @@ impl GrpcStatus {
 
 #[derive(Debug)]
 pub enum Reply {
-    Http(HttpReply),
+    Http(http1::Response),
     /// One framed message; more may follow.
     GrpcMessage(Gather),
     /// Trailers; nothing follows.
@@ -94,15 +83,15 @@ pub trait Service {
     type Mail: Send + 'static;
 
     /// The head of an HTTP request is complete, its body is not: how is it to be stored, or is it refused already?
-    fn http_head(&mut self, port: Port, head: &http1::Head<'_>) -> http1::BodyPlan;
+    fn http_head(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan;
 
     /// A whole HTTP request. Without a token the reply is already there.
     fn http(
         &mut self,
         call: CallKey,
         port: Port,
-        head: &http1::StoredHead,
-        body: crate::memory::Slice,
+        head: &http1::Head,
+        body: Slice,
         replies: &mut Replies,
     ) -> Option<Token>;
 

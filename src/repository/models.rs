@@ -101,6 +101,11 @@ impl ModelMap {
         }
     }
 
+    /// The ready versions of a model, ascending.
+    pub fn ready_versions(&self, name: &str) -> impl Iterator<Item = i64> {
+        self.entries.get(name).into_iter().flat_map(|entry| entry.ready().map(|model| model.version))
+    }
+
     /// The versions that statistics are asked of: all of a model, or one (metrics.md section 3).
     pub fn statistics_of(&self, name: &[u8], version: Option<i64>) -> Result<Vec<&Arc<ServedModel>>, Status> {
         if name.is_empty() {

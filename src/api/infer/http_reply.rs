@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
-use crate::api::error::JSON;
+use crate::api::error::{self, JSON};
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
-use crate::protocol::service::HttpReply;
+use crate::protocol::http1;
 use crate::repository::ServedModel;
-use crate::request::{DataType, OutputTensor, Response, Status, Text, Value};
+use crate::request::{DataType, OutputTensor, Response, Status, Value};
 
 /// Elements that one step writes.
 const STEP: usize = 4096;
@@ -146,19 +146,15 @@ impl Encoder {
     }
 
     /// The reply, once a step said that it is complete.
-    pub fn finish(mut self) -> HttpReply {
+    pub fn finish(mut self) -> http1::Response {
         let header_len = self.json.len();
         if self.tail.is_empty() {
-            return HttpReply { status: 200, content_type: JSON, headers: Vec::new(), body: self.json };
+            return error::reply(200, JSON, self.json);
         }
         self.json.append(&mut self.tail);
-        let length = Text::from(itoa::Buffer::new().format(header_len));
-        HttpReply {
-            status: 200,
-            content_type: Some("application/octet-stream"),
-            headers: vec![("Inference-Header-Content-Length", length)],
-            body: self.json,
-        }
+        let mut reply = error::reply(200, Some("application/octet-stream"), self.json);
+        reply.head = reply.head.header("Inference-Header-Content-Length", header_len as u64);
+        reply
     }
 }
 

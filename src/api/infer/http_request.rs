@@ -65,9 +65,11 @@ impl Decoder {
         body: Slice,
         header_len: usize,
         input_bytes_max: usize,
-    ) -> Result<Decoder, Status> {
-        let builder = Builder::new(body.window(0..header_len), |depth, key| depth == 3 && key == b"data")
-            .map_err(|error| Status::internal(error.to_string()))?;
+    ) -> Result<Decoder, (Status, Box<Request>)> {
+        let builder = match Builder::new(body.window(0..header_len), |depth, key| depth == 3 && key == b"data") {
+            Ok(builder) => builder,
+            Err(error) => return Err((Status::internal(error.to_string()), request)),
+        };
         let (stage, form) = (Stage::Parse(Box::new(builder)), AnswerForm::default());
         Ok(Decoder { model, form, request, body, tail: header_len, stage, input_bytes_max })
     }
@@ -78,16 +80,19 @@ impl Decoder {
         mut request: Box<Request>,
         body: Slice,
         input_bytes_max: usize,
-    ) -> Result<Decoder, Status> {
+    ) -> Result<Decoder, (Status, Box<Request>)> {
         let got = body.len();
         if got > input_bytes_max {
-            return Err(Status::invalid(format!(
+            let status = Status::invalid(format!(
                 "Raw input has a byte_size ({got} bytes) that exceeds the maximum allowed value of {input_bytes_max} \
                  bytes. Use --http-max-input-size to increase the limit."
-            )));
+            ));
+            return Err((status, request));
         }
-        let input = raw_input(&model, &request, body)?;
-        add_input(&mut request, input)?;
+        match raw_input(&model, &request, body) {
+            Ok(input) => request.inputs.push(input),
+            Err(status) => return Err((status, request)),
+        }
         let form = AnswerForm { binary_by_default: true, ..AnswerForm::default() };
         let (stage, body) = (Stage::Done, Slice::empty());
         Ok(Decoder { model, form, request, body, tail: 0, stage, input_bytes_max })

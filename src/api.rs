@@ -1,0 +1,211 @@
+//! What messages mean: routes and RPCs become requests, responses become answers.
+//!
+//! One value a shard, called by its transport and never blocking. Everything that outlives a call lies in one slab
+//! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
+//! is stale belongs to a client that left, and is dropped.
+
+mod error;
+mod grpc_service;
+mod health;
+mod http_service;
+mod index;
+pub mod infer;
+mod metadata;
+pub mod routes;
+mod statistics;
+mod stream;
+mod waiting;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::memory::{Pool, Slab, Slice};
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
+use crate::protocol::{grpc, http1};
+use crate::repository::ModelMap;
+use crate::request::{Delivery, Sink};
+
+/// Version that this server answers to: the release whose contract it keeps.
+pub const SERVER_VERSION: &str = "2.73.0";
+
+/// The extensions that work (http.md section 3 has the order).
+pub const EXTENSIONS: [&str; 5] =
+    ["classification", "model_configuration", "binary_tensor_data", "parameters", "statistics"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ServerState {
+    Starting = 0,
+    Ready = 1,
+    Exiting = 2,
+}
+
+/// What all shards know of the server.
+#[derive(Debug)]
+pub struct Facts {
+    pub id: String,
+    pub strict_readiness: bool,
+    /// `--http-max-input-size`.
+    pub http_input_bytes_max: usize,
+    state: AtomicU8,
+    /// Answers that came for clients who had left.
+    pub stale_deliveries: AtomicU64,
+}
+
+impl Facts {
+    pub fn new(id: String, strict_readiness: bool, http_input_bytes_max: usize) -> Facts {
+        Facts {
+            id,
+            strict_readiness,
+            http_input_bytes_max,
+            state: AtomicU8::new(ServerState::Starting as u8),
+            stale_deliveries: AtomicU64::new(0),
+        }
+    }
+
+    pub fn state(&self) -> ServerState {
+        match self.state.load(Ordering::Acquire) {
+            0 => ServerState::Starting,
+            1 => ServerState::Ready,
+            _ => ServerState::Exiting,
+        }
+    }
+
+    pub fn set_state(&self, state: ServerState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+}
+
+/// What other threads post to a shard's service.
+pub enum Mail {
+    /// A model answered.
+    Delivered { key: u64, delivery: Delivery },
+    /// The metrics page that a call asked for.
+    Metrics { call: CallKey, page: String },
+    /// Models came or went.
+    Models(Arc<ModelMap>),
+}
+
+/// Runs a job away from the shards.
+pub type Control = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+/// Posts to this shard from anywhere.
+pub type Post = Arc<dyn Fn(Mail) + Send + Sync>;
+/// Renders the metrics page; slow, so it runs on a control thread.
+pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// One shard's service.
+pub struct Api {
+    facts: Arc<Facts>,
+    models: Arc<ModelMap>,
+    pool: Pool,
+    sink: Arc<dyn Sink>,
+    post: Post,
+    control: Control,
+    render_metrics: RenderMetrics,
+    encoder: grpc::Encoder,
+    work: Slab<waiting::Work>,
+    /// Work that was put off to keep turns short.
+    unfinished: VecDeque<u64>,
+    in_flight: usize,
+}
+
+/// What a service is made of.
+pub struct Parts {
+    pub facts: Arc<Facts>,
+    pub models: Arc<ModelMap>,
+    pub pool: Pool,
+    /// Where models send answers to requests of this shard.
+    pub sink: Arc<dyn Sink>,
+    pub post: Post,
+    pub control: Control,
+    pub render_metrics: RenderMetrics,
+}
+
+impl Api {
+    pub fn new(parts: Parts) -> Api {
+        let Parts { facts, models, pool, sink, post, control, render_metrics } = parts;
+        Api {
+            facts,
+            models,
+            pool,
+            sink,
+            post,
+            control,
+            render_metrics,
+            encoder: grpc::Encoder::new(),
+            work: Slab::new(),
+            unfinished: VecDeque::new(),
+            in_flight: 0,
+        }
+    }
+}
+
+impl Service for Api {
+    type Mail = Mail;
+
+    fn http_head(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
+        self.plan_body(port, head)
+    }
+
+    fn http(
+        &mut self,
+        call: CallKey,
+        port: Port,
+        head: &http1::Head,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        match port {
+            Port::Metrics => self.http_metrics(call, head, replies),
+            Port::Http | Port::Grpc => self.http_request(call, head, body, replies),
+        }
+    }
+
+    fn grpc_plan(&mut self, path: &[u8]) -> Result<GrpcPlan, GrpcStatus> {
+        grpc_service::plan(path)
+    }
+
+    fn grpc_unary(
+        &mut self,
+        call: CallKey,
+        method: u8,
+        message: grpc::Message,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        self.unary(call, method, message, replies)
+    }
+
+    fn grpc_stream(&mut self, call: CallKey, _method: u8) -> Token {
+        Token(self.work.insert(waiting::Work::Stream(stream::Stream::new(call))))
+    }
+
+    fn grpc_stream_message(&mut self, stream: Token, message: grpc::Message, replies: &mut Replies) {
+        self.stream_message(stream, message, replies);
+    }
+
+    fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {
+        self.stream_half_closed(stream, replies);
+    }
+
+    fn cancelled(&mut self, token: Token) {
+        self.cancel(token.0);
+    }
+
+    fn mail(&mut self, mail: Mail, replies: &mut Replies) {
+        match mail {
+            Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
+            Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
+            Mail::Models(models) => self.models = models,
+        }
+    }
+
+    fn work(&mut self, replies: &mut Replies) -> bool {
+        self.go_on(replies);
+        !self.unfinished.is_empty()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}

@@ -1,0 +1,227 @@
+//! The RPCs of GRPCInferenceService and of the health protocol (grpc.md sections 1 to 6).
+
+use prost::Message as _;
+
+use super::infer::grpc_request;
+use super::waiting::Peer;
+use super::{Api, ServerState, error, statistics};
+use crate::memory::{Gather, Slice};
+use crate::protocol::grpc::{Code, Message, Mode};
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use crate::request::{Code as StatusCode, Status};
+use crate::wire::health::health_check_response::ServingStatus;
+use crate::wire::health::{HealthCheckRequest, HealthCheckResponse};
+use crate::wire::inference as wire;
+
+macro_rules! methods {
+    ($($method:ident = $number:literal;)*) => {
+        /// The RPCs that work.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        enum Method { $($method = $number),* }
+
+        impl Method {
+            fn of(name: &[u8]) -> Option<Method> {
+                $(if name == stringify!($method).as_bytes() { return Some(Method::$method); })*
+                None
+            }
+
+            fn from_number(number: u8) -> Option<Method> {
+                match number { $($number => Some(Method::$method),)* _ => None }
+            }
+        }
+    };
+}
+
+methods! {
+    ModelInfer = 0;
+    ModelStreamInfer = 1;
+    ServerLive = 2;
+    ServerReady = 3;
+    ModelReady = 4;
+    ServerMetadata = 5;
+    ModelMetadata = 6;
+    ModelConfig = 7;
+    ModelStatistics = 8;
+    RepositoryIndex = 9;
+    Check = 10;
+}
+
+/// RPCs of the contract that this build does not serve.
+const UNBUILT: [&[u8]; 10] = [
+    b"RepositoryModelLoad",
+    b"RepositoryModelUnload",
+    b"SystemSharedMemoryStatus",
+    b"SystemSharedMemoryRegister",
+    b"SystemSharedMemoryUnregister",
+    b"CudaSharedMemoryStatus",
+    b"CudaSharedMemoryRegister",
+    b"CudaSharedMemoryUnregister",
+    b"TraceSetting",
+    b"LogSettings",
+];
+
+/// What gRPC answers for a method that the service does not have: no text.
+fn unimplemented() -> GrpcStatus {
+    GrpcStatus::new(Code::Unimplemented, "")
+}
+
+/// How the method of `path` takes its requests.
+pub(super) fn plan(path: &[u8]) -> Result<GrpcPlan, GrpcStatus> {
+    let method = if let Some(name) = path.strip_prefix(b"/inference.GRPCInferenceService/") {
+        if UNBUILT.contains(&name) {
+            let name = String::from_utf8_lossy(name);
+            return Err(GrpcStatus::new(Code::Unimplemented, format!("{name} is not supported by this version of Nereid")));
+        }
+        Method::of(name).filter(|method| *method != Method::Check)
+    } else if path == b"/grpc.health.v1.Health/Check" {
+        Some(Method::Check)
+    } else {
+        None
+    };
+    let method = method.ok_or_else(unimplemented)?;
+    let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
+    Ok(GrpcPlan {
+        method: method as u8,
+        mode: if infers { Mode::Infer } else { Mode::Collect },
+        streaming: method == Method::ModelStreamInfer,
+    })
+}
+
+/// What new inference requests meet while the server is exiting.
+pub(super) fn stopping() -> Status {
+    Status::unavailable("GRPC server is shutting down and has stopped accepting new requests.")
+}
+
+fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+    M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
+}
+
+fn not_ours(repository_name: &str) -> Result<(), Status> {
+    match repository_name.is_empty() {
+        true => Ok(()),
+        false => Err(Status::unsupported("'repository_name' specification is not supported")),
+    }
+}
+
+impl Api {
+    pub(super) fn unary(&mut self, call: CallKey, method: u8, message: Message, replies: &mut Replies) -> Option<Token> {
+        let message = match (Method::from_number(method), message) {
+            (Some(Method::ModelInfer), Message::Infer(message)) => {
+                return match self.model_infer(call, &message) {
+                    Ok(token) => Some(token),
+                    Err(status) => {
+                        replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+                        None
+                    }
+                };
+            }
+            (Some(method), Message::Collected(message)) => self.manage(method, &message),
+            _ => Err(Status::unsupported("compressed messages are not supported by this version of Nereid")),
+        };
+        match message {
+            Ok(message) => {
+                replies.push(call, Reply::GrpcMessage(message));
+                replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+            }
+            Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+        }
+        None
+    }
+
+    fn model_infer(&mut self, call: CallKey, message: &crate::protocol::grpc::InferRequest) -> Result<Token, Status> {
+        if self.facts.state() == ServerState::Exiting {
+            return Err(stopping());
+        }
+        let model = self.find(message.model_name().as_bytes(), message.model_version().as_bytes())?;
+        let (token, mut request) = self.new_request();
+        let options = match grpc_request::read(message, &model, &mut request, &self.pool) {
+            Ok(options) => options,
+            Err(status) => {
+                self.give_up(token, request);
+                return Err(status);
+            }
+        };
+        match self.submit(token, Peer::Grpc(call), &model, request, options.form) {
+            Ok(()) => Ok(token),
+            Err(status) => {
+                self.work.remove(token.0);
+                Err(status)
+            }
+        }
+    }
+
+    fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
+        let mut framed = Gather::new();
+        self.encoder.message(message, &self.pool, &mut framed)?;
+        Ok(framed)
+    }
+
+    /// The RPCs that are answered at once.
+    fn manage(&mut self, method: Method, message: &Slice) -> Result<Gather, Status> {
+        match method {
+            Method::ServerLive => {
+                decode::<wire::ServerLiveRequest>(message)?;
+                let live = self.is_live()?;
+                self.frame(&wire::ServerLiveResponse { live })
+            }
+            Method::ServerReady => {
+                decode::<wire::ServerReadyRequest>(message)?;
+                let ready = self.is_ready()?;
+                self.frame(&wire::ServerReadyResponse { ready })
+            }
+            Method::Check => {
+                decode::<HealthCheckRequest>(message)?;
+                let status = if self.is_ready()? { ServingStatus::Serving } else { ServingStatus::NotServing };
+                self.frame(&HealthCheckResponse { status: status as i32 })
+            }
+            Method::ModelReady => {
+                let request: wire::ModelReadyRequest = decode(message)?;
+                let ready = match self.is_model_ready(request.name.as_bytes(), request.version.as_bytes()) {
+                    // A version that is known and not ready is no error here.
+                    Err(status) if status.message.ends_with("is not at ready state") => false,
+                    other => other?,
+                };
+                self.frame(&wire::ModelReadyResponse { ready })
+            }
+            Method::ServerMetadata => {
+                decode::<wire::ServerMetadataRequest>(message)?;
+                let metadata = self.server_message();
+                self.frame(&metadata)
+            }
+            Method::ModelMetadata => {
+                let request: wire::ModelMetadataRequest = decode(message)?;
+                let facts = self.model_facts(request.name.as_bytes(), request.version.as_bytes())?;
+                self.frame(&facts.to_message())
+            }
+            Method::ModelConfig => {
+                let request: wire::ModelConfigRequest = decode(message)?;
+                let model = self.find(request.name.as_bytes(), request.version.as_bytes())?;
+                self.frame(&wire::ModelConfigResponse { config: Some(model.spec.config.clone()) })
+            }
+            Method::ModelStatistics => {
+                let request: wire::ModelStatisticsRequest = decode(message)?;
+                self.check_not_exiting()?;
+                let version = crate::repository::parse_version(request.version.as_bytes())?;
+                let models = self.models.statistics_of(request.name.as_bytes(), version)?;
+                let response = statistics::to_message(&models);
+                self.frame(&response)
+            }
+            Method::RepositoryIndex => {
+                let request: wire::RepositoryIndexRequest = decode(message)?;
+                not_ours(&request.repository_name)?;
+                self.check_not_exiting()?;
+                let models = self.index(request.ready).into_iter().map(|row| {
+                    let (name, version, reason) = (row.name, row.version, row.reason);
+                    wire::repository_index_response::ModelIndex { name, version, state: row.state.to_owned(), reason }
+                });
+                let response = wire::RepositoryIndexResponse { models: models.collect() };
+                self.frame(&response)
+            }
+            // These have their own ways in.
+            Method::ModelInfer | Method::ModelStreamInfer => {
+                Err(Status { code: StatusCode::Internal, message: "Unable to parse request".into() })
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Liveness and readiness (schedulers.md section 10, "Readiness").
+
+use super::{Api, ServerState};
+use crate::request::Status;
+
+impl Api {
+    /// Initialised; while exiting an error.
+    pub(super) fn is_live(&self) -> Result<bool, Status> {
+        match self.facts.state() {
+            ServerState::Exiting => Err(Status::unavailable("Server exiting")),
+            state => Ok(state == ServerState::Ready),
+        }
+    }
+
+    /// Ready for requests, and with strict readiness complete; while exiting an error.
+    pub(super) fn is_ready(&self) -> Result<bool, Status> {
+        Ok(self.is_live()? && (!self.facts.strict_readiness || self.models.is_complete()))
+    }
+
+    /// What management answers while the server is exiting.
+    pub(super) fn check_not_exiting(&self) -> Result<(), Status> {
+        match self.facts.state() {
+            ServerState::Exiting => Err(Status::unavailable("Server not ready")),
+            ServerState::Starting | ServerState::Ready => Ok(()),
+        }
+    }
+
+    /// The version is ready; a lookup that fails is an error.
+    pub(super) fn is_model_ready(&self, model: &[u8], version: &[u8]) -> Result<bool, Status> {
+        self.check_not_exiting()?;
+        self.find(model, version).map(|_| true)
+    }
+}

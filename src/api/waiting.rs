@@ -1,0 +1,259 @@
+//! Requests between their arrival and their answer.
+
+use std::sync::Arc;
+
+use super::infer::http_request::{Decoder, Progress};
+use super::infer::{AnswerForm, apply_classification, grpc_reply, http_reply};
+use super::stream::Stream;
+use super::{Api, error};
+use crate::observe::statistics::FailureReason;
+use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
+use crate::repository::ServedModel;
+use crate::request::validate::validate;
+use crate::request::{Admission, Completion, Delivery, Request, Response, Status, now_ns};
+
+/// Steps of decoding or encoding that are done at once before the rest is put off to a later turn.
+const STEPS_AT_ONCE: usize = 2;
+
+/// Where an answer goes.
+#[derive(Debug, Clone, Copy)]
+pub enum Peer {
+    Http(CallKey),
+    Grpc(CallKey),
+    /// A request on a stream, by the stream's token.
+    Stream(Token),
+}
+
+/// What a token stands for.
+pub enum Work {
+    /// The token is given out, the rest follows.
+    Reserved,
+    Decoding { call: CallKey, decoder: Box<Decoder> },
+    Waiting(Box<Waiting>),
+    Encoding { call: CallKey, encoder: Box<http_reply::Encoder> },
+    Stream(Stream),
+}
+
+/// A request that its model has.
+pub struct Waiting {
+    pub peer: Peer,
+    pub model: Arc<ServedModel>,
+    pub form: AnswerForm,
+    admission: Arc<Admission>,
+    started_ns: u64,
+    response: Option<Response>,
+    responses: usize,
+}
+
+impl Api {
+    /// Gives out a token and a request that answers to it.
+    pub(super) fn new_request(&mut self) -> (Token, Box<Request>) {
+        let key = self.work.insert(Work::Reserved);
+        (Token(key), Box::new(Request::new(Completion::new(Arc::clone(&self.sink), key))))
+    }
+
+    /// Takes a token back whose request never went anywhere.
+    pub(super) fn give_up(&mut self, token: Token, request: Box<Request>) {
+        request.withdraw();
+        self.work.remove(token.0);
+    }
+
+    /// Decodes on, and submits when that is done.
+    pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<Decoder>, replies: &mut Replies) {
+        for _ in 0..STEPS_AT_ONCE {
+            match decoder.step(&self.pool) {
+                Ok(Progress::More) => {}
+                Ok(Progress::Ready) => {
+                    let (model, request, form) = decoder.finish();
+                    let peer = Peer::Http(call);
+                    if let Err(status) = self.submit(Token(key), peer, &model, request, form) {
+                        self.refuse_http(key, call, &status, replies);
+                    }
+                    return;
+                }
+                Err(status) => {
+                    decoder.finish().1.withdraw();
+                    self.refuse_http(key, call, &status, replies);
+                    return;
+                }
+            }
+        }
+        if let Some(place) = self.work.get_mut(key) {
+            *place = Work::Decoding { call, decoder };
+            self.unfinished.push_back(key);
+        }
+    }
+
+    fn refuse_http(&mut self, key: u64, call: CallKey, status: &Status, replies: &mut Replies) {
+        self.work.remove(key);
+        replies.push(call, Reply::Http(error::http_error(&self.pool, status, error::JSON)));
+    }
+
+    /// Checks a request and hands it to its model's scheduler. On refusal the token is still there.
+    pub(super) fn submit(
+        &mut self,
+        token: Token,
+        peer: Peer,
+        model: &Arc<ServedModel>,
+        mut request: Box<Request>,
+        form: AnswerForm,
+    ) -> Result<(), Status> {
+        let started_ns = now_ns();
+        request.stamps.started_ns = started_ns;
+        if let Err(status) = validate(&mut request, &model.spec) {
+            request.withdraw();
+            return Err(status);
+        }
+        let admission = Arc::clone(request.admission());
+        let waiting =
+            Waiting { peer, model: Arc::clone(model), form, admission, started_ns, response: None, responses: 0 };
+        // Before the scheduler has it: the answer may be in the mailbox when `enqueue` returns.
+        if let Some(place) = self.work.get_mut(token.0) {
+            *place = Work::Waiting(Box::new(waiting));
+        }
+        request.stamps.queued_ns = now_ns();
+        if let Err(refused) = model.scheduler.enqueue(request) {
+            refused.request.withdraw();
+            if let Some(place) = self.work.get_mut(token.0) {
+                *place = Work::Reserved;
+            }
+            return Err(refused.status);
+        }
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    pub(super) fn delivered(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
+        let Some(Work::Waiting(waiting)) = self.work.get_mut(key) else {
+            self.facts.stale_deliveries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            return;
+        };
+        if let Some(response) = delivery.response {
+            waiting.responses += 1;
+            waiting.response.get_or_insert(response);
+        }
+        if !delivery.last {
+            return;
+        }
+        self.in_flight -= 1;
+        let Some(Work::Waiting(waiting)) = self.work.remove(key) else { return };
+        let Waiting { peer, model, form, response, responses, .. } = *waiting;
+        let mut response = match response {
+            Some(response) if responses == 1 => response,
+            _ => {
+                let status = Status::internal(format!("expected a single response, got {responses}"));
+                Response::failed(Default::default(), status)
+            }
+        };
+        if response.error.is_none()
+            && let Err(status) = apply_classification(&mut response, &form, &model, &self.pool)
+        {
+            response.error = Some(status);
+        }
+        match peer {
+            Peer::Http(call) => self.answer_http(call, response, &model, form, replies),
+            Peer::Grpc(call) => self.answer_grpc(call, response, &model, replies),
+            Peer::Stream(stream) => self.answer_stream(stream, key, &response, &model, replies),
+        }
+    }
+
+    fn answer_grpc(&mut self, call: CallKey, response: Response, model: &Arc<ServedModel>, replies: &mut Replies) {
+        let encoded = match response.error {
+            Some(status) => Err(status),
+            None => grpc_reply::unary(&mut self.encoder, &response, model, &self.pool),
+        };
+        match encoded {
+            Ok(message) => {
+                replies.push(call, Reply::GrpcMessage(message));
+                replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+            }
+            Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+        }
+    }
+
+    fn answer_http(
+        &mut self,
+        call: CallKey,
+        mut response: Response,
+        model: &Arc<ServedModel>,
+        form: AnswerForm,
+        replies: &mut Replies,
+    ) {
+        let encoder = match response.error.take() {
+            // Errors that a model produced are not labelled as JSON (http.md section 1).
+            Some(status) => {
+                return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None)));
+            }
+            None => http_reply::Encoder::new(response, model, form, &self.pool),
+        };
+        match encoder {
+            Ok(encoder) => self.encode(None, call, Box::new(encoder), replies),
+            Err(status) => replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON))),
+        }
+    }
+
+    /// Encodes on; what does not fit into this turn is put off.
+    fn encode(
+        &mut self,
+        key: Option<u64>,
+        call: CallKey,
+        mut encoder: Box<http_reply::Encoder>,
+        replies: &mut Replies,
+    ) {
+        for _ in 0..STEPS_AT_ONCE {
+            let reply = match encoder.step(&self.pool) {
+                Ok(false) => continue,
+                Ok(true) => encoder.finish(),
+                Err(status) => error::http_error(&self.pool, &status, error::JSON),
+            };
+            if let Some(key) = key {
+                self.work.remove(key);
+            }
+            return replies.push(call, Reply::Http(reply));
+        }
+        let work = Work::Encoding { call, encoder };
+        let key = match key {
+            Some(key) => {
+                if let Some(place) = self.work.get_mut(key) {
+                    *place = work;
+                }
+                key
+            }
+            None => self.work.insert(work),
+        };
+        self.unfinished.push_back(key);
+    }
+
+    /// Does one portion of the work that was put off.
+    pub(super) fn go_on(&mut self, replies: &mut Replies) {
+        let Some(key) = self.unfinished.pop_front() else { return };
+        let Some(place) = self.work.get_mut(key) else { return };
+        match std::mem::replace(place, Work::Reserved) {
+            Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
+            Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
+            other => *place = other,
+        }
+    }
+
+    /// Nobody waits for this any more.
+    pub(super) fn cancel(&mut self, key: u64) {
+        match self.work.remove(key) {
+            None | Some(Work::Reserved | Work::Encoding { .. }) => {}
+            Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
+            Some(Work::Waiting(waiting)) => {
+                self.in_flight -= 1;
+                cancel_waiting(&waiting);
+            }
+            Some(Work::Stream(stream)) => stream.waiting().for_each(|key| self.cancel(key)),
+        }
+    }
+}
+
+/// Takes a request out of its queue if it is still there; otherwise tells its backend.
+fn cancel_waiting(waiting: &Waiting) {
+    if waiting.admission.cancel() {
+        waiting.admission.end();
+        waiting.model.scheduler.withdrawn();
+        waiting.model.statistics.request_failed(waiting.started_ns, now_ns(), FailureReason::Canceled);
+    }
+}

@@ -1,0 +1,195 @@
+//! What is answered, and how its head is written.
+//!
+//! Replies carry what Triton's carry and no more (no `Date`, no `Server`): the handler's fields, `Content-Type`
+//! (`text/plain` where the handler set none, spec http.md, section 1), the framing, and `Connection` where it matters.
+
+use std::borrow::Cow;
+
+use super::head::Version;
+use crate::memory::{Gather, Pool};
+use crate::protocol::json;
+
+/// Status and fields of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseHead {
+    pub status: u16,
+    /// `text/plain` if nothing is said.
+    pub content_type: Option<Cow<'static, str>>,
+    pub headers: Vec<(Cow<'static, str>, FieldValue)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FieldValue {
+    Text(Cow<'static, str>),
+    Number(u64),
+}
+
+impl From<&'static str> for FieldValue {
+    fn from(text: &'static str) -> FieldValue {
+        FieldValue::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for FieldValue {
+    fn from(text: String) -> FieldValue {
+        FieldValue::Text(Cow::Owned(text))
+    }
+}
+
+impl From<u64> for FieldValue {
+    fn from(number: u64) -> FieldValue {
+        FieldValue::Number(number)
+    }
+}
+
+impl ResponseHead {
+    pub fn new(status: u16) -> ResponseHead {
+        ResponseHead { status, content_type: None, headers: Vec::new() }
+    }
+
+    pub fn content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> ResponseHead {
+        self.content_type = Some(content_type.into());
+        self
+    }
+
+    pub fn header(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<FieldValue>) -> ResponseHead {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A whole answer of known length.
+#[derive(Debug)]
+pub struct Response {
+    pub head: ResponseHead,
+    pub body: Gather,
+}
+
+impl Response {
+    pub fn new(head: ResponseHead, body: Gather) -> Response {
+        Response { head, body }
+    }
+
+    /// An answer without a body.
+    pub fn empty(status: u16) -> Response {
+        Response { head: ResponseHead::new(status), body: Gather::new() }
+    }
+
+    /// An answer whose body is a copy of `text`.
+    pub fn text(pool: &Pool, head: ResponseHead, text: &[u8]) -> Response {
+        let mut body = Gather::new();
+        body.put(pool, text);
+        Response { head, body }
+    }
+
+    /// `{"error":"<message>"}` (spec http.md, section 2).
+    pub fn error(pool: &Pool, head: ResponseHead, message: &str) -> Response {
+        let mut writer = json::Writer::new(Vec::with_capacity(message.len() + 16));
+        writer.begin_object();
+        writer.key("error");
+        writer.string(message);
+        writer.end_object();
+        Response::text(pool, head, &writer.into_inner())
+    }
+}
+
+/// How the body's end is made known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length(usize),
+    Chunked,
+    /// By the end of the connection: for peers that know no chunks.
+    Close,
+}
+
+/// The head of the commonest answer up to its length.
+const JSON_OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
+
+impl ResponseHead {
+    /// Writes the head with its empty line.
+    pub(super) fn encode(&self, version: Version, keep_alive: bool, framing: Framing, out: &mut Vec<u8>) {
+        let content_type = self.content_type.as_deref().unwrap_or("text/plain");
+        let plain = self.headers.is_empty() && self.status == 200 && version == Version::Http11 && keep_alive;
+        if plain
+            && content_type == "application/json"
+            && let Framing::Length(len) = framing
+        {
+            out.extend_from_slice(JSON_OK);
+            out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+            out.extend_from_slice(b"\r\n\r\n");
+            return;
+        }
+        let status = if (100..=999).contains(&self.status) { self.status } else { 500 };
+        out.extend_from_slice(if version == Version::Http11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
+        out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(reason(status).as_bytes());
+        out.extend_from_slice(b"\r\n");
+        for (name, value) in &self.headers {
+            match value {
+                FieldValue::Text(text) => put_field(out, name, text),
+                FieldValue::Number(number) => put_field(out, name, itoa::Buffer::new().format(*number)),
+            }
+        }
+        put_field(out, "Content-Type", content_type);
+        match framing {
+            // RFC 9110, section 8.6: these never carry a length.
+            Framing::Length(_) if status < 200 || status == 204 => {}
+            Framing::Length(len) => put_field(out, "Content-Length", itoa::Buffer::new().format(len)),
+            Framing::Chunked => put_field(out, "Transfer-Encoding", "chunked"),
+            Framing::Close => {}
+        }
+        match (keep_alive, version) {
+            (false, _) => put_field(out, "Connection", "close"),
+            (true, Version::Http10) => put_field(out, "Connection", "keep-alive"),
+            (true, Version::Http11) => {}
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// True if a response of this status has a body at all (RFC 9112, section 6.3).
+    pub(super) fn has_body(&self) -> bool {
+        self.status >= 200 && self.status != 204 && self.status != 304
+    }
+}
+
+/// Writes one field. Bytes that could end it are replaced: names and values may come from a model.
+pub(super) fn put_field(out: &mut Vec<u8>, name: &str, value: &str) {
+    let clean = |byte: u8| if matches!(byte, b'\r' | b'\n' | 0) { b' ' } else { byte };
+    out.extend(name.bytes().map(clean));
+    out.extend_from_slice(b": ");
+    out.extend(value.bytes().map(clean));
+    out.extend_from_slice(b"\r\n");
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        _ => "Unknown",
+    }
+}

@@ -14,4 +14,5 @@
 pub mod protocol;
 pub mod request;
 pub mod memory;
+pub mod observe;
 pub mod wire;

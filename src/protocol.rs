@@ -5,4 +5,6 @@
 //! and in the simulation.
 
 pub mod grpc;
+pub mod http1;
 pub mod json;
+pub mod service;

@@ -12,4 +12,5 @@
 //! `tests/tidy.rs` holds the tree to it.
 
 pub mod memory;
+pub mod observe;
 pub mod request;

@@ -1,3 +1,4 @@
 //! What the server tells about itself: statistics, metrics, logs.
 
+pub mod metrics;
 pub mod statistics;

@@ -1,4 +1,24 @@
 //! The counters of one model version, written by shards and workers and merged when read.
+//!
+//! Every writing thread has a slot of its own, so counting on the request path touches no line that another core
+//! writes. The block belongs to the model version and lives until its last holder is gone: a request that ends after
+//! the unload is still counted.
+
+mod large;
+mod seat;
+mod slot;
+mod snapshot;
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crossbeam_utils::CachePadded;
+
+use large::Large;
+use seat::Seat;
+use slot::Slot;
+pub use snapshot::{BatchTally, DurationsUs, Failures, ResponseTally, Snapshot, Tally};
 
 /// When one execution began and ended, in nanoseconds of the request clock (schedulers.md, metrics.md section 2).
 #[derive(Debug, Clone, Copy, Default)]
@@ -7,6 +27,22 @@ pub struct Execution {
     pub compute_start_ns: u64,
     pub compute_end_ns: u64,
     pub exec_end_ns: u64,
+}
+
+/// The three parts of an execution. Stamps out of order give 0 where Triton's unsigned difference wraps around: one
+/// bad stamp of a backend shall not ruin a sum for good.
+impl Execution {
+    pub fn compute_input_ns(&self) -> u64 {
+        self.compute_start_ns.saturating_sub(self.exec_start_ns)
+    }
+
+    pub fn compute_infer_ns(&self) -> u64 {
+        self.compute_end_ns.saturating_sub(self.compute_start_ns)
+    }
+
+    pub fn compute_output_ns(&self) -> u64 {
+        self.exec_end_ns.saturating_sub(self.compute_end_ns)
+    }
 }
 
 /// Why an accepted request ended with an error (`reason` label of nv_inference_request_failure).
@@ -18,28 +54,272 @@ pub enum FailureReason {
     Other,
 }
 
-#[derive(Debug, Default)]
-pub struct ModelStatistics {}
+/// All methods may be called from any thread at any time; none waits for another thread.
+pub struct ModelStatistics {
+    /// Filled when its thread counts here for the first time; most threads never touch most models.
+    slots: Box<[OnceLock<Box<CachePadded<Slot>>>]>,
+    large_batches: Large,
+}
+
+impl Default for ModelStatistics {
+    fn default() -> ModelStatistics {
+        let slots: Box<[OnceLock<_>]> = (0..seat::SLOTS).map(|_| OnceLock::new()).collect();
+        if let Some(shared) = slots.last() {
+            // Only the shared slot could be made by two threads at once, one waiting for the other: make it here.
+            shared.get_or_init(Box::default);
+        }
+        ModelStatistics { slots, large_batches: Large::default() }
+    }
+}
 
 impl ModelStatistics {
     /// A request entered the scheduler.
-    pub fn pending_added(&self) {}
+    pub fn pending_added(&self) {
+        self.with_slot(|slot, exclusive| slot.pending_added.add(1, exclusive));
+    }
 
     /// It was handed to an instance, or left the scheduler otherwise.
-    pub fn pending_removed(&self) {}
+    pub fn pending_removed(&self) {
+        self.with_slot(|slot, exclusive| slot.pending_removed.add(1, exclusive));
+    }
 
-    /// A request succeeded. `started_ns` and `queued_ns` are its own stamps, `batch_size` its rows.
+    /// A request succeeded. `started_ns` and `queued_ns` are its own stamps, `batch_size` its rows. Its end is the
+    /// end of the execution: successes are counted before the response leaves.
     pub fn request_succeeded(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
-        let _ = (started_ns, queued_ns, batch_size, execution);
+        self.with_slot(|slot, exclusive| {
+            slot.request_succeeded(started_ns, queued_ns, batch_size, execution, exclusive);
+        });
     }
 
     /// An accepted request ended with an error at `ended_ns`.
     pub fn request_failed(&self, started_ns: u64, ended_ns: u64, reason: FailureReason) {
-        let _ = (started_ns, ended_ns, reason);
+        let duration_ns = ended_ns.saturating_sub(started_ns);
+        self.with_slot(|slot, exclusive| slot.request_failed(duration_ns, reason, exclusive));
     }
 
     /// One batch of `batch_size` rows was executed.
     pub fn batch_executed(&self, batch_size: u64, execution: &Execution) {
-        let _ = (batch_size, execution);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.batch_executed_at(batch_size, execution, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    /// The sums over all writers.
+    pub fn snapshot(&self) -> Snapshot {
+        let slots = || self.slots.iter().filter_map(OnceLock::get);
+        let mut sum = Snapshot::default();
+        slots().for_each(|slot| slot.merge_into(&mut sum));
+        // Leaving is read before entering: a request that passes meanwhile can be seen as pending for too long, but
+        // never as gone before it came.
+        let removed = slots().fold(0u64, |sum, slot| sum.wrapping_add(slot.pending_removed.get()));
+        let added = slots().fold(0u64, |sum, slot| sum.wrapping_add(slot.pending_added.get()));
+        sum.pending = added.saturating_sub(removed);
+        sum.batch_stats = self.batch_stats();
+        sum
+    }
+
+    fn batch_executed_at(&self, batch_size: u64, execution: &Execution, now_ms: u64) {
+        let counted = self.with_slot(|slot, exclusive| slot.batch_executed(batch_size, execution, now_ms, exclusive));
+        if !counted {
+            self.large_batches.batch_executed(batch_size, execution);
+        }
+    }
+
+    fn batch_stats(&self) -> Vec<BatchTally> {
+        let mut batches = Vec::new();
+        for batch_size in 0..=slot::DIRECT_BATCH_SIZE {
+            let mut sum = BatchTally { batch_size, ..BatchTally::default() };
+            for slot in self.slots.iter().filter_map(OnceLock::get) {
+                if let Some(counters) = slot.batches().get(batch_size as usize) {
+                    let (count, times) = counters.read();
+                    sum.merge(count, times);
+                }
+            }
+            batches.push(sum);
+        }
+        for (batch_size, count, times) in self.large_batches.read() {
+            let mut sum = BatchTally { batch_size, ..BatchTally::default() };
+            sum.merge(count, times);
+            batches.push(sum);
+        }
+        batches.retain(|batch| batch.compute_infer.count != 0);
+        batches.sort_unstable_by_key(|batch| batch.batch_size);
+        batches
+    }
+
+    fn with_slot<T>(&self, count: impl FnOnce(&Slot, bool) -> T) -> T {
+        let seat = Seat::current();
+        match self.slots.get(seat.index()) {
+            Some(slot) => count(slot.get_or_init(Box::default), seat.is_exclusive()),
+            None => unreachable!("a seat is one of the slots"),
+        }
+    }
+}
+
+impl fmt::Debug for ModelStatistics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.snapshot().fmt(formatter)
+    }
+}
+
+impl BatchTally {
+    fn merge(&mut self, count: u64, [input_ns, infer_ns, output_ns]: [u64; 3]) {
+        self.compute_input.merge(count, input_ns);
+        self.compute_infer.merge(count, infer_ns);
+        self.compute_output.merge(count, output_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const EXECUTION: Execution =
+        Execution { exec_start_ns: 10_000, compute_start_ns: 11_999, compute_end_ns: 15_000, exec_end_ns: 15_900 };
+
+    #[test]
+    fn one_request_has_the_durations_of_the_specification() {
+        let statistics = ModelStatistics::default();
+        assert_eq!(statistics.snapshot(), Snapshot::default());
+        statistics.pending_added();
+        assert_eq!(statistics.snapshot().pending, 1);
+        statistics.pending_removed();
+        statistics.batch_executed_at(3, &EXECUTION, 1_700_000_000_123);
+        statistics.request_succeeded(1_000, 2_500, 3, &EXECUTION);
+        let infer = Tally { count: 1, ns: 3_001 };
+        let (input, output) = (Tally { count: 1, ns: 1_999 }, Tally { count: 1, ns: 900 });
+        let expected = Snapshot {
+            last_inference_ms: 1_700_000_000_123,
+            inference_count: 3,
+            execution_count: 1,
+            success: Tally { count: 1, ns: 14_900 },
+            queue: Tally { count: 1, ns: 7_500 },
+            compute_input: input,
+            compute_infer: infer,
+            compute_output: output,
+            batch_stats: vec![BatchTally {
+                batch_size: 3,
+                compute_input: input,
+                compute_infer: infer,
+                compute_output: output,
+            }],
+            durations_us: DurationsUs { request: 14, queue: 7, compute_input: 1, compute_infer: 3, compute_output: 0 },
+            ..Snapshot::default()
+        };
+        assert_eq!(statistics.snapshot(), expected);
+    }
+
+    #[test]
+    fn microseconds_are_cut_per_event() {
+        let statistics = ModelStatistics::default();
+        let execution = Execution { exec_start_ns: 0, compute_start_ns: 0, compute_end_ns: 999, exec_end_ns: 999 };
+        for _ in 0..1000 {
+            statistics.request_succeeded(0, 0, 1, &execution);
+        }
+        let snapshot = statistics.snapshot();
+        assert_eq!((snapshot.compute_infer.ns, snapshot.durations_us.compute_infer), (999_000, 0));
+        assert_eq!((snapshot.success.ns, snapshot.durations_us.request), (999_000, 0));
+    }
+
+    #[test]
+    fn failures_add_to_fail_and_their_reason_only() {
+        let statistics = ModelStatistics::default();
+        let reasons = [FailureReason::Rejected, FailureReason::Canceled, FailureReason::Backend, FailureReason::Other];
+        for (times, reason) in reasons.into_iter().enumerate() {
+            (0..=times).for_each(|_| statistics.request_failed(5, 12, reason));
+        }
+        let expected = Snapshot {
+            fail: Tally { count: 10, ns: 70 },
+            failures: Failures { rejected: 1, canceled: 2, backend: 3, other: 4 },
+            ..Snapshot::default()
+        };
+        assert_eq!(statistics.snapshot(), expected);
+    }
+
+    #[test]
+    fn stamps_out_of_order_count_as_nothing() {
+        let statistics = ModelStatistics::default();
+        let backwards = Execution { exec_start_ns: 9, compute_start_ns: 8, compute_end_ns: 7, exec_end_ns: 6 };
+        statistics.request_succeeded(u64::MAX, u64::MAX, 0, &backwards);
+        statistics.request_failed(10, 3, FailureReason::Other);
+        statistics.batch_executed_at(0, &backwards, 0);
+        let snapshot = statistics.snapshot();
+        assert_eq!(snapshot.success, Tally { count: 1, ns: 0 });
+        assert_eq!(snapshot.queue, Tally { count: 1, ns: 0 });
+        assert_eq!(snapshot.fail, Tally { count: 1, ns: 0 });
+        assert_eq!(snapshot.inference_count, 1, "a request counts for one inference at least");
+        assert_eq!(snapshot.batch_stats, [BatchTally::default().with_count(1)]);
+        assert_eq!(snapshot.durations_us, DurationsUs::default());
+    }
+
+    #[test]
+    fn batch_sizes_are_sorted_and_the_newest_execution_stands() {
+        let statistics = ModelStatistics::default();
+        for (size, at_ms) in [(65, 30), (u64::MAX - 1, 20), (1, 50), (64, 10), (1, 40), (1_000, 0)] {
+            statistics.batch_executed_at(size, &Execution::default(), at_ms);
+        }
+        let snapshot = statistics.snapshot();
+        let seen: Vec<_> = snapshot.batch_stats.iter().map(|b| (b.batch_size, b.compute_output.count)).collect();
+        assert_eq!(seen, [(1, 2), (64, 1), (65, 1), (1_000, 1), (u64::MAX - 1, 1)]);
+        assert_eq!((snapshot.last_inference_ms, snapshot.execution_count), (50, 6));
+        statistics.batch_executed(1, &Execution::default());
+        assert!(statistics.snapshot().last_inference_ms > 1_600_000_000_000, "epoch milliseconds");
+    }
+
+    #[test]
+    fn eight_threads_sum_up() {
+        count_from_threads(8, 20_000);
+    }
+
+    /// More threads than seats, all alive at once: those beyond share a slot and lose nothing.
+    #[test]
+    fn more_threads_than_seats_sum_up() {
+        count_from_threads(seat::SLOTS + 8, 500);
+    }
+
+    fn count_from_threads(threads: usize, rounds: u64) {
+        let statistics = Arc::new(ModelStatistics::default());
+        let gate = Arc::new(std::sync::Barrier::new(threads));
+        let writers: Vec<_> = (0..threads)
+            .map(|_| {
+                let (statistics, gate) = (Arc::clone(&statistics), Arc::clone(&gate));
+                std::thread::spawn(move || {
+                    gate.wait();
+                    for round in 0..rounds {
+                        statistics.pending_added();
+                        statistics.pending_removed();
+                        statistics.batch_executed_at(1 + round % 200, &EXECUTION, round);
+                        statistics.request_succeeded(1_000, 2_500, 2, &EXECUTION);
+                        statistics.request_failed(0, 1, FailureReason::Canceled);
+                    }
+                    gate.wait();
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        let (all, snapshot) = (threads as u64 * rounds, statistics.snapshot());
+        assert_eq!(snapshot.success, Tally { count: all, ns: all * 14_900 });
+        assert_eq!(snapshot.fail, Tally { count: all, ns: all });
+        assert_eq!(snapshot.failures.canceled, all);
+        assert_eq!(snapshot.inference_count, 2 * all);
+        assert_eq!(snapshot.execution_count, all);
+        assert_eq!(snapshot.pending, 0);
+        assert_eq!(snapshot.last_inference_ms, rounds - 1);
+        assert_eq!(snapshot.durations_us.request, all * 14);
+        let batches: u64 = snapshot.batch_stats.iter().map(|batch| batch.compute_infer.count).sum();
+        assert_eq!(batches, all);
+        assert_eq!(snapshot.batch_stats.last().map(|batch| batch.batch_size), Some(BatchTally::OVERFLOW));
+    }
+
+    impl BatchTally {
+        fn with_count(mut self, count: u64) -> BatchTally {
+            self.compute_input.count = count;
+            self.compute_infer.count = count;
+            self.compute_output.count = count;
+            self
+        }
     }
 }

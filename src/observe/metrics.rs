@@ -1,0 +1,16 @@
+//! Prometheus metrics: the server's families, backends' own, and the text that a scraper reads.
+//!
+//! Nothing here is on the request path but [`Counter::increment`]; everything else is work of control threads.
+
+mod exposition;
+mod families;
+mod host;
+mod registry;
+
+pub use exposition::Kind;
+pub use families::{ModelSample, render};
+pub use host::{HostGauges, HostPoller};
+pub use registry::{Counter, Family, MAX_SERIES, MAX_TEXT_BYTES, MetricError, Observed, Registry};
+
+/// `Content-Type` of the text (http.md section 1).
+pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";

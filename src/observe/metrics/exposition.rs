@@ -1,0 +1,193 @@
+//! The Prometheus text format: one family after the other, `# HELP` and `# TYPE` only above samples.
+//!
+//! Names and labels are chosen by backends and model configurations, so everything that could end a line or a quoted
+//! value is escaped here and nowhere else.
+
+use std::fmt::{self, Write};
+
+/// Kinds of families this build exposes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Counter,
+    Gauge,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        })
+    }
+}
+
+/// A sample's value; integral ones print without a decimal point (metrics.md section 1).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    Integer(u64),
+    Real(f64),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Value::Integer(value) => write!(formatter, "{value}"),
+            Value::Real(value) if value.is_nan() => formatter.write_str("NaN"),
+            Value::Real(f64::INFINITY) => formatter.write_str("+Inf"),
+            Value::Real(f64::NEG_INFINITY) => formatter.write_str("-Inf"),
+            // Beyond 1e17 the digits of Display are noise and there may be 300 of them.
+            Value::Real(value) if value != 0.0 && !(1e-6..1e17).contains(&value.abs()) => {
+                write!(formatter, "{value:e}")
+            }
+            Value::Real(value) => write!(formatter, "{value}"),
+        }
+    }
+}
+
+/// The text under construction.
+#[derive(Debug, Default)]
+pub struct Exposition {
+    text: String,
+}
+
+impl Exposition {
+    /// Starts a family. It writes its heading with its first sample.
+    pub fn family<'a>(&'a mut self, name: &'a str, help: &'a str, kind: Kind) -> Family<'a> {
+        Family { text: &mut self.text, name, help, kind, has_sample: false }
+    }
+
+    pub fn into_text(self) -> String {
+        self.text
+    }
+}
+
+pub struct Family<'a> {
+    text: &'a mut String,
+    name: &'a str,
+    help: &'a str,
+    kind: Kind,
+    has_sample: bool,
+}
+
+impl Family<'_> {
+    /// `labels` is the text between the braces, as [`push_label`] makes it; it may be empty.
+    pub fn sample(&mut self, labels: &str, value: Value) {
+        if !self.has_sample {
+            self.has_sample = true;
+            self.heading();
+        }
+        self.text.push_str(self.name);
+        if !labels.is_empty() {
+            self.text.push('{');
+            self.text.push_str(labels);
+            self.text.push('}');
+        }
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, " {value}");
+    }
+
+    fn heading(&mut self) {
+        let _ = write!(self.text, "# HELP {} ", self.name);
+        for char in self.help.chars() {
+            match char {
+                '\\' => self.text.push_str("\\\\"),
+                '\n' => self.text.push_str("\\n"),
+                // Not a line end in the format, but one for readers that split lines generously.
+                '\r' => self.text.push(' '),
+                char => self.text.push(char),
+            }
+        }
+        let _ = writeln!(self.text, "\n# TYPE {} {}", self.name, self.kind);
+    }
+}
+
+/// Appends `name="value"`, after a comma where something precedes it.
+pub fn push_label(labels: &mut String, name: &str, value: &str) {
+    if !labels.is_empty() {
+        labels.push(',');
+    }
+    labels.push_str(name);
+    labels.push_str("=\"");
+    for char in value.chars() {
+        match char {
+            '\\' => labels.push_str("\\\\"),
+            '"' => labels.push_str("\\\""),
+            '\n' => labels.push_str("\\n"),
+            char => labels.push(char),
+        }
+    }
+    labels.push('"');
+}
+
+/// `[a-zA-Z_:][a-zA-Z0-9_:]*`
+pub fn is_metric_name(name: &str) -> bool {
+    !name.starts_with(|first: char| first.is_ascii_digit())
+        && !name.is_empty()
+        && name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_' || char == ':')
+}
+
+/// `[a-zA-Z_][a-zA-Z0-9_]*`, and not `__…`: those are the Prometheus server's own.
+pub fn is_label_name(name: &str) -> bool {
+    is_metric_name(name) && !name.contains(':') && !name.starts_with("__")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integral_values_have_no_decimal_point() {
+        let expected = [
+            (Value::Integer(0), "0"),
+            (Value::Integer(u64::MAX), "18446744073709551615"),
+            (Value::Real(0.0), "0"),
+            (Value::Real(3.0), "3"),
+            (Value::Real(-2.5), "-2.5"),
+            (Value::Real(0.1), "0.1"),
+            (Value::Real(9_007_199_254_740_992.0), "9007199254740992"),
+            (Value::Real(1e300), "1e300"),
+            (Value::Real(2.5e-9), "2.5e-9"),
+            (Value::Real(f64::NAN), "NaN"),
+            (Value::Real(f64::INFINITY), "+Inf"),
+            (Value::Real(f64::NEG_INFINITY), "-Inf"),
+        ];
+        for (value, text) in expected {
+            assert_eq!(value.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_family_without_samples_leaves_no_trace() {
+        let mut exposition = Exposition::default();
+        exposition.family("empty", "help", Kind::Counter);
+        assert_eq!(exposition.into_text(), "");
+    }
+
+    #[test]
+    fn help_and_labels_cannot_break_out() {
+        let mut labels = String::new();
+        push_label(&mut labels, "a", "x\"} 1\nevil 2\\");
+        push_label(&mut labels, "b", "");
+        assert_eq!(labels, r#"a="x\"} 1\nevil 2\\",b="""#);
+        let mut exposition = Exposition::default();
+        let mut family = exposition.family("f", "two\nlines \\ and \r more", Kind::Gauge);
+        family.sample(&labels, Value::Integer(7));
+        family.sample("", Value::Real(0.5));
+        let text = exposition.into_text();
+        let expected = "# HELP f two\\nlines \\\\ and   more\n# TYPE f gauge\n\
+                        f{a=\"x\\\"} 1\\nevil 2\\\\\",b=\"\"} 7\nf 0.5\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn names_follow_the_grammar() {
+        for good in ["a", "_a", "a1", "A_b"] {
+            assert!(is_metric_name(good) && is_label_name(good), "{good}");
+        }
+        assert!(is_metric_name("a:b") && !is_label_name("a:b"));
+        assert!(is_metric_name("__a") && !is_label_name("__a"));
+        for bad in ["", "1a", "a b", "a-b", "ä", "a\n", "a{"] {
+            assert!(!is_metric_name(bad) && !is_label_name(bad), "{bad}");
+        }
+    }
+}

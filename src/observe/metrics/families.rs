@@ -1,0 +1,271 @@
+//! The server's own families (metrics.md section 2), written from the statistics at the moment of a scrape.
+//!
+//! Nothing is counted twice: the statistics of a model version are the counters, and this is one of their readers.
+
+use std::collections::BTreeMap;
+
+use super::exposition::{Exposition, Kind, Value, push_label};
+use super::host::HostGauges;
+use super::registry::Registry;
+use crate::observe::statistics::Snapshot;
+
+/// What the exposition says about one model version.
+#[derive(Debug, Clone)]
+pub struct ModelSample<'a> {
+    pub name: &'a str,
+    /// An ensemble's own series carry version 1, whatever is loaded (metrics.md section 1).
+    pub version: i64,
+    /// `metric_tags` of the configuration, in any order.
+    pub tags: Vec<(&'a str, &'a str)>,
+    pub snapshot: &'a Snapshot,
+    /// Of the last load of this version.
+    pub load_duration_secs: f64,
+}
+
+/// The whole text of `GET /metrics`. Grows with the number of models: not for a shard's thread.
+pub fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &HostGauges, registry: &Registry) -> String {
+    let models: Vec<_> = models.into_iter().map(|model| (LabelText::new(&model), model)).collect();
+    let mut exposition = Exposition::default();
+    for (name, help, read) in PER_MODEL_COUNTERS {
+        if *name == "nv_inference_count" {
+            // Between the requests and the inferences, where Triton has it.
+            write_failures(&mut exposition, &models);
+        }
+        let mut family = exposition.family(name, help, Kind::Counter);
+        for (labels, model) in &models {
+            family.sample(&labels.plain(), Value::Integer(read(model.snapshot)));
+        }
+    }
+    let help = "Requests that wait in the scheduler for an instance";
+    let mut family = exposition.family("nv_inference_pending_request_count", help, Kind::Gauge);
+    for (labels, model) in &models {
+        family.sample(&labels.plain(), Value::Integer(model.snapshot.pending));
+    }
+    let help = "Seconds that the last load of this model version took";
+    let mut family = exposition.family("nv_model_load_duration_secs", help, Kind::Gauge);
+    for (labels, model) in &models {
+        family.sample(&labels.plain(), Value::Real(model.load_duration_secs));
+    }
+    host.render(&mut exposition);
+    registry.render(&mut exposition);
+    exposition.into_text()
+}
+
+/// Families with these beginnings are the server's, built or not: a second family of the same name would make the
+/// whole text invalid. Other `nv_…` names are free, TensorRT-LLM's backend uses some.
+pub fn is_reserved(name: &str) -> bool {
+    const BEGINNINGS: [&str; 7] =
+        ["nv_inference_", "nv_cache_", "nv_gpu_", "nv_energy_", "nv_cpu_", "nv_pinned_memory_pool_", "nv_model_load_"];
+    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
+
+type Read = fn(&Snapshot) -> u64;
+
+const PER_MODEL_COUNTERS: &[(&str, &str, Read)] = &[
+    ("nv_inference_request_success", "Requests answered successfully, of any batch size", |s| s.success.count),
+    ("nv_inference_count", "Inferences done: every success counts with its batch size", |s| s.inference_count),
+    ("nv_inference_exec_count", "Batches executed", |s| s.execution_count),
+    ("nv_inference_request_duration_us", "Microseconds from acceptance to end, over all successful requests", |s| {
+        s.durations_us.request
+    }),
+    ("nv_inference_queue_duration_us", "Microseconds that successful requests waited for their execution", |s| {
+        s.durations_us.queue
+    }),
+    ("nv_inference_compute_input_duration_us", "Microseconds spent on inputs, over all successful requests", |s| {
+        s.durations_us.compute_input
+    }),
+    ("nv_inference_compute_infer_duration_us", "Microseconds spent in the model, over all successful requests", |s| {
+        s.durations_us.compute_infer
+    }),
+    ("nv_inference_compute_output_duration_us", "Microseconds spent on outputs, over all successful requests", |s| {
+        s.durations_us.compute_output
+    }),
+];
+
+/// All four reasons from the load on, at 0.
+fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)]) {
+    let help = "Accepted requests that ended with an error, by reason";
+    let mut family = exposition.family("nv_inference_request_failure", help, Kind::Counter);
+    for (labels, model) in models {
+        let failures = &model.snapshot.failures;
+        let reasons = [
+            ("REJECTED", failures.rejected),
+            ("CANCELED", failures.canceled),
+            ("BACKEND", failures.backend),
+            ("OTHER", failures.other),
+        ];
+        for (reason, count) in reasons {
+            family.sample(&labels.with_reason(reason), Value::Integer(count));
+        }
+    }
+}
+
+/// Labels of a model in the order of their names, as Triton prints them; `reason` sorts between the two parts.
+struct LabelText {
+    until_model: String,
+    version: String,
+}
+
+impl LabelText {
+    fn new(model: &ModelSample<'_>) -> LabelText {
+        let mut tags = BTreeMap::new();
+        for (key, value) in &model.tags {
+            // A key that no label can have is bent into one; two that bend to the same are one too many.
+            let valid = |char: char| if char.is_ascii_alphanumeric() { char } else { '_' };
+            tags.entry(key.chars().map(valid).collect::<String>()).or_insert(*value);
+        }
+        let mut until_model = String::new();
+        for (key, value) in tags {
+            push_label(&mut until_model, &format!("_{key}"), value);
+        }
+        push_label(&mut until_model, "model", model.name);
+        LabelText { until_model, version: model.version.to_string() }
+    }
+
+    fn plain(&self) -> String {
+        let mut labels = self.until_model.clone();
+        push_label(&mut labels, "version", &self.version);
+        labels
+    }
+
+    fn with_reason(&self, reason: &str) -> String {
+        let mut labels = self.until_model.clone();
+        push_label(&mut labels, "reason", reason);
+        push_label(&mut labels, "version", &self.version);
+        labels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::statistics::{DurationsUs, Failures, Tally};
+
+    const GOLDEN: &str = include_str!("golden.txt");
+
+    fn snapshot() -> Snapshot {
+        Snapshot {
+            inference_count: 12,
+            execution_count: 3,
+            success: Tally { count: 4, ns: 1 },
+            failures: Failures { rejected: 1, canceled: 2, backend: 3, other: 4 },
+            pending: 5,
+            durations_us: DurationsUs {
+                request: 100,
+                queue: 10,
+                compute_input: 20,
+                compute_infer: 30,
+                compute_output: 40,
+            },
+            ..Snapshot::default()
+        }
+    }
+
+    fn sample<'a>(name: &'a str, snapshot: &'a Snapshot) -> ModelSample<'a> {
+        ModelSample { name, version: 1, tags: Vec::new(), snapshot, load_duration_secs: 0.25 }
+    }
+
+    #[test]
+    fn one_model_reads_as_expected() {
+        let snapshot = snapshot();
+        let model = ModelSample { tags: vec![("team", "a \"b\""), ("site", "x")], ..sample("simple", &snapshot) };
+        let registry = Registry::default();
+        let connections = registry.gauge("nereid_connections", "Open connections", &[("port", "http")], || 2.0);
+        assert_eq!(render([model], &HostGauges::new(true), &registry), GOLDEN);
+        drop(connections);
+    }
+
+    #[test]
+    fn a_server_without_models_and_cpu_metrics_shows_the_pinned_pool_only() {
+        let text = render([], &HostGauges::new(false), &Registry::default());
+        let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(samples, ["nv_pinned_memory_pool_total_bytes 0", "nv_pinned_memory_pool_used_bytes 0"]);
+    }
+
+    #[test]
+    fn tags_that_cannot_be_labels_are_bent() {
+        let snapshot = Snapshot::default();
+        let tags = vec![("a-b", "1"), ("a b", "2"), ("ü", "3"), ("", "4")];
+        let model = ModelSample { tags, ..sample("m", &snapshot) };
+        assert_eq!(LabelText::new(&model).plain(), r#"_="4",__="3",_a_b="1",model="m",version="1""#);
+    }
+
+    /// Reads the text back as a scraper would: every name, label and value, and the shape of the whole.
+    #[test]
+    fn the_text_parses_back() {
+        let (first, second) = (snapshot(), Snapshot::default());
+        let nasty = "quote\" back\\slash\nnewline } # {";
+        let registry = Registry::default();
+        let family = registry.counter_family("backend_total", "Line one\nline two").unwrap();
+        let counter = family.counter(&[("what", nasty)]).unwrap();
+        counter.increment_real(1.5).unwrap();
+        let text = render([sample(nasty, &first), sample("m", &second)], &HostGauges::new(true), &registry);
+        let samples = parse(&text);
+        let find = |name: &str, labels: &[(&str, &str)]| {
+            let labels: BTreeMap<_, _> = labels.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+            let found: Vec<_> = samples.iter().filter(|s| s.0 == name && s.1 == labels).map(|s| s.2).collect();
+            assert_eq!(found.len(), 1, "{name} {labels:?}");
+            found[0]
+        };
+        assert_eq!(find("nv_inference_count", &[("model", nasty), ("version", "1")]), 12.0);
+        assert_eq!(find("nv_inference_count", &[("model", "m"), ("version", "1")]), 0.0);
+        let reason = [("model", nasty), ("version", "1"), ("reason", "BACKEND")];
+        assert_eq!(find("nv_inference_request_failure", &reason), 3.0);
+        assert_eq!(find("backend_total", &[("what", nasty)]), 1.5);
+        // 8 counters, the four reasons, two gauges for each model; 5 of the host; 1 custom.
+        assert_eq!(samples.len(), 2 * (8 + 4 + 2) + 5 + 1);
+    }
+
+    type Parsed = (String, BTreeMap<String, String>, f64);
+
+    fn parse(text: &str) -> Vec<Parsed> {
+        assert!(text.ends_with('\n'));
+        let (mut samples, mut lines) = (Vec::new(), text.lines().peekable());
+        let mut seen = std::collections::HashSet::new();
+        while let Some(line) = lines.next() {
+            let family = line.strip_prefix("# HELP ").unwrap().split(' ').next().unwrap();
+            assert!(seen.insert(family), "{family} comes once");
+            let kind = lines.next().unwrap().strip_prefix(&format!("# TYPE {family} ")).unwrap();
+            assert!(["counter", "gauge"].contains(&kind));
+            let before = samples.len();
+            while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+                let (name, labels, value) = parse_sample(line);
+                assert_eq!(name, family);
+                samples.push((name, labels, value));
+            }
+            assert!(samples.len() > before, "{family} has samples");
+        }
+        samples
+    }
+
+    fn parse_sample(line: &str) -> Parsed {
+        let name_end = line.find(['{', ' ']).unwrap();
+        let (name, mut rest) = line.split_at(name_end);
+        let mut labels = BTreeMap::new();
+        if let Some(inside) = rest.strip_prefix('{') {
+            rest = inside;
+            loop {
+                let (label, after) = rest.split_once("=\"").unwrap();
+                let (mut value, mut chars) = (String::new(), after.char_indices());
+                let end = loop {
+                    match chars.next().unwrap() {
+                        (_, '\\') => value.push(match chars.next().unwrap().1 {
+                            'n' => '\n',
+                            other => other,
+                        }),
+                        (end, '"') => break end,
+                        (_, char) => value.push(char),
+                    }
+                };
+                assert!(labels.insert(label.to_owned(), value).is_none());
+                rest = &after[end + 1..];
+                match rest.strip_prefix(',') {
+                    Some(next) => rest = next,
+                    None => break,
+                }
+            }
+            rest = rest.strip_prefix('}').unwrap();
+        }
+        (name.to_owned(), labels, rest.strip_prefix(' ').unwrap().parse().unwrap())
+    }
+}

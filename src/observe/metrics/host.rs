@@ -1,0 +1,215 @@
+//! Gauges of the machine: CPU and memory, read by one polling thread (metrics.md section 2, server gauges).
+
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::exposition::{Exposition, Kind, Value};
+
+/// The values last read; 0 until the first reading.
+#[derive(Debug, Default)]
+pub struct HostGauges {
+    shows_cpu: bool,
+    cpu_utilization_bits: AtomicU64,
+    memory_total_bytes: AtomicU64,
+    memory_used_bytes: AtomicU64,
+}
+
+impl HostGauges {
+    /// `shows_cpu` is `--allow-cpu-metrics`.
+    pub fn new(shows_cpu: bool) -> HostGauges {
+        HostGauges { shows_cpu, ..HostGauges::default() }
+    }
+
+    pub(super) fn render(&self, exposition: &mut Exposition) {
+        // Pinned host memory needs a CUDA runtime. Without one Triton, too, has a pool of 0 bytes and shows it.
+        for (name, help) in [
+            ("nv_pinned_memory_pool_total_bytes", "Size of the pool of pinned host memory in bytes"),
+            ("nv_pinned_memory_pool_used_bytes", "Bytes of pinned host memory in use"),
+        ] {
+            exposition.family(name, help, Kind::Gauge).sample("", Value::Integer(0));
+        }
+        if !self.shows_cpu {
+            return;
+        }
+        let utilization = f64::from_bits(self.cpu_utilization_bits.load(Ordering::Relaxed));
+        let total = self.memory_total_bytes.load(Ordering::Relaxed);
+        let used = self.memory_used_bytes.load(Ordering::Relaxed);
+        for (name, help, value) in [
+            ("nv_cpu_utilization", "Part of the host's CPU time in use, 0 to 1", Value::Real(utilization)),
+            ("nv_cpu_memory_total_bytes", "Memory of the host in bytes", Value::Integer(total)),
+            ("nv_cpu_memory_used_bytes", "Memory of the host that is not available, in bytes", Value::Integer(used)),
+        ] {
+            exposition.family(name, help, Kind::Gauge).sample("", value);
+        }
+    }
+
+    /// What cannot be read or understood keeps its former value.
+    fn update(&self, before: &mut Option<CpuTimes>, stat: &str, meminfo: &str) {
+        if let Some(now) = CpuTimes::parse(stat) {
+            if let Some(utilization) = before.and_then(|before| now.utilization_since(before)) {
+                self.cpu_utilization_bits.store(utilization.to_bits(), Ordering::Relaxed);
+            }
+            *before = Some(now);
+        }
+        if let Some((total, used)) = parse_memory(meminfo) {
+            self.memory_total_bytes.store(total, Ordering::Relaxed);
+            self.memory_used_bytes.store(used, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The thread that keeps [`HostGauges`] up to date until it is dropped.
+#[derive(Debug)]
+pub struct HostPoller {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HostPoller {
+    /// Reads every half of `interval` (`--metrics-interval-ms`), for the first time after one such wait.
+    pub fn start(gauges: Arc<HostGauges>, interval: Duration) -> io::Result<HostPoller> {
+        let pause = (interval / 2).max(Duration::from_millis(1));
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stopped = Arc::clone(&stop);
+        let poll = move || {
+            let mut before = CpuTimes::parse(&read("/proc/stat"));
+            loop {
+                let (flag, wake) = &*stopped;
+                let flag = flag.lock().unwrap_or_else(PoisonError::into_inner);
+                let waited = wake.wait_timeout_while(flag, pause, |stop| !*stop);
+                if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                    return;
+                }
+                gauges.update(&mut before, &read("/proc/stat"), &read("/proc/meminfo"));
+            }
+        };
+        let thread = std::thread::Builder::new().name("host-poller".to_owned()).spawn(poll)?;
+        Ok(HostPoller { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for HostPoller {
+    fn drop(&mut self) {
+        let (flag, wake) = &*self.stop;
+        *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Ticks since boot over all CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CpuTimes {
+    busy: u64,
+    idle: u64,
+}
+
+impl CpuTimes {
+    /// From the `cpu ` line of /proc/stat: user nice system idle iowait irq softirq steal (proc_stat(5)).
+    fn parse(stat: &str) -> Option<CpuTimes> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let mut fields = line.split_ascii_whitespace().map(|field| field.parse::<u64>().ok());
+        let mut next = || fields.next().flatten();
+        let (user, nice, system, idle, iowait) = (next()?, next()?, next()?, next()?, next()?);
+        let (irq, softirq, steal) = (next()?, next()?, next()?);
+        let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part));
+        Some(CpuTimes { busy: sum(&[user, nice, system, irq, softirq, steal]), idle: sum(&[idle, iowait]) })
+    }
+
+    /// `None` where no time has passed. Some kernels let iowait run backwards: differences stop at 0.
+    fn utilization_since(self, before: CpuTimes) -> Option<f64> {
+        let busy = self.busy.saturating_sub(before.busy) as f64;
+        let idle = self.idle.saturating_sub(before.idle) as f64;
+        (busy + idle > 0.0).then(|| busy / (busy + idle))
+    }
+}
+
+/// Total and used bytes from /proc/meminfo, which counts in KiB.
+fn parse_memory(meminfo: &str) -> Option<(u64, u64)> {
+    let bytes = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let (total, available) = (bytes("MemTotal")?, bytes("MemAvailable")?);
+    Some((total, total.saturating_sub(available)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMINFO: &str = "MemTotal:       1000 kB\nMemFree:         1 kB\nMemAvailable:    400 kB\n";
+
+    fn values(gauges: &HostGauges) -> (f64, u64, u64) {
+        (
+            f64::from_bits(gauges.cpu_utilization_bits.load(Ordering::Relaxed)),
+            gauges.memory_total_bytes.load(Ordering::Relaxed),
+            gauges.memory_used_bytes.load(Ordering::Relaxed),
+        )
+    }
+
+    #[test]
+    fn utilization_is_the_busy_part_between_two_readings() {
+        let gauges = HostGauges::new(true);
+        let mut before = None;
+        gauges.update(&mut before, "cpu  10 1 2 100 7 1 1 1 0 0\ncpu0 1 1 1\n", "");
+        assert_eq!(values(&gauges), (0.0, 0, 0), "one reading is no difference");
+        gauges.update(&mut before, "cpu  20 2 3 170 17 2 2 5 9 9\n", MEMINFO);
+        // 10 + 1 + 1 + 1 + 1 + 4 busy, 70 + 10 idle
+        assert_eq!(values(&gauges), (18.0 / 98.0, 1_024_000, 614_400));
+        gauges.update(&mut before, "cpu  20 2 3 170 17 2 2 5\n", MEMINFO);
+        assert_eq!(values(&gauges).0, 18.0 / 98.0, "no tick has passed");
+        gauges.update(&mut before, "cpu  30 2 3 160 17 2 2 5\n", MEMINFO);
+        assert_eq!(values(&gauges).0, 1.0, "time that runs backwards counts as none");
+    }
+
+    #[test]
+    fn what_cannot_be_read_changes_nothing() {
+        let gauges = HostGauges::new(true);
+        let mut before = CpuTimes::parse("cpu 1 1 1 1 1 1 1 1");
+        assert!(before.is_some());
+        gauges.update(&mut before, "cpu 2 2 2 2 2 2 2 2", MEMINFO);
+        let seen = values(&gauges);
+        let max = u64::MAX;
+        for stat in
+            ["", "cpu", "cpu ", "cpu 1 2 3", "cpu 1 2 3 4 5 6 7 x", "cpu0 1 2 3 4 5 6 7 8", "cpu -1 2 3 4 5 6 7 8"]
+        {
+            gauges.update(&mut before, stat, "MemTotal: x kB\n");
+            gauges.update(&mut before, stat, &format!("MemTotal: {max} kB\nMemAvailable: 1 kB"));
+            gauges.update(&mut before, stat, "MemTotal: 5 kB\n");
+        }
+        assert_eq!(values(&gauges), seen);
+        assert_eq!(CpuTimes::parse(&format!("cpu {max} {max} 3 4 5 6 7 8")).unwrap().busy, max);
+    }
+
+    #[test]
+    fn more_available_than_total_is_nothing_used() {
+        assert_eq!(parse_memory("MemTotal: 1 kB\nMemAvailable: 2 kB\n"), Some((1024, 0)));
+    }
+
+    /// The thread reads this machine's files; the loop ends when it has, however long that takes.
+    #[test]
+    fn the_poller_reads_and_ends() {
+        let gauges = Arc::new(HostGauges::new(true));
+        let poller = HostPoller::start(Arc::clone(&gauges), Duration::ZERO).unwrap();
+        while values(&gauges).1 == 0 {
+            std::thread::yield_now();
+        }
+        let (utilization, total, used) = values(&gauges);
+        assert!((0.0..=1.0).contains(&utilization) && used <= total);
+        drop(poller);
+        assert_eq!(Arc::strong_count(&gauges), 1, "the thread is gone");
+        let idle = HostPoller::start(gauges, Duration::from_secs(1_000_000)).unwrap();
+        drop(idle);
+    }
+}

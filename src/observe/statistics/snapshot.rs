@@ -1,0 +1,85 @@
+//! What a reader of the statistics gets: plain sums at about one moment.
+
+use std::collections::BTreeMap;
+
+/// How often, and how long in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub count: u64,
+    pub ns: u64,
+}
+
+/// The counters of one model version (metrics.md section 3), summed over all writers.
+///
+/// Writers go on while it is taken, so a request that ends meanwhile may be in one sum and not yet in another. Counts
+/// that metrics.md defines by each other (`success`, `queue`, `compute_*`) are read once and always agree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Epoch milliseconds of the newest execution; 0 before any.
+    pub last_inference_ms: u64,
+    pub inference_count: u64,
+    pub execution_count: u64,
+    pub success: Tally,
+    pub fail: Tally,
+    pub queue: Tally,
+    pub compute_input: Tally,
+    pub compute_infer: Tally,
+    pub compute_output: Tally,
+    /// 0 while there is no response cache.
+    pub cache_hit: Tally,
+    /// 0 while there is no response cache.
+    pub cache_miss: Tally,
+    /// Sizes ascending; those that found no room are summed in one entry, [`BatchTally::OVERFLOW`].
+    pub batch_stats: Vec<BatchTally>,
+    /// Keyed by response index; empty while there is no backend that reports responses.
+    pub response_stats: BTreeMap<String, ResponseTally>,
+    pub failures: Failures,
+    /// Requests inside the scheduler.
+    pub pending: u64,
+    pub durations_us: DurationsUs,
+}
+
+/// Executions of one batch size.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BatchTally {
+    pub batch_size: u64,
+    pub compute_input: Tally,
+    pub compute_infer: Tally,
+    pub compute_output: Tally,
+}
+
+impl BatchTally {
+    /// `batch_size` of the entry that sums the sizes beyond the bound on distinct ones.
+    pub const OVERFLOW: u64 = u64::MAX;
+}
+
+/// Responses of one index of a decoupled model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResponseTally {
+    pub compute_infer: Tally,
+    pub compute_output: Tally,
+    pub success: Tally,
+    pub fail: Tally,
+    pub empty_response: Tally,
+    pub cancel: Tally,
+}
+
+/// Failed requests by the `reason` label of nv_inference_request_failure.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Failures {
+    pub rejected: u64,
+    pub canceled: u64,
+    pub backend: u64,
+    pub other: u64,
+}
+
+/// The five `nv_inference_*_duration_us`: every event is cut to whole microseconds before it is added, so these are
+/// at most the ns sums / 1000.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DurationsUs {
+    pub request: u64,
+    pub queue: u64,
+    pub compute_input: u64,
+    pub compute_infer: u64,
+    pub compute_output: u64,
+}

@@ -4,6 +4,11 @@
 //! backend stand behind the same calls: `execute` owns what it takes, may answer later and from any thread, and the
 //! instance is free as soon as it returns.
 
+pub mod identity;
+pub mod onnxruntime;
+pub mod registry;
+mod reshape;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

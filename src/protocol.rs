@@ -5,6 +5,8 @@
 //! and in the simulation.
 
 pub mod grpc;
+pub mod hpack;
 pub mod http1;
+pub mod http2;
 pub mod json;
 pub mod service;

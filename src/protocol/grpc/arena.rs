@@ -13,7 +13,7 @@ struct Aligned([u8; 64]);
 static ALIGNED: Aligned = Aligned([0; 64]);
 
 /// An empty tensor whose address is aligned all the same: `&[f32]` of length 0 needs that too.
-pub(super) fn empty_tensor() -> Slice {
+fn empty_tensor() -> Slice {
     Slice::from_static(&ALIGNED.0[..0])
 }
 
@@ -34,8 +34,8 @@ impl TensorArena {
 
     /// Makes room for `more` bytes of the current tensor. `ahead` is a guess of what the message still holds.
     pub(super) fn reserve(&mut self, more: usize, ahead: usize) -> Result<(), Exhausted> {
-        let written = self.open.as_ref().map_or(0, |open| open.len());
-        if self.open.as_ref().is_some_and(|open| open.spare() >= more) {
+        let (written, spare) = self.open.as_ref().map_or((0, 0), |open| (open.len(), open.spare()));
+        if spare >= more {
             return Ok(());
         }
         let needed = written.saturating_add(more);

@@ -308,9 +308,8 @@ where
             let tensor = tensor_len(input.name, input.datatype, input.shape) + parameters_len(input.parameters);
             field_len(tensor) + input.data.map_or(0, |data| field_len(data.len()))
         });
-        let outputs = self.outputs.clone().map(|output| {
-            field_len(text_len(output.name) + parameters_len(output.parameters))
-        });
+        let outputs =
+            self.outputs.clone().map(|output| field_len(text_len(output.name) + parameters_len(output.parameters)));
         head + parameters.sum::<usize>() + inputs.sum::<usize>() + outputs.sum::<usize>()
     }
 }
@@ -351,3 +350,6 @@ fn entry_len(key: &str, value: Value<'_>) -> usize {
 fn parameters_len(parameters: &[(&str, Value<'_>)]) -> usize {
     parameters.iter().map(|&(key, value)| field_len(entry_len(key, value))).sum()
 }
+
+#[cfg(test)]
+mod tests;

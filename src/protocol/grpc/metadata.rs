@@ -95,17 +95,20 @@ mod tests {
 
     #[test]
     fn broken_timeouts_are_refused() {
-        for value in [&b""[..], b"S", b"1", b"12", b"-1S", b"+1S", b"1s", b"1h", b" 1S", b"1 S", b"1.5S", b"100000000n"] {
+        for value in [&b""[..], b"S", b"1", b"12", b"-1S", b"+1S", b"1s", b"1h", b" 1S", b"1 S", b"1.5S", b"100000000n"]
+        {
             assert_eq!(parse_timeout(value), Err(TimeoutError), "{}", value.escape_ascii());
         }
     }
 
     #[test]
     fn content_types() {
-        for yes in ["application/grpc", "application/grpc+proto", "Application/GRPC", "application/grpc; charset=utf-8"] {
+        for yes in ["application/grpc", "application/grpc+proto", "Application/GRPC", "application/grpc; charset=utf-8"]
+        {
             assert!(is_grpc(yes.as_bytes()), "{yes}");
         }
-        for no in ["", "application/grpc-web", "application/grpc+json", "application/json", "application/grpcx", "grpc"] {
+        for no in ["", "application/grpc-web", "application/grpc+json", "application/json", "application/grpcx", "grpc"]
+        {
             assert!(!is_grpc(no.as_bytes()), "{no}");
         }
     }

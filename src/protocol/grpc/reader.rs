@@ -63,10 +63,7 @@ impl MessageReader {
     /// Drops whatever was read and begins anew, for another call.
     pub fn reset(&mut self, mode: Mode, encoding: Encoding) {
         (self.mode, self.encoding, self.state) = (mode, encoding, BEGINNING);
-        if let Some(scanner) = &mut self.scanner {
-            // A message of no bytes: frees the last one's memory and cannot exceed a limit.
-            let _ = scanner.begin(0);
-        }
+        self.drop_message();
     }
 
     /// Says how messages with the compressed flag are packed: the call's `grpc-encoding`.
@@ -83,6 +80,7 @@ impl MessageReader {
                 Ok(0) => break,
                 Ok(n) => taken += n,
                 Err(error) => {
+                    self.drop_message();
                     self.state = State::Failed(error.clone());
                     return Err(error);
                 }
@@ -154,6 +152,14 @@ impl MessageReader {
         scanner.begin(message.len())?;
         scanner.feed(message)?;
         scanner.take(None).ok_or(ReadError::Truncated)
+    }
+
+    /// Gives the memory of a request back that will not be complete.
+    fn drop_message(&mut self) {
+        if let Some(scanner) = &mut self.scanner {
+            // A message of no bytes takes nothing and exceeds no limit.
+            let _ = scanner.begin(0);
+        }
     }
 
     fn advance(&mut self, rest: &[u8]) -> Result<usize, ReadError> {
@@ -232,5 +238,228 @@ impl MessageReader {
         if let State::Collecting { block, compressed, .. } = std::mem::replace(&mut self.state, BEGINNING) {
             self.state = State::Ready(Ready::Collected { message: block.freeze(), compressed });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::memory::Exhausted;
+    use crate::wire::inference::{ModelInferRequest, ModelReadyRequest};
+
+    fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+        [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
+    }
+
+    fn reader(mode: Mode) -> MessageReader {
+        MessageReader::new(Pool::new(1 << 26), Limits::default(), mode)
+    }
+
+    /// Feeds `bytes` in chunks of `next` bytes and collects the messages.
+    fn read(reader: &mut MessageReader, bytes: &[u8], mut next: impl FnMut() -> usize) -> Vec<Message> {
+        let (mut messages, mut rest) = (Vec::new(), bytes);
+        while !rest.is_empty() {
+            let (mut chunk, behind) = rest.split_at(next().clamp(1, rest.len()));
+            rest = behind;
+            while !chunk.is_empty() {
+                let mut taken = 0;
+                if let Some(mut window) = reader.take_direct() {
+                    taken = chunk.len().min(window.len());
+                    window.window()[..taken].copy_from_slice(&chunk[..taken]);
+                    reader.direct_received(window, taken);
+                }
+                chunk = &chunk[taken..];
+                taken = reader.feed(chunk).unwrap();
+                chunk = &chunk[taken..];
+                messages.extend(reader.next_message());
+            }
+        }
+        messages
+    }
+
+    fn infer_messages() -> Vec<ModelInferRequest> {
+        let raw = |n: usize| Bytes::from((0..n).map(|at| at as u8).collect::<Vec<_>>());
+        vec![
+            ModelInferRequest { model_name: "first".into(), raw_input_contents: vec![raw(10)], ..Default::default() },
+            ModelInferRequest::default(),
+            ModelInferRequest { raw_input_contents: vec![raw(40_000), raw(16_384)], ..Default::default() },
+            ModelInferRequest { id: "last".into(), ..Default::default() },
+        ]
+    }
+
+    fn assert_infer(messages: &[Message]) {
+        let expected = infer_messages();
+        assert_eq!(messages.len(), expected.len());
+        for (message, expected) in messages.iter().zip(&expected) {
+            let Message::Infer(request) = message else { panic!("{message:?}") };
+            assert_eq!((request.model_name(), request.id()), (&*expected.model_name, &*expected.id));
+            assert!(request.raw.iter().map(|raw| &**raw).eq(expected.raw_input_contents.iter().map(|raw| &**raw)));
+        }
+    }
+
+    #[test]
+    fn streams_of_requests_in_any_chunks() {
+        let bytes: Vec<u8> = infer_messages().iter().flat_map(|message| framed(0, &message.encode_to_vec())).collect();
+        for chunk in [1, 2, 3, 4, 5, 6, 7, 100, 16_383, 30_000, usize::MAX] {
+            assert_infer(&read(&mut reader(Mode::Infer), &bytes, || chunk));
+        }
+        for cut in (0..60).chain(bytes.len() - 30..bytes.len()) {
+            let mut pieces = [cut, usize::MAX].into_iter();
+            assert_infer(&read(&mut reader(Mode::Infer), &bytes, || pieces.next().unwrap_or(usize::MAX)));
+        }
+    }
+
+    #[test]
+    fn streams_of_collected_messages_in_any_chunks() {
+        let messages = [vec![7; 5], Vec::new(), (0..300_000u32).map(|at| at as u8).collect(), vec![1]];
+        let bytes: Vec<u8> = messages.iter().flat_map(|message| framed(0, message)).collect();
+        for chunk in [1, 2, 4, 5, 6, 1000, 65_536, 70_000, usize::MAX] {
+            let read = read(&mut reader(Mode::Collect), &bytes, || chunk);
+            assert_eq!(read.len(), messages.len());
+            for (read, message) in read.iter().zip(&messages) {
+                assert!(matches!(read, Message::Collected(slice) if **slice == **message));
+            }
+        }
+    }
+
+    #[test]
+    fn one_message_is_held_at_a_time() {
+        let mut reader = reader(Mode::Collect);
+        let bytes = [framed(0, b"one"), framed(0, b"two")].concat();
+        assert_eq!(reader.feed(&bytes), Ok(8));
+        assert!(reader.is_ready());
+        assert_eq!(reader.feed(&bytes[8..]), Ok(0), "until the first is taken");
+        assert!(matches!(reader.next_message(), Some(Message::Collected(slice)) if *slice == *b"one"));
+        assert!(reader.next_message().is_none());
+        assert_eq!(reader.feed(&bytes[8..]), Ok(8));
+        assert!(reader.next_message().is_some());
+        assert_eq!(reader.end_of_stream(), Ok(()));
+    }
+
+    #[test]
+    fn the_end_of_the_stream_is_no_place_within_a_message() {
+        for (mode, message) in [(Mode::Infer, b"\x0a\x03abc"), (Mode::Collect, b"whole")] {
+            let bytes = framed(0, message);
+            for cut in 0..=bytes.len() {
+                let mut reader = reader(mode);
+                reader.feed(&bytes[..cut]).unwrap();
+                let truncated = cut != 0 && cut != bytes.len();
+                assert_eq!(reader.end_of_stream(), if truncated { Err(ReadError::Truncated) } else { Ok(()) }, "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn prefixes_that_cannot_be() {
+        for mode in [Mode::Infer, Mode::Collect] {
+            let cases: [(&[u8], ReadError); 4] = [
+                (b"\x02\0\0\0\0", ReadError::FrameType(2)),
+                (b"\xff\0\0\0\0", ReadError::FrameType(255)),
+                (b"\x01\0\0\0\0", ReadError::NotCompressed),
+                (b"\0\x80\0\0\0", ReadError::TooLarge { bytes: 1 << 31, bytes_max: MESSAGE_BYTES_MAX }),
+            ];
+            for (bytes, error) in cases {
+                let mut reader = reader(mode);
+                assert_eq!(reader.feed(&bytes[..3]), Ok(3));
+                assert_eq!(reader.feed(&bytes[3..]), Err(error.clone()));
+                assert_eq!(reader.feed(b"more"), Err(error.clone()), "errors stay");
+                assert_eq!(reader.feed(b""), Err(error.clone()));
+                assert_eq!(reader.end_of_stream(), Err(error));
+                assert!(reader.next_message().is_none());
+                reader.reset(mode, Encoding::Identity);
+                assert_eq!(reader.feed(b"\0\0\0\0\0"), Ok(5), "until the next call");
+                assert!(reader.next_message().is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn a_malformed_request_ends_the_reader() {
+        let mut reader = reader(Mode::Infer);
+        let error = reader.feed(&framed(0, b"\x0a\x01\xff")).unwrap_err();
+        assert_eq!(
+            (error.code(), error.to_string().as_str()),
+            (super::super::Code::Internal, "Unable to parse request")
+        );
+        assert_eq!(reader.feed(&framed(0, b"")), Err(error));
+    }
+
+    #[test]
+    fn compressed_messages_come_as_they_are() {
+        let mut reader = reader(Mode::Infer);
+        reader.set_encoding(Encoding::Gzip);
+        let bytes = [framed(1, b"packed"), framed(0, b"\x0a\x01m")].concat();
+        let messages = read(&mut reader, &bytes, || 4);
+        assert!(matches!(&messages[0], Message::Compressed(slice) if **slice == *b"packed"));
+        assert!(matches!(&messages[1], Message::Infer(request) if request.model_name() == "m"));
+        assert_eq!(reader.scan(b"\x0a\x01n").unwrap().model_name(), "n");
+        assert!(matches!(reader.scan(b"\x0a\x02n"), Err(ReadError::Malformed(_))));
+    }
+
+    #[test]
+    fn lengths_that_lie_take_little_and_the_pool_bounds_the_rest() {
+        let pool = Pool::new(1 << 20);
+        let mut reader = MessageReader::new(pool.clone(), Limits::default(), Mode::Collect);
+        reader.feed(b"\0\x7f\xff\xff\xffsome").unwrap();
+        assert_eq!(pool.bytes_in_use(), TRUSTED_BYTES);
+        let error = reader.feed(&vec![0; 2 << 20]).unwrap_err();
+        assert!(matches!(error, ReadError::Exhausted(Exhausted { .. })));
+        reader.reset(Mode::Collect, Encoding::Identity);
+        assert_eq!(pool.bytes_in_use(), 0);
+        let mut reader = MessageReader::new(pool.clone(), Limits::default(), Mode::Infer);
+        let lying = b"\0\x7f\xff\xff\xff\x3a\x80\x80\x01";
+        reader.feed(&[&lying[..], &[0; 16_384], b"\x3a\xf0\xff\xbf\xff\x07"].concat()).unwrap_err();
+        assert_eq!(pool.bytes_in_use(), 0, "an error frees what there was");
+        reader.reset(Mode::Infer, Encoding::Identity);
+        let error = reader.feed(b"\0\x7f\xff\xff\xff\x3a\xf0\xff\xff\xff\x07some").unwrap_err();
+        assert!(matches!(error, ReadError::Exhausted(Exhausted { .. })));
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn a_reset_forgets_a_message_whose_window_is_out() {
+        let pool = Pool::new(1 << 20);
+        let mut reader = MessageReader::new(pool.clone(), Limits::default(), Mode::Infer);
+        reader.feed(b"\0\0\x01\0\0\x3a\x80\x80\x01").unwrap();
+        let window = reader.take_direct().unwrap();
+        assert!(reader.take_direct().is_none());
+        assert_eq!(reader.feed(b"x"), Ok(0));
+        reader.reset(Mode::Infer, Encoding::Identity);
+        let bytes = framed(0, b"\x0a\x01m");
+        reader.feed(&bytes[..6]).unwrap();
+        reader.direct_received(window, 5);
+        reader.feed(&bytes[6..]).unwrap();
+        let Some(Message::Infer(request)) = reader.next_message() else { panic!() };
+        assert_eq!(request.model_name(), "m");
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn storage_comes_back() {
+        let mut reader = reader(Mode::Infer);
+        let bytes = framed(0, b"\x0a\x05model");
+        reader.feed(&bytes).unwrap();
+        let Some(Message::Infer(first)) = reader.next_message() else { panic!() };
+        let place = std::ptr::from_ref(&*first);
+        reader.recycle(first);
+        reader.feed(&bytes).unwrap();
+        // The recycled storage goes into the scanner in exchange for the second message.
+        let Some(Message::Infer(_second)) = reader.next_message() else { panic!() };
+        reader.feed(&bytes).unwrap();
+        let Some(Message::Infer(third)) = reader.next_message() else { panic!() };
+        assert!(std::ptr::eq(place, &*third));
+        assert_eq!(third.model_name(), "model");
+    }
+
+    #[test]
+    fn collected_messages_are_decoded_in_place() {
+        let expected = ModelReadyRequest { name: "n".into(), version: "1".into() };
+        let mut reader = reader(Mode::Collect);
+        reader.feed(&framed(0, &expected.encode_to_vec())).unwrap();
+        let Some(Message::Collected(slice)) = reader.next_message() else { panic!() };
+        assert_eq!(super::super::decode::<ModelReadyRequest>(slice), Ok(expected));
     }
 }

@@ -57,16 +57,8 @@ pub enum List {
 }
 
 impl List {
-    pub const ALL: [List; 8] = [
-        List::Bool,
-        List::Int,
-        List::Int64,
-        List::Uint,
-        List::Uint64,
-        List::Fp32,
-        List::Fp64,
-        List::Bytes,
-    ];
+    pub const ALL: [List; 8] =
+        [List::Bool, List::Int, List::Int64, List::Uint, List::Uint64, List::Fp32, List::Fp64, List::Bytes];
 
     fn bit(self) -> u8 {
         1 << self as u8
@@ -194,14 +186,18 @@ impl InferRequest {
 
     /// Forgets the message and keeps the storage, within reason.
     pub fn clear(&mut self) {
-        let InferRequest { text, parameters, tensor_parameters, dims, inputs, outputs, raw, .. } = self;
-        (text.clear(), text.shrink_to(TEXT_KEPT_BYTES));
-        (parameters.clear(), parameters.shrink_to(ITEMS_KEPT));
-        (tensor_parameters.clear(), tensor_parameters.shrink_to(ITEMS_KEPT));
-        (dims.clear(), dims.shrink_to(ITEMS_KEPT));
-        (inputs.clear(), inputs.shrink_to(ITEMS_KEPT));
-        (outputs.clear(), outputs.shrink_to(ITEMS_KEPT));
-        (raw.clear(), raw.shrink_to(ITEMS_KEPT));
+        fn clear<T>(items: &mut Vec<T>) {
+            items.clear();
+            items.shrink_to(ITEMS_KEPT);
+        }
+        self.text.clear();
+        self.text.shrink_to(TEXT_KEPT_BYTES);
+        clear(&mut self.parameters);
+        clear(&mut self.tensor_parameters);
+        clear(&mut self.dims);
+        clear(&mut self.inputs);
+        clear(&mut self.outputs);
+        clear(&mut self.raw);
         (self.model_name, self.model_version, self.id) = Default::default();
     }
 
@@ -212,11 +208,7 @@ impl InferRequest {
 
     /// Inputs, outputs, parameters and raw contents so far.
     pub(super) fn items(&self) -> usize {
-        self.inputs.len()
-            + self.outputs.len()
-            + self.parameters.len()
-            + self.tensor_parameters.len()
-            + self.raw.len()
+        self.inputs.len() + self.outputs.len() + self.parameters.len() + self.tensor_parameters.len() + self.raw.len()
     }
 
     /// Stores a string. The caller bounds the text to what a [`Str`] can address.

@@ -4,21 +4,23 @@
 //! of [`DIRECT_BYTES`] and more get a block of their own, by their length alone, and the transport may receive straight
 //! into it; smaller ones and typed contents are copied to aligned places of a shared block.
 //!
-//! Accepted is what prost accepts, and with the same meaning (`scan/tests.rs` holds the two against each other). On
-//! purpose different: the bounds of [`Limits`], and that of several filled lists of one InferTensorContents only the
-//! first keeps its elements. Known to differ from protobuf's C++ library, as prost does: a known field with a wrong wire
-//! type is an error here and an unknown field there.
+//! Accepted is what prost accepts, and with the same meaning (`scan/tests.rs` holds the two against each other).
+//! Different on purpose: the bounds of [`Limits`]; of several filled lists of one InferTensorContents only the first
+//! keeps its elements; a map's entry with a wrong wire type, which prost lets pass, is an error. Known to differ from
+//! protobuf's C++ library, as prost does: it treats a known field with a wrong wire type as an unknown one.
 
+mod build;
 mod fields;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use smallvec::SmallVec;
 
-use self::fields::{Field, Kind, Numbers, Text, WireType};
-use super::arena::{TensorArena, empty_tensor};
-use super::request::{Contents, InferRequest, Input, List, Output, Param, Str};
-use super::{Bound, MESSAGE_BYTES_MAX, Malformed, ReadError, varint};
+use self::build::Builder;
+use self::fields::{Field, Kind, Text, WireType};
+use self::tokens::Tokens;
+use super::{InferRequest, MESSAGE_BYTES_MAX, Malformed, ReadError};
 use crate::memory::{BlockMut, Pool};
 
 /// From this length on, raw contents get a block of their own.
@@ -75,86 +77,68 @@ impl Direct {
 enum State {
     /// A field's key, or the end of the message around it.
     Key,
-    /// A varint that is `Field`'s value.
+    /// A varint that is the field's value.
     Varint(Field),
     /// A value of 4 or 8 bytes.
     Fixed(Field, usize),
-    /// The length of what `Field` holds.
+    /// The length of what the field holds.
     Length(Field),
-    /// Bytes of a string.
-    Text(Text, usize),
-    /// Bytes of a tensor in the arena: raw contents.
-    Raw(usize),
-    /// Bytes of a tensor with a block of its own; `None` while the transport has it.
+    /// So many bytes of something.
+    Bytes(Bytes, usize),
+    /// Bytes of a tensor with a block of its own; the block is away while the transport has it.
     Direct { block: Option<BlockMut>, at: usize, left: usize },
-    /// Bytes of an element of bytes_contents.
-    Element(usize),
-    /// Bytes of a packed list of fixed-size numbers.
-    Run(usize),
-    /// Bytes of something unknown.
-    Skip(usize),
+}
+
+/// What a run of bytes is.
+#[derive(Clone, Copy)]
+enum Bytes {
+    Text(Text),
+    /// Raw contents that go into the arena.
+    Raw,
+    /// Typed contents: an element of bytes_contents, or a packed list of fixed-size numbers.
+    Contents,
+    Unknown,
 }
 
 /// The scanner of one message at a time; [`InferScanner::begin`] makes it ready for the next.
 pub struct InferScanner {
-    request: Box<InferRequest>,
-    arena: TensorArena,
-    limits: Limits,
+    builder: Builder,
+    tokens: Tokens,
+    bytes_max: usize,
     state: State,
-    /// The innermost message that is being read, and how many bytes of it are still to come.
+    /// The innermost message that is being read.
     inside: Kind,
-    left: usize,
     /// The messages around it, each with what is left of it behind the inner one.
     outer: SmallVec<[(Kind, usize); 6]>,
     /// Numbers of the unknown groups that are open within the innermost message.
     groups: Vec<u32>,
-    /// The front of a key, varint or fixed-size value whose rest is still to come.
-    carry: [u8; varint::BYTES_MAX],
-    carried: usize,
-    /// The front of a string whose rest is still to come.
-    partial: Vec<u8>,
-    /// The map entry that is being read.
-    entry: (Option<Str>, Param),
-    /// The list of the current input that keeps its elements.
-    kept: Option<List>,
-    /// Bytes of the message still to come, as a guess for the arena.
-    ahead: usize,
+    /// Tells windows of this message from those of earlier ones.
     ticket: u64,
 }
 
 impl InferScanner {
     pub fn new(pool: Pool, limits: Limits) -> InferScanner {
         InferScanner {
-            request: Box::default(),
-            arena: TensorArena::new(pool),
-            limits,
+            builder: Builder::new(pool, limits),
+            tokens: Tokens::new(0),
+            bytes_max: limits.message_bytes_max.min(MESSAGE_BYTES_MAX),
             state: State::Key,
             inside: Kind::Request,
-            left: 0,
             outer: SmallVec::new(),
             groups: Vec::new(),
-            carry: [0; varint::BYTES_MAX],
-            carried: 0,
-            partial: Vec::new(),
-            entry: (None, Param::Unset),
-            kept: None,
-            ahead: 0,
             ticket: 0,
         }
     }
 
     /// Begins a message of `len` bytes; whatever was read of another one is dropped.
     pub fn begin(&mut self, len: usize) -> Result<(), ReadError> {
-        self.request.clear();
-        self.arena.clear();
+        self.builder.reset();
+        self.tokens = Tokens::new(len);
+        (self.state, self.inside) = (State::Key, Kind::Request);
         self.outer.clear();
         self.groups.clear();
-        self.partial.clear();
-        self.partial.shrink_to(TRUSTED_BYTES);
-        (self.state, self.inside, self.left, self.carried) = (State::Key, Kind::Request, len, 0);
-        (self.entry, self.kept) = ((None, Param::Unset), None);
-        (self.ahead, self.ticket) = (len, self.ticket.wrapping_add(1));
-        let bytes_max = self.limits.message_bytes_max.min(MESSAGE_BYTES_MAX);
+        self.ticket = self.ticket.wrapping_add(1);
+        let bytes_max = self.bytes_max;
         if len > bytes_max { Err(ReadError::TooLarge { bytes: len, bytes_max }) } else { Ok(()) }
     }
 
@@ -168,21 +152,12 @@ impl InferScanner {
 
     /// True when every byte of the message was read.
     pub fn is_complete(&self) -> bool {
-        matches!(self.state, State::Key)
-            && self.left == 0
-            && self.carried == 0
-            && self.outer.is_empty()
-            && self.groups.is_empty()
+        matches!(self.state, State::Key) && self.tokens.is_over() && self.outer.is_empty() && self.groups.is_empty()
     }
 
     /// Hands out the request, if it is complete. `spare` is storage for the next one.
     pub fn take(&mut self, spare: Option<Box<InferRequest>>) -> Option<Box<InferRequest>> {
-        if !self.is_complete() {
-            return None;
-        }
-        self.arena.clear();
-        self.request.settle_parameters();
-        Some(std::mem::replace(&mut self.request, spare.unwrap_or_default()))
+        self.is_complete().then(|| self.builder.take(spare))
     }
 
     /// The window that the next bytes belong to, if it has a block of its own. Nothing can be fed while it is out.
@@ -202,7 +177,7 @@ impl InferScanner {
         let n = n.min(*left);
         (*at, *left) = (*at + n, *left - n);
         *slot = Some(direct.block);
-        self.ahead = self.ahead.saturating_sub(n);
+        self.tokens.passed(n);
         self.end_direct();
         true
     }
@@ -212,87 +187,62 @@ impl InferScanner {
         match self.state {
             State::Key => return self.next_field(rest),
             State::Varint(field) => {
-                let Some(value) = self.varint(rest)? else { return Ok(false) };
+                let Some(value) = self.tokens.varint(rest)? else { return Ok(false) };
                 self.state = State::Key;
-                self.set_varint(field, value)?;
+                self.builder.varint(field, value, self.tokens.ahead)?;
             }
             State::Fixed(field, width) => {
-                let Some(bits) = self.fixed(rest, width)? else { return Ok(false) };
+                let Some(bits) = self.tokens.fixed(rest, width)? else { return Ok(false) };
                 self.state = State::Key;
-                self.set_fixed(field, width, bits)?;
+                self.builder.fixed(field, width, bits, self.tokens.ahead)?;
             }
             State::Length(field) => {
-                let Some(len) = self.varint(rest)? else { return Ok(false) };
+                let Some(len) = self.tokens.varint(rest)? else { return Ok(false) };
                 let len = usize::try_from(len).map_err(|_| Malformed::Overrun)?;
                 self.open(field, len)?;
             }
-            _ if rest.is_empty() && !self.is_run_over() => return Ok(false),
-            _ => return self.bytes(rest),
+            State::Bytes(bytes, left) => {
+                if rest.is_empty() && left > 0 {
+                    return Ok(false);
+                }
+                let chunk = self.chunk(rest, left);
+                let left = left - chunk.len();
+                self.state = if left == 0 { State::Key } else { State::Bytes(bytes, left) };
+                match bytes {
+                    Bytes::Text(text) => self.builder.text(text, chunk, left == 0)?,
+                    Bytes::Raw => self.builder.raw(chunk, left == 0, self.tokens.ahead)?,
+                    Bytes::Contents => self.builder.append(chunk, self.tokens.ahead)?,
+                    Bytes::Unknown => {}
+                }
+            }
+            State::Direct { block: None, .. } => return Ok(false),
+            State::Direct { block: Some(_), left, .. } => {
+                let chunk = self.chunk(rest, left);
+                self.receive(chunk);
+                return Ok(!chunk.is_empty());
+            }
         }
         Ok(true)
     }
 
-    fn is_run_over(&self) -> bool {
-        match self.state {
-            State::Text(_, left) | State::Raw(left) | State::Element(left) | State::Run(left) | State::Skip(left) => {
-                left == 0
-            }
-            _ => false,
-        }
-    }
-
-    /// Takes the bytes of a string, a tensor or something unknown.
-    fn bytes(&mut self, rest: &mut &[u8]) -> Result<bool, ReadError> {
-        let left = match &mut self.state {
-            State::Text(_, left)
-            | State::Raw(left)
-            | State::Element(left)
-            | State::Run(left)
-            | State::Skip(left)
-            | State::Direct { block: Some(_), left, .. } => left,
-            _ => return Ok(false),
-        };
-        let whole = *left;
-        let (chunk, behind) = rest.split_at(whole.min(rest.len()));
-        *left -= chunk.len();
+    /// The next bytes of a run of which `left` are missing.
+    fn chunk<'a>(&mut self, rest: &mut &'a [u8], left: usize) -> &'a [u8] {
+        let (chunk, behind) = rest.split_at(left.min(rest.len()));
         *rest = behind;
-        self.ahead = self.ahead.saturating_sub(chunk.len());
-        match &mut self.state {
-            State::Text(text, left) => {
-                let (text, over) = (*text, *left == 0);
-                self.text(text, chunk, over)?;
+        self.tokens.passed(chunk.len());
+        chunk
+    }
+
+    /// Copies into a tensor with a block of its own what came by another way than its window.
+    fn receive(&mut self, chunk: &[u8]) {
+        if let State::Direct { block: Some(block), at, left } = &mut self.state {
+            let end = *at + chunk.len();
+            if let Some(window) = block.get_mut(*at..end) {
+                window.copy_from_slice(chunk);
             }
-            State::Direct { block: Some(block), at, .. } => {
-                if let Some(window) = block.get_mut(*at..*at + chunk.len()) {
-                    window.copy_from_slice(chunk);
-                }
-                *at += chunk.len();
-                self.end_direct();
-            }
-            State::Raw(left) => {
-                let over = *left == 0;
-                self.arena.append(chunk, self.ahead)?;
-                if over {
-                    let tensor = self.arena.finish();
-                    self.request.raw.push(tensor);
-                    self.state = State::Key;
-                }
-            }
-            State::Element(left) | State::Run(left) => {
-                let over = *left == 0;
-                self.arena.append(chunk, self.ahead)?;
-                if over {
-                    self.state = State::Key;
-                }
-            }
-            State::Skip(left) => {
-                if *left == 0 {
-                    self.state = State::Key;
-                }
-            }
-            _ => {}
+            (*at, *left) = (end, *left - chunk.len());
+            self.end_direct();
         }
-        Ok(true)
     }
 
     /// Files the tensor with a block of its own, once all of it is here.
@@ -300,28 +250,27 @@ impl InferScanner {
         if let State::Direct { block, left: 0, .. } = &mut self.state
             && let Some(block) = block.take()
         {
-            self.request.raw.push(block.freeze());
+            self.builder.push_raw(block.freeze());
             self.state = State::Key;
         }
     }
 
     /// Closes what ends here and reads the next key, or the next number of a packed list.
     fn next_field(&mut self, rest: &mut &[u8]) -> Result<bool, ReadError> {
-        while self.left == 0 && self.carried == 0 {
+        while self.tokens.is_over() {
             if !self.groups.is_empty() {
                 return Err(Malformed::Overrun.into());
             }
-            let Some((kind, left)) = self.outer.pop() else { return Ok(false) };
-            self.close(kind);
-            (self.inside, self.left) = (kind, left);
+            let Some((outer, left)) = self.outer.pop() else { return Ok(false) };
+            self.builder.close(self.inside, outer);
+            (self.inside, self.tokens.left) = (outer, left);
         }
+        let Some(value) = self.tokens.varint(rest)? else { return Ok(false) };
         if let Kind::Packed(numbers) = self.inside {
-            let Some(value) = self.varint(rest)? else { return Ok(false) };
-            self.push_number(numbers, value)?;
+            self.builder.number(numbers, value, self.tokens.ahead)?;
             return Ok(true);
         }
-        let Some(key) = self.varint(rest)? else { return Ok(false) };
-        let key = u32::try_from(key).map_err(|_| Malformed::Key)?;
+        let key = u32::try_from(value).map_err(|_| Malformed::Key)?;
         let (number, wire) = (key >> 3, WireType::of(key)?);
         if number == 0 {
             return Err(Malformed::Key.into());
@@ -333,14 +282,14 @@ impl InferScanner {
                 if self.groups.pop() != Some(number) {
                     return Err(Malformed::GroupEnd.into());
                 }
-                return Ok(true);
+                State::Key
             }
-            _ if matches!(field, Field::Unknown) && self.depth() >= DEPTH_MAX => {
+            _ if field == Field::Unknown && self.outer.len() + self.groups.len() >= DEPTH_MAX => {
                 return Err(Malformed::Depth(DEPTH_MAX).into());
             }
             WireType::GroupStart => {
                 self.groups.push(number);
-                return Ok(true);
+                State::Key
             }
             WireType::Varint => State::Varint(field),
             WireType::Fixed32 => State::Fixed(field, 4),
@@ -350,117 +299,36 @@ impl InferScanner {
         Ok(true)
     }
 
-    fn depth(&self) -> usize {
-        self.outer.len() + self.groups.len()
-    }
-
-    /// A varint within the innermost message; `None` while bytes of it are missing.
-    #[inline]
-    fn varint(&mut self, rest: &mut &[u8]) -> Result<Option<u64>, ReadError> {
-        if self.carried > 0 {
-            return self.carried_varint(rest);
-        }
-        let here = &rest[..rest.len().min(self.left)];
-        match varint::decode(here) {
-            varint::Decoded::Value(value, len) => {
-                self.consume(rest, len);
-                Ok(Some(value))
-            }
-            varint::Decoded::TooLong => Err(Malformed::Varint.into()),
-            varint::Decoded::Partial if here.len() == self.left => Err(Malformed::Overrun.into()),
-            varint::Decoded::Partial => {
-                let len = here.len();
-                self.carry[..len].copy_from_slice(here);
-                self.carried = len;
-                self.consume(rest, len);
-                Ok(None)
-            }
-        }
-    }
-
-    /// Completes a varint that was cut, byte by byte.
-    #[cold]
-    fn carried_varint(&mut self, rest: &mut &[u8]) -> Result<Option<u64>, ReadError> {
-        loop {
-            if self.left == 0 {
-                return Err(Malformed::Overrun.into());
-            }
-            let Some(&byte) = rest.first() else { return Ok(None) };
-            let Some(slot) = self.carry.get_mut(self.carried) else { return Err(Malformed::Varint.into()) };
-            *slot = byte;
-            self.carried += 1;
-            self.consume(rest, 1);
-            match varint::decode(&self.carry[..self.carried]) {
-                varint::Decoded::Value(value, _) => {
-                    self.carried = 0;
-                    return Ok(Some(value));
-                }
-                varint::Decoded::TooLong => return Err(Malformed::Varint.into()),
-                varint::Decoded::Partial => {}
-            }
-        }
-    }
-
-    /// A little-endian value of `width` bytes within the innermost message; `None` while bytes of it are missing.
-    fn fixed(&mut self, rest: &mut &[u8], width: usize) -> Result<Option<u64>, ReadError> {
-        if width - self.carried > self.left {
-            return Err(Malformed::Overrun.into());
-        }
-        let len = rest.len().min(width - self.carried);
-        self.carry[self.carried..self.carried + len].copy_from_slice(&rest[..len]);
-        self.carried += len;
-        self.consume(rest, len);
-        if self.carried < width {
-            return Ok(None);
-        }
-        self.carried = 0;
-        let mut bits = [0; 8];
-        bits[..width].copy_from_slice(&self.carry[..width]);
-        Ok(Some(u64::from_le_bytes(bits)))
-    }
-
-    #[inline]
-    fn consume(&mut self, rest: &mut &[u8], len: usize) {
-        *rest = &rest[len..];
-        self.left -= len;
-        self.ahead = self.ahead.saturating_sub(len);
-    }
-
     /// Begins the `len` bytes that `field` holds.
     fn open(&mut self, field: Field, len: usize) -> Result<(), ReadError> {
-        self.left = self.left.checked_sub(len).ok_or(Malformed::Overrun)?;
+        self.tokens.reserve(len)?;
+        let ahead = self.tokens.ahead;
         self.state = match field {
-            Field::Unknown => State::Skip(len),
+            Field::Unknown => State::Bytes(Bytes::Unknown, len),
             Field::Text(text) => {
-                self.check_text(len)?;
-                State::Text(text, len)
+                self.builder.check_text(len)?;
+                State::Bytes(Bytes::Text(text), len)
             }
             Field::Message(kind) => {
-                self.open_message(kind)?;
+                self.builder.open(kind)?;
                 self.enter(kind, len)
             }
+            Field::Raw if len >= DIRECT_BYTES => {
+                State::Direct { block: Some(self.builder.open_direct(len)?), at: 0, left: len }
+            }
             Field::Raw => {
-                self.check_items()?;
-                if len >= DIRECT_BYTES {
-                    State::Direct { block: Some(self.arena.pool().get(len)?), at: 0, left: len }
-                } else if len == 0 {
-                    self.request.raw.push(empty_tensor());
-                    State::Key
-                } else {
-                    self.arena.reserve(len, self.ahead)?;
-                    State::Raw(len)
-                }
+                self.builder.open_raw(len, ahead)?;
+                State::Bytes(Bytes::Raw, len)
             }
             Field::BytesContents => {
-                if self.fill(List::Bytes, 1) {
-                    self.arena.append(&(len as u32).to_le_bytes(), self.ahead)?;
-                    State::Element(len)
-                } else {
-                    State::Skip(len)
-                }
+                let kept = self.builder.open_element(len, ahead)?;
+                State::Bytes(if kept { Bytes::Contents } else { Bytes::Unknown }, len)
             }
             Field::Numbers(numbers) => match numbers.list_of_fixed() {
-                Some((list, width)) => self.open_run(list, width, len)?,
+                Some((list, width)) => {
+                    let kept = self.builder.open_run(list, width, len, ahead)?;
+                    State::Bytes(if kept { Bytes::Contents } else { Bytes::Unknown }, len)
+                }
                 None => self.enter(Kind::Packed(numbers), len),
             },
             // `fields::check` lets none of these come with a length.
@@ -472,189 +340,8 @@ impl InferScanner {
     }
 
     fn enter(&mut self, kind: Kind, len: usize) -> State {
-        self.outer.push((self.inside, self.left));
-        (self.inside, self.left) = (kind, len);
+        self.outer.push((self.inside, self.tokens.left));
+        (self.inside, self.tokens.left) = (kind, len);
         State::Key
-    }
-
-    fn open_message(&mut self, kind: Kind) -> Result<(), ReadError> {
-        let (dims, parameters) = (self.request.dims.len(), self.request.tensor_parameters.len());
-        match kind {
-            Kind::Input => {
-                self.check_items()?;
-                let (dims, parameters) = (dims..dims, parameters..parameters);
-                self.request.inputs.push(Input { dims, parameters, ..Input::default() });
-                self.kept = None;
-            }
-            Kind::Output => {
-                self.check_items()?;
-                self.request.outputs.push(Output { parameters: parameters..parameters, ..Output::default() });
-            }
-            Kind::Entry => {
-                self.check_items()?;
-                self.entry = (None, Param::Unset);
-            }
-            Kind::Contents => {
-                if let Some(input) = self.request.inputs.last_mut() {
-                    input.contents.get_or_insert_default();
-                }
-            }
-            Kind::Request | Kind::Parameter | Kind::Packed(_) => {}
-        }
-        Ok(())
-    }
-
-    /// A packed list of fixed-size numbers: its bytes are the tensor's.
-    fn open_run(&mut self, list: List, width: usize, len: usize) -> Result<State, ReadError> {
-        if !len.is_multiple_of(width) {
-            return Err(Malformed::Overrun.into());
-        }
-        if len == 0 || !self.fill(list, len / width) {
-            return Ok(State::Skip(len));
-        }
-        self.arena.reserve(len.min(TRUSTED_BYTES), self.ahead)?;
-        Ok(State::Run(len))
-    }
-
-    /// The innermost message, which lies in one of `outer`, is over.
-    fn close(&mut self, outer: Kind) {
-        let request = &mut *self.request;
-        match self.inside {
-            Kind::Input => {
-                if let Some(input) = request.inputs.last_mut() {
-                    if let Some(contents) = &mut input.contents {
-                        contents.set_data(self.arena.finish());
-                    }
-                    let start = input.parameters.start;
-                    input.dims.end = request.dims.len();
-                    request.settle_tensor_parameters(start);
-                }
-                if let Some(input) = request.inputs.last_mut() {
-                    input.parameters.end = request.tensor_parameters.len();
-                }
-            }
-            Kind::Output => {
-                let start = request.outputs.last().map_or(0, |output| output.parameters.start);
-                request.settle_tensor_parameters(start);
-                if let Some(output) = request.outputs.last_mut() {
-                    output.parameters.end = request.tensor_parameters.len();
-                }
-            }
-            Kind::Entry => {
-                let (key, value) = std::mem::replace(&mut self.entry, (None, Param::Unset));
-                let key = key.unwrap_or_else(|| request.push_str(""));
-                match outer {
-                    Kind::Request => request.parameters.push((key, value)),
-                    _ => request.tensor_parameters.push((key, value)),
-                }
-            }
-            Kind::Request | Kind::Contents | Kind::Parameter | Kind::Packed(_) => {}
-        }
-    }
-
-    /// More of a string; `over` with its last bytes.
-    fn text(&mut self, text: Text, chunk: &[u8], over: bool) -> Result<(), ReadError> {
-        let str = if over && self.partial.is_empty() {
-            let str = std::str::from_utf8(chunk).map_err(|_| Malformed::Utf8)?;
-            self.request.push_str(str)
-        } else {
-            self.partial.extend_from_slice(chunk);
-            if !over {
-                return Ok(());
-            }
-            let str = std::str::from_utf8(&self.partial).map_err(|_| Malformed::Utf8)?;
-            let str = self.request.push_str(str);
-            self.partial.clear();
-            str
-        };
-        self.state = State::Key;
-        let request = &mut *self.request;
-        let (input, output) = (request.inputs.last_mut(), request.outputs.last_mut());
-        match (text, input, output) {
-            (Text::ModelName, ..) => request.model_name = str,
-            (Text::ModelVersion, ..) => request.model_version = str,
-            (Text::Id, ..) => request.id = str,
-            (Text::InputName, Some(input), _) => input.name = str,
-            (Text::Datatype, Some(input), _) => input.datatype = str,
-            (Text::OutputName, _, Some(output)) => output.name = str,
-            (Text::Key, ..) => self.entry.0 = Some(str),
-            (Text::Value, ..) => self.entry.1 = Param::String(str),
-            (Text::InputName | Text::Datatype | Text::OutputName, ..) => {}
-        }
-        Ok(())
-    }
-
-    fn set_varint(&mut self, field: Field, value: u64) -> Result<(), ReadError> {
-        match field {
-            Field::Numbers(numbers) => return self.push_number(numbers, value),
-            Field::Bool => self.entry.1 = Param::Bool(value != 0),
-            Field::Int64 => self.entry.1 = Param::Int64(value as i64),
-            Field::Uint64 => self.entry.1 = Param::Uint64(value),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn set_fixed(&mut self, field: Field, width: usize, bits: u64) -> Result<(), ReadError> {
-        match field {
-            Field::Double => self.entry.1 = Param::Double(f64::from_bits(bits)),
-            Field::Numbers(numbers) => {
-                if let Some((list, _)) = numbers.list_of_fixed()
-                    && self.fill(list, 1)
-                {
-                    self.arena.append(&bits.to_le_bytes()[..width], self.ahead)?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Appends a number that came as a varint to its list. Values beyond the type lose their high bits, as everywhere
-    /// in protobuf.
-    fn push_number(&mut self, numbers: Numbers, value: u64) -> Result<(), ReadError> {
-        let (list, width) = match numbers {
-            Numbers::Shape => {
-                self.check_text(size_of::<i64>())?;
-                self.request.dims.push(value as i64);
-                return Ok(());
-            }
-            Numbers::Bool => (List::Bool, 1),
-            Numbers::Int => (List::Int, 4),
-            Numbers::Uint => (List::Uint, 4),
-            Numbers::Int64 => (List::Int64, 8),
-            Numbers::Uint64 => (List::Uint64, 8),
-            Numbers::Fp32 | Numbers::Fp64 => return Err(Malformed::WireType(WireType::Varint as u8).into()),
-        };
-        if self.fill(list, 1) {
-            let value = if matches!(numbers, Numbers::Bool) { u64::from(value != 0) } else { value };
-            self.arena.append(&value.to_le_bytes()[..width], self.ahead)?;
-        }
-        Ok(())
-    }
-
-    /// Notes that `list` has `n` more elements; true if it is the one that keeps them.
-    fn fill(&mut self, list: List, n: usize) -> bool {
-        let kept = *self.kept.get_or_insert(list) == list;
-        if let Some(Input { contents: Some(contents), .. }) = self.request.inputs.last_mut() {
-            Contents::fill(contents, list);
-            contents.add_elements(if kept { n } else { 0 });
-        }
-        kept
-    }
-
-    /// Refuses `more` bytes of strings and shapes beyond the bound, before they are here.
-    fn check_text(&self, more: usize) -> Result<(), ReadError> {
-        let max = self.limits.text_bytes_max.min(u32::MAX as usize / 2);
-        // Each string takes a NUL more.
-        if self.request.text_bytes().saturating_add(more).saturating_add(1) > max {
-            return Err(ReadError::Bound { bound: Bound::TextBytes, max });
-        }
-        Ok(())
-    }
-
-    fn check_items(&self) -> Result<(), ReadError> {
-        let max = self.limits.items_max;
-        if self.request.items() >= max { Err(ReadError::Bound { bound: Bound::Items, max }) } else { Ok(()) }
     }
 }

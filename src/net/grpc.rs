@@ -1,0 +1,332 @@
+//! A connection that speaks gRPC over HTTP/2.
+//!
+//! Each stream is one call with a reader of its messages. Deadlines are kept by the caller's timers: an expired call
+//! is answered here and its work cancelled.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{At, Call, Shared};
+use crate::memory::{BlockMut, Key};
+use crate::protocol::grpc::{
+    self, Code, Direct, Encoding, Limits, MessageReader, encode_message, is_grpc, parse_timeout,
+};
+use crate::protocol::http2::{self, ErrorCode, Headers, ResetCause, StreamId};
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
+
+/// Readers kept for later calls.
+const READERS_KEPT: usize = 256;
+
+pub(super) struct GrpcWire {
+    pub connection: http2::Connection,
+    streams: HashMap<StreamId, Stream>,
+    /// A direct window that is with the engine, and its stream.
+    direct: Option<(StreamId, grpc::DirectTicket)>,
+    /// Deadlines of new calls, for the shard's timers.
+    pub deadlines: Vec<(CallKey, Duration)>,
+    pub failed: bool,
+}
+
+/// One call.
+struct Stream {
+    call: CallKey,
+    plan: GrpcPlan,
+    reader: MessageReader,
+    /// The client has sent everything.
+    request_ended: bool,
+    /// The one request of a unary call was handed over.
+    has_request: bool,
+    head_sent: bool,
+}
+
+/// What the codec tells, in turn with what it is to be told: answers cannot be given while it speaks.
+struct Handler<'a, S> {
+    key: Key,
+    shared: &'a mut Shared<S>,
+    streams: &'a mut HashMap<StreamId, Stream>,
+    deadlines: &'a mut Vec<(CallKey, Duration)>,
+    refused: Vec<(StreamId, Refusal)>,
+}
+
+enum Refusal {
+    /// No gRPC at all: a plain HTTP status.
+    Http(&'static [u8]),
+    Grpc(GrpcStatus),
+}
+
+impl<S: Service> Handler<'_, S> {
+    fn accept(&mut self, stream: StreamId, headers: &Headers) -> Result<Stream, Refusal> {
+        if headers.method() != Some(b"POST") {
+            return Err(Refusal::Http(b"405"));
+        }
+        if !headers.get(b"content-type").is_some_and(is_grpc) {
+            return Err(Refusal::Http(b"415"));
+        }
+        let plan = self.shared.service.grpc_plan(headers.path().unwrap_or_default()).map_err(Refusal::Grpc)?;
+        let mut encoding = Encoding::Identity;
+        if let Some(name) = headers.get(b"grpc-encoding") {
+            encoding = Encoding::parse(name)
+                .map_err(|error| Refusal::Grpc(GrpcStatus::new(Code::Unimplemented, error.to_string())))?;
+        }
+        let deadline = match headers.get(b"grpc-timeout") {
+            None => None,
+            Some(value) => Some(
+                parse_timeout(value)
+                    .map_err(|error| Refusal::Grpc(GrpcStatus::new(Code::InvalidArgument, error.to_string())))?,
+            ),
+        };
+        let call = Call { connection: self.key, at: At::Grpc(stream), token: None };
+        let call = CallKey(self.shared.calls.insert(call));
+        if plan.streaming {
+            let token = self.shared.service.grpc_stream(call, plan.method);
+            if let Some(call) = self.shared.calls.get_mut(call.0) {
+                call.token = Some(token);
+            }
+        }
+        if let Some(deadline) = deadline {
+            self.deadlines.push((call, deadline));
+        }
+        let pool = &self.shared.pool;
+        let mut reader = self
+            .shared
+            .readers
+            .pop()
+            .unwrap_or_else(|| MessageReader::new(pool.clone(), Limits::default(), plan.mode));
+        reader.reset(plan.mode, encoding);
+        Ok(Stream { call, plan, reader, request_ended: false, has_request: false, head_sent: false })
+    }
+
+    /// Takes messages that are complete, and the end of the request where it has come.
+    fn advance(&mut self, id: StreamId, end_stream: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        while let Some(message) = stream.reader.next_message() {
+            let (shared, call) = (&mut *self.shared, stream.call);
+            if stream.plan.streaming {
+                let token = shared.calls.get(call.0).and_then(|call| call.token);
+                if let Some(token) = token {
+                    shared.service.grpc_stream_message(token, message, &mut shared.replies);
+                }
+            } else if std::mem::replace(&mut stream.has_request, true) {
+                let status = GrpcStatus::new(Code::Internal, "a unary call carries one message");
+                return self.fail(id, status);
+            } else {
+                let token = shared.service.grpc_unary(call, stream.plan.method, message, &mut shared.replies);
+                if let Some(call) = shared.calls.get_mut(call.0) {
+                    call.token = token;
+                }
+            }
+        }
+        if end_stream {
+            self.end_of_request(id);
+        }
+    }
+
+    fn end_of_request(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.request_ended = true;
+        if let Err(error) = stream.reader.end_of_stream() {
+            return self.fail(id, GrpcStatus::new(error.code(), error.to_string()));
+        }
+        if stream.plan.streaming {
+            let token = self.shared.calls.get(stream.call.0).and_then(|call| call.token);
+            if let Some(token) = token {
+                self.shared.service.grpc_stream_half_closed(token, &mut self.shared.replies);
+            }
+        } else if !stream.has_request {
+            self.fail(id, GrpcStatus::new(Code::Internal, "the call ended without a message"));
+        }
+    }
+
+    /// Ends a call whose request cannot be taken.
+    fn fail(&mut self, id: StreamId, status: GrpcStatus) {
+        if let Some(stream) = self.streams.get(&id)
+            && let Some(call) = self.shared.calls.get_mut(stream.call.0)
+        {
+            if let Some(token) = call.token.take() {
+                self.shared.service.cancelled(token);
+            }
+            self.shared.replies.push(stream.call, Reply::GrpcEnd(status));
+        }
+    }
+}
+
+impl<S: Service> http2::Handler for Handler<'_, S> {
+    fn headers(&mut self, id: StreamId, headers: &Headers, end_stream: bool) {
+        match self.accept(id, headers) {
+            Ok(stream) => {
+                self.streams.insert(id, stream);
+                if end_stream {
+                    self.end_of_request(id);
+                }
+            }
+            Err(refusal) => self.refused.push((id, refusal)),
+        }
+    }
+
+    fn data(&mut self, id: StreamId, bytes: &[u8], end_stream: bool) -> usize {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
+            match stream.reader.feed(rest) {
+                // Nothing is taken while a message waits: it is handed over, and the reader goes on.
+                Ok(n) => rest = rest.get(n..).unwrap_or_default(),
+                Err(error) => {
+                    self.fail(id, GrpcStatus::new(error.code(), error.to_string()));
+                    return bytes.len();
+                }
+            }
+            self.advance(id, false);
+        }
+        if end_stream {
+            self.advance(id, true);
+        }
+        bytes.len()
+    }
+
+    fn trailers(&mut self, id: StreamId, _headers: &Headers) {
+        self.advance(id, true);
+    }
+
+    fn reset(&mut self, id: StreamId, _code: ErrorCode, _cause: ResetCause) {
+        if let Some(stream) = self.streams.remove(&id) {
+            give_up(stream, self.shared);
+        }
+    }
+}
+
+/// Nobody waits for the call any more.
+fn give_up<S: Service>(stream: Stream, shared: &mut Shared<S>) {
+    if let Some(token) = shared.calls.remove(stream.call.0).and_then(|call| call.token) {
+        shared.service.cancelled(token);
+    }
+    if shared.readers.len() < READERS_KEPT {
+        let mut reader = stream.reader;
+        reader.reset(stream.plan.mode, Encoding::Identity);
+        shared.readers.push(reader);
+    }
+}
+
+impl GrpcWire {
+    pub fn new(connection: http2::Connection) -> GrpcWire {
+        GrpcWire { connection, streams: HashMap::new(), direct: None, deadlines: Vec::new(), failed: false }
+    }
+
+    fn with_handler<S: Service, R>(
+        &mut self,
+        key: Key,
+        shared: &mut Shared<S>,
+        run: impl FnOnce(&mut http2::Connection, &mut Handler<'_, S>) -> R,
+    ) -> R {
+        let mut handler = Handler {
+            key,
+            shared,
+            streams: &mut self.streams,
+            deadlines: &mut self.deadlines,
+            refused: Vec::new(),
+        };
+        let outcome = run(&mut self.connection, &mut handler);
+        for (id, refusal) in handler.refused {
+            match refusal {
+                Refusal::Http(status) => self.end_plain(id, status),
+                Refusal::Grpc(status) => self.send_end(id, &status, false),
+            }
+        }
+        outcome
+    }
+
+    pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
+        let outcome = self.with_handler(key, shared, |connection, handler| connection.receive(bytes, handler));
+        self.failed |= outcome.is_err();
+    }
+
+    /// If the next bytes of the connection are the bytes of one tensor: its own memory.
+    pub fn take_direct(&mut self) -> Option<(BlockMut, usize, usize)> {
+        let (id, frame_left) = self.connection.direct()?;
+        let stream = self.streams.get_mut(&id)?;
+        let (block, at, len, ticket) = stream.reader.take_direct()?.into_parts();
+        self.direct = Some((id, ticket));
+        Some((block, at, len.min(frame_left)))
+    }
+
+    pub fn direct_received<S: Service>(&mut self, key: Key, block: BlockMut, n: usize, shared: &mut Shared<S>) {
+        let Some((id, ticket)) = self.direct.take() else { return };
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.reader.direct_received(Direct::from_parts(block, ticket), n);
+        }
+        let outcome = self.with_handler(key, shared, |connection, handler| {
+            handler.advance(id, false);
+            let outcome = connection.direct_received(n, handler);
+            connection.consumed(id, n);
+            outcome
+        });
+        self.failed |= outcome.is_err();
+    }
+
+    pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: Reply, shared: &mut Shared<S>) {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.call == call) else { return };
+        let head_sent = std::mem::replace(&mut stream.head_sent, true);
+        match reply {
+            Reply::GrpcMessage(mut message) => {
+                if !head_sent {
+                    let _ = self.connection.send_headers(id, HEAD.iter().copied(), false);
+                }
+                // A stream that is gone drops what it is given.
+                let _ = self.connection.send_data(id, &mut message, false);
+            }
+            Reply::GrpcEnd(status) => {
+                let request_ended = stream.request_ended;
+                if let Some(stream) = self.streams.remove(&id) {
+                    shared.calls.remove(call.0);
+                    give_up(stream, shared);
+                }
+                self.send_end(id, &status, head_sent);
+                if !request_ended && self.connection.unsent(id) == 0 {
+                    // The rest of the request is of no use (RFC 9113 section 8.1).
+                    self.connection.reset(id, ErrorCode::NO_ERROR);
+                }
+            }
+            Reply::Http(_) => {}
+        }
+    }
+
+    fn send_end(&mut self, id: StreamId, status: &GrpcStatus, head_sent: bool) {
+        let mut message = Vec::new();
+        encode_message(&status.message, &mut message);
+        let code = status.code.header().as_bytes();
+        let head: &[(&[u8], &[u8])] = if head_sent { &[] } else { &HEAD };
+        let tail = [(&b"grpc-status"[..], code), (&b"grpc-message"[..], &message[..])];
+        let tail = &tail[..if message.is_empty() { 1 } else { 2 }];
+        let _ = self.connection.send_headers(id, head.iter().chain(tail).copied(), true);
+    }
+
+    /// An answer to something that is not gRPC.
+    fn end_plain(&mut self, id: StreamId, status: &[u8]) {
+        let _ = self.connection.send_headers(id, [(&b":status"[..], status)].into_iter(), true);
+        if self.connection.is_open(id) {
+            self.connection.reset(id, ErrorCode::NO_ERROR);
+        }
+    }
+
+    /// Ends a call whose deadline has passed.
+    pub fn expired<S: Service>(&mut self, call: CallKey, id: StreamId, shared: &mut Shared<S>) {
+        if let Some(token) = shared.calls.get_mut(call.0).and_then(|call| call.token.take()) {
+            shared.service.cancelled(token);
+        }
+        let status = GrpcStatus::new(Code::DeadlineExceeded, "Deadline Exceeded");
+        self.reply(call, id, Reply::GrpcEnd(status), shared);
+    }
+
+    pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
+        for (_, stream) in self.streams.drain() {
+            give_up(stream, shared);
+        }
+    }
+
+    pub fn drain(&mut self) {
+        self.connection.start_shutdown();
+    }
+}
+
+/// The head of every gRPC answer.
+const HEAD: [(&[u8], &[u8]); 2] = [(b":status", b"200"), (b"content-type", b"application/grpc")];
+

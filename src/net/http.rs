@@ -1,0 +1,88 @@
+//! A connection that speaks HTTP/1.1.
+
+use smallvec::SmallVec;
+
+use super::{At, Call, Shared};
+use crate::memory::{BlockMut, Key, Slice};
+use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head};
+use crate::protocol::service::{CallKey, Port, Reply, Service};
+
+pub(super) struct HttpWire {
+    pub connection: http1::Connection,
+    /// Exchanges without an answer, oldest first.
+    calls: SmallVec<[CallKey; 2]>,
+}
+
+/// What the codec tells goes to the service; answers are collected there.
+struct Handler<'a, S> {
+    key: Key,
+    port: Port,
+    shared: &'a mut Shared<S>,
+    calls: &'a mut SmallVec<[CallKey; 2]>,
+}
+
+impl<S: Service> http1::Handler for Handler<'_, S> {
+    fn head(&mut self, _exchange: ExchangeId, head: &Head) -> BodyPlan {
+        self.shared.service.http_head(self.port, head)
+    }
+
+    fn request(&mut self, exchange: ExchangeId, head: &Head, body: Slice) {
+        let call = Call { connection: self.key, at: At::Http(exchange), token: None };
+        let call = CallKey(self.shared.calls.insert(call));
+        self.calls.push(call);
+        let token = self.shared.service.http(call, self.port, head, body, &mut self.shared.replies);
+        if let Some(call) = self.shared.calls.get_mut(call.0) {
+            call.token = token;
+        }
+    }
+}
+
+impl HttpWire {
+    pub fn new(connection: http1::Connection) -> HttpWire {
+        HttpWire { connection, calls: SmallVec::new() }
+    }
+
+    pub fn receive<S: Service>(&mut self, key: Key, port: Port, bytes: &[u8], shared: &mut Shared<S>) {
+        let mut handler = Handler { key, port, shared, calls: &mut self.calls };
+        self.connection.receive(bytes, &mut handler);
+    }
+
+    pub fn end_of_input<S: Service>(&mut self, key: Key, port: Port, shared: &mut Shared<S>) {
+        let mut handler = Handler { key, port, shared, calls: &mut self.calls };
+        self.connection.end_of_input(&mut handler);
+    }
+
+    pub fn take_direct(&mut self) -> Option<(BlockMut, usize, usize)> {
+        let Direct { block, at, len } = self.connection.take_direct()?;
+        Some((block, at, len))
+    }
+
+    pub fn direct_received<S: Service>(
+        &mut self,
+        key: Key,
+        port: Port,
+        block: BlockMut,
+        at: usize,
+        n: usize,
+        shared: &mut Shared<S>,
+    ) {
+        let mut handler = Handler { key, port, shared, calls: &mut self.calls };
+        self.connection.direct_received(Direct { block, at, len: n }, n, &mut handler);
+    }
+
+    pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {
+        if let Reply::Http(response) = reply {
+            self.connection.respond(exchange, response);
+            shared.calls.remove(call.0);
+            self.calls.retain(|other| *other != call);
+        }
+    }
+
+    pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
+        for call in self.calls.drain(..) {
+            if let Some(token) = shared.calls.remove(call.0).and_then(|call| call.token) {
+                shared.service.cancelled(token);
+            }
+        }
+    }
+}

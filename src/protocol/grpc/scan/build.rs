@@ -1,0 +1,261 @@
+//! Puts what was read where it belongs in the request, within the bounds.
+
+use super::super::arena::TensorArena;
+use super::super::request::{InferRequest, Input, List, Output, Param, Str};
+use super::super::{Bound, Malformed, ReadError};
+use super::fields::{Field, Kind, Numbers, Text, WireType};
+use super::{Limits, TRUSTED_BYTES};
+use crate::memory::{BlockMut, Pool, Slice};
+
+pub(super) struct Builder {
+    request: Box<InferRequest>,
+    arena: TensorArena,
+    limits: Limits,
+    /// The front of a string whose rest is still to come.
+    partial: Vec<u8>,
+    /// The map entry that is being read.
+    entry: (Option<Str>, Param),
+    /// The list of the current input that keeps its elements.
+    kept: Option<List>,
+}
+
+impl Builder {
+    pub(super) fn new(pool: Pool, limits: Limits) -> Builder {
+        let arena = TensorArena::new(pool);
+        Builder { request: Box::default(), arena, limits, partial: Vec::new(), entry: (None, Param::Unset), kept: None }
+    }
+
+    /// Drops what there is of a request.
+    pub(super) fn reset(&mut self) {
+        self.request.clear();
+        self.arena.clear();
+        self.partial.clear();
+        self.partial.shrink_to(TRUSTED_BYTES);
+        (self.entry, self.kept) = ((None, Param::Unset), None);
+    }
+
+    /// Ends the request and hands it out, with `spare` in its place.
+    pub(super) fn take(&mut self, spare: Option<Box<InferRequest>>) -> Box<InferRequest> {
+        self.arena.clear();
+        self.request.settle_parameters();
+        std::mem::replace(&mut self.request, spare.unwrap_or_default())
+    }
+
+    /// Begins a message within the request.
+    pub(super) fn open(&mut self, kind: Kind) -> Result<(), ReadError> {
+        let (dims, parameters) = (self.request.dims.len(), self.request.tensor_parameters.len());
+        match kind {
+            Kind::Input => {
+                self.check_items()?;
+                let (dims, parameters) = (dims..dims, parameters..parameters);
+                self.request.inputs.push(Input { dims, parameters, ..Input::default() });
+                self.kept = None;
+            }
+            Kind::Output => {
+                self.check_items()?;
+                self.request.outputs.push(Output { parameters: parameters..parameters, ..Output::default() });
+            }
+            Kind::Entry => {
+                self.check_items()?;
+                self.entry = (None, Param::Unset);
+            }
+            Kind::Contents => {
+                if let Some(input) = self.request.inputs.last_mut() {
+                    input.contents.get_or_insert_default();
+                }
+            }
+            Kind::Request | Kind::Parameter | Kind::Packed(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Ends the message `inside`, which lies in `outer`.
+    pub(super) fn close(&mut self, inside: Kind, outer: Kind) {
+        let request = &mut *self.request;
+        match inside {
+            Kind::Input => {
+                let start = request.inputs.last().map_or(0, |input| input.parameters.start);
+                request.settle_tensor_parameters(start);
+                if let Some(input) = request.inputs.last_mut() {
+                    input.dims.end = request.dims.len();
+                    input.parameters.end = request.tensor_parameters.len();
+                    if let Some(contents) = &mut input.contents {
+                        contents.set_data(self.arena.finish());
+                    }
+                }
+            }
+            Kind::Output => {
+                let start = request.outputs.last().map_or(0, |output| output.parameters.start);
+                request.settle_tensor_parameters(start);
+                if let Some(output) = request.outputs.last_mut() {
+                    output.parameters.end = request.tensor_parameters.len();
+                }
+            }
+            Kind::Entry => {
+                let (key, value) = std::mem::replace(&mut self.entry, (None, Param::Unset));
+                let key = key.unwrap_or_else(|| request.push_str(""));
+                match outer {
+                    Kind::Request => request.parameters.push((key, value)),
+                    _ => request.tensor_parameters.push((key, value)),
+                }
+            }
+            Kind::Request | Kind::Contents | Kind::Parameter | Kind::Packed(_) => {}
+        }
+    }
+
+    /// More of a string; `over` with its last bytes.
+    pub(super) fn text(&mut self, text: Text, chunk: &[u8], over: bool) -> Result<(), ReadError> {
+        let str = if over && self.partial.is_empty() {
+            let str = std::str::from_utf8(chunk).map_err(|_| Malformed::Utf8)?;
+            self.request.push_str(str)
+        } else {
+            self.partial.extend_from_slice(chunk);
+            if !over {
+                return Ok(());
+            }
+            let str = std::str::from_utf8(&self.partial).map_err(|_| Malformed::Utf8)?;
+            let str = self.request.push_str(str);
+            self.partial.clear();
+            str
+        };
+        let request = &mut *self.request;
+        match (text, request.inputs.last_mut(), request.outputs.last_mut()) {
+            (Text::ModelName, ..) => request.model_name = str,
+            (Text::ModelVersion, ..) => request.model_version = str,
+            (Text::Id, ..) => request.id = str,
+            (Text::InputName, Some(input), _) => input.name = str,
+            (Text::Datatype, Some(input), _) => input.datatype = str,
+            (Text::OutputName, _, Some(output)) => output.name = str,
+            (Text::Key, ..) => self.entry.0 = Some(str),
+            (Text::Value, ..) => self.entry.1 = Param::String(str),
+            (Text::InputName | Text::Datatype | Text::OutputName, ..) => {}
+        }
+        Ok(())
+    }
+
+    /// A single varint.
+    pub(super) fn varint(&mut self, field: Field, value: u64, ahead: usize) -> Result<(), ReadError> {
+        match field {
+            Field::Numbers(numbers) => return self.number(numbers, value, ahead),
+            Field::Bool => self.entry.1 = Param::Bool(value != 0),
+            Field::Int64 => self.entry.1 = Param::Int64(value as i64),
+            Field::Uint64 => self.entry.1 = Param::Uint64(value),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A single value of `width` bytes.
+    pub(super) fn fixed(&mut self, field: Field, width: usize, bits: u64, ahead: usize) -> Result<(), ReadError> {
+        match field {
+            Field::Double => self.entry.1 = Param::Double(f64::from_bits(bits)),
+            Field::Numbers(numbers) => {
+                if let Some((list, _)) = numbers.list_of_fixed()
+                    && self.fill(list, 1)
+                {
+                    self.arena.append(&bits.to_le_bytes()[..width], ahead)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A number of a list that came as a varint. Values beyond the type lose their high bits, as everywhere in protobuf.
+    pub(super) fn number(&mut self, numbers: Numbers, value: u64, ahead: usize) -> Result<(), ReadError> {
+        let (list, width) = match numbers {
+            Numbers::Shape => {
+                self.check_text(size_of::<i64>())?;
+                self.request.dims.push(value as i64);
+                return Ok(());
+            }
+            Numbers::Bool => (List::Bool, 1),
+            Numbers::Int => (List::Int, 4),
+            Numbers::Uint => (List::Uint, 4),
+            Numbers::Int64 => (List::Int64, 8),
+            Numbers::Uint64 => (List::Uint64, 8),
+            Numbers::Fp32 | Numbers::Fp64 => return Err(Malformed::WireType(WireType::Varint as u8).into()),
+        };
+        if self.fill(list, 1) {
+            let value = if list == List::Bool { u64::from(value != 0) } else { value };
+            self.arena.append(&value.to_le_bytes()[..width], ahead)?;
+        }
+        Ok(())
+    }
+
+    /// Begins an element of bytes_contents; false if it is not kept.
+    pub(super) fn open_element(&mut self, len: usize, ahead: usize) -> Result<bool, ReadError> {
+        let kept = self.fill(List::Bytes, 1);
+        if kept {
+            self.arena.append(&(len as u32).to_le_bytes(), ahead)?;
+        }
+        Ok(kept)
+    }
+
+    /// Begins a packed list whose bytes are the tensor's; false if it is not kept.
+    pub(super) fn open_run(&mut self, list: List, width: usize, len: usize, ahead: usize) -> Result<bool, ReadError> {
+        if !len.is_multiple_of(width) {
+            return Err(Malformed::Overrun.into());
+        }
+        let kept = len > 0 && self.fill(list, len / width);
+        if kept {
+            self.arena.reserve(len.min(TRUSTED_BYTES), ahead)?;
+        }
+        Ok(kept)
+    }
+
+    /// Bytes of typed contents.
+    pub(super) fn append(&mut self, bytes: &[u8], ahead: usize) -> Result<(), ReadError> {
+        Ok(self.arena.append(bytes, ahead)?)
+    }
+
+    /// Begins raw contents that go into the arena.
+    pub(super) fn open_raw(&mut self, len: usize, ahead: usize) -> Result<(), ReadError> {
+        self.check_items()?;
+        Ok(self.arena.reserve(len, ahead)?)
+    }
+
+    /// More of raw contents in the arena; `over` with their last bytes.
+    pub(super) fn raw(&mut self, bytes: &[u8], over: bool, ahead: usize) -> Result<(), ReadError> {
+        self.arena.append(bytes, ahead)?;
+        if over {
+            self.request.raw.push(self.arena.finish());
+        }
+        Ok(())
+    }
+
+    /// A block for raw contents of their own.
+    pub(super) fn open_direct(&mut self, len: usize) -> Result<BlockMut, ReadError> {
+        self.check_items()?;
+        Ok(self.arena.pool().get(len)?)
+    }
+
+    pub(super) fn push_raw(&mut self, tensor: Slice) {
+        self.request.raw.push(tensor);
+    }
+
+    /// Notes that `list` has `n` more elements; true if it is the one that keeps them.
+    fn fill(&mut self, list: List, n: usize) -> bool {
+        let kept = *self.kept.get_or_insert(list) == list;
+        if let Some(contents) = self.request.inputs.last_mut().and_then(|input| input.contents.as_mut()) {
+            contents.fill(list);
+            contents.add_elements(if kept { n } else { 0 });
+        }
+        kept
+    }
+
+    /// Refuses `more` bytes of strings and shapes beyond the bound, before they are here.
+    pub(super) fn check_text(&self, more: usize) -> Result<(), ReadError> {
+        let max = self.limits.text_bytes_max.min(u32::MAX as usize / 2);
+        // Each string takes a NUL more.
+        if self.request.text_bytes().saturating_add(more).saturating_add(1) > max {
+            return Err(ReadError::Bound { bound: Bound::TextBytes, max });
+        }
+        Ok(())
+    }
+
+    fn check_items(&self) -> Result<(), ReadError> {
+        let max = self.limits.items_max;
+        if self.request.items() >= max { Err(ReadError::Bound { bound: Bound::Items, max }) } else { Ok(()) }
+    }
+}

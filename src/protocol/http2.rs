@@ -1,0 +1,262 @@
+//! HTTP/2 (RFC 9113) without a socket: received bytes go in, events and bytes to send come out.
+//!
+//! One [`Connection`] serves either role, so the load generator and the tests speak through the same code as the
+//! server. Everything a peer can make grow has a bound in [`Config`], and nothing is allocated per request once the
+//! connection is warm. Flow-control credit follows what the caller takes, not what arrives: a stream whose bytes pile
+//! up behind a busy model is not offered more, and a body that goes straight into its final buffer is offered more as
+//! it lands there.
+//!
+//! The files follow the path of a frame: `receive` cuts the input into frames, `heads`, `data` and `control` give them
+//! their meaning, `send` makes frames of our own; `stream` and `headers` hold the state.
+
+mod budget;
+mod config;
+mod control;
+mod data;
+mod error;
+mod frame;
+mod headers;
+mod heads;
+mod receive;
+mod send;
+mod stream;
+
+pub use config::Config;
+pub use error::{ConnectionError, SendError};
+pub use frame::ErrorCode;
+pub use headers::Headers;
+
+use std::collections::VecDeque;
+
+use crate::memory::{Gather, Pool, Slice};
+use crate::protocol::hpack;
+use budget::Budget;
+use control::{PeerSettings, Shutdown};
+use frame::DEFAULT_WINDOW;
+use heads::HeaderBlock;
+use receive::Parser;
+use stream::{Gone, Streams};
+
+/// What a client sends first (RFC 9113 section 3.4).
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A stream's number on its connection; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(u32);
+
+impl StreamId {
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// Receives a connection's events, in the order of the bytes that caused them.
+pub trait Handler {
+    /// A request's head (server) or a response's (client).
+    fn headers(&mut self, stream: StreamId, headers: &Headers, end_stream: bool);
+
+    /// Client: a response with a status of 1xx, before the real one.
+    fn informational(&mut self, _stream: StreamId, _headers: &Headers) {}
+
+    /// A piece of the body; empty only if the stream ends with it. Returns how many of the bytes are done with, so that
+    /// the peer may send as many again; the caller gives credit for the rest later, by [`Connection::consumed`].
+    fn data(&mut self, stream: StreamId, bytes: &[u8], end_stream: bool) -> usize;
+
+    /// Trailers; they end the stream.
+    fn trailers(&mut self, stream: StreamId, headers: &Headers);
+
+    /// The stream is gone in both directions, unsent bytes included. Not called for streams that the caller reset, nor
+    /// when the connection as a whole fails.
+    fn reset(&mut self, stream: StreamId, code: ErrorCode, cause: ResetCause);
+
+    /// The peer is shutting down. Client: later streams were reset with [`ResetCause::GoingAway`]: it has not seen them.
+    fn goaway(&mut self, _last_stream: u32, _code: ErrorCode, _debug: &[u8]) {}
+
+    /// The answer to [`Connection::ping`].
+    fn pong(&mut self, _payload: [u8; 8]) {}
+}
+
+/// Why a stream was reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResetCause {
+    Peer,
+    /// The peer broke a rule on this stream; we told it so.
+    Violation(&'static str),
+    GoingAway,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Server,
+    Client,
+}
+
+/// Counts since the connection began, for policies that need a clock and for metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub streams: u64,
+    pub pings_received: u64,
+    /// PINGs since the last HEADERS or DATA in either direction: what gRPC's ping strikes look at.
+    pub pings_since_data: u64,
+    pub resets_received: u64,
+    pub streams_refused: u64,
+}
+
+/// One HTTP/2 connection.
+pub struct Connection {
+    role: Role,
+    config: Config,
+    pool: Pool,
+    output: Gather,
+    parser: Parser,
+    decoder: hpack::Decoder,
+    encoder: hpack::Encoder,
+    /// The block that is being assembled.
+    block: HeaderBlock,
+    /// The list that was decoded last.
+    headers: Headers,
+    streams: Streams,
+    /// Streams with data to send and a window to send it in, in the order of their turns.
+    ready: VecDeque<u32>,
+    /// Bytes in the queues of all streams.
+    queued: usize,
+    peer: PeerSettings,
+    send_window: i64,
+    receive_window: i64,
+    /// Bytes of the connection's receive window that were taken and not yet given back.
+    credit: u32,
+    /// The peer knows our settings. Until then it may act by the defaults.
+    settings_acknowledged: bool,
+    /// Server: the highest stream that the peer opened.
+    last_peer_stream: u32,
+    /// Client: the number of the next stream.
+    next_stream: u32,
+    shutdown: Shutdown,
+    /// Client: the peer said that it takes no streams any more.
+    peer_going_away: bool,
+    abnormal_ends: Budget,
+    idle_frames: Budget,
+    /// Bytes of replies in the output; an upper bound, as the output is taken in any portions.
+    control_unsent: usize,
+    failure: Option<ConnectionError>,
+    counters: Counters,
+    scratch: Vec<u8>,
+    pieces: Vec<Slice>,
+}
+
+impl Connection {
+    /// The server's side. It says nothing before the client's preface has come.
+    pub fn server(config: Config, pool: Pool) -> Connection {
+        Connection::new(Role::Server, config, pool)
+    }
+
+    /// The client's side; preface and settings are in its output.
+    pub fn client(config: Config, pool: Pool) -> Connection {
+        let mut connection = Connection::new(Role::Client, config, pool);
+        connection.output.put(&connection.pool, PREFACE);
+        connection.send_settings();
+        connection
+    }
+
+    fn new(role: Role, config: Config, pool: Pool) -> Connection {
+        let config = config.in_range();
+        let mut decoder = hpack::Decoder::new();
+        // Smaller limits hold from the acknowledgement on, larger ones may be used as soon as they are read.
+        decoder.set_limit(hpack::DEFAULT_TABLE_SIZE.max(config.header_table_size as usize));
+        Connection {
+            role,
+            config,
+            pool,
+            output: Gather::new(),
+            parser: Parser::new(role),
+            decoder,
+            encoder: hpack::Encoder::new(),
+            block: HeaderBlock::default(),
+            headers: Headers::new(config.max_header_list_size as usize),
+            streams: Streams::new(),
+            ready: VecDeque::new(),
+            queued: 0,
+            peer: PeerSettings::default(),
+            send_window: i64::from(DEFAULT_WINDOW),
+            receive_window: i64::from(config.connection_window),
+            credit: 0,
+            settings_acknowledged: false,
+            last_peer_stream: 0,
+            next_stream: 1,
+            shutdown: Shutdown::No,
+            peer_going_away: false,
+            abnormal_ends: Budget::new(config.abnormal_ends_max),
+            idle_frames: Budget::new(config.idle_frames_max),
+            control_unsent: 0,
+            failure: None,
+            counters: Counters::default(),
+            scratch: Vec::new(),
+            pieces: Vec::new(),
+        }
+    }
+
+    /// What is to be sent. As much of the streams' data as the windows and [`Config::output_target`] allow is moved
+    /// there first, so an empty output means that there is nothing to do until something is received or sent.
+    pub fn output(&mut self) -> &mut Gather {
+        self.fill_output();
+        &mut self.output
+    }
+
+    /// Bytes of a stream's data that are not yet in the output.
+    pub fn unsent(&self, stream: StreamId) -> usize {
+        self.streams.get(stream.0).map_or(0, |stream| stream.queued)
+    }
+
+    /// Bytes that wait in all, output included.
+    pub fn unsent_total(&self) -> usize {
+        self.queued + self.output.len()
+    }
+
+    /// Streams that are open in one direction at least.
+    pub fn open_streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub fn is_open(&self, stream: StreamId) -> bool {
+        self.streams.get(stream.0).is_some()
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The peer's settings have come and it has acknowledged ours.
+    pub fn is_established(&self) -> bool {
+        self.settings_acknowledged && self.peer.known
+    }
+
+    /// To be called now and then with the whole seconds that have passed: the allowances for abnormal ends and idle
+    /// frames recover. Without it they recover by useful work only.
+    pub fn tick(&mut self, seconds: u32) {
+        self.abnormal_ends.earn(self.config.abnormal_ends_per_s.saturating_mul(seconds));
+        self.idle_frames.earn(self.config.idle_frames_per_s.saturating_mul(seconds));
+    }
+
+    /// Takes a stream out, with what it has not sent, and gives its untaken bytes back to the connection's window.
+    fn remove_stream(&mut self, id: u32, gone: Gone) {
+        let Some(stream) = self.streams.get(id) else { return };
+        let (queued, ready, untaken) = (stream.queued, stream.ready, stream.untaken);
+        self.queued -= queued;
+        if ready {
+            self.ready.retain(|other| *other != id);
+        }
+        self.streams.remove(id, gone);
+        self.credit_connection(untaken);
+    }
+
+    /// Removes the stream if both sides have ended it.
+    fn remove_if_over(&mut self, id: u32) {
+        if self.streams.get(id).is_some_and(|stream| stream.is_over()) {
+            self.remove_stream(id, Gone::Ended);
+            self.abnormal_ends.earn(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -12,3 +12,5 @@
 //! `tests/tidy.rs` holds the tree to it.
 
 pub mod memory;
+pub mod model_config;
+pub mod wire;

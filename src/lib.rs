@@ -13,6 +13,8 @@
 
 pub mod protocol;
 pub mod request;
+pub mod backend;
 pub mod memory;
 pub mod observe;
+pub mod model_config;
 pub mod wire;

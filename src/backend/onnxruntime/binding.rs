@@ -135,7 +135,9 @@ impl BoundOutputs {
         let (found, shape) = value.tensor_type()?;
         if found != Some(element) {
             let found = found.map_or("another type", ElementType::onnx_name);
-            return Err(RuntimeError::here(format!("expected {}, but the model gave {found}", element.onnx_name())).into());
+            return Err(
+                RuntimeError::here(format!("expected {}, but the model gave {found}", element.onnx_name())).into()
+            );
         }
         let size = element.datatype().byte_size();
         if size == 0 {

@@ -132,8 +132,7 @@ impl Draft {
     }
 
     pub(crate) fn outputs(mut self, indices: impl IntoIterator<Item = usize>) -> Box<Request> {
-        self.0.outputs =
-            indices.into_iter().map(|index| RequestedOutput { name: Text::from("out"), index }).collect();
+        self.0.outputs = indices.into_iter().map(|index| RequestedOutput { name: Text::from("out"), index }).collect();
         Box::new(self.0)
     }
 }

@@ -248,9 +248,8 @@ impl RunOptions {
         for (key, value) in &settings.run_entries {
             let (key, value) = (c_string(key.as_bytes())?, c_string(value.as_bytes())?);
             // SAFETY: the handle is alive; both strings are copied.
-            runtime.check(unsafe {
-                (runtime.api.AddRunConfigEntry)(options.at.as_ptr(), key.as_ptr(), value.as_ptr())
-            })?;
+            runtime
+                .check(unsafe { (runtime.api.AddRunConfigEntry)(options.at.as_ptr(), key.as_ptr(), value.as_ptr()) })?;
         }
         Ok(options)
     }

@@ -62,7 +62,8 @@ fn without_python_or_pip_the_error_says_what_to_do() {
     let install = |python: &Python| install_into(&folder, python, &InstallOptions::default(), &mut Heard::default());
     let error = install(&Python::at(scratch.path("missing"))).unwrap_err();
     assert!(matches!(error, InstallError::NoPython(_)), "{error}");
-    let file = scratch.write("python3", b"#!/bin/sh\n[ \"$1\" = --version ] || { echo No module named pip >&2; exit 1; }\n");
+    let file =
+        scratch.write("python3", b"#!/bin/sh\n[ \"$1\" = --version ] || { echo No module named pip >&2; exit 1; }\n");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let error = install(&Python::at(file)).unwrap_err();
     assert!(error.to_string().contains("No module named pip"), "{error}");

@@ -155,7 +155,7 @@ impl BoundOutputs {
             }
             _ if self.lies_in_ours(data, len, inputs) => copied(data, len, pool)?,
             // SAFETY: the tensor's bytes stay where they are, unwritten, until the lease drops the value.
-            _ => unsafe { Slice::foreign(data, len, Lease::new(value, returns)) },
+            _ => unsafe { Slice::foreign(data, len, Lease::owner(value, returns)) },
         };
         Ok(Produced::Numbers { shape, bytes })
     }
@@ -225,7 +225,7 @@ struct Lease {
 }
 
 impl Lease {
-    fn new(value: Value, returns: &Arc<Returns>) -> Arc<dyn Any + Send + Sync> {
+    fn owner(value: Value, returns: &Arc<Returns>) -> Arc<dyn Any + Send + Sync> {
         Arc::new(Lease { value: Some(value), returns: Some(Arc::clone(returns)) })
     }
 }

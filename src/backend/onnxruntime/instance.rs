@@ -8,9 +8,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::binding::{BoundInput, BoundOutputs, Produced, Returns, contiguous};
+use super::options::RunOptions;
 use super::plan::{InputPlan, OutputPlan, Plan};
 use super::runtime::RuntimeError;
-use super::session::{RunOptions, Session};
+use super::session::Session;
 use super::strings::{Content, Encoded, Strings};
 use super::value::Value;
 use crate::backend::{Instance, InstanceContext, Payload};

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::element::ElementType;
 use super::instance::OnnxInstance;
+use super::options::RunOptions;
 use super::plan::{ConfiguredTensor, Plan};
 use super::runtime::Runtime;
-use super::session::{RunOptions, Session, TensorInfo};
+use super::session::{Session, TensorInfo};
 use super::settings::{BackendSettings, SessionSettings};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};

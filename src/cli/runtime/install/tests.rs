@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::backend::onnxruntime::fixtures::{skipped, surroundings};
+use crate::backend::onnxruntime::locate;
 use crate::backend::onnxruntime::scratch::Scratch;
 
 /// Says each step.
@@ -115,8 +117,8 @@ fn remains_of_dead_installations_are_removed_and_those_of_living_ones_kept() {
 
 #[test]
 fn a_library_is_installed_once_and_again_only_by_force() {
-    let Ok(found) = crate::backend::onnxruntime::locate(&crate::backend::onnxruntime::fixtures::surroundings()) else {
-        println!("skipped: no ONNX Runtime library on this host");
+    let Ok(found) = locate(&surroundings()) else {
+        skipped("no ONNX Runtime library on this host");
         return;
     };
     let scratch = Scratch::new("install-works");
@@ -144,7 +146,7 @@ fn a_library_is_installed_once_and_again_only_by_force() {
 fn only_the_library_is_unpacked_from_a_wheel() {
     let python = Python::default();
     if python.check().is_err() {
-        println!("skipped: no python3 with pip on this host");
+        skipped("no python3 with pip on this host");
         return;
     }
     let scratch = Scratch::new("install-unpack");

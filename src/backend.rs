@@ -4,6 +4,12 @@
 //! backend stand behind the same calls: `execute` owns what it takes, may answer later and from any thread, and the
 //! instance is free as soon as it returns.
 
+pub mod identity;
+pub mod onnxruntime;
+pub mod plugin;
+pub mod registry;
+mod reshape;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -157,9 +163,4 @@ pub trait Instance: Send {
     /// Runs the requests of `payload`. `Ok`: the instance took all of them and answers each, now or later, from any
     /// thread. `Err`: it took none; the caller answers them all with the error.
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status>;
-
-    /// False readiness makes the model not ready.
-    fn ready(&self) -> Result<(), Status> {
-        Ok(())
-    }
 }

@@ -57,7 +57,25 @@ pub struct Direct {
     ticket: u64,
 }
 
+/// What remains of a [`Direct`] while its block is with the transport.
+#[derive(Debug)]
+pub struct DirectTicket {
+    at: usize,
+    len: usize,
+    ticket: u64,
+}
+
 impl Direct {
+    /// The block, where in it the bytes belong and how many, and what is needed to put it back together.
+    pub fn into_parts(self) -> (BlockMut, usize, usize, DirectTicket) {
+        let Direct { block, at, len, ticket } = self;
+        (block, at, len, DirectTicket { at, len, ticket })
+    }
+
+    pub fn from_parts(block: BlockMut, ticket: DirectTicket) -> Direct {
+        Direct { block, at: ticket.at, len: ticket.len, ticket: ticket.ticket }
+    }
+
     /// The next bytes of the message belong here. Never empty.
     pub fn window(&mut self) -> &mut [u8] {
         self.block.get_mut(self.at..self.at + self.len).unwrap_or_default()

@@ -14,13 +14,11 @@
 pub mod protocol;
 pub mod api;
 pub mod request;
-pub mod model_config;
 pub mod repository;
 pub mod scheduler;
 pub mod instance;
 pub mod backend;
 pub mod abi;
 pub mod memory;
-pub mod queue;
 pub mod observe;
 pub mod wire;

@@ -227,7 +227,7 @@ impl InferScanner {
         chunk
     }
 
-    /// Copies into a tensor with a block of its own what came by another way than its window. False if that was nothing.
+    /// Copies into a tensor with a block of its own what came by another way than its window. False if nothing did.
     fn receive(&mut self, rest: &mut &[u8], left: usize) -> bool {
         let Some(block) = &mut self.direct else { return false };
         let at = block.len() - left;

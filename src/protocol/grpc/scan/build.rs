@@ -161,8 +161,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Numbers of a list that came as varints, a few at a time. Values beyond the type lose their high bits, as everywhere
-    /// in protobuf.
+    /// Numbers of a list that came as varints, a few at a time. Values beyond the type lose their high bits, as
+    /// everywhere in protobuf.
     pub(super) fn numbers(&mut self, numbers: Numbers, values: &[u64], ahead: usize) -> Result<(), ReadError> {
         let (list, width) = match numbers {
             Numbers::Shape => {

@@ -144,7 +144,8 @@ fn assert_agrees(bytes: &[u8], scanned: Result<Box<InferRequest>, ReadError>) ->
     }
 }
 
-/// Prost takes a map's entry for one whatever its wire type, where others see an error or an unknown field. True if `bytes`, well formed up to there, have such an entry.
+/// Prost takes a map's entry for one whatever its wire type, where others see an error or an unknown field. True if
+/// `bytes`, well formed up to there, have such an entry.
 fn has_misspelled_map(mut bytes: &[u8], inside: Kind) -> bool {
     let varint = |bytes: &mut &[u8]| match varint::decode(bytes) {
         varint::Decoded::Value(value, len) => {

@@ -14,6 +14,7 @@
 pub mod protocol;
 pub mod api;
 pub mod request;
+pub mod model_config;
 pub mod repository;
 pub mod scheduler;
 pub mod instance;

@@ -1,0 +1,234 @@
+//! JSON as a message, guided by its descriptor.
+
+use std::collections::{BTreeMap, HashMap};
+
+use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
+use serde_json::{Map, Number, Value as Json};
+
+use super::super::text::suggestion;
+use super::ReadError;
+
+type Result<T> = std::result::Result<T, ReadError>;
+
+pub(super) fn read(text: &[u8], descriptor: &MessageDescriptor) -> Result<DynamicMessage> {
+    // serde_json bounds the nesting, and with it the recursion below.
+    let json: Json =
+        serde_json::from_slice(text).map_err(|error| ReadError { path: String::new(), message: error.to_string() })?;
+    Reader { path: String::new() }.message(&json, descriptor)
+}
+
+struct Reader {
+    path: String,
+}
+
+impl Reader {
+    fn fail<T>(&self, message: impl Into<String>) -> Result<T> {
+        Err(ReadError { path: self.path.clone(), message: message.into() })
+    }
+
+    fn expected<T>(&self, what: &str, json: &Json) -> Result<T> {
+        let got = match json {
+            Json::Null => "null",
+            Json::Bool(_) => "a boolean",
+            Json::Number(_) => "a number",
+            Json::String(_) => "a string",
+            Json::Array(_) => "an array",
+            Json::Object(_) => "an object",
+        };
+        self.fail(format!("expected {what}, got {got}"))
+    }
+
+    /// Runs `read` one step further down the path.
+    fn within<T>(&mut self, step: &str, read: impl FnOnce(&mut Reader) -> Result<T>) -> Result<T> {
+        let outer = self.path.len();
+        if outer > 0 && !step.starts_with('[') {
+            self.path.push('.');
+        }
+        self.path.push_str(step);
+        let result = read(self);
+        self.path.truncate(outer);
+        result
+    }
+
+    fn message(&mut self, json: &Json, descriptor: &MessageDescriptor) -> Result<DynamicMessage> {
+        let Json::Object(members) = json else {
+            return self.expected("an object", json);
+        };
+        let mut message = DynamicMessage::new(descriptor.clone());
+        let mut seen: BTreeMap<u32, &str> = BTreeMap::new();
+        for (name, value) in members {
+            let Some(field) = descriptor.get_field_by_name(name).or_else(|| descriptor.get_field_by_json_name(name))
+            else {
+                let fields: Vec<FieldDescriptor> = descriptor.fields().collect();
+                let near = suggestion(name, fields.iter().map(FieldDescriptor::name));
+                return self.fail(format!("unknown field \"{name}\" in {}{near}", descriptor.name()));
+            };
+            if let Some(other) = seen.insert(field.number(), name) {
+                return self.fail(format!("\"{name}\" and \"{other}\" are the same field"));
+            }
+            if value.is_null() {
+                seen.remove(&field.number());
+                continue;
+            }
+            if let Some(other) = field.containing_oneof().and_then(|oneof| {
+                let mut others = oneof.fields().filter(|member| member.number() != field.number());
+                others.find_map(|member| seen.get(&member.number()).copied())
+            }) {
+                return self.fail(format!("\"{name}\" excludes \"{other}\": only one of them is allowed"));
+            }
+            let value = self.within(field.name(), |reader| reader.field(value, &field))?;
+            if message.try_set_field(&field, value).is_err() {
+                return self.fail(format!("the value does not fit {}", field.name()));
+            }
+        }
+        Ok(message)
+    }
+
+    fn field(&mut self, json: &Json, field: &FieldDescriptor) -> Result<Value> {
+        if field.is_map() {
+            let Json::Object(members) = json else {
+                return self.expected("an object", json);
+            };
+            return Ok(Value::Map(self.entries(members, field)?));
+        }
+        if !field.is_list() {
+            return self.value(json, &field.kind());
+        }
+        let Json::Array(elements) = json else {
+            return self.expected("an array", json);
+        };
+        let mut values = Vec::with_capacity(elements.len());
+        for (index, element) in elements.iter().enumerate() {
+            let value = self.within(&format!("[{index}]"), |reader| reader.value(element, &field.kind()))?;
+            values.push(value);
+        }
+        Ok(Value::List(values))
+    }
+
+    fn entries(&mut self, members: &Map<String, Json>, field: &FieldDescriptor) -> Result<HashMap<MapKey, Value>> {
+        let Kind::Message(entry) = field.kind() else {
+            return self.fail("not a map");
+        };
+        let (key_kind, value_kind) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind());
+        let mut entries = HashMap::with_capacity(members.len());
+        for (name, member) in members {
+            let (key, value) = self.within(&format!("[{name:?}]"), |reader| {
+                let key = match &key_kind {
+                    Kind::String => MapKey::String(name.clone()),
+                    Kind::Bool => MapKey::Bool(match name.as_str() {
+                        "true" => true,
+                        "false" => false,
+                        _ => return reader.fail("expected \"true\" or \"false\" as key"),
+                    }),
+                    kind => match reader.integer(&Json::String(name.clone()), kind)?.into_map_key() {
+                        Some(key) => key,
+                        None => return reader.fail("not a key"),
+                    },
+                };
+                Ok((key, reader.value(member, &value_kind)?))
+            })?;
+            entries.insert(key, value);
+        }
+        Ok(entries)
+    }
+
+    fn value(&mut self, json: &Json, kind: &Kind) -> Result<Value> {
+        match kind {
+            Kind::Message(descriptor) => Ok(Value::Message(self.message(json, descriptor)?)),
+            Kind::String => match json {
+                Json::String(text) => Ok(Value::String(text.clone())),
+                _ => self.expected("a string", json),
+            },
+            Kind::Bool => match json {
+                Json::Bool(value) => Ok(Value::Bool(*value)),
+                _ => self.expected("a boolean", json),
+            },
+            Kind::Enum(descriptor) => self.enumerator(json, descriptor),
+            Kind::Double => Ok(Value::F64(self.double(json)?)),
+            Kind::Float => {
+                let value = self.double(json)?;
+                let narrow = value as f32;
+                if value.is_finite() && narrow.is_infinite() {
+                    return self.fail(format!("{value:e} is out of range"));
+                }
+                Ok(Value::F32(narrow))
+            }
+            Kind::Bytes => self.fail("bytes are not supported"),
+            kind => self.integer(json, kind),
+        }
+    }
+
+    fn enumerator(&self, json: &Json, descriptor: &EnumDescriptor) -> Result<Value> {
+        let found = match json {
+            Json::String(name) => descriptor.values().find(|value| value.name().eq_ignore_ascii_case(name)),
+            Json::Number(number) => {
+                number.as_i64().and_then(|number| i32::try_from(number).ok()).and_then(|n| descriptor.get_value(n))
+            }
+            _ => return self.expected(&format!("a value of {}", descriptor.name()), json),
+        };
+        if let Some(value) = found {
+            return Ok(Value::EnumNumber(value.number()));
+        }
+        let values: Vec<_> = descriptor.values().collect();
+        let near = match json {
+            Json::String(name) => suggestion(name, values.iter().map(|value| value.name())),
+            _ => String::new(),
+        };
+        self.fail(format!("{json} is not a value of {}{near}", descriptor.name()))
+    }
+
+    fn double(&self, json: &Json) -> Result<f64> {
+        let text = match json {
+            Json::Number(number) => match number.as_f64() {
+                Some(value) => return Ok(value),
+                None => return self.expected("a number", json),
+            },
+            Json::String(text) => text,
+            _ => return self.expected("a number", json),
+        };
+        match text.as_str() {
+            "NaN" => Ok(f64::NAN),
+            "Infinity" => Ok(f64::INFINITY),
+            "-Infinity" => Ok(f64::NEG_INFINITY),
+            // Only a JSON number may stand in the string: Rust itself would also read "inf" or "+1".
+            text => match serde_json::from_str::<Number>(text).ok().and_then(|number| number.as_f64()) {
+                Some(value) => Ok(value),
+                None => self.fail(format!("\"{text}\" is not a number")),
+            },
+        }
+    }
+
+    /// A number or a string that holds one; with a fraction or an exponent too, if the value is whole.
+    fn integer(&self, json: &Json, kind: &Kind) -> Result<Value> {
+        let whole = match json {
+            Json::Number(number) => whole(number),
+            Json::String(text) => serde_json::from_str::<Number>(text).ok().as_ref().and_then(whole),
+            _ => return self.expected("an integer", json),
+        };
+        let Some(whole) = whole else {
+            return self.fail(format!("{json} is not an integer"));
+        };
+        let value = match kind {
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => i32::try_from(whole).ok().map(Value::I32),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => i64::try_from(whole).ok().map(Value::I64),
+            Kind::Uint32 | Kind::Fixed32 => u32::try_from(whole).ok().map(Value::U32),
+            Kind::Uint64 | Kind::Fixed64 => u64::try_from(whole).ok().map(Value::U64),
+            _ => return self.expected("another kind of value", json),
+        };
+        match value {
+            Some(value) => Ok(value),
+            None => self.fail(format!("{whole} is out of range")),
+        }
+    }
+}
+
+fn whole(number: &Number) -> Option<i128> {
+    if let Some(value) = number.as_i64() {
+        return Some(value.into());
+    }
+    if let Some(value) = number.as_u64() {
+        return Some(value.into());
+    }
+    // Beyond 2^64 no integer kind fits; below, the conversion is exact because the value is whole.
+    number.as_f64().filter(|value| value.fract() == 0.0 && value.abs() < 2e19).map(|value| value as i128)
+}

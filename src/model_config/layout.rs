@@ -1,0 +1,188 @@
+//! What a model's directory holds: its configuration file, its version directories, and the hints at its backend
+//! (spec/model_config.md section 4).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Error;
+
+/// Most entries of one directory that are looked at.
+pub const MAX_ENTRIES: usize = 1 << 16;
+
+/// Sub-directories with a meaning of their own, about which no word is lost.
+const RESERVED: [&str; 3] = ["warmup", "initial_state", "configs"];
+
+/// A model's directory as it was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Version numbers, ascending.
+    pub versions: Vec<i64>,
+    /// Sub-directories that look like versions but are none, sorted by name, for the log.
+    pub ignored: Vec<IgnoredDirectory>,
+    /// What lies in the sub-directory whose name comes first in byte order, where the backend is guessed from
+    /// (section 5 rule 1); none if there is no sub-directory.
+    pub first_subdirectory: Option<Vec<Entry>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    pub is_directory: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IgnoredDirectory {
+    pub name: String,
+    pub reason: IgnoredReason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IgnoredReason {
+    /// `01` would be the same version as `1`.
+    LeadingZero,
+    NotANumber,
+}
+
+impl IgnoredDirectory {
+    /// The line for the log.
+    pub fn warning(&self) -> String {
+        let why = match self.reason {
+            IgnoredReason::LeadingZero => "contains leading zeros in its directory name",
+            IgnoredReason::NotANumber => "fails to convert to integral number",
+        };
+        format!("ignore version directory '{}' which {why}", self.name)
+    }
+}
+
+/// Reads the directory of a model. Links to directories count as directories.
+pub fn scan(model_dir: &Path) -> Result<Layout, Error> {
+    let mut layout = Layout::default();
+    let mut subdirectories: Vec<String> =
+        entries(model_dir)?.into_iter().filter(|entry| entry.is_directory).map(|entry| entry.name).collect();
+    subdirectories.sort_unstable();
+    if let Some(first) = subdirectories.first() {
+        let mut inside = entries(&model_dir.join(first))?;
+        inside.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        layout.first_subdirectory = Some(inside);
+    }
+    for name in subdirectories {
+        match version_number(&name) {
+            Ok(version) => layout.versions.push(version),
+            Err(_) if RESERVED.contains(&name.as_str()) => {}
+            Err(reason) => layout.ignored.push(IgnoredDirectory { name, reason }),
+        }
+    }
+    layout.versions.sort_unstable();
+    Ok(layout)
+}
+
+/// The configuration file to read: the named one of `configs/` where it is there, else `config.pbtxt`; none if the
+/// model has neither.
+pub fn config_file(model_dir: &Path, config_name: Option<&str>) -> Option<PathBuf> {
+    let named = config_name.map(|name| model_dir.join("configs").join(format!("{name}.pbtxt")));
+    let default = model_dir.join("config.pbtxt");
+    named.into_iter().chain([default]).find(|path| path.is_file())
+}
+
+/// Where the files of a version lie.
+pub fn version_dir(model_dir: &Path, version: i64) -> PathBuf {
+    model_dir.join(version.to_string())
+}
+
+fn version_number(name: &str) -> Result<i64, IgnoredReason> {
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(IgnoredReason::NotANumber);
+    }
+    if name.len() > 1 && name.starts_with('0') {
+        return Err(IgnoredReason::LeadingZero);
+    }
+    name.parse().map_err(|_| IgnoredReason::NotANumber)
+}
+
+fn entries(directory: &Path) -> Result<Vec<Entry>, Error> {
+    let failed =
+        |error: std::io::Error| Error::internal(format!("failed to open directory {}: {error}", directory.display()));
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entries.len() >= MAX_ENTRIES {
+            return Err(Error::internal(format!(
+                "directory {} has more than {MAX_ENTRIES} entries",
+                directory.display()
+            )));
+        }
+        // Through links; an entry that vanished or dangles is not a directory.
+        let is_directory = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
+        // A name that is not UTF-8 can be neither a version nor a file that anybody looks for.
+        if let Ok(name) = entry.file_name().into_string() {
+            entries.push(Entry { name, is_directory });
+        }
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::labels::tests::Scratch;
+    use super::*;
+
+    #[test]
+    fn version_numbers() {
+        assert_eq!(version_number("0"), Ok(0));
+        assert_eq!(version_number("1"), Ok(1));
+        assert_eq!(version_number("9223372036854775807"), Ok(i64::MAX));
+        for name in ["00", "01", "007"] {
+            assert_eq!(version_number(name), Err(IgnoredReason::LeadingZero), "{name}");
+        }
+        for name in ["", "a", "1a", "-1", "+1", " 1", "1.0", "9223372036854775808", "१"] {
+            assert_eq!(version_number(name), Err(IgnoredReason::NotANumber), "{name}");
+        }
+    }
+
+    #[test]
+    fn scans_a_model() {
+        let scratch = Scratch::new("layout");
+        for path in
+            ["10/model.onnx", "2/model.py", "01/x", "draft/x", "warmup/raw", "initial_state/s", "configs/a.pbtxt"]
+        {
+            scratch.write(path, b"");
+        }
+        scratch.write("config.pbtxt", b"");
+        scratch.write("3", b"a file, not a version");
+        std::os::unix::fs::symlink("2", scratch.path().join("5")).unwrap();
+        std::os::unix::fs::symlink("nowhere", scratch.path().join("6")).unwrap();
+        let layout = scan(scratch.path()).unwrap();
+        assert_eq!(layout.versions, [2, 5, 10]);
+        let warnings: Vec<String> = layout.ignored.iter().map(IgnoredDirectory::warning).collect();
+        assert_eq!(
+            warnings,
+            [
+                "ignore version directory '01' which contains leading zeros in its directory name",
+                "ignore version directory 'draft' which fails to convert to integral number"
+            ]
+        );
+        // Byte order: "01" comes before "10" and "2".
+        assert_eq!(layout.first_subdirectory, Some(vec![Entry { name: "x".into(), is_directory: false }]));
+        assert_eq!(version_dir(scratch.path(), 10), scratch.path().join("10"));
+    }
+
+    #[test]
+    fn a_model_without_subdirectories_and_no_model() {
+        let scratch = Scratch::new("layout_empty");
+        assert_eq!(scan(scratch.path()).unwrap(), Layout::default());
+        let error = scan(&scratch.path().join("absent")).unwrap_err();
+        assert!(matches!(error, Error::Internal { .. }));
+    }
+
+    #[test]
+    fn the_named_configuration_falls_back() {
+        let scratch = Scratch::new("layout_config");
+        assert_eq!(config_file(scratch.path(), None), None);
+        assert_eq!(config_file(scratch.path(), Some("b200")), None);
+        scratch.write("config.pbtxt", b"");
+        assert_eq!(config_file(scratch.path(), Some("b200")), Some(scratch.path().join("config.pbtxt")));
+        scratch.write("configs/b200.pbtxt", b"");
+        assert_eq!(config_file(scratch.path(), Some("b200")), Some(scratch.path().join("configs/b200.pbtxt")));
+        assert_eq!(config_file(scratch.path(), None), Some(scratch.path().join("config.pbtxt")));
+    }
+}

@@ -1,0 +1,112 @@
+//! Which backend a model is for, guessed from the little that its configuration and its files say (rule 1).
+
+use super::super::Error;
+use super::super::layout::Entry;
+use crate::wire::inference::ModelConfig;
+
+/// One way to be a backend's model.
+struct Signature {
+    backend: &'static str,
+    /// Platforms that mean this signature; the first one is filled in.
+    platforms: &'static [&'static str],
+    /// File in the version directory that means it too.
+    filename: &'static str,
+    form: Form,
+    /// Whether the name of the backend is enough, or only picks among its signatures.
+    backend_suffices: bool,
+}
+
+/// What the file must be.
+#[derive(Clone, Copy)]
+enum Form {
+    File,
+    Directory,
+    Either,
+}
+
+const fn signature(
+    backend: &'static str,
+    platforms: &'static [&'static str],
+    filename: &'static str,
+    form: Form,
+    backend_suffices: bool,
+) -> Signature {
+    Signature { backend, platforms, filename, form, backend_suffices }
+}
+
+/// The first match wins.
+const SIGNATURES: [Signature; 9] = [
+    signature("tensorflow", &["tensorflow_graphdef"], "model.graphdef", Form::File, false),
+    signature("tensorflow", &["tensorflow_savedmodel"], "model.savedmodel", Form::Directory, false),
+    signature("tensorrt", &["tensorrt_plan"], "model.plan", Form::File, true),
+    // A directory holds a model.onnx and its external data.
+    signature("onnxruntime", &["onnxruntime_onnx"], "model.onnx", Form::Either, true),
+    signature("openvino", &[], "model.xml", Form::File, true),
+    signature("pytorch", &["pytorch_libtorch", "libtorch"], "model.pt", Form::File, false),
+    signature("pytorch", &["torch_aoti"], "model.pt2", Form::File, false),
+    // What a PyTorch model is of which neither platform nor file is known.
+    signature("pytorch", &["pytorch_libtorch"], "model.pt", Form::File, true),
+    signature("python", &[], "model.py", Form::File, true),
+];
+
+impl Signature {
+    fn matches(&self, config: &ModelConfig, files: &[Entry]) -> bool {
+        if !config.backend.is_empty() && config.backend != self.backend {
+            return false;
+        }
+        if self.platforms.contains(&config.platform.as_str()) {
+            return true;
+        }
+        if config.backend == self.backend && self.backend_suffices {
+            return true;
+        }
+        // A platform that means something else outweighs files where it is what picks the signature.
+        if !config.platform.is_empty() && !self.backend_suffices {
+            return false;
+        }
+        config.default_model_filename == self.filename
+            || (config.platform.is_empty()
+                && config.default_model_filename.is_empty()
+                && files.iter().any(|entry| entry.name == self.filename && self.form.fits(entry)))
+    }
+}
+
+impl Form {
+    fn fits(self, entry: &Entry) -> bool {
+        match self {
+            Form::File => !entry.is_directory,
+            Form::Directory => entry.is_directory,
+            Form::Either => true,
+        }
+    }
+}
+
+/// Fills backend, platform and file name where they are empty.
+///
+/// `files` are those of the model's first sub-directory.
+pub(super) fn infer(config: &mut ModelConfig, model: &str, files: Option<&[Entry]>) -> Result<(), Error> {
+    let files = files.unwrap_or_default();
+    if let Some(signature) = SIGNATURES.iter().find(|signature| signature.matches(config, files)) {
+        let fill = |field: &mut String, value: &str| {
+            if field.is_empty() {
+                value.clone_into(field);
+            }
+        };
+        fill(&mut config.backend, signature.backend);
+        fill(&mut config.platform, signature.platforms.first().copied().unwrap_or_default());
+        fill(&mut config.default_model_filename, signature.filename);
+        return Ok(());
+    }
+    // Only a model that says nothing at all is named after its backend.
+    if config.backend.is_empty() && config.platform.is_empty() && config.default_model_filename.is_empty() {
+        let Some((_, backend)) = model.split_once('.') else {
+            return Err(Error::invalid(format!(
+                "Invalid model name: Could not determine backend for model '{model}' with no backend in model \
+                 configuration. Expected model name of the form 'model.<backend_name>'."
+            )));
+        };
+        backend.clone_into(&mut config.backend);
+        config.default_model_filename = format!("model.{backend}");
+    }
+    Ok(())
+}

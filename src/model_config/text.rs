@@ -1,0 +1,110 @@
+//! Protobuf's text format, the language of `config.pbtxt`, to and from messages known by their descriptors.
+//!
+//! Our own, because prost-reflect's parser knows no `input [ { … } ]`, which half of all model repositories write, and
+//! forgets where a value stood; an operator who is told "29:17" needs the file's name, and `explain` needs the place of
+//! every value (spec/model_config.md section 3).
+
+use std::collections::BTreeMap;
+
+use prost_reflect::{DynamicMessage, MessageDescriptor};
+use thiserror::Error;
+
+mod escape;
+mod lexer;
+mod number;
+mod parser;
+mod printer;
+mod suggest;
+#[cfg(test)]
+mod tests;
+
+/// Longest file in bytes that is parsed.
+pub const MAX_FILE_BYTES: usize = 4 << 20;
+/// Most values (fields and list elements) in one file: each of them is remembered with its place.
+pub const MAX_VALUES: usize = 1 << 18;
+/// Deepest nesting of messages.
+pub const MAX_DEPTH: usize = 64;
+
+/// Parses `input`, the contents of `file`, as a message of type `descriptor`.
+///
+/// `file` only names the input in errors.
+pub fn parse(file: &str, input: &[u8], descriptor: &MessageDescriptor) -> Result<Document, ParseError> {
+    parser::parse(file, input, descriptor)
+}
+
+/// Writes `message` in text format, two blanks for each level, fields in the order of their numbers, map entries in the
+/// order of their keys; what [`parse`] reads back.
+pub fn print(message: &DynamicMessage) -> String {
+    printer::print(message)
+}
+
+/// Writes a float with the fewest digits that read back as the same value, in a form that [`parse`] accepts.
+pub(super) use printer::push_f32;
+pub(super) use suggest::suggestion;
+
+/// What a file says, and where.
+#[derive(Debug, Clone)]
+pub struct Document {
+    pub message: DynamicMessage,
+    pub positions: Positions,
+}
+
+/// A line and a column (in characters), both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub line: u32,
+    pub column: u32,
+}
+
+/// Where one value stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The first letter of the field's name; of the value itself for an element of a `[ ]` list.
+    pub field: Position,
+    /// The first letter of the value: a brace for a message.
+    pub value: Position,
+}
+
+/// The place of every value of a file by its path: `max_batch_size`, `input[0].dims[1]`,
+/// `parameters["threads"].string_value`.
+///
+/// A repeated field also has its bare name (`input`), at its first occurrence.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Positions {
+    file: String,
+    places: BTreeMap<String, Place>,
+}
+
+impl Positions {
+    pub fn get(&self, path: &str) -> Option<Place> {
+        self.places.get(path).copied()
+    }
+
+    /// The name that the file was parsed under.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// All paths in byte order, with their places.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Place)> {
+        self.places.iter().map(|(path, place)| (path.as_str(), *place))
+    }
+}
+
+/// Why a file is not a message, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{file}:{line}:{column}: {message}")]
+pub struct ParseError {
+    pub file: String,
+    pub line: u32,
+    pub column: u32,
+    pub message: String,
+}
+
+/// The path of an entry of a map field, with its key as the file would write it.
+pub(super) fn entry_path(map: &str, key: &prost_reflect::MapKey) -> String {
+    let mut path = format!("{map}[");
+    printer::push_key(key, &mut path);
+    path.push(']');
+    path
+}

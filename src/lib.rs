@@ -11,6 +11,7 @@
 //! The modules below stand in the order in which a request passes them; `use` points that way only, and
 //! `tests/tidy.rs` holds the tree to it.
 
+pub mod cli;
 pub mod memory;
 pub mod observe;
 pub mod request;

@@ -98,7 +98,7 @@ pub static FLAGS: &[Flag] = &[
         Some("path"),
         "File that gets all messages instead of stdout and stderr; it is appended to.",
         |o, v| {
-            o.log.file = Some(v.path());
+            o.log.file = Some(v.path()).filter(|path| !path.as_os_str().is_empty());
             Ok(())
         },
     ),

@@ -177,8 +177,9 @@ impl ServeOptions {
         if environment("AIP_MODE").is_some_and(|mode| mode == "PREDICTION") {
             return Err(OptionsError::VertexAi);
         }
-        if let Some(uri) = environment("AIP_STORAGE_URI").filter(|_| self.model_repositories.is_empty()) {
-            self.model_repositories.push(uri.into());
+        if self.model_repositories.is_empty() {
+            let uri = environment("AIP_STORAGE_URI").filter(|uri| !uri.is_empty());
+            self.model_repositories.extend(uri.map(PathBuf::from));
         }
         self.escape_log_messages = environment("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");
         if self.metrics.address.is_empty() {

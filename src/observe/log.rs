@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -33,6 +34,9 @@ macro_rules! verbose {
         ::tracing::debug!(verbose = $level, $($message)+)
     };
 }
+
+/// How long the end of the process waits for a log that nobody takes.
+pub const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is logged, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,9 +150,10 @@ impl Logger {
         self.layer.queue.dropped()
     }
 
-    /// Waits until everything logged so far is written. To be called before the process ends.
-    pub fn flush(&self) {
-        self.layer.queue.flush();
+    /// Waits until everything logged so far is written, at most for [`FLUSH_PATIENCE`]. To be called before the
+    /// process ends. False: something may be missing.
+    pub fn flush(&self) -> bool {
+        self.layer.queue.flush(FLUSH_PATIENCE)
     }
 
     fn change(&self, change: impl FnOnce(&Switches)) {

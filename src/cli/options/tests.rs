@@ -61,6 +61,7 @@ const VALUES: &[Case] = &[
     ("log-format", "ISO8601", |o| o.log.format = crate::observe::log::LogFormat::Iso8601),
     ("log-format", "default", |_| {}),
     ("log-file", "/tmp/x", |o| o.log.file = Some("/tmp/x".into())),
+    ("log-file", "", |_| {}),
     ("model-repository", "/m", |o| o.model_repositories = vec!["/m".into()]),
     ("model-store", "/m", |o| o.model_repositories = vec!["/m".into()]),
     ("exit-on-error", "FALSE", |o| o.exit_on_error = false),
@@ -240,6 +241,7 @@ fn the_environment_fills_what_flags_leave_open() {
     assert_eq!(uri.model_repositories, [PathBuf::from("/models")]);
     let given = parse_in(&["--model-repository=/mine"], "AIP_STORAGE_URI", "/models").unwrap();
     assert_eq!(given.model_repositories, [PathBuf::from("/mine")]);
+    assert_eq!(parse_in(&[], "AIP_STORAGE_URI", ""), with(|_| {}));
     assert!(!parse_in(&[], "TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0").unwrap().escape_log_messages);
     for on in ["", "1", "false"] {
         assert!(parse_in(&[], "TRITON_SERVER_ESCAPE_LOG_MESSAGES", on).unwrap().escape_log_messages);

@@ -1,7 +1,8 @@
 //! From `tracing` events to records.
 //!
 //! ERROR, WARN and INFO are Triton's severities. DEBUG is verbose level 1 and TRACE 2, unless a field `verbose` names
-//! another one. A field `object` is printed below the message as it is; other fields follow the message as `name=value`.
+//! another one. A field `object` is printed below the message as it is; other fields follow the message as
+//! `name=value`.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;

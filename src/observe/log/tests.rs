@@ -40,7 +40,7 @@ impl Log {
 
     fn run(&self, log: impl FnOnce()) {
         tracing::subscriber::with_default(tracing_subscriber::registry().with(self.logger.layer()), log);
-        self.logger.flush();
+        assert!(self.logger.flush());
     }
 
     /// What stands after the prefix, of every line of both sinks.
@@ -227,7 +227,7 @@ fn a_full_queue_loses_messages_counts_them_and_says_so() {
     });
     assert_eq!(logger.dropped(), 6, "the thread is writing, four wait");
     drop(opener);
-    logger.flush();
+    assert!(logger.flush());
     let text = memory.text();
     let messages: Vec<_> = text.lines().map(check_prefix).collect();
     let said = "\"6 log messages were dropped\"";
@@ -255,7 +255,7 @@ fn large_records_are_bounded_by_their_bytes() {
     let most = BYTES_WAITING_MAX / MAX_OBJECT_BYTES;
     assert!((most..2 * most).contains(&dropped), "{dropped}");
     drop(opener);
-    logger.flush();
+    assert!(logger.flush());
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn failing_sinks_are_counted_and_do_not_end_the_log() {
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, CAPACITY).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     tracing::subscriber::with_default(subscriber, || tracing::info!("lost"));
-    logger.flush();
+    assert!(logger.flush());
     assert_eq!(logger.dropped(), 1);
     assert_eq!(check_prefix(alarming.text().trim_end()), "\"1 log messages were dropped\"");
 }
@@ -291,7 +291,7 @@ fn a_file_takes_all_severities_and_is_appended_to() {
         tracing::info!("i");
         tracing::error!("e");
     });
-    logger.flush();
+    assert!(logger.flush());
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     let mut lines = text.lines();
@@ -300,4 +300,23 @@ fn a_file_takes_all_severities_and_is_appended_to() {
     let settings = LogSettings { file: Some("/nowhere/at/all".into()), ..LogSettings::default() };
     let error = Logger::start(&settings, true).unwrap_err().to_string();
     assert!(error.starts_with("failed to open log file '/nowhere/at/all': "), "{error}");
+}
+
+#[test]
+fn a_flush_does_not_wait_for_ever() {
+    let (arrived, has_arrived) = channel();
+    let (opener, open) = channel();
+    let gate = Gate { arrived, open, memory: Memory::default() };
+    let sinks = Sinks { plain: Box::new(gate), alarming: None };
+    let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, 1).unwrap();
+    let subscriber = tracing_subscriber::registry().with(logger.layer());
+    let queue = &logger.layer.queue;
+    tracing::subscriber::with_default(subscriber, || {
+        tracing::info!("first");
+        has_arrived.recv().unwrap();
+        assert!(!queue.flush(Duration::ZERO), "its place is taken, its turn does not come");
+        assert!(!queue.flush(Duration::ZERO), "not even a place");
+    });
+    drop(opener);
+    assert!(logger.flush());
 }

@@ -6,8 +6,8 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::record::{Record, Severity};
 use super::switches::Switches;
@@ -76,12 +76,21 @@ impl Queue {
         }
     }
 
-    /// Waits until everything handed over before is written, or cannot be.
-    pub fn flush(&self) {
+    /// Waits until everything handed over before is written, or cannot be; not longer than `patience`, for whoever
+    /// reads our stdout may have stopped. Says whether it came to that.
+    pub fn flush(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
         let (done, written) = sync_channel(1);
-        if self.sender.send(Entry::Flush(done)).is_ok() {
-            let _ = written.recv();
+        let mut entry = Entry::Flush(done);
+        loop {
+            entry = match self.sender.try_send(entry) {
+                Ok(()) => break,
+                Err(TrySendError::Full(entry)) if Instant::now() < deadline => entry,
+                Err(_) => return false,
+            };
+            std::thread::sleep(Duration::from_millis(1));
         }
+        written.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
     }
 
     /// Messages lost since the start: no room, or no writing.

@@ -4,10 +4,14 @@
 
 use std::error::Error;
 <<<<<<< HEAD
+<<<<<<< HEAD
 use std::path::{Path, PathBuf};
 =======
 use std::path::PathBuf;
 >>>>>>> w-config
+=======
+use std::path::{Path, PathBuf};
+>>>>>>> w-ort
 use std::{env, fs};
 
 use prost::Message;
@@ -23,10 +27,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     prost_build::Config::new().bytes(["."]).btree_map(["."]).compile_fds(descriptors)?;
 
 <<<<<<< HEAD
+<<<<<<< HEAD
     plugin_host(&out)?;
 
 =======
 >>>>>>> w-config
+=======
+    plugin_host(&out)?;
+
+>>>>>>> w-ort
     // Cargo sets no SONAME; programs and plug-ins were linked against this one.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");
     // A plug-in that is opened by the binary must bind to the binary's symbols.
@@ -34,6 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 <<<<<<< HEAD
+<<<<<<< HEAD
+=======
+>>>>>>> w-ort
 
 /// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname.
 fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
@@ -48,5 +60,8 @@ fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
         .status()?;
     if status.success() { Ok(()) } else { Err("cannot build the empty libtritonserver.so".into()) }
 }
+<<<<<<< HEAD
 =======
 >>>>>>> w-config
+=======
+>>>>>>> w-ort

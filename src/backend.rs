@@ -6,7 +6,10 @@
 
 pub mod identity;
 pub mod onnxruntime;
+<<<<<<< HEAD
 pub mod plugin;
+=======
+>>>>>>> w-ort
 pub mod registry;
 mod reshape;
 

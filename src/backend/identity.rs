@@ -1,0 +1,148 @@
+//! `identity`: each requested `OUTPUT<i>` is `INPUT<i>` (backends.md section 1).
+//!
+//! Nothing is copied: a response's outputs are the request's own bytes, which live until the response is sent. It
+//! never blocks unless it is told to sleep, which makes it the yardstick for everything around a model.
+
+mod model;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use self::model::{IdentityModel, TensorPair};
+use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload};
+use crate::memory::Slice;
+use crate::observe::metrics::Counter;
+use crate::observe::statistics::Execution;
+use crate::request::{DataType, OutputTensor, Request, Response, Shape, Status, Text, Value, element_count, now_ns};
+
+/// The backend; its models share nothing.
+#[derive(Debug, Default)]
+pub struct IdentityBackend;
+
+impl Backend for IdentityBackend {
+    fn name(&self) -> &str {
+        "identity"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes { parallel_instance_loading: true, ..Attributes::default() }
+    }
+
+    fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
+        Ok(Arc::new(IdentityModel::open(&context, std::thread::sleep)?))
+    }
+}
+
+struct IdentityInstance {
+    context: InstanceContext,
+    pairs: Arc<[TensorPair]>,
+    batching: bool,
+    delay: Duration,
+    input_bytes: Counter,
+    parameters: [(Text, Value); 4],
+}
+
+/// Which every response carries.
+fn example_parameters() -> [(Text, Value); 4] {
+    [
+        ("param0", Value::String(Text::from("an example string parameter"))),
+        ("param1", Value::Int(42)),
+        ("param2", Value::Bool(false)),
+        ("param3", Value::Double(123.123)),
+    ]
+    .map(|(name, value)| (Text::from(name), value))
+}
+
+impl IdentityInstance {
+    fn answer(&self, request: &Request) -> Result<Response, Status> {
+        let mut response = Response::new(request.id.clone());
+        for requested in &request.outputs {
+            let pair = self.pairs.iter().find(|pair| pair.output_index == requested.index);
+            let Some(pair) = pair else {
+                return Err(Status::internal(format!("the model has no output '{}'", requested.name)));
+            };
+            let input = request.inputs.iter().find(|input| input.index == pair.input_index);
+            let (shape, data) = match input {
+                Some(input) => {
+                    self.input_bytes.increment(input.byte_size() as u64);
+                    (pair.output_shape.for_client(&input.model_shape, self.batching), input.data.clone())
+                }
+                None if pair.optional => self.zeros(pair, request)?,
+                None => return Err(Status::unsupported(format!("failed to get input '{}'", pair.input_name))),
+            };
+            response.outputs.push(OutputTensor {
+                name: pair.output_name.clone(),
+                datatype: pair.datatype,
+                shape,
+                data,
+                index: pair.output_index,
+            });
+        }
+        for (name, value) in &self.parameters {
+            response.parameters.push(name.clone(), value.clone());
+        }
+        Ok(response)
+    }
+
+    /// Zero bytes in the configured shape, each variable dimension taken as 1. Strings are all empty.
+    fn zeros(&self, pair: &TensorPair, request: &Request) -> Result<(Shape, SmallVec<[Slice; 1]>), Status> {
+        let mut shape = Shape::new();
+        if self.batching {
+            shape.push(i64::try_from(request.batch_size).unwrap_or(i64::MAX));
+        }
+        shape.extend(pair.output_shape.dims.iter().map(|&dim| if dim == -1 { 1 } else { dim }));
+        let size = match pair.datatype {
+            // The length prefix of an empty string.
+            DataType::Bytes => 4,
+            fixed => fixed.byte_size(),
+        };
+        let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
+        let len = count.and_then(|count| count.checked_mul(size)).ok_or_else(|| {
+            Status::invalid(format!("output '{}' would be larger than memory", pair.output_name))
+        })?;
+        let mut block = self.context.model.pool.get(len)?;
+        block.fill(0);
+        Ok((shape, SmallVec::from_elem(block.freeze(), 1)))
+    }
+}
+
+impl Instance for IdentityInstance {
+    fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
+        let start_ns = now_ns();
+        if !self.delay.is_zero() {
+            std::thread::sleep(self.delay);
+        }
+        let mut answered: SmallVec<[(Box<Request>, Response); 4]> = SmallVec::new();
+        let mut rows = 0u64;
+        let mut any = false;
+        for request in payload.take() {
+            any = true;
+            if self.batching {
+                rows = rows.saturating_add(request.batch_size);
+            }
+            match self.answer(&request) {
+                Ok(response) => answered.push((request, response)),
+                Err(status) => self.context.fail(request, status),
+            }
+        }
+        let end_ns = now_ns();
+        let execution = Execution {
+            exec_start_ns: start_ns,
+            compute_start_ns: start_ns,
+            compute_end_ns: end_ns,
+            exec_end_ns: end_ns,
+        };
+        if any {
+            self.context.model.statistics.batch_executed(rows, &execution);
+        }
+        for (request, response) in answered {
+            self.context.succeed(request, response, &execution);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

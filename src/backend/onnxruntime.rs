@@ -1,0 +1,53 @@
+//! `onnxruntime`: ONNX models through a library that is found when the first of them is loaded (backends.md section 4).
+//!
+//! The library's C interface is called directly for sessions and runs, because the safe layer of its binding copies
+//! inputs and does not accept borrowed outputs (RUNTIMES.md). All of that lies in the few files below that allow
+//! `unsafe`; what is above them is safe Rust.
+
+mod binding;
+mod discovery;
+mod element;
+#[cfg(test)]
+pub(crate) mod fixtures;
+mod instance;
+mod library;
+mod model;
+mod plan;
+mod runtime;
+#[cfg(test)]
+pub(crate) mod scratch;
+mod session;
+mod settings;
+mod strings;
+mod value;
+
+use std::sync::Arc;
+
+pub use discovery::{INSTALL_COMMAND, Origin, Place, Surroundings};
+pub use library::{Inspected, LibraryError, Missing, inspect, locate};
+
+use self::model::OnnxModel;
+use self::settings::BackendSettings;
+use super::{Attributes, Backend, Model, ModelContext};
+use crate::request::Status;
+
+/// The backend. Nothing is opened before a model asks for it.
+#[derive(Debug, Default)]
+pub struct OnnxRuntimeBackend;
+
+impl Backend for OnnxRuntimeBackend {
+    fn name(&self) -> &str {
+        "onnxruntime"
+    }
+
+    fn attributes(&self) -> Attributes {
+        Attributes { cpu_instance_count: 2, parallel_instance_loading: true }
+    }
+
+    fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
+        let settings = BackendSettings::parse(&context)?;
+        let surroundings = Surroundings::of_process(context.setting("library"));
+        let runtime = library::load(&surroundings, &settings.runtime)?;
+        Ok(Arc::new(OnnxModel::open(runtime, &settings, context)?))
+    }
+}

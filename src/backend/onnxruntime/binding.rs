@@ -1,0 +1,290 @@
+//! Which memory a run reads and writes: the request's own bytes, blocks of the pool, or the library's.
+//!
+//! A batch of one whose bytes lie in one aligned piece is read where it was received; everything else is gathered
+//! once, here, on the worker. Outputs whose size is known before the run are written straight into the block that the
+//! response will send (DESIGN, decision 6). What the library allocates itself stays its own and goes back to it by
+//! way of [`Returns`], because its allocator takes locks and a shard, which drops the sent bytes, must not.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_queue::SegQueue;
+use smallvec::SmallVec;
+
+use super::element::ElementType;
+use super::runtime::{Runtime, RuntimeError};
+use super::session::Session;
+use super::value::Value;
+use crate::memory::{BlockMut, Exhausted, Pool, Slice};
+use crate::request::{Shape, Status};
+
+/// The bytes of one tensor as one aligned piece: as they are if they already are that, else gathered into a block.
+pub fn contiguous<'a>(
+    pieces: impl Iterator<Item = &'a Slice> + Clone,
+    alignment: usize,
+    pool: &Pool,
+) -> Result<Slice, Exhausted> {
+    let mut filled = pieces.clone().filter(|piece| !piece.is_empty());
+    match (filled.next(), filled.next()) {
+        (None, _) => return Ok(Slice::empty()),
+        (Some(piece), None) if piece.is_aligned_to(alignment.max(1)) => return Ok(piece.clone()),
+        _ => {}
+    }
+    let mut block = pool.get(pieces.clone().map(|piece| piece.len()).fold(0, usize::saturating_add))?;
+    block.set_len(0);
+    for piece in pieces {
+        block.append(piece);
+    }
+    Ok(block.freeze())
+}
+
+/// An input of a run and what keeps its bytes alive.
+pub struct BoundInput {
+    // Declared first, dropped first: it points into the slice.
+    value: Value,
+    bytes: Slice,
+}
+
+impl BoundInput {
+    pub fn over(
+        runtime: &'static Runtime,
+        bytes: Slice,
+        shape: &[i64],
+        element: ElementType,
+    ) -> Result<BoundInput, RuntimeError> {
+        let data = bytes.as_ptr().cast_mut();
+        // SAFETY: the slice is immutable and lives as long as the value; the library does not write to inputs.
+        let value = unsafe { Value::over(runtime, data, bytes.len(), shape, element) }?;
+        Ok(BoundInput { value, bytes })
+    }
+
+    /// A value with memory of its own.
+    pub fn owned(value: Value) -> BoundInput {
+        BoundInput { value, bytes: Slice::empty() }
+    }
+
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+}
+
+/// The outputs of one run, in the order of the configuration.
+#[derive(Default)]
+pub struct BoundOutputs {
+    // Declared first, dropped first: they point into the blocks.
+    values: SmallVec<[Option<Value>; 4]>,
+    blocks: SmallVec<[Option<BlockMut>; 4]>,
+    /// Where the blocks lie, also those that were taken already.
+    ranges: SmallVec<[Range<usize>; 4]>,
+}
+
+/// An output after its run.
+pub enum Produced {
+    Numbers { shape: Shape, bytes: Slice },
+    Strings { shape: Shape, value: Value },
+}
+
+impl BoundOutputs {
+    /// The next output goes to `block`, which is as large as `shape` says.
+    pub fn bind(
+        &mut self,
+        runtime: &'static Runtime,
+        mut block: BlockMut,
+        shape: &[i64],
+        element: ElementType,
+    ) -> Result<(), RuntimeError> {
+        let (data, len) = (block.as_mut_ptr(), block.len());
+        // SAFETY: nobody else has the block, and it is kept here, untouched, until the value is dropped.
+        let value = unsafe { Value::over(runtime, data, len, shape, element) }?;
+        self.ranges.push(range(data, len));
+        self.values.push(Some(value));
+        self.blocks.push(Some(block));
+        Ok(())
+    }
+
+    /// The library allocates the next output.
+    pub fn leave_open(&mut self) {
+        self.values.push(None);
+        self.blocks.push(None);
+    }
+
+    pub fn has_bound(&self) -> bool {
+        self.blocks.iter().any(Option::is_some)
+    }
+
+    pub fn values_mut(&mut self) -> &mut [Option<Value>] {
+        &mut self.values
+    }
+
+    /// Takes output number `index` after a successful run. `inputs` are those of the run: an output that is one of
+    /// them under another name is copied, because their bytes go away with the requests.
+    pub fn take(
+        &mut self,
+        index: usize,
+        element: ElementType,
+        inputs: &[BoundInput],
+        returns: &Arc<Returns>,
+        pool: &Pool,
+    ) -> Result<Produced, Status> {
+        let missing = || RuntimeError::here("an output was taken twice");
+        let value = self.values.get_mut(index).and_then(Option::take).ok_or_else(missing)?;
+        let block = self.blocks.get_mut(index).and_then(Option::take);
+        let (found, shape) = value.tensor_type()?;
+        if found != Some(element) {
+            let found = found.map_or("another type", ElementType::onnx_name);
+            return Err(RuntimeError::here(format!("expected {}, but the model gave {found}", element.onnx_name())).into());
+        }
+        let size = element.datatype().byte_size();
+        if size == 0 {
+            return Ok(Produced::Strings { shape, value });
+        }
+        let count = crate::request::element_count(&shape).and_then(|count| usize::try_from(count).ok());
+        let len = count.and_then(|count| count.checked_mul(size)).ok_or_else(|| {
+            RuntimeError::here(format!("an output has the shape {}", crate::request::format_shape(&shape)))
+        })?;
+        let data = value.data()?;
+        let bytes = match block {
+            Some(block) if std::ptr::eq(block.as_ptr(), data) && block.len() == len => {
+                drop(value);
+                block.freeze()
+            }
+            _ if self.lies_in_ours(data, len, inputs) => copied(data, len, pool)?,
+            // SAFETY: the tensor's bytes stay where they are, unwritten, until the lease drops the value.
+            _ => unsafe { Slice::foreign(data, len, Lease::new(value, returns)) },
+        };
+        Ok(Produced::Numbers { shape, bytes })
+    }
+
+    /// True if what the library calls an output is an input, or the bound block of another output: one tensor under
+    /// two names. The library does not own such bytes, so they cannot outlive this run in its hands.
+    fn lies_in_ours(&self, data: *const u8, len: usize, inputs: &[BoundInput]) -> bool {
+        let output = range(data, len);
+        let input_ranges = inputs.iter().map(|input| range(input.bytes.as_ptr(), input.bytes.len()));
+        input_ranges.chain(self.ranges.iter().cloned()).any(|ours| intersect(&output, &ours))
+    }
+}
+
+fn range(data: *const u8, len: usize) -> Range<usize> {
+    data.addr()..data.addr().saturating_add(len)
+}
+
+fn intersect(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// # Panics
+/// Never: the block is as long as what is copied.
+fn copied(data: *const u8, len: usize, pool: &Pool) -> Result<Slice, Exhausted> {
+    let mut block = pool.get(len)?;
+    if len > 0 {
+        // SAFETY: the caller holds the tensor, whose `len` bytes begin at `data`.
+        block.copy_from_slice(unsafe { std::slice::from_raw_parts(data, len) });
+    }
+    Ok(block.freeze())
+}
+
+/// Where values of the library come back to, from any thread and without waiting. The instance releases them before
+/// its next run; what comes back after the instance is gone is released with the last of them.
+///
+/// Bounded by what the responses of earlier runs still hold: each run empties the queue first.
+pub struct Returns {
+    queue: SegQueue<Value>,
+    /// Values may use the session's allocator: it outlives them.
+    _session: Arc<Session>,
+}
+
+impl Returns {
+    pub fn new(session: Arc<Session>) -> Arc<Returns> {
+        Arc::new(Returns { queue: SegQueue::new(), _session: session })
+    }
+
+    /// Values that wait to be released.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Releases what has come back; the instance's worker calls it.
+    pub fn drain(&self) {
+        // Bounded: values that come back meanwhile wait for the next time.
+        for _ in 0..self.queue.len() {
+            drop(self.queue.pop());
+        }
+    }
+}
+
+/// Keeps a value alive for a [`Slice`].
+struct Lease {
+    value: Option<Value>,
+    returns: Option<Arc<Returns>>,
+}
+
+impl Lease {
+    fn new(value: Value, returns: &Arc<Returns>) -> Arc<dyn Any + Send + Sync> {
+        Arc::new(Lease { value: Some(value), returns: Some(Arc::clone(returns)) })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let (Some(value), Some(returns)) = (self.value.take(), self.returns.take()) else { return };
+        returns.queue.push(value);
+        let Some(last) = Arc::into_inner(returns) else { return };
+        // The model was unloaded while this response was on its way: session and values end here, and that is too
+        // slow for a shard. Where no thread can be had, the failed call drops them in place after all.
+        let thread = std::thread::Builder::new().name("ort-release".to_owned());
+        if let Err(error) = thread.spawn(move || drop(last)) {
+            tracing::warn!("no thread to release an ONNX Runtime session on: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slice whose first byte is `offset` bytes behind an aligned one.
+    fn slice_at(offset: usize, bytes: &[u8]) -> Slice {
+        let mut block = BlockMut::unpooled(offset + bytes.len());
+        block[offset..].copy_from_slice(bytes);
+        block.freeze().window(offset..offset + bytes.len())
+    }
+
+    #[test]
+    fn one_aligned_piece_is_read_where_it_lies() {
+        let pool = Pool::new(1 << 20);
+        let piece = slice_at(8, &[7; 64]);
+        for alignment in [1, 2, 4, 8] {
+            assert!(contiguous([&piece].into_iter(), alignment, &pool).unwrap().same_memory(&piece));
+        }
+        let empty = Slice::empty();
+        let padded = contiguous([&empty, &piece, &empty].into_iter(), 8, &pool).unwrap();
+        assert!(padded.same_memory(&piece), "empty pieces do not count");
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn everything_else_is_gathered_once() {
+        let pool = Pool::new(1 << 20);
+        let odd = slice_at(3, &[1, 2, 3, 4]);
+        assert!(contiguous([&odd].into_iter(), 1, &pool).unwrap().same_memory(&odd), "bytes have no alignment");
+        let moved = contiguous([&odd].into_iter(), 4, &pool).unwrap();
+        assert!(!moved.same_memory(&odd) && moved.is_aligned_to(4));
+        assert_eq!(*moved, [1, 2, 3, 4]);
+        let (a, b) = (slice_at(0, &[1, 2]), slice_at(0, &[3, 4]));
+        let joined = contiguous([&a, &b].into_iter(), 4, &pool).unwrap();
+        assert_eq!(*joined, [1, 2, 3, 4]);
+        assert!(joined.is_aligned_to(crate::memory::ALIGNMENT));
+        assert!(contiguous(std::iter::empty(), 8, &pool).unwrap().is_empty());
+        assert!(contiguous([&a, &b].into_iter(), 4, &Pool::new(0)).is_err());
+    }
+
+    #[test]
+    fn ranges_intersect_only_in_bytes() {
+        assert!(intersect(&(0..4), &(3..5)) && intersect(&(0..4), &(1..2)));
+        assert!(!intersect(&(0..4), &(4..8)) && !intersect(&(4..8), &(0..4)));
+    }
+}

@@ -1,0 +1,292 @@
+//! Where an ONNX Runtime library may lie on this host, best place first.
+//!
+//! Only the file system is looked at: asking a Python interpreter would start a process, and opening a library runs
+//! its code. Every place is remembered with what it led to, so that an error can name all of them.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What a user types to get a library.
+pub const INSTALL_COMMAND: &str = "nereid runtime install onnxruntime";
+
+/// A library's name without its version.
+const STEM: &str = "libonnxruntime.so";
+/// Most directories that are opened behind one place: a home full of Pythons must not make a start slow.
+const DIRECTORIES_MAX: usize = 64;
+
+/// Who named a place. What a person named is used or refused; what was merely found may be passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// `--backend-config=onnxruntime,library=<path>`
+    Setting,
+    Variable(&'static str),
+    /// Where `nereid runtime install` puts it.
+    UserFolder,
+    VirtualEnvironment,
+    /// The site-packages of the `python3` on the PATH.
+    Python,
+}
+
+impl Origin {
+    pub fn is_explicit(self) -> bool {
+        matches!(self, Origin::Setting | Origin::Variable(_))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Setting => f.write_str("--backend-config=onnxruntime,library"),
+            Origin::Variable(name) => f.write_str(name),
+            Origin::UserFolder => f.write_str("user's runtime folder"),
+            Origin::VirtualEnvironment => f.write_str("VIRTUAL_ENV"),
+            Origin::Python => f.write_str("python3 on the PATH"),
+        }
+    }
+}
+
+/// One place and the libraries in it, best first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub origin: Origin,
+    /// What was looked at, for messages; empty where the place does not exist on this host.
+    pub looked_at: String,
+    pub libraries: Vec<PathBuf>,
+}
+
+/// What the search depends on, apart from the file system.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    pub library_setting: Option<PathBuf>,
+    pub ort_dylib_path: Option<PathBuf>,
+    pub nereid_onnxruntime_library: Option<PathBuf>,
+    pub data_home: Option<PathBuf>,
+    pub virtual_env: Option<PathBuf>,
+    pub path: Option<OsString>,
+}
+
+impl Surroundings {
+    /// As this process sees them. `library_setting` comes from the command line.
+    pub fn of_process(library_setting: Option<&str>) -> Surroundings {
+        let path_of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Surroundings {
+            library_setting: library_setting.filter(|path| !path.is_empty()).map(PathBuf::from),
+            ort_dylib_path: path_of("ORT_DYLIB_PATH"),
+            nereid_onnxruntime_library: path_of("NEREID_ONNXRUNTIME_LIBRARY"),
+            // The XDG base directory specification: a relative XDG_DATA_HOME is to be ignored.
+            data_home: path_of("XDG_DATA_HOME")
+                .filter(|home| home.is_absolute())
+                .or_else(|| path_of("HOME").map(|home| home.join(".local/share"))),
+            virtual_env: path_of("VIRTUAL_ENV"),
+            path: std::env::var_os("PATH"),
+        }
+    }
+
+    /// `<data home>/nereid/runtimes/onnxruntime`: one folder per installed version.
+    pub fn user_folder(&self) -> Option<PathBuf> {
+        Some(self.data_home.as_ref()?.join("nereid/runtimes/onnxruntime"))
+    }
+
+    /// Every place in the order in which it is tried.
+    pub fn places(&self) -> Vec<Place> {
+        let explicit = [
+            (Origin::Setting, &self.library_setting),
+            (Origin::Variable("ORT_DYLIB_PATH"), &self.ort_dylib_path),
+            (Origin::Variable("NEREID_ONNXRUNTIME_LIBRARY"), &self.nereid_onnxruntime_library),
+        ];
+        let mut places: Vec<Place> = explicit.into_iter().map(|(origin, path)| named(origin, path.as_deref())).collect();
+        places.push(self.user_place());
+        let virtual_env = self.virtual_env.as_deref().into_iter().map(Path::to_path_buf).collect();
+        places.push(python_place(Origin::VirtualEnvironment, virtual_env));
+        places.push(python_place(Origin::Python, self.python_prefixes()));
+        places
+    }
+
+    fn user_place(&self) -> Place {
+        let Some(folder) = self.user_folder() else {
+            return Place { origin: Origin::UserFolder, looked_at: String::new(), libraries: Vec::new() };
+        };
+        let mut libraries = libraries_in(&folder);
+        for version in directories_in(&folder) {
+            // A dot in front marks what an installation left unfinished.
+            if !version.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+                libraries.extend(libraries_in(&version));
+            }
+        }
+        sort_newest_first(&mut libraries);
+        Place { origin: Origin::UserFolder, looked_at: folder.display().to_string(), libraries }
+    }
+
+    /// The prefixes of the first `python3` on the PATH: as it lies there, then behind its symbolic links, because a
+    /// virtual environment's interpreter is a link to the one it was made from.
+    fn python_prefixes(&self) -> Vec<PathBuf> {
+        let Some(path) = &self.path else { return Vec::new() };
+        let found = std::env::split_paths(path).map(|directory| directory.join("python3")).find(|file| file.is_file());
+        let Some(interpreter) = found else { return Vec::new() };
+        let mut prefixes = Vec::new();
+        for at in [interpreter.canonicalize().ok(), Some(interpreter)].into_iter().flatten().rev() {
+            if let Some(prefix) = at.parent().and_then(Path::parent)
+                && !prefixes.iter().any(|known| known == prefix)
+            {
+                prefixes.push(prefix.to_path_buf());
+            }
+        }
+        prefixes
+    }
+}
+
+/// A place that a person named: a library, or a folder that holds one.
+fn named(origin: Origin, path: Option<&Path>) -> Place {
+    let Some(path) = path else {
+        return Place { origin, looked_at: String::new(), libraries: Vec::new() };
+    };
+    let libraries = match path.is_dir() {
+        true => libraries_in(path),
+        false => vec![path.to_path_buf()],
+    };
+    Place { origin, looked_at: path.display().to_string(), libraries }
+}
+
+/// `<prefix>/lib/python3.*/{site,dist}-packages/onnxruntime/capi`; Debian's own Python says `dist-packages`.
+fn python_place(origin: Origin, prefixes: Vec<PathBuf>) -> Place {
+    let mut libraries = Vec::new();
+    for prefix in &prefixes {
+        for lib in ["lib", "lib64", "local/lib"] {
+            for python in directories_in(&prefix.join(lib)) {
+                if !python.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"python3")) {
+                    continue;
+                }
+                for packages in ["site-packages", "dist-packages"] {
+                    libraries.extend(libraries_in(&python.join(packages).join("onnxruntime/capi")));
+                }
+            }
+        }
+    }
+    sort_newest_first(&mut libraries);
+    let looked_at: Vec<String> = prefixes
+        .iter()
+        .map(|prefix| format!("{}/lib/python3.*/site-packages/onnxruntime/capi", prefix.display()))
+        .collect();
+    Place { origin, looked_at: looked_at.join(", "), libraries }
+}
+
+fn directories_in(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut directories: Vec<PathBuf> = paths.filter(|path| path.is_dir()).take(DIRECTORIES_MAX).collect();
+    directories.sort();
+    directories
+}
+
+/// `libonnxruntime.so` and `libonnxruntime.so.<version>` in `directory`, newest first.
+fn libraries_in(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let is_library = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let rest = name.and_then(|name| name.strip_prefix(STEM));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) && path.is_file()
+    };
+    let mut libraries: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_library).take(DIRECTORIES_MAX).collect();
+    sort_newest_first(&mut libraries);
+    libraries
+}
+
+fn sort_newest_first(libraries: &mut Vec<PathBuf>) {
+    libraries.sort_by(|a, b| version_in_name(b).cmp(&version_in_name(a)).then_with(|| a.cmp(b)));
+    libraries.dedup();
+}
+
+/// The numbers behind `libonnxruntime.so`; none sorts last.
+fn version_in_name(path: &Path) -> Vec<u64> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let version = name.strip_prefix(STEM).unwrap_or_default();
+    version.split('.').filter(|part| !part.is_empty()).map(|part| part.parse().unwrap_or(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::onnxruntime::scratch::Scratch;
+
+    fn all(places: &[Place]) -> Vec<PathBuf> {
+        places.iter().flat_map(|place| place.libraries.clone()).collect()
+    }
+
+    #[test]
+    fn places_come_in_their_order() {
+        let scratch = Scratch::new("discovery-order");
+        let setting = scratch.file("setting/lib.so");
+        let ort = scratch.file("ort/libonnxruntime.so");
+        let nereid = scratch.file("nereid/libonnxruntime.so.1.20.0");
+        let user_old = scratch.file("data/nereid/runtimes/onnxruntime/1.9.0/libonnxruntime.so.1.9.0");
+        let user_new = scratch.file("data/nereid/runtimes/onnxruntime/1.31.1/libonnxruntime.so.1.31.1");
+        scratch.file("data/nereid/runtimes/onnxruntime/.unfinished-7/libonnxruntime.so.1.99.0");
+        let venv = scratch.file("venv/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.25.0");
+        scratch.file("venv/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime_providers_shared.so");
+        scratch.file("usr/bin/python3");
+        let python = scratch.file("usr/lib/python3.11/dist-packages/onnxruntime/capi/libonnxruntime.so.1.24.0");
+        scratch.file("usr/lib/perl/dist-packages/onnxruntime/capi/libonnxruntime.so.1.99.0");
+        scratch.file("empty/readme");
+        let path = std::env::join_paths([scratch.path("empty"), scratch.path("usr/bin")]).unwrap();
+        let surroundings = Surroundings {
+            library_setting: Some(setting.clone()),
+            ort_dylib_path: Some(ort.clone()),
+            // A folder serves as well as the file in it.
+            nereid_onnxruntime_library: Some(scratch.path("nereid")),
+            data_home: Some(scratch.path("data")),
+            virtual_env: Some(scratch.path("venv")),
+            path: Some(path),
+        };
+        let places = surroundings.places();
+        assert_eq!(all(&places), [setting, ort, nereid, user_new, user_old, venv, python]);
+        let explicit: Vec<bool> = places.iter().map(|place| place.origin.is_explicit()).collect();
+        assert_eq!(explicit, [true, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn a_bare_host_has_places_but_no_libraries() {
+        let places = Surroundings::default().places();
+        assert_eq!(places.len(), 6);
+        assert!(all(&places).is_empty());
+        let scratch = Scratch::new("discovery-bare");
+        let missing = Surroundings { data_home: Some(scratch.path("none")), ..Surroundings::default() };
+        let place = &missing.places()[3];
+        assert!(place.libraries.is_empty());
+        assert!(place.looked_at.ends_with("none/nereid/runtimes/onnxruntime"), "{}", place.looked_at);
+    }
+
+    #[test]
+    fn a_named_file_is_a_candidate_even_if_it_is_missing() {
+        let surroundings = Surroundings { ort_dylib_path: Some("libonnxruntime.so".into()), ..Surroundings::default() };
+        assert_eq!(all(&surroundings.places()), [PathBuf::from("libonnxruntime.so")]);
+    }
+
+    #[test]
+    fn the_prefix_of_a_virtual_environment_comes_before_the_one_behind_its_link() {
+        let scratch = Scratch::new("discovery-links");
+        let base = scratch.file("base/bin/python3.11");
+        scratch.file("venv/bin/activate");
+        std::os::unix::fs::symlink(&base, scratch.path("venv/bin/python3")).unwrap();
+        let inner = scratch.file("venv/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.20.1");
+        let surroundings =
+            Surroundings { path: Some(scratch.path("venv/bin").into_os_string()), ..Surroundings::default() };
+        assert_eq!(surroundings.python_prefixes(), [scratch.path("venv"), scratch.path("base")]);
+        assert_eq!(all(&surroundings.places()), [inner]);
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let mut names: Vec<PathBuf> =
+            ["libonnxruntime.so", "libonnxruntime.so.1.9.1", "libonnxruntime.so.1.31.0", "libonnxruntime.so.1"]
+                .map(PathBuf::from)
+                .to_vec();
+        sort_newest_first(&mut names);
+        let names: Vec<&str> = names.iter().filter_map(|name| name.to_str()).collect();
+        assert_eq!(
+            names,
+            ["libonnxruntime.so.1.31.0", "libonnxruntime.so.1.9.1", "libonnxruntime.so.1", "libonnxruntime.so"]
+        );
+    }
+}

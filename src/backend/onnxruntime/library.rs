@@ -1,0 +1,218 @@
+//! Opens one ONNX Runtime library for the whole process, and never panics over what it finds.
+//!
+//! The binding crate asserts and panics where a library is missing, foreign or too old. So a candidate is opened and
+//! asked for its version and its interface first, and only one that answered is handed to the crate.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use ort::sys;
+
+use super::discovery::{INSTALL_COMMAND, Origin, Surroundings};
+use super::runtime::{Runtime, RuntimeOptions};
+use crate::request::Status;
+
+/// Why a file does not serve as ONNX Runtime.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LibraryError {
+    #[error("cannot be opened: {0}")]
+    Open(String),
+    #[error("is not ONNX Runtime: it has no OrtGetApiBase")]
+    Foreign,
+    #[error("is not a usable ONNX Runtime: {0}")]
+    Unusable(&'static str),
+    #[error("is ONNX Runtime {version}, but 1.{needed} or newer is needed")]
+    TooOld { version: String, needed: u32 },
+    #[error("was not accepted: {0}")]
+    Refused(String),
+    #[error("does not start: {0}")]
+    Start(String),
+}
+
+/// Why there is no ONNX Runtime in this process.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("ONNX Runtime is not available ({searched}). Install it with: {INSTALL_COMMAND}")]
+pub struct Missing {
+    /// Each place and what came of it.
+    pub searched: String,
+}
+
+impl From<Missing> for Status {
+    fn from(missing: Missing) -> Status {
+        Status::unavailable(missing.to_string())
+    }
+}
+
+/// A library that was opened and answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    pub path: PathBuf,
+    /// As the library says, e.g. `1.31.1`.
+    pub version: String,
+}
+
+/// Opens `path` and asks it for its version. The library stays mapped: its destructors have not been written for a
+/// process that goes on.
+pub fn inspect(path: &Path) -> Result<Inspected, LibraryError> {
+    // A path without a slash is looked up by the loader; everything else is made absolute, because the binding crate
+    // would take it relative to the executable.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    // SAFETY: opening a library runs its initialisers; the user chose this file, or it lies where ONNX Runtime lies.
+    let library = unsafe { libloading::Library::new(&path) }.map_err(|error| LibraryError::Open(reason(&error)))?;
+    // SAFETY: a symbol of this name has this type in every library that is ONNX Runtime (onnxruntime_c_api.h).
+    let base = unsafe { library.get::<unsafe extern "system" fn() -> *const sys::OrtApiBase>(b"OrtGetApiBase\0") };
+    let Ok(get_base) = base else { return Err(LibraryError::Foreign) };
+    // SAFETY: the function takes nothing and returns a static table, or null.
+    let Some(base) = (unsafe { get_base().as_ref() }) else {
+        return Err(LibraryError::Unusable("OrtGetApiBase returned nothing"));
+    };
+    // SAFETY: the table's function returns a static string, or null.
+    let version = unsafe { (base.GetVersionString)() };
+    if version.is_null() {
+        return Err(LibraryError::Unusable("it has no version"));
+    }
+    // SAFETY: not null, and NUL-terminated by the interface's contract.
+    let version = unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned();
+    // SAFETY: any number may be asked for; an unknown one gives null.
+    if unsafe { (base.GetApi)(sys::ORT_API_VERSION) }.is_null() {
+        return Err(LibraryError::TooOld { version, needed: sys::ORT_API_VERSION });
+    }
+    std::mem::forget(library);
+    Ok(Inspected { path, version })
+}
+
+/// The text of a loader's error and of what caused it.
+fn reason(error: &libloading::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// The process's ONNX Runtime, opened at the first call that finds one. `options` count only for that call.
+pub fn load(surroundings: &Surroundings, options: &RuntimeOptions) -> Result<&'static Runtime, Missing> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    static LOADING: Mutex<()> = Mutex::new(());
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let runtime = find(surroundings, |path| open(path, options))?;
+    Ok(RUNTIME.get_or_init(|| runtime))
+}
+
+/// The first library that `surroundings` lead to and that can be opened; nothing is started.
+pub fn locate(surroundings: &Surroundings) -> Result<Inspected, Missing> {
+    find(surroundings, inspect)
+}
+
+fn find<T>(
+    surroundings: &Surroundings,
+    mut open: impl FnMut(&Path) -> Result<T, LibraryError>,
+) -> Result<T, Missing> {
+    let mut searched = Vec::new();
+    for place in surroundings.places() {
+        let origin = place.origin;
+        if place.libraries.is_empty() {
+            searched.push(match (place.looked_at.is_empty(), origin) {
+                (true, Origin::Setting | Origin::Variable(_) | Origin::VirtualEnvironment) => {
+                    format!("{origin}: not set")
+                }
+                (true, _) => format!("{origin}: none"),
+                (false, _) => format!("{origin}: no libonnxruntime.so in {}", place.looked_at),
+            });
+        }
+        for library in &place.libraries {
+            match open(library) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => searched.push(format!("{origin}: {} {error}", library.display())),
+            }
+        }
+        // What a person asked for is not silently replaced by something else.
+        if origin.is_explicit() && !place.looked_at.is_empty() {
+            break;
+        }
+    }
+    Err(Missing { searched: searched.join("; ") })
+}
+
+fn open(path: &Path, options: &RuntimeOptions) -> Result<Runtime, LibraryError> {
+    let Inspected { path, version } = inspect(path)?;
+    // The crate opens the same file again; both handles share one mapping. Its builder is of no use here.
+    drop(ort::init_from(&path).map_err(|error| LibraryError::Refused(error.to_string()))?);
+    Runtime::start(ort::api(), path, version, options).map_err(|error| LibraryError::Start(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::onnxruntime::scratch::Scratch;
+
+    fn setting(path: PathBuf) -> Surroundings {
+        Surroundings { library_setting: Some(path), ..Surroundings::default() }
+    }
+
+    #[test]
+    fn a_text_file_is_refused() {
+        let scratch = Scratch::new("library-text");
+        let file = scratch.write("libonnxruntime.so", b"not a library");
+        assert!(matches!(inspect(&file), Err(LibraryError::Open(_))));
+        let error = locate(&setting(file.clone())).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("--backend-config=onnxruntime,library: "), "{text}");
+        assert!(text.contains(&*file.to_string_lossy()) && text.contains("cannot be opened"), "{text}");
+        assert!(text.ends_with("Install it with: nereid runtime install onnxruntime"), "{text}");
+        assert_eq!(Status::from(error).code, crate::request::Code::Unavailable);
+    }
+
+    #[test]
+    fn another_library_is_refused() {
+        let libm = ["libm.so.6", "libgcc_s.so.1"].into_iter().find_map(|name| match inspect(Path::new(name)) {
+            Err(LibraryError::Open(_)) => None,
+            other => Some(other),
+        });
+        assert_eq!(libm.expect("every host has one of these"), Err(LibraryError::Foreign));
+    }
+
+    #[test]
+    fn a_missing_file_that_was_named_ends_the_search() {
+        let scratch = Scratch::new("library-named");
+        let mut surroundings = setting(scratch.path("gone.so"));
+        surroundings.data_home = Some(scratch.path("data"));
+        scratch.file("data/nereid/runtimes/onnxruntime/1.31.1/libonnxruntime.so.1.31.1");
+        let text = locate(&surroundings).unwrap_err().to_string();
+        assert!(text.contains("gone.so cannot be opened"), "{text}");
+        assert!(!text.contains("runtimes/onnxruntime"), "{text}");
+    }
+
+    #[test]
+    fn every_place_is_named_and_broken_finds_are_passed_over() {
+        let scratch = Scratch::new("library-places");
+        scratch.file("data/nereid/runtimes/onnxruntime/1.31.1/libonnxruntime.so.1.31.1");
+        let surroundings = Surroundings {
+            data_home: Some(scratch.path("data")),
+            virtual_env: Some(scratch.path("venv")),
+            ..Surroundings::default()
+        };
+        let text = locate(&surroundings).unwrap_err().to_string();
+        for part in [
+            "--backend-config=onnxruntime,library: not set",
+            "ORT_DYLIB_PATH: not set",
+            "NEREID_ONNXRUNTIME_LIBRARY: not set",
+            "1.31.1/libonnxruntime.so.1.31.1 cannot be opened",
+            "venv/lib/python3.*/site-packages/onnxruntime/capi",
+            "python3 on the PATH: none",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        // The first that opens wins, whatever stood before it.
+        let found = find(&surroundings, |path| Ok(path.to_path_buf())).unwrap();
+        assert!(found.ends_with("1.31.1/libonnxruntime.so.1.31.1"));
+    }
+}

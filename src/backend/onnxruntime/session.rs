@@ -1,0 +1,341 @@
+//! A loaded model and how it is run.
+//!
+//! One session per instance, so nothing in it is shared between workers; sessions are created one at a time over the
+//! whole process (backends.md section 4), because optimising a graph takes all cores anyway.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, PoisonError};
+
+use ort::sys;
+use smallvec::SmallVec;
+
+use super::element::ElementType;
+use super::runtime::{Runtime, RuntimeError, filled};
+use super::settings::SessionSettings;
+use super::value::{Value, read_tensor_type};
+use crate::request::Shape;
+
+/// An input, overridable initializer or output as the model file declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    pub name: String,
+    /// `ONNX_TYPE_TENSOR` for tensors; only they have an element type and dimensions.
+    pub onnx_type: &'static str,
+    /// `None`: a type that the protocol does not have.
+    pub element: Option<ElementType>,
+    /// -1 is variable; empty for a scalar.
+    pub dims: Shape,
+}
+
+impl TensorInfo {
+    pub fn is_tensor(&self) -> bool {
+        self.onnx_type == TENSOR
+    }
+}
+
+const TENSOR: &str = "ONNX_TYPE_TENSOR";
+
+/// The names of `ONNXType`, which messages show.
+fn onnx_type_name(number: i32) -> &'static str {
+    match number {
+        1 => TENSOR,
+        2 => "ONNX_TYPE_SEQUENCE",
+        3 => "ONNX_TYPE_MAP",
+        4 => "ONNX_TYPE_OPAQUE",
+        5 => "ONNX_TYPE_SPARSETENSOR",
+        6 => "ONNX_TYPE_OPTIONAL",
+        _ => "ONNX_TYPE_UNKNOWN",
+    }
+}
+
+/// A model ready to run.
+pub struct Session {
+    runtime: &'static Runtime,
+    at: NonNull<sys::OrtSession>,
+    pub inputs: Vec<TensorInfo>,
+    /// Initializers that a request may replace: the model's optional inputs.
+    pub initializers: Vec<TensorInfo>,
+    pub outputs: Vec<TensorInfo>,
+}
+
+// SAFETY: a session may be used and released on any thread; `run` takes it exclusively by way of its instance.
+unsafe impl Send for Session {}
+// SAFETY: running one session from several threads at once is allowed by the library's interface.
+unsafe impl Sync for Session {}
+
+impl Session {
+    /// Loads the model at `path`.
+    pub fn open(runtime: &'static Runtime, path: &Path, settings: &SessionSettings) -> Result<Session, RuntimeError> {
+        static CREATING: Mutex<()> = Mutex::new(());
+        let options = Options::new(runtime, settings)?;
+        let path = c_string(path.as_os_str().as_bytes())?;
+        let mut session = ptr::null_mut();
+        let one = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: environment and options are alive; a handle is written to the given place.
+        let status = unsafe {
+            (runtime.api.CreateSession)(runtime.environment(), path.as_ptr(), options.at.as_ptr(), &mut session)
+        };
+        drop(one);
+        runtime.check(status)?;
+        let mut session = Session {
+            runtime,
+            at: filled(session)?,
+            inputs: Vec::new(),
+            initializers: Vec::new(),
+            outputs: Vec::new(),
+        };
+        let api = runtime.api;
+        let (inputs, outputs) = (
+            session.read_tensors(api.SessionGetInputCount, api.SessionGetInputName, api.SessionGetInputTypeInfo)?,
+            session.read_tensors(api.SessionGetOutputCount, api.SessionGetOutputName, api.SessionGetOutputTypeInfo)?,
+        );
+        session.initializers = session.read_tensors(
+            api.SessionGetOverridableInitializerCount,
+            api.SessionGetOverridableInitializerName,
+            api.SessionGetOverridableInitializerTypeInfo,
+        )?;
+        (session.inputs, session.outputs) = (inputs, outputs);
+        Ok(session)
+    }
+
+    pub fn runtime(&self) -> &'static Runtime {
+        self.runtime
+    }
+
+    fn read_tensors(
+        &self,
+        count: unsafe extern "system" fn(*const sys::OrtSession, *mut usize) -> sys::OrtStatusPtr,
+        name: unsafe extern "system" fn(
+            *const sys::OrtSession,
+            usize,
+            *mut sys::OrtAllocator,
+            *mut *mut c_char,
+        ) -> sys::OrtStatusPtr,
+        info: unsafe extern "system" fn(*const sys::OrtSession, usize, *mut *mut sys::OrtTypeInfo) -> sys::OrtStatusPtr,
+    ) -> Result<Vec<TensorInfo>, RuntimeError> {
+        let runtime = self.runtime;
+        let session = self.at.as_ptr();
+        let mut tensors = 0;
+        // SAFETY: the session is alive; a number is written to the given place.
+        runtime.check(unsafe { count(session, &mut tensors) })?;
+        (0..tensors)
+            .map(|index| {
+                let mut text = ptr::null_mut();
+                // SAFETY: as above; a string of the default allocator is written to the given place.
+                runtime.check(unsafe { name(session, index, runtime.allocator(), &mut text) })?;
+                // SAFETY: the string just came from that allocator.
+                let name = unsafe { runtime.take_string(text) }?;
+                let mut description = ptr::null_mut();
+                // SAFETY: as above.
+                runtime.check(unsafe { info(session, index, &mut description) })?;
+                let description = filled(description)?;
+                // SAFETY: the description is alive until the next statement releases it.
+                let read = unsafe { read_type(runtime, description.as_ptr()) };
+                // SAFETY: created above and released once.
+                unsafe { (runtime.api.ReleaseTypeInfo)(description.as_ptr()) };
+                let (onnx_type, element, dims) = read?;
+                Ok(TensorInfo { name, onnx_type, element, dims })
+            })
+            .collect()
+    }
+
+    /// Computes the outputs named `output_names` from `inputs`. An output that is given is written to and stays; one
+    /// that is `None` is allocated by the library. After an error the contents of given outputs are unspecified.
+    pub fn run(
+        &self,
+        options: &RunOptions,
+        inputs: &[(&CStr, &Value)],
+        output_names: &[&CStr],
+        outputs: &mut [Option<Value>],
+    ) -> Result<(), RuntimeError> {
+        type Pointers<T> = SmallVec<[T; 8]>;
+        if output_names.len() != outputs.len() {
+            return Err(RuntimeError::here("outputs and their names differ in number"));
+        }
+        let input_names: Pointers<*const c_char> = inputs.iter().map(|(name, _)| name.as_ptr()).collect();
+        let input_values: Pointers<*const sys::OrtValue> =
+            inputs.iter().map(|(_, value)| value.as_ptr().cast_const()).collect();
+        let output_names: Pointers<*const c_char> = output_names.iter().map(|name| name.as_ptr()).collect();
+        let mut output_values: Pointers<*mut sys::OrtValue> =
+            outputs.iter().map(|value| value.as_ref().map_or(ptr::null_mut(), Value::as_ptr)).collect();
+        // SAFETY: names and values are alive and as many as said; values over memory of ours are valid by the
+        // contract of `Value::over`. A null output is replaced by a new value that is ours to release.
+        let status = unsafe {
+            (self.runtime.api.Run)(
+                self.at.as_ptr(),
+                options.at.as_ptr(),
+                input_names.as_ptr(),
+                input_values.as_ptr(),
+                inputs.len(),
+                output_names.as_ptr(),
+                output_names.len(),
+                output_values.as_mut_ptr(),
+            )
+        };
+        let ran = self.runtime.check(status);
+        for (output, made) in outputs.iter_mut().zip(output_values) {
+            if output.is_none()
+                && let Some(made) = NonNull::new(made)
+            {
+                // SAFETY: the library made this value for us.
+                *output = Some(unsafe { Value::from_raw(self.runtime, made) });
+            }
+        }
+        ran?;
+        match outputs.iter().all(Option::is_some) {
+            true => Ok(()),
+            false => Err(RuntimeError::here("an output was not computed")),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns one session, which nobody uses afterwards.
+        unsafe { (self.runtime.api.ReleaseSession)(self.at.as_ptr()) }
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("inputs", &self.inputs).field("outputs", &self.outputs).finish_non_exhaustive()
+    }
+}
+
+type Type = (&'static str, Option<ElementType>, Shape);
+
+/// # Safety
+/// `description` is alive.
+unsafe fn read_type(runtime: &Runtime, description: *const sys::OrtTypeInfo) -> Result<Type, RuntimeError> {
+    let api = runtime.api;
+    // Read as a number: a newer library may answer with a kind that the binding's enum does not declare.
+    let mut kind = std::mem::MaybeUninit::<sys::ONNXType>::zeroed();
+    // SAFETY: the description is alive by contract; a kind is written to the given place.
+    runtime.check(unsafe { (api.GetOnnxTypeFromTypeInfo)(description, kind.as_mut_ptr()) })?;
+    // SAFETY: the enum is repr(i32) and the place was zeroed, so these are four initialised bytes.
+    let onnx_type = onnx_type_name(unsafe { kind.as_ptr().cast::<i32>().read() });
+    let mut tensor = ptr::null();
+    // SAFETY: as above; what is written belongs to the description and is not released on its own.
+    runtime.check(unsafe { (api.CastTypeInfoToTensorInfo)(description, &mut tensor) })?;
+    if onnx_type != TENSOR || tensor.is_null() {
+        return Ok((onnx_type, None, Shape::new()));
+    }
+    // SAFETY: alive as long as the description.
+    let (element, dims) = unsafe { read_tensor_type(runtime, tensor) }?;
+    Ok((onnx_type, ElementType::from_number(element), dims))
+}
+
+/// What a run is told; made once per instance and used for each of its runs.
+pub struct RunOptions {
+    runtime: &'static Runtime,
+    at: NonNull<sys::OrtRunOptions>,
+}
+
+// SAFETY: plain data inside the library; only one instance uses it.
+unsafe impl Send for RunOptions {}
+
+impl RunOptions {
+    pub fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Result<RunOptions, RuntimeError> {
+        let mut options = ptr::null_mut();
+        // SAFETY: a handle is written to the given place.
+        runtime.check(unsafe { (runtime.api.CreateRunOptions)(&mut options) })?;
+        let options = RunOptions { runtime, at: filled(options)? };
+        for (key, value) in &settings.run_entries {
+            let (key, value) = (c_string(key.as_bytes())?, c_string(value.as_bytes())?);
+            // SAFETY: the handle is alive; both strings are copied.
+            runtime.check(unsafe {
+                (runtime.api.AddRunConfigEntry)(options.at.as_ptr(), key.as_ptr(), value.as_ptr())
+            })?;
+        }
+        Ok(options)
+    }
+}
+
+impl Drop for RunOptions {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns its options, which nobody uses afterwards.
+        unsafe { (self.runtime.api.ReleaseRunOptions)(self.at.as_ptr()) }
+    }
+}
+
+/// `OrtSessionOptions`, alive while a session is created.
+struct Options {
+    runtime: &'static Runtime,
+    at: NonNull<sys::OrtSessionOptions>,
+}
+
+impl Options {
+    fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Result<Options, RuntimeError> {
+        let api = runtime.api;
+        let mut options = ptr::null_mut();
+        // SAFETY: a handle is written to the given place.
+        runtime.check(unsafe { (api.CreateSessionOptions)(&mut options) })?;
+        let options = Options { runtime, at: filled(options)? };
+        let at = options.at.as_ptr();
+        let set = |status| runtime.check(status);
+        let mode = match settings.parallel {
+            true => sys::ExecutionMode::ORT_PARALLEL,
+            false => sys::ExecutionMode::ORT_SEQUENTIAL,
+        };
+        // SAFETY (all below): the handle is alive, values are plain numbers, strings are NUL-terminated and copied.
+        set(unsafe { (api.SetSessionExecutionMode)(at, mode) })?;
+        // SAFETY: see above.
+        set(unsafe { (api.SetSessionGraphOptimizationLevel)(at, settings.optimization.into()) })?;
+        if runtime.has_global_threads() {
+            // SAFETY: see above.
+            set(unsafe { (api.DisablePerSessionThreads)(at) })?;
+        } else {
+            if let Some(threads) = settings.intra_op_threads {
+                // SAFETY: see above.
+                set(unsafe { (api.SetIntraOpNumThreads)(at, threads as c_int) })?;
+            }
+            if let Some(threads) = settings.inter_op_threads {
+                // SAFETY: see above.
+                set(unsafe { (api.SetInterOpNumThreads)(at, threads as c_int) })?;
+            }
+        }
+        if let Some(enabled) = settings.memory_arena {
+            let switch = if enabled { api.EnableCpuMemArena } else { api.DisableCpuMemArena };
+            // SAFETY: see above.
+            set(unsafe { switch(at) })?;
+        }
+        if let Some(enabled) = settings.memory_pattern {
+            let switch = if enabled { api.EnableMemPattern } else { api.DisableMemPattern };
+            // SAFETY: see above.
+            set(unsafe { switch(at) })?;
+        }
+        for (key, value) in &settings.session_entries {
+            let (key, value) = (c_string(key.as_bytes())?, c_string(value.as_bytes())?);
+            // SAFETY: see above.
+            set(unsafe { (api.AddSessionConfigEntry)(at, key.as_ptr(), value.as_ptr()) })?;
+        }
+        for library in &settings.custom_op_libraries {
+            let library = c_string(library.as_bytes())?;
+            // SAFETY: see above; the library named by the configuration runs its registration.
+            set(unsafe { (api.RegisterCustomOpsLibrary_V2)(at, library.as_ptr()) })?;
+        }
+        if settings.openvino {
+            // SAFETY: see above; no keys and no values.
+            set(unsafe {
+                (api.SessionOptionsAppendExecutionProvider)(at, c"OpenVINO".as_ptr(), ptr::null(), ptr::null(), 0)
+            })?;
+        }
+        Ok(options)
+    }
+}
+
+impl Drop for Options {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns its options, which nobody uses afterwards.
+        unsafe { (self.runtime.api.ReleaseSessionOptions)(self.at.as_ptr()) }
+    }
+}
+
+fn c_string(bytes: &[u8]) -> Result<CString, RuntimeError> {
+    CString::new(bytes).map_err(|_| RuntimeError::here("a text for the library contains a zero byte"))
+}

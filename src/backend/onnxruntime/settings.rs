@@ -1,0 +1,332 @@
+//! The knobs of `--backend-config=onnxruntime` and of a model's parameters, parsed once (backends.md section 4).
+
+use ort::sys::GraphOptimizationLevel;
+
+use super::runtime::{GlobalThreads, RuntimeOptions};
+use crate::backend::ModelContext;
+use crate::request::Status;
+
+/// Upper end of what is taken as a thread count: far above any host, far below what breaks the library.
+const THREADS_MAX: i32 = 4096;
+/// Below this many CPUs nobody spins: who is waited for may need the core (DESIGN, placement).
+const SPIN_FROM_CPUS: usize = 4;
+const SPINNING: [&str; 2] = ["session.intra_op.allow_spinning", "session.inter_op.allow_spinning"];
+
+/// Settings of the backend, which hold for all its models.
+#[derive(Debug, Clone, Copy)]
+pub struct BackendSettings {
+    pub default_max_batch_size: i32,
+    pub runtime: RuntimeOptions,
+}
+
+impl BackendSettings {
+    pub fn parse(context: &ModelContext) -> Result<BackendSettings, Status> {
+        let integer = |key: &str, default: i32| context.setting(key).map_or(Ok(default), parse_integer);
+        let boolean = |key: &str| context.setting(key).map_or(Ok(false), parse_boolean);
+        let default_max_batch_size = integer("default-max-batch-size", 4)?;
+        let global = boolean("enable-global-threadpool")?;
+        let (intra_op, inter_op) = (integer("intra_op_thread_count", 0)?, integer("inter_op_thread_count", 0)?);
+        // Reports the use of device memory; there is none here, so only its spelling is checked.
+        boolean("triton-backend-memory-tracker")?;
+        let global_threads = global
+            .then(|| GlobalThreads { intra_op: intra_op.clamp(0, THREADS_MAX), inter_op: inter_op.clamp(0, THREADS_MAX) });
+        Ok(BackendSettings { default_max_batch_size, runtime: RuntimeOptions { global_threads } })
+    }
+}
+
+/// How far graphs are rewritten when they are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Optimization {
+    None,
+    Basic,
+    Extended,
+    All,
+}
+
+impl From<Optimization> for GraphOptimizationLevel {
+    fn from(optimization: Optimization) -> GraphOptimizationLevel {
+        match optimization {
+            Optimization::None => GraphOptimizationLevel::ORT_DISABLE_ALL,
+            Optimization::Basic => GraphOptimizationLevel::ORT_ENABLE_BASIC,
+            Optimization::Extended => GraphOptimizationLevel::ORT_ENABLE_EXTENDED,
+            Optimization::All => GraphOptimizationLevel::ORT_ENABLE_ALL,
+        }
+    }
+}
+
+/// How the sessions of one model are made and run. `None` leaves the library's default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionSettings {
+    pub parallel: bool,
+    pub intra_op_threads: Option<u32>,
+    pub inter_op_threads: Option<u32>,
+    pub memory_arena: Option<bool>,
+    pub memory_pattern: Option<bool>,
+    pub session_entries: Vec<(String, String)>,
+    pub run_entries: Vec<(String, String)>,
+    pub optimization: Optimization,
+    pub custom_op_libraries: Vec<String>,
+    pub openvino: bool,
+}
+
+impl SessionSettings {
+    pub fn parse(context: &ModelContext) -> Result<SessionSettings, Status> {
+        SessionSettings::parse_for(context, context.worker_cpu_count, physical_core_count())
+    }
+
+    /// `worker_cpus` (0: unknown) are what workers may use; `library_threads` is what the library would take.
+    fn parse_for(
+        context: &ModelContext,
+        worker_cpus: usize,
+        library_threads: usize,
+    ) -> Result<SessionSettings, Status> {
+        let integer = |key: &str| context.parameter(key).map_or(Ok(0), parse_integer);
+        let boolean = |key: &str| context.parameter(key).map(parse_boolean).transpose();
+        let parallel = match integer("execution_mode")? {
+            0 => false,
+            1 => true,
+            other => {
+                return Err(Status::invalid(format!(
+                    "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got \
+                     {other} ."
+                )));
+            }
+        };
+        // The library's own count knows nothing of the cores that belong to I/O, and pins its threads to them.
+        let sized = (worker_cpus > 0 && worker_cpus < library_threads).then(|| thread_count(worker_cpus));
+        let threads = |given: i32| match given {
+            1.. => Some(given.min(THREADS_MAX).unsigned_abs()),
+            _ => sized,
+        };
+        let intra_op_threads = threads(integer("intra_op_thread_count")?);
+        let inter_op_threads = threads(integer("inter_op_thread_count")?).filter(|_| parallel);
+        let mut session_entries: Vec<(String, String)> = context
+            .config
+            .parameters
+            .iter()
+            .filter(|(key, _)| key.starts_with("session."))
+            .map(|(key, value)| (key.clone(), value.string_value.clone()))
+            .collect();
+        session_entries.sort();
+        if worker_cpus > 0 && worker_cpus < SPIN_FROM_CPUS {
+            for key in SPINNING {
+                if !session_entries.iter().any(|(given, _)| given == key) {
+                    session_entries.push((key.to_owned(), "0".to_owned()));
+                }
+            }
+        }
+        let shrinkage = "memory.enable_memory_arena_shrinkage";
+        let run_entries =
+            context.parameter(shrinkage).map(|devices| (shrinkage.to_owned(), devices.to_owned())).into_iter().collect();
+        let operations = context.config.model_operations.as_ref();
+        Ok(SessionSettings {
+            parallel,
+            intra_op_threads,
+            inter_op_threads,
+            memory_arena: boolean("enable_mem_arena")?,
+            memory_pattern: boolean("enable_mem_pattern")?,
+            session_entries,
+            run_entries,
+            optimization: optimization(context),
+            custom_op_libraries: operations.map(|given| given.op_library_filename.clone()).unwrap_or_default(),
+            openvino: accelerators(context)?,
+        })
+    }
+}
+
+fn thread_count(cpus: usize) -> u32 {
+    u32::try_from(cpus).unwrap_or(u32::MAX).clamp(1, THREADS_MAX.unsigned_abs())
+}
+
+/// `optimization { graph { level } }`: -1 basic, 1 extended, 2 none, everything else all.
+fn optimization(context: &ModelContext) -> Optimization {
+    let graph = context.config.optimization.as_ref().and_then(|optimization| optimization.graph.as_ref());
+    match graph.map_or(0, |graph| graph.level) {
+        -1 => Optimization::Basic,
+        1 => Optimization::Extended,
+        2 => Optimization::None,
+        _ => Optimization::All,
+    }
+}
+
+/// True if OpenVINO is asked for; any other CPU accelerator does not exist.
+fn accelerators(context: &ModelContext) -> Result<bool, Status> {
+    let optimization = context.config.optimization.as_ref();
+    let Some(given) = optimization.and_then(|optimization| optimization.execution_accelerators.as_ref()) else {
+        return Ok(false);
+    };
+    match given.cpu_execution_accelerator.iter().find(|accelerator| accelerator.name != "openvino") {
+        Some(other) => {
+            Err(Status::invalid(format!("unknown Execution Accelerator '{}' is requested", other.name)))
+        }
+        None => Ok(!given.cpu_execution_accelerator.is_empty()),
+    }
+}
+
+/// Cores without their hyper-threads: what the library counts when it is not told.
+fn physical_core_count() -> usize {
+    let cores: std::collections::BTreeSet<String> = std::fs::read_dir("/sys/devices/system/cpu")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("topology/thread_siblings_list")).ok())
+        .collect();
+    match cores.len() {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+/// true/on/1 and false/off/0 in any case.
+pub fn parse_boolean(text: &str) -> Result<bool, Status> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "on" | "1" => Ok(true),
+        "false" | "off" | "0" => Ok(false),
+        _ => Err(Status::invalid(format!("failed to convert '{text}' to boolean"))),
+    }
+}
+
+/// A decimal number in front; what follows it is not looked at, as `stoi` has it.
+pub fn parse_integer(text: &str) -> Result<i32, Status> {
+    let error = || Status::invalid(format!("failed to convert '{text}' to integral number"));
+    let trimmed = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
+    let digits_from = usize::from(trimmed.starts_with(['+', '-']));
+    let digits = trimmed[digits_from..].bytes().take_while(u8::is_ascii_digit).count();
+    trimmed[..digits_from + digits].parse().map_err(|_| error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::onnxruntime::fixtures::{context, with_parameters};
+    use crate::request::Code;
+
+    #[test]
+    fn booleans_and_integers_follow_the_rules_of_the_configuration() {
+        for text in ["true", "TRUE", "On", "1"] {
+            assert_eq!(parse_boolean(text), Ok(true));
+        }
+        for text in ["false", "False", "OFF", "0"] {
+            assert_eq!(parse_boolean(text), Ok(false));
+        }
+        let error = parse_boolean("yes").unwrap_err();
+        assert_eq!((error.code, &*error.message), (Code::InvalidArg, "failed to convert 'yes' to boolean"));
+        for (text, number) in [("0", 0), (" 42", 42), ("-7", -7), ("+3", 3), ("8 cores", 8), ("2147483647", i32::MAX)] {
+            assert_eq!(parse_integer(text), Ok(number), "{text}");
+        }
+        for text in ["", "-", "+", "x1", "2147483648", "99999999999999999999", "\u{e9}"] {
+            let error = parse_integer(text).unwrap_err();
+            assert_eq!(error.message, format!("failed to convert '{text}' to integral number"));
+        }
+    }
+
+    #[test]
+    fn model_parameters_become_session_settings() {
+        let context = with_parameters(&[
+            ("execution_mode", "1"),
+            ("intra_op_thread_count", "3"),
+            ("inter_op_thread_count", "2"),
+            ("enable_mem_arena", "off"),
+            ("enable_mem_pattern", "TRUE"),
+            ("session.use_device_allocator_for_initializers", "1"),
+            ("memory.enable_memory_arena_shrinkage", "cpu:0"),
+            ("unrelated", "x"),
+        ]);
+        let settings = SessionSettings::parse_for(&context, 64, 32).unwrap();
+        assert!(settings.parallel);
+        assert_eq!((settings.intra_op_threads, settings.inter_op_threads), (Some(3), Some(2)));
+        assert_eq!((settings.memory_arena, settings.memory_pattern), (Some(false), Some(true)));
+        let entry = ("session.use_device_allocator_for_initializers".to_owned(), "1".to_owned());
+        assert_eq!(settings.session_entries, [entry]);
+        let entry = ("memory.enable_memory_arena_shrinkage".to_owned(), "cpu:0".to_owned());
+        assert_eq!(settings.run_entries, [entry]);
+        assert_eq!(settings.optimization, Optimization::All);
+    }
+
+    #[test]
+    fn thread_counts_stay_within_the_workers_cores() {
+        let context = with_parameters(&[]);
+        let counts = |workers, library| {
+            let settings = SessionSettings::parse_for(&context, workers, library).unwrap();
+            (settings.intra_op_threads, settings.inter_op_threads)
+        };
+        assert_eq!(counts(12, 16), (Some(12), None), "inter-op threads are for parallel mode only");
+        assert_eq!(counts(16, 16), (None, None));
+        assert_eq!(counts(0, 16), (None, None));
+        let asked = with_parameters(&[("intra_op_thread_count", "20")]);
+        assert_eq!(SessionSettings::parse_for(&asked, 12, 16).unwrap().intra_op_threads, Some(20));
+        let parallel = with_parameters(&[("execution_mode", "1")]);
+        assert_eq!(SessionSettings::parse_for(&parallel, 12, 16).unwrap().inter_op_threads, Some(12));
+    }
+
+    #[test]
+    fn few_cores_do_not_spin_unless_told_to() {
+        let spinning = |context: &ModelContext, cpus| {
+            let settings = SessionSettings::parse_for(context, cpus, 8).unwrap();
+            let entry = settings.session_entries.iter().find(|(key, _)| key == SPINNING[0]);
+            entry.map(|(_, value)| value.clone())
+        };
+        let context = with_parameters(&[]);
+        assert_eq!(spinning(&context, 2).as_deref(), Some("0"));
+        assert_eq!(spinning(&context, 4), None);
+        assert_eq!(spinning(&with_parameters(&[(SPINNING[0], "1")]), 2).as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_their_texts() {
+        for (key, value, text) in [
+            (
+                "execution_mode",
+                "2",
+                "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got 2 .",
+            ),
+            ("execution_mode", "fast", "failed to convert 'fast' to integral number"),
+            ("intra_op_thread_count", "many", "failed to convert 'many' to integral number"),
+            ("enable_mem_arena", "2", "failed to convert '2' to boolean"),
+            ("enable_mem_pattern", "", "failed to convert '' to boolean"),
+        ] {
+            let error = SessionSettings::parse_for(&with_parameters(&[(key, value)]), 4, 4).unwrap_err();
+            assert_eq!((error.code, &*error.message), (Code::InvalidArg, text));
+        }
+    }
+
+    #[test]
+    fn backend_settings_count_the_last_value() {
+        let mut context = context("m", crate::wire::inference::ModelConfig::default());
+        let settings = BackendSettings::parse(&context).unwrap();
+        assert_eq!(settings.default_max_batch_size, 4);
+        assert!(settings.runtime.global_threads.is_none());
+        let given = [
+            ("default-max-batch-size", "8"),
+            ("enable-global-threadpool", "on"),
+            ("intra_op_thread_count", "3"),
+            ("default-max-batch-size", "16"),
+        ];
+        context.settings = given.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let settings = BackendSettings::parse(&context).unwrap();
+        assert_eq!(settings.default_max_batch_size, 16);
+        assert_eq!(settings.runtime.global_threads, Some(GlobalThreads { intra_op: 3, inter_op: 0 }));
+        context.settings.push(("enable-global-threadpool".to_owned(), "maybe".to_owned()));
+        assert_eq!(BackendSettings::parse(&context).unwrap_err().message, "failed to convert 'maybe' to boolean");
+    }
+
+    #[test]
+    fn graph_levels_and_accelerators() {
+        use crate::wire::inference::model_optimization_policy::execution_accelerators::Accelerator;
+        use crate::wire::inference::model_optimization_policy::{ExecutionAccelerators, Graph};
+        use crate::wire::inference::{ModelConfig, ModelOptimizationPolicy};
+        let with = |policy| context("m", ModelConfig { optimization: Some(policy), ..ModelConfig::default() });
+        let levels = [(-1, Optimization::Basic), (0, Optimization::All), (1, Optimization::Extended)];
+        for (level, expected) in levels.into_iter().chain([(2, Optimization::None), (7, Optimization::All)]) {
+            let policy = ModelOptimizationPolicy { graph: Some(Graph { level }), ..Default::default() };
+            assert_eq!(SessionSettings::parse(&with(policy)).unwrap().optimization, expected, "{level}");
+        }
+        let accelerated = |name: &str| {
+            let accelerator = Accelerator { name: name.to_owned(), ..Default::default() };
+            let given = ExecutionAccelerators { cpu_execution_accelerator: vec![accelerator], ..Default::default() };
+            let policy = ModelOptimizationPolicy { execution_accelerators: Some(given), ..Default::default() };
+            SessionSettings::parse(&with(policy)).map(|settings| settings.openvino)
+        };
+        assert_eq!(accelerated("openvino"), Ok(true));
+        assert_eq!(accelerated("magic").unwrap_err().message, "unknown Execution Accelerator 'magic' is requested");
+    }
+}

@@ -1,0 +1,74 @@
+//! The backends that this build brings along, by the names under which configurations ask for them.
+//!
+//! A built-in backend wins over a library of the same name unless the configuration's `runtime` names one (DESIGN,
+//! the tree).
+
+use std::sync::Arc;
+
+use super::Backend;
+use super::identity::IdentityBackend;
+use super::onnxruntime::OnnxRuntimeBackend;
+
+/// Names of the built-in backends, sorted.
+pub const NATIVE_NAMES: [&str; 2] = ["identity", "onnxruntime"];
+
+/// `platform` of older configurations and the backend it stands for, where that backend is built in.
+pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxruntime")];
+
+/// One value of each built-in backend, for the whole process.
+pub struct NativeBackends {
+    identity: Arc<IdentityBackend>,
+    onnxruntime: Arc<OnnxRuntimeBackend>,
+}
+
+impl Default for NativeBackends {
+    fn default() -> NativeBackends {
+        NativeBackends { identity: Arc::new(IdentityBackend), onnxruntime: Arc::new(OnnxRuntimeBackend::default()) }
+    }
+}
+
+impl NativeBackends {
+    /// The backend called `name`, or `None` if a library has to be looked for. Nothing is loaded by asking.
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Backend>> {
+        match name {
+            "identity" => Some(self.identity.clone()),
+            "onnxruntime" => Some(self.onnxruntime.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Arc<dyn Backend>> + '_ {
+        NATIVE_NAMES.into_iter().filter_map(|name| self.get(name))
+    }
+}
+
+/// The built-in backend behind `platform`.
+pub fn backend_of_platform(platform: &str) -> Option<&'static str> {
+    NATIVE_PLATFORMS.into_iter().find(|(known, _)| *known == platform).map(|(_, backend)| backend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_leads_to_a_backend_of_that_name() {
+        let backends = NativeBackends::default();
+        let names: Vec<String> = backends.iter().map(|backend| backend.name().to_owned()).collect();
+        assert_eq!(names, NATIVE_NAMES);
+        assert!(backends.get("pytorch").is_none() && backends.get("").is_none());
+        for (platform, name) in NATIVE_PLATFORMS {
+            assert_eq!(backend_of_platform(platform), Some(name));
+            assert!(backends.get(name).is_some());
+        }
+        assert_eq!(backend_of_platform("onnxruntime"), None);
+    }
+
+    #[test]
+    fn instance_defaults_are_those_of_the_backends() {
+        let backends = NativeBackends::default();
+        let count = |name: &str| backends.get(name).map(|backend| backend.attributes().cpu_instance_count);
+        assert_eq!((count("identity"), count("onnxruntime")), (Some(1), Some(2)));
+        assert!(backends.iter().all(|backend| backend.attributes().parallel_instance_loading));
+    }
+}

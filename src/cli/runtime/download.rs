@@ -1,0 +1,155 @@
+//! Fetches the `onnxruntime` package with the host's own pip, and unpacks its library.
+//!
+//! pip knows the host's proxies, mirrors and certificates, and checks what it downloads against the index. A wheel is
+//! a zip file, which Python reads; nothing of the package is run or installed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::InstallError;
+
+/// Copies the library, and only it, out of a wheel: the names of what is written are ours to choose, not the
+/// archive's.
+const UNPACK: &str = r#"
+import os, shutil, sys, zipfile
+wheel, target = sys.argv[1:3]
+found = 0
+with zipfile.ZipFile(wheel) as archive:
+    for entry in archive.infolist():
+        folder, name = os.path.split(entry.filename)
+        if folder == "onnxruntime/capi" and name.startswith("libonnxruntime.so"):
+            with archive.open(entry) as source, open(os.path.join(target, name), "wb") as copy:
+                shutil.copyfileobj(source, copy)
+            found += 1
+sys.exit(0 if found else "there is no onnxruntime/capi/libonnxruntime.so in it")
+"#;
+
+/// The tags under which wheels for this machine are published, the newest first.
+const PLATFORM_TAGS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
+/// The library does not depend on Python; any version that has wheels will do.
+const PYTHON_VERSION: &str = "3.11";
+/// What is shown of a failed command's output.
+const DETAIL_CHARS_MAX: usize = 600;
+
+/// The interpreter that runs pip.
+pub(super) struct Python {
+    program: OsString,
+}
+
+impl Default for Python {
+    fn default() -> Python {
+        Python::at("python3")
+    }
+}
+
+/// A downloaded package.
+pub(super) struct Wheel {
+    pub path: PathBuf,
+    pub version: String,
+}
+
+impl Python {
+    pub fn at(program: impl Into<OsString>) -> Python {
+        Python { program: program.into() }
+    }
+
+    /// Python starts and has pip.
+    pub fn check(&self) -> Result<(), InstallError> {
+        let version = self.run(&["--version".into()])?;
+        if !version.status.success() {
+            return Err(InstallError::NoPython(detail(&version)));
+        }
+        let pip = self.run(&["-m".into(), "pip".into(), "--version".into()])?;
+        match pip.status.success() {
+            true => Ok(()),
+            false => Err(InstallError::NoPip(detail(&pip))),
+        }
+    }
+
+    /// Downloads one version, or the newest that this build can use, into `folder`.
+    pub fn download(&self, version: Option<&str>, folder: &Path) -> Result<Wheel, InstallError> {
+        let requirement = match version {
+            Some(version) => format!("onnxruntime=={version}"),
+            None => "onnxruntime>=1.17".to_owned(),
+        };
+        let mut arguments: Vec<OsString> = [
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--no-input",
+            "--disable-pip-version-check",
+            "--progress-bar=off",
+            "--only-binary=:all:",
+            "--python-version",
+            PYTHON_VERSION,
+        ]
+        .map(OsString::from)
+        .to_vec();
+        for tag in PLATFORM_TAGS {
+            arguments.extend(["--platform".into(), format!("{tag}_{}", std::env::consts::ARCH).into()]);
+        }
+        arguments.extend(["--dest".into(), folder.into(), requirement.into()]);
+        let output = self.run(&arguments)?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            // pip says the same when it cannot reach the index, but warns of that first.
+            let unreachable = ["connection broken", "Connection", "timed out", "resolve", "SSLError", "ProxyError"];
+            let absent = said.contains("No matching distribution found");
+            return Err(match absent && !unreachable.iter().any(|sign| said.contains(sign)) {
+                true => InstallError::NoSuchVersion {
+                    version: version.unwrap_or("1.17 or newer").to_owned(),
+                    platform: std::env::consts::ARCH.to_owned(),
+                    detail: detail(&output),
+                },
+                false => InstallError::Download(detail(&output)),
+            });
+        }
+        wheel_in(folder)
+    }
+
+    /// Copies the library out of `wheel` into `folder`.
+    pub fn unpack(&self, wheel: &Path, folder: &Path) -> Result<(), InstallError> {
+        let output = self.run(&["-c".into(), UNPACK.into(), wheel.into(), folder.into()])?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(InstallError::Unpack(detail(&output))),
+        }
+    }
+
+    fn run(&self, arguments: &[OsString]) -> Result<Output, InstallError> {
+        let command = Command::new(&self.program).args(arguments).stdin(Stdio::null()).output();
+        command.map_err(|error| InstallError::NoPython(error.to_string()))
+    }
+}
+
+/// `onnxruntime-<version>-<python>-<abi>-<platform>.whl`
+fn wheel_in(folder: &Path) -> Result<Wheel, InstallError> {
+    let entries = fs::read_dir(folder).map_err(|source| InstallError::File { path: folder.to_path_buf(), source })?;
+    let version_of = |path: &Path| {
+        let name = path.file_name()?.to_str()?;
+        let version = name.strip_suffix(".whl")?.strip_prefix("onnxruntime-")?.split('-').next()?;
+        super::is_version(version).then(|| version.to_owned())
+    };
+    let mut wheels = entries.flatten().map(|entry| entry.path());
+    wheels
+        .find_map(|path| version_of(&path).map(|version| Wheel { path, version }))
+        .ok_or_else(|| InstallError::Download("nothing that could be recognised as the package".to_owned()))
+}
+
+/// The end of what a command printed, on one line.
+fn detail(output: &Output) -> String {
+    let bytes = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let joined = lines.join("; ");
+    let skipped = joined.chars().count().saturating_sub(DETAIL_CHARS_MAX);
+    let end: String = joined.chars().skip(skipped).collect();
+    match (end.is_empty(), skipped) {
+        (true, _) => output.status.to_string(),
+        (false, 0) => end,
+        (false, _) => format!("... {end}"),
+    }
+}

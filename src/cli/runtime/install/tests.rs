@@ -1,0 +1,174 @@
+//! Installation with a made-up python3, so that no test needs a network.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::backend::onnxruntime::scratch::Scratch;
+
+/// Says each step.
+#[derive(Default)]
+struct Heard(Vec<String>);
+
+impl Progress for Heard {
+    fn step(&mut self, what: &str) {
+        self.0.push(what.to_owned());
+    }
+
+    fn done(&mut self, what: &str) {
+        self.0.push(what.to_owned());
+    }
+}
+
+/// A python3 whose pip "downloads" an empty wheel of `offered`, and whose unpacking copies `library`.
+fn python(scratch: &Scratch, offered: &str, library: &Path) -> Python {
+    let script = format!(
+        r#"#!/bin/sh
+case "$*" in
+  --version) echo Python 3.11.2 ;;
+  "-m pip --version") echo pip 23 ;;
+  "-m pip download"*)
+    for word in "$@"; do
+      case "$word" in onnxruntime==*) wanted="${{word#onnxruntime==}}" ;; esac
+      [ "$before" = --dest ] && dest="$word"
+      before="$word"
+    done
+    if [ -n "$wanted" ] && [ "$wanted" != {offered} ]; then
+      echo "ERROR: No matching distribution found for onnxruntime==$wanted" >&2
+      exit 1
+    fi
+    : > "$dest/onnxruntime-{offered}-cp311-cp311-manylinux_2_28_x86_64.whl" ;;
+  -c*) cp "{library}" "$4/libonnxruntime.so.{offered}" ;;
+  *) exit 9 ;;
+esac
+"#,
+        library = library.display()
+    );
+    let file = scratch.write("python3", script.as_bytes());
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    Python::at(file)
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn without_python_or_pip_the_error_says_what_to_do() {
+    let scratch = Scratch::new("install-python");
+    let folder = scratch.path("runtimes");
+    let install = |python: &Python| install_into(&folder, python, &InstallOptions::default(), &mut Heard::default());
+    let error = install(&Python::at(scratch.path("missing"))).unwrap_err();
+    assert!(matches!(error, InstallError::NoPython(_)), "{error}");
+    let file = scratch.write("python3", b"#!/bin/sh\n[ \"$1\" = --version ] || { echo No module named pip >&2; exit 1; }\n");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let error = install(&Python::at(file)).unwrap_err();
+    assert!(error.to_string().contains("No module named pip"), "{error}");
+    assert!(entries(&folder).is_empty(), "nothing is left behind");
+}
+
+#[test]
+fn a_package_that_is_not_a_library_is_not_installed() {
+    let scratch = Scratch::new("install-broken");
+    let folder = scratch.path("runtimes");
+    let python = python(&scratch, TESTED_VERSION, &scratch.write("text", b"no library"));
+    let error = install_into(&folder, &python, &InstallOptions::default(), &mut Heard::default()).unwrap_err();
+    assert!(matches!(error, InstallError::Unusable(LibraryError::Open(_))), "{error}");
+    assert!(entries(&folder).is_empty());
+}
+
+#[test]
+fn an_asked_for_version_that_is_not_offered_is_an_error() {
+    let scratch = Scratch::new("install-version");
+    let python = python(&scratch, "1.20.1", &scratch.write("text", b"no library"));
+    let options = InstallOptions { version: Some("1.19.0".to_owned()), force: false };
+    let error = install_into(&scratch.path("runtimes"), &python, &options, &mut Heard::default()).unwrap_err();
+    assert!(matches!(&error, InstallError::NoSuchVersion { version, .. } if version == "1.19.0"), "{error}");
+}
+
+#[test]
+fn without_an_index_the_network_is_named() {
+    let scratch = Scratch::new("install-network");
+    let script = "#!/bin/sh\ncase \"$*\" in *download*) echo 'WARNING: Retrying after connection broken' >&2; \
+                  echo 'ERROR: No matching distribution found' >&2; exit 1 ;; esac\n";
+    let file = scratch.write("python3", script.as_bytes());
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let options = InstallOptions::default();
+    let error = install_into(&scratch.path("r"), &Python::at(file), &options, &mut Heard::default()).unwrap_err();
+    assert!(matches!(error, InstallError::Download(_)), "{error}");
+}
+
+#[test]
+fn remains_of_dead_installations_are_removed_and_those_of_living_ones_kept() {
+    let scratch = Scratch::new("install-remains");
+    // Process ids end at 2^22 (proc(5), pid_max).
+    scratch.file("r/.unfinished-4194999-0/half");
+    let own = format!("r/.unfinished-{}-999/half", std::process::id());
+    scratch.file(&own);
+    scratch.file("r/1.20.1/libonnxruntime.so.1.20.1");
+    remove_abandoned(&scratch.path("r"));
+    assert_eq!(entries(&scratch.path("r")), [&format!(".unfinished-{}-999", std::process::id()), "1.20.1"]);
+}
+
+#[test]
+fn a_library_is_installed_once_and_again_only_by_force() {
+    let Ok(found) = crate::backend::onnxruntime::locate(&crate::backend::onnxruntime::fixtures::surroundings()) else {
+        println!("skipped: no ONNX Runtime library on this host");
+        return;
+    };
+    let scratch = Scratch::new("install-works");
+    let folder = scratch.path("runtimes");
+    let python = python(&scratch, "1.2.3", &found.path);
+    let mut heard = Heard::default();
+    // The tested version is not offered here, so the newest one is taken.
+    let path = install_into(&folder, &python, &InstallOptions::default(), &mut heard).unwrap();
+    assert_eq!(path, folder.join("1.2.3/libonnxruntime.so.1.2.3"));
+    assert_eq!(inspect(&path).unwrap().version, found.version);
+    assert_eq!(entries(&folder), ["1.2.3"]);
+    assert!(heard.0.iter().any(|step| step.contains("newest")), "{:?}", heard.0);
+
+    let nothing = Python::at(scratch.path("missing"));
+    let again = InstallOptions { version: Some("1.2.3".to_owned()), force: false };
+    assert_eq!(install_into(&folder, &nothing, &again, &mut heard).unwrap(), path);
+    let forced = InstallOptions { force: true, ..again };
+    assert!(matches!(install_into(&folder, &nothing, &forced, &mut heard), Err(InstallError::NoPython(_))));
+    assert!(path.exists(), "a failed attempt leaves what was there");
+    assert_eq!(install_into(&folder, &python, &forced, &mut heard).unwrap(), path);
+    assert_eq!(entries(&folder), ["1.2.3"]);
+}
+
+#[test]
+fn only_the_library_is_unpacked_from_a_wheel() {
+    let python = Python::default();
+    if python.check().is_err() {
+        println!("skipped: no python3 with pip on this host");
+        return;
+    }
+    let scratch = Scratch::new("install-unpack");
+    let wheel = scratch.path("x.whl");
+    let write = r#"
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], "w") as archive:
+    for name in sys.argv[2:]:
+        archive.writestr(name, name)
+"#;
+    let make = |names: &[&str]| {
+        let mut command = std::process::Command::new("python3");
+        assert!(command.args(["-c", write]).arg(&wheel).args(names).status().unwrap().success());
+    };
+    make(&[
+        "onnxruntime/capi/libonnxruntime.so.1.2.3",
+        "onnxruntime/capi/libonnxruntime_providers_shared.so",
+        "onnxruntime/capi/../../../libonnxruntime.so.evil",
+        "onnxruntime/__init__.py",
+    ]);
+    let target = scratch.path("out");
+    fs::create_dir_all(&target).unwrap();
+    python.unpack(&wheel, &target).unwrap();
+    assert_eq!(entries(&target), ["libonnxruntime.so.1.2.3"]);
+    make(&["onnxruntime/__init__.py"]);
+    let error = python.unpack(&wheel, &target).unwrap_err();
+    assert!(error.to_string().contains("no onnxruntime/capi/libonnxruntime.so"), "{error}");
+}

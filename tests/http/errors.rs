@@ -64,7 +64,7 @@ fn json_of_the_wrong_kind() {
         check(
             &server,
             &[
-                bad("two", "", 500, "failed to parse the request JSON buffer: The document is empty. at 0"),
+                bad("two", " ", 500, "failed to parse the request JSON buffer: The document is empty. at 1"),
                 bad("two", "{", 500, "failed to parse the request JSON buffer: Missing a name for object member. at 1"),
                 bad(
                     "two",
@@ -313,13 +313,13 @@ fn requests_that_do_not_fit_the_model() {
                 "two",
                 r#"{"inputs":[{"name":"INPUT9","datatype":"INT32","shape":[2],"data":[1,2]}]}"#,
                 400,
-                "[request id: <id_unknown>] unexpected inference input 'INPUT9' for model 'two'",
+                "unexpected inference input 'INPUT9' for model 'two'",
             ),
             bad(
                 "two",
                 r#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"data":[1,2]}],"outputs":[{"name":"OUTPUT9"}]}"#,
                 400,
-                "[request id: <id_unknown>] unexpected inference output 'OUTPUT9' for model 'two'",
+                "unexpected inference output 'OUTPUT9' for model 'two'",
             ),
             bad(
                 "two",

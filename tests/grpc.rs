@@ -8,7 +8,7 @@ mod support {
     pub mod variant;
 }
 
-mod grpc {
+mod grpc_port {
     mod errors;
     mod forms;
     mod management;

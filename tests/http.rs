@@ -9,7 +9,7 @@ mod support {
     pub mod variant;
 }
 
-mod http {
+mod http_port {
     mod classification;
     mod connection;
     mod errors;

@@ -72,7 +72,8 @@ def main():
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=pathlib.Path, default=here / "1" / "model.onnx")
-    parser.add_argument("--samples", type=pathlib.Path, default=here.parents[1] / "tests/python/data/digits_held_out.npz")
+    samples = here.parents[1] / "tests/python/data/digits_held_out.npz"
+    parser.add_argument("--samples", type=pathlib.Path, default=samples)
     args = parser.parse_args()
 
     network, images, labels = train()

@@ -113,7 +113,8 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* handl
   uint32_t major = 0, minor = 0;
   TRY(TRITONBACKEND_ApiVersion(&major, &minor));
   if (major != TRITONBACKEND_NEEDED_MAJOR || minor < TRITONBACKEND_NEEDED_MINOR)
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "identity.c: the server's interface version does not fit");
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED,
+        "identity.c: the server's interface version does not fit");
 
   const char* name = NULL;
   TRY(TRITONBACKEND_BackendName(handle, &name));
@@ -167,7 +168,8 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* ha
   model->backend = backend_state;
   model->name = copy_text(name, strlen(name));
   TRITONSERVER_Message* message = NULL;
-  TRITONSERVER_Error* failed = model->name == NULL ? out_of_memory() : TRITONBACKEND_ModelVersion(handle, &model->version);
+  TRITONSERVER_Error* failed = model->name == NULL ? out_of_memory() : TRITONBACKEND_ModelVersion(handle,
+      &model->version);
   if (failed == NULL) failed = TRITONBACKEND_ModelConfig(handle, 1, &message);
   if (failed == NULL) failed = copy_json(message, &model->config);
   if (message != NULL) EXPECT(TRITONSERVER_MessageDelete(message));
@@ -283,7 +285,8 @@ static TRITONSERVER_Error* echo_parameters(TRITONBACKEND_Request* request, TRITO
 }
 
 /* What the interface says about request, model, instance and backend, as response parameters. */
-static TRITONSERVER_Error* add_report(Instance* instance, TRITONBACKEND_Request* request, TRITONBACKEND_Response* response) {
+static TRITONSERVER_Error* add_report(Instance* instance, TRITONBACKEND_Request* request,
+    TRITONBACKEND_Response* response) {
   Model* model = instance->model;
   const char* id = NULL;
   uint32_t inputs = 0, outputs = 0;
@@ -299,7 +302,8 @@ static TRITONSERVER_Error* add_report(Instance* instance, TRITONBACKEND_Request*
     TRY(TRITONBACKEND_RequestInput(request, name, &input));
     TRY(TRITONBACKEND_InputProperties(input, NULL, &datatype, NULL, NULL, NULL, NULL));
     size_t used = strlen(names);
-    snprintf(names + used, sizeof names - used, "%s%s:%s", i == 0 ? "" : ",", name, TRITONSERVER_DataTypeString(datatype));
+    snprintf(names + used, sizeof names - used, "%s%s:%s", i == 0 ? "" : ",", name,
+        TRITONSERVER_DataTypeString(datatype));
   }
   TRY(TRITONBACKEND_ResponseSetStringParameter(response, "request_id", id));
   TRY(TRITONBACKEND_ResponseSetStringParameter(response, "inputs", names));
@@ -316,7 +320,8 @@ static TRITONSERVER_Error* add_report(Instance* instance, TRITONBACKEND_Request*
 }
 
 /* Copies one input, in however many pieces it comes, into the output of the same number. */
-static TRITONSERVER_Error* copy_tensor(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response, const char* output_name) {
+static TRITONSERVER_Error* copy_tensor(TRITONBACKEND_Request* request, TRITONBACKEND_Response* response,
+    const char* output_name) {
   char input_name[64];
   char text[160];
   if (strncmp(output_name, "OUTPUT", 6) != 0) {
@@ -366,7 +371,8 @@ static TRITONSERVER_Error* copy_tensor(TRITONBACKEND_Request* request, TRITONBAC
 }
 
 /* Fills the response of one request; an error becomes the response's error. */
-static TRITONSERVER_Error* answer(Instance* instance, TRITONBACKEND_Request* request, TRITONBACKEND_Response* response) {
+static TRITONSERVER_Error* answer(Instance* instance, TRITONBACKEND_Request* request,
+    TRITONBACKEND_Response* response) {
   const char* fail = NULL;
   TRY(string_parameter(request, "fail", &fail));
   if (fail != NULL) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, fail);
@@ -457,7 +463,8 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
     if (errors[i] != NULL) TRITONSERVER_ErrorDelete(errors[i]);
     EXPECT(TRITONBACKEND_RequestRelease(requests[i], TRITONSERVER_REQUEST_RELEASE_ALL));
   }
-  EXPECT(TRITONBACKEND_ModelInstanceReportBatchStatistics(handle, rows, started, compute_started, compute_ended, ended));
+  EXPECT(TRITONBACKEND_ModelInstanceReportBatchStatistics(handle, rows, started, compute_started, compute_ended,
+      ended));
   free(responses);
   free(errors);
   return NULL;

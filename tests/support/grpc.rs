@@ -133,10 +133,19 @@ impl Grpc {
         let _ = exchange.send.send_data(Bytes::new(), true);
     }
 
+    /// Lets the connection write what calls have queued; the reply would otherwise be the first to drive it.
+    pub fn flush(&mut self) {
+        self.runtime.block_on(async {
+            for _ in 0..16 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
     /// Gives the call up (RST_STREAM with CANCEL).
     pub fn cancel(&mut self, mut exchange: Exchange) {
         exchange.send.send_reset(h2::Reason::CANCEL);
-        self.runtime.block_on(async { tokio::task::yield_now().await });
+        self.flush();
     }
 
     /// The next message, or None at the end of the messages.

@@ -3,15 +3,7 @@
 //! protox reads the .proto files, so that a build needs no protoc on the machine.
 
 use std::error::Error;
-<<<<<<< HEAD
-<<<<<<< HEAD
 use std::path::{Path, PathBuf};
-=======
-use std::path::PathBuf;
->>>>>>> w-config
-=======
-use std::path::{Path, PathBuf};
->>>>>>> w-ort
 use std::{env, fs};
 
 use prost::Message;
@@ -26,26 +18,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     prost_build::Config::new().bytes(["."]).btree_map(["."]).compile_fds(descriptors)?;
 
-<<<<<<< HEAD
-<<<<<<< HEAD
     plugin_host(&out)?;
 
-=======
->>>>>>> w-config
-=======
-    plugin_host(&out)?;
-
->>>>>>> w-ort
     // Cargo sets no SONAME; programs and plug-ins were linked against this one.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");
     // A plug-in that is opened by the binary must bind to the binary's symbols.
     println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=TRITON*");
     Ok(())
 }
-<<<<<<< HEAD
-<<<<<<< HEAD
-=======
->>>>>>> w-ort
 
 /// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname.
 fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
@@ -60,8 +40,3 @@ fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
         .status()?;
     if status.success() { Ok(()) } else { Err("cannot build the empty libtritonserver.so".into()) }
 }
-<<<<<<< HEAD
-=======
->>>>>>> w-config
-=======
->>>>>>> w-ort

@@ -6,10 +6,7 @@
 
 pub mod identity;
 pub mod onnxruntime;
-<<<<<<< HEAD
 pub mod plugin;
-=======
->>>>>>> w-ort
 pub mod registry;
 mod reshape;
 

@@ -21,5 +21,6 @@ pub mod instance;
 pub mod backend;
 pub mod abi;
 pub mod memory;
+pub mod queue;
 pub mod observe;
 pub mod wire;

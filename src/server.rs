@@ -27,8 +27,8 @@ use options::Options;
 const POOL_SHARE: u64 = 2;
 
 /// Runs the server until a signal ends it.
-pub fn run(options: &Options) -> ExitCode {
-    match serve(options) {
+pub fn run(options: &Options, announcement: &str) -> ExitCode {
+    match serve(options, announcement) {
         Ok(code) => code,
         Err(failure) => {
             error!("{failure}");
@@ -55,7 +55,7 @@ fn core_error(status: &Status) -> Status {
     Status { code: status.code, message: message.into() }
 }
 
-fn serve(options: &Options) -> Result<ExitCode, Failure> {
+fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     if options.model_repositories.is_empty() {
         return Err(Failure::Creating(core_error(&Status::invalid("--model-repository must be specified"))));
     }
@@ -67,7 +67,7 @@ fn serve(options: &Options) -> Result<ExitCode, Failure> {
         repositories: options.model_repositories.clone(),
         auto_complete: options.auto_complete_config,
         backend_directory: options.backend_directory.clone(),
-        backend_config: options.backend_settings.iter().map(|s| (s.backend.clone(), s.key.clone(), s.value.clone())).collect(),
+        backend_config: options.backend_settings.iter().map(|s| (s.backend.clone().unwrap_or_default(), s.key.clone(), s.value.clone())).collect(),
         worker_cpus: placement.worker_cpus().to_vec(),
         worker_cpu_count: placement.worker_cpu_count(),
         pool: pool.clone(),
@@ -99,6 +99,7 @@ fn serve(options: &Options) -> Result<ExitCode, Failure> {
     })?;
     facts.set_state(ServerState::Ready);
     shards.log_endpoints(options);
+    print!("{announcement}");
     let signal = signals.wait();
     println!("Signal ({signal}) received.");
     drain::run(options, &facts, shards, &models, loaded.running)

@@ -5,9 +5,13 @@
 mod flags;
 mod getopt;
 pub mod options;
+mod quickstart;
+pub mod runtime;
+mod serve;
 mod values;
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 pub use values::ValueError;
 
@@ -46,6 +50,26 @@ impl Command {
         };
         words.remove(0);
         subcommand(Arguments { program, words })
+    }
+}
+
+/// The whole program.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match Command::from_args(args) {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Quickstart(arguments) => quickstart::run(&arguments),
+        Command::Runtime(arguments) => {
+            let words: Vec<String> = arguments.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            runtime::run(&words)
+        }
+        Command::Help => {
+            print!("{}", help());
+            ExitCode::SUCCESS
+        }
+        Command::Version => {
+            print!("{}", version());
+            ExitCode::SUCCESS
+        }
     }
 }
 

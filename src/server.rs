@@ -67,14 +67,18 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         repositories: options.model_repositories.clone(),
         auto_complete: options.auto_complete_config,
         backend_directory: options.backend_directory.clone(),
-        backend_config: options.backend_settings.iter().map(|s| (s.backend.clone().unwrap_or_default(), s.key.clone(), s.value.clone())).collect(),
+        backend_settings: {
+            let options = options.clone();
+            Arc::new(move |backend| options.settings_of(backend))
+        },
+        only: options.startup_models.clone(),
         worker_cpus: placement.worker_cpus().to_vec(),
         worker_cpu_count: placement.worker_cpu_count(),
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
     };
     let loaded = repository::load(&settings).map_err(|status| Failure::Creating(core_error(&status)))?;
-    tables::log_start(options, &loaded.models, &settings);
+    tables::log_start(options, &loaded.models);
     if options.exit_on_error && !loaded.is_complete {
         drain::unload(loaded.running);
         return Err(Failure::Creating(core_error(&Status::internal("failed to load all models"))));
@@ -115,10 +119,10 @@ fn start_poller(options: &Options, host: &Arc<HostGauges>) -> Option<HostPoller>
 fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<impl Sized> {
     let (facts, pool) = (Arc::clone(facts), pool.clone());
     let gauges = [
-        metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", move || {
+        metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
             facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed) as f64
         }),
-        metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", move || {
+        metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
             pool.bytes_in_use() as f64
         }),
     ];

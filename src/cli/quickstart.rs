@@ -20,7 +20,7 @@ fn repository() -> Option<PathBuf> {
 
 /// Installs what is missing, then serves until a signal comes. Takes the flags of `serve` besides.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let mut options = match ServeOptions::parse(arguments) {
+    let mut options = match ServeOptions::parse(arguments, |name| std::env::var_os(name)) {
         Ok(options) => options,
         Err(error) => {
             eprint!("{}", error.report());

@@ -8,7 +8,7 @@ use crate::server;
 
 /// Parses Triton's flags and serves until a signal comes.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match ServeOptions::parse(arguments) {
+    match ServeOptions::parse(arguments, |name| std::env::var_os(name)) {
         Ok(options) => start(&options, ""),
         Err(error) => {
             eprint!("{}", error.report());

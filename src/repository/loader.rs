@@ -33,11 +33,13 @@ const LOAD_THREADS: usize = 4;
 /// What loading needs to know.
 pub struct Settings {
     pub repositories: Vec<PathBuf>,
+    /// The models to load; `None`: all.
+    pub only: Option<Vec<String>>,
     /// `--disable-auto-complete-config` was not given.
     pub auto_complete: bool,
     pub backend_directory: PathBuf,
-    /// `--backend-config`: backend (empty: every backend), key, value.
-    pub backend_config: Vec<(String, String, String)>,
+    /// What `--backend-config` says to a backend, later settings win.
+    pub backend_settings: Arc<dyn Fn(&str) -> Vec<(String, String)> + Send + Sync>,
     /// Where workers may run; empty: anywhere.
     pub worker_cpus: Vec<usize>,
     pub worker_cpu_count: usize,
@@ -77,7 +79,8 @@ pub fn load(settings: &Settings) -> Result<Loaded, Status> {
     let backends = NativeBackends::default();
     let plugins = Plugins::new(settings.backend_directory.clone());
     let loader = Loader { settings, backends: &backends, plugins: &plugins };
-    let work: Vec<(String, Vec<PathBuf>)> = found.into_iter().collect();
+    let is_wanted = |name: &String| settings.only.as_ref().is_none_or(|only| only.contains(name));
+    let work: Vec<(String, Vec<PathBuf>)> = found.into_iter().filter(|(name, _)| is_wanted(name)).collect();
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(String, Entry, Vec<RunningModel>)>> = Mutex::default();
     std::thread::scope(|scope| {
@@ -224,17 +227,8 @@ impl Loader<'_> {
         {
             return Ok(native);
         }
-        let settings = self.backend_settings(&config.backend);
+        let settings = (self.settings.backend_settings)(&config.backend);
         self.plugins.find(&config.backend, &config.runtime, directory, version, &config.name, &settings)
-    }
-
-    /// Global settings first, so that the backend's own win.
-    fn backend_settings(&self, backend: &str) -> Vec<(String, String)> {
-        let of = |wanted: &str| {
-            let all = self.settings.backend_config.iter().filter(move |(name, ..)| name == wanted);
-            all.map(|(_, key, value)| (key.clone(), value.clone())).collect::<Vec<_>>()
-        };
-        [of(""), of(backend)].concat()
     }
 
     fn version(&self, name: &str, version: i64, directory: &Path, polled: &Polled) -> Result<RunningModel, Status> {
@@ -249,7 +243,7 @@ impl Loader<'_> {
             version_directory,
             config: polled.config.clone(),
             auto_complete: self.settings.auto_complete,
-            settings: self.backend_settings(&polled.config.backend),
+            settings: (self.settings.backend_settings)(&polled.config.backend),
             statistics: Arc::clone(&statistics),
             metrics: Arc::clone(&self.settings.metrics),
             pool: self.settings.pool.clone(),

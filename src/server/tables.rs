@@ -6,20 +6,16 @@ use super::options::Options;
 use crate::api::{EXTENSIONS, SERVER_VERSION};
 use crate::backend::registry::NATIVE_NAMES;
 use crate::observe::log::Table;
-use crate::repository::{ModelMap, Settings, VersionState};
+use crate::repository::{ModelMap, VersionState};
 
-pub fn log_start(options: &Options, models: &ModelMap, settings: &Settings) {
+pub fn log_start(options: &Options, models: &ModelMap) {
     let mut backends = Table::new(["Backend", "Path", "Config"]);
     for name in NATIVE_NAMES {
-        let config: Vec<String> = settings
-            .backend_config
-            .iter()
-            .filter(|(backend, ..)| backend.is_empty() || backend == name)
-            .map(|(_, key, value)| format!("{key}={value}"))
-            .collect();
+        let settings = options.settings_of(name);
+        let config: Vec<String> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
         backends.push([name, "<built in>", &config.join(" ")]);
     }
-    info!("\n{backends}");
+    info!(object = %backends, "");
     let mut table = Table::new(["Model", "Version", "Status"]);
     for (name, entry) in models.iter() {
         for (version, state) in &entry.versions {
@@ -34,7 +30,7 @@ pub fn log_start(options: &Options, models: &ModelMap, settings: &Settings) {
             table.push([name, "-", &format!("Not loaded: {reason}")]);
         }
     }
-    info!("\n{table}");
+    info!(object = %table, "");
     let mut rows = Table::new(["Option", "Value"]);
     rows.push(["server_id", &options.server_id]);
     rows.push(["server_version", SERVER_VERSION]);
@@ -46,5 +42,5 @@ pub fn log_start(options: &Options, models: &ModelMap, settings: &Settings) {
     rows.push(["strict_model_config", if options.auto_complete_config { "0" } else { "1" }]);
     rows.push(["strict_readiness", if options.strict_readiness { "1" } else { "0" }]);
     rows.push(["exit_timeout", &options.exit_timeout_secs.to_string()]);
-    info!("\n{rows}");
+    info!(object = %rows, "");
 }

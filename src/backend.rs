@@ -6,6 +6,7 @@
 
 pub mod identity;
 pub mod onnxruntime;
+pub mod plugin;
 pub mod registry;
 mod reshape;
 
@@ -162,9 +163,4 @@ pub trait Instance: Send {
     /// Runs the requests of `payload`. `Ok`: the instance took all of them and answers each, now or later, from any
     /// thread. `Err`: it took none; the caller answers them all with the error.
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status>;
-
-    /// False readiness makes the model not ready.
-    fn ready(&self) -> Result<(), Status> {
-        Ok(())
-    }
 }

@@ -12,9 +12,15 @@
 //! `tests/tidy.rs` holds the tree to it.
 
 pub mod protocol;
+pub mod api;
 pub mod request;
-pub mod backend;
-pub mod memory;
-pub mod observe;
 pub mod model_config;
+pub mod repository;
+pub mod scheduler;
+pub mod instance;
+pub mod backend;
+pub mod abi;
+pub mod memory;
+pub mod queue;
+pub mod observe;
 pub mod wire;

@@ -15,7 +15,7 @@ mod slice;
 pub use block::BlockMut;
 pub use gather::Gather;
 pub use pool::{Exhausted, Pool};
-pub use slab::{Key, Slab};
+pub use slab::{Full, Key, Slab};
 pub use slice::Slice;
 
 /// Alignment in bytes of the first byte of every block: enough for any vector load and for C++ backends that cast the

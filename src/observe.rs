@@ -1,4 +1,5 @@
 //! What the server tells about itself: statistics, metrics, logs.
 
+pub mod log;
 pub mod metrics;
 pub mod statistics;

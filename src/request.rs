@@ -12,6 +12,7 @@ mod stamps;
 mod status;
 mod tensor;
 mod text;
+pub mod validate;
 
 use std::sync::Arc;
 

@@ -189,10 +189,9 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
     config: *mut *mut Message,
 ) -> *mut Error {
     entry(|| {
-        check_config_version(config_version)?;
         // SAFETY: the caller's promise is passed on.
         let model = unsafe { deref(model, "model")? };
-        let text = json::to_json(&model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let text = json::write(&model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner), config_version)?;
         // SAFETY: as above.
         unsafe { put(config, Message::into_raw(&text)) }
     })
@@ -217,7 +216,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
             let text = "the model configuration can only be set while the model is initialised";
             return Err(Status::invalid(text));
         }
-        let given = json::from_json(message.json()).map_err(|error| Status::invalid(error.to_string()))?;
+        let given = json::read(message.json().as_bytes()).map_err(|error| Status::invalid(error.to_string()))?;
         let mut current = model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if given.scheduling_choice.is_some() && current.scheduling_choice.is_none() {
             tracing::info!(

@@ -1,7 +1,5 @@
 //! The RPCs of GRPCInferenceService and of the health protocol (grpc.md sections 1 to 6).
 
-use prost::Message as _;
-
 use super::infer::grpc_request;
 use super::waiting::Peer;
 use super::{Api, ServerState, error, statistics};

@@ -123,7 +123,7 @@ impl Api {
             Route::ModelConfig(target) => {
                 let model = Arc::clone(self.models.lookup(target.model, version(&target)?)?);
                 let mut text = Gather::new();
-                text.put(&self.pool, config_json::to_json(&model.spec.config).as_bytes());
+                text.put(&self.pool, config_json::write(&model.spec.config, 1)?.as_bytes());
                 Ok(json(text))
             }
             Route::ModelStatistics(target) => {

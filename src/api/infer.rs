@@ -54,8 +54,7 @@ pub fn apply_classification(
     for output in &mut response.outputs {
         let (_, count) = form.of(&output.name);
         if count > 0 {
-            let index = model.spec.output_index(output.name.as_bytes());
-            let labels = index.and_then(|index| model.labels.get(index)).map_or(&[][..], Vec::as_slice);
+            let labels = model.labels.get(&*output.name.to_str_lossy());
             *output = classify(output, count as usize, model.spec.max_batch_size > 0, labels, pool)?;
         }
     }

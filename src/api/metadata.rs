@@ -6,7 +6,7 @@ use super::{Api, EXTENSIONS, SERVER_VERSION};
 use crate::memory::{Gather, Pool};
 use crate::protocol::json::{GatherSink, Writer};
 use crate::repository::{ServedModel, parse_version};
-use crate::request::{DataType, Shape, Status};
+use crate::request::{Shape, Status};
 use crate::wire::inference::model_metadata_response::TensorMetadata;
 use crate::wire::inference::{ModelMetadataResponse, ServerMetadataResponse};
 
@@ -17,8 +17,7 @@ struct TensorFacts<'a> {
     shape: Shape,
 }
 
-fn facts<'a>(name: &'a str, datatype: i32, dims: &[i64], batching: bool) -> TensorFacts<'a> {
-    let datatype = DataType::from_number(datatype as u32).map_or("<invalid>", DataType::name);
+fn facts<'a>(name: &'a str, datatype: &'static str, dims: &[i64], batching: bool) -> TensorFacts<'a> {
     let shape = batching.then_some(-1).into_iter().chain(dims.iter().copied()).collect();
     TensorFacts { name, datatype, shape }
 }
@@ -39,8 +38,7 @@ impl ModelFacts {
     }
 
     fn platform(&self) -> &str {
-        let spec = &self.model.spec;
-        if spec.platform.is_empty() { &spec.backend } else { &spec.platform }
+        self.model.spec.metadata_platform()
     }
 
     pub fn to_json(&self, pool: &Pool) -> Gather {

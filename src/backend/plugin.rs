@@ -186,10 +186,6 @@ impl Instance for PluginInstance {
             }
         }
     }
-
-    fn ready(&self) -> Result<(), Status> {
-        self.model.library.call(self.model.library.exports.instance_ready, Arc::as_ptr(&self.handle).cast_mut().cast())
-    }
 }
 
 impl Drop for PluginInstance {

@@ -30,13 +30,20 @@ fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(HEADER + capacity, ALIGNMENT).expect("block sizes are bounded by the pool")
 }
 
+/// From this capacity on, blocks are mapped: the allocator would zero every page at once to align it, the kernel zeroes
+/// those that are used when they are used.
+const MAPPED_FROM: usize = 256 * 1024;
+
 /// Allocates a zeroed block with one reference.
 pub(super) fn allocate(capacity: usize) -> NonNull<Header> {
     let layout = layout(capacity);
-    // SAFETY: the layout has a non-zero size, because it contains the header.
-    let Some(header) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Header>()) else {
-        handle_alloc_error(layout)
+    let at = if capacity < MAPPED_FROM {
+        // SAFETY: the layout has a non-zero size, because it contains the header.
+        unsafe { alloc_zeroed(layout) }
+    } else {
+        map(layout.size())
     };
+    let Some(header) = NonNull::new(at.cast::<Header>()) else { handle_alloc_error(layout) };
     // SAFETY: freshly allocated with the size and alignment of a header; nobody else knows the address.
     unsafe { header.write(Header { refs: AtomicUsize::new(1), capacity, pool: None }) };
     header
@@ -50,9 +57,22 @@ pub(super) unsafe fn free(header: NonNull<Header>) {
     // SAFETY: the caller owns the block alone, so reading and dropping its header is exclusive.
     unsafe {
         let layout = layout(header.as_ref().capacity);
+        let capacity = header.as_ref().capacity;
         header.drop_in_place();
-        dealloc(header.as_ptr().cast(), layout);
+        if capacity < MAPPED_FROM {
+            dealloc(header.as_ptr().cast(), layout);
+        } else {
+            libc::munmap(header.as_ptr().cast(), layout.size());
+        }
     }
+}
+
+/// Fresh zero pages, or NULL.
+fn map(size: usize) -> *mut u8 {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no memory of ours.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
+    if at == libc::MAP_FAILED { std::ptr::null_mut() } else { at.cast() }
 }
 
 pub(super) fn data(header: NonNull<Header>) -> *mut u8 {

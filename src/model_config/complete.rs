@@ -105,8 +105,8 @@ pub fn complete(config: &mut ModelConfig, learned: &Learned, default_max_batch_s
     Ok(completion)
 }
 
-/// Dims and reshape of a completed tensor. What is left of a scalar becomes `[1]`, because a configuration's dims cannot
-/// be empty; with batching the backend still sees the scalar.
+/// Dims and reshape of a completed tensor. What is left of a scalar becomes `[1]`, because a configuration's dims
+/// cannot be empty; with batching the backend still sees the scalar.
 fn shape(tensor: &LearnedTensor, batching: bool) -> (Vec<i64>, Option<ModelTensorReshape>) {
     let dims = tensor.dims.get(usize::from(batching)..).unwrap_or_default();
     if dims.is_empty() {

@@ -282,7 +282,7 @@ mod tests {
             .map(|field| field.name().to_owned())
             .filter(|name| !SUPPORTED.iter().any(|(path, _)| path == name))
             .collect();
-        assert_eq!(honoured + refused.len(), 24);
+        assert_eq!(honoured + refused.len(), 25);
         assert_eq!(
             refused,
             [

@@ -16,7 +16,7 @@ mod parser;
 mod printer;
 mod suggest;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// Longest file in bytes that is parsed.
 pub const MAX_FILE_BYTES: usize = 4 << 20;

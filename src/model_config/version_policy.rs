@@ -76,7 +76,9 @@ mod tests {
     fn policies_choose() {
         let latest = VersionPolicy::Latest;
         let specific = |versions: &[i64]| VersionPolicy::Specific(versions.to_vec());
-        let cases: [(VersionPolicy, &[i64], &[i64], &[i64]); 12] = [
+        /// Policy, versions on disk, chosen, absent.
+        type Case<'a> = (VersionPolicy, &'a [i64], &'a [i64], &'a [i64]);
+        let cases: [Case<'_>; 12] = [
             (latest(1), &[1, 3, 2], &[3], &[]),
             (latest(2), &[1, 10, 9], &[9, 10], &[]),
             (latest(5), &[2, 1], &[1, 2], &[]),

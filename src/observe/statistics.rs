@@ -275,7 +275,7 @@ mod tests {
     /// More threads than seats, all alive at once: those beyond share a slot and lose nothing.
     #[test]
     fn more_threads_than_seats_sum_up() {
-        count_from_threads(seat::SLOTS + 8, 500);
+        count_from_threads(seat::SLOTS + 8, 5_000);
     }
 
     fn count_from_threads(threads: usize, rounds: u64) {

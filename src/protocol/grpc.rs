@@ -22,7 +22,7 @@ pub use error::{Bound, Malformed, ReadError};
 pub use metadata::{Encoding, TimeoutError, UnknownEncoding, is_grpc, parse_timeout};
 pub use reader::{Message, MessageReader, Mode};
 pub use request::{Contents, InferRequest, Input, InputRef, List, Output, OutputRef, Param, Parameters, Str, Value};
-pub use scan::{Direct, InferScanner, Limits};
+pub use scan::{Direct, DirectTicket, InferScanner, Limits};
 pub use status::{Code, decode_message, encode_message};
 
 /// Bytes before every message: a flag that says whether it is compressed, and its length in four big-endian bytes.

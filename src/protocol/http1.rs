@@ -11,6 +11,7 @@ mod chunked;
 mod client;
 mod connection;
 mod head;
+mod incoming;
 mod outbox;
 mod response;
 
@@ -74,7 +75,8 @@ pub trait Handler {
     /// The head is complete; says what becomes of the body.
     fn head(&mut self, exchange: ExchangeId, head: &Head) -> BodyPlan;
 
-    /// Head and whole body. Follows every `head` whose plan was to store, unless `aborted` does or an answer came first.
+    /// Head and whole body. Follows every `head` whose plan was to store, unless `aborted` does or an answer came
+    /// before the body was complete.
     fn request(&mut self, exchange: ExchangeId, head: &Head, body: Slice);
 
     /// No `request` will follow: the body was malformed, too long, or its peer went away. Where an answer is still

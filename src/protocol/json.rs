@@ -30,7 +30,7 @@ pub use numbers::NumbersReader;
 pub use reader::{Reader, Token};
 pub use strings::StringsReader;
 pub use syntax::{Reason, SyntaxError};
-pub use value::{AccessError, Elements, Kind, Members, Value};
+pub use value::{AccessError, Elements, Kind, Member, Members, Value};
 pub use walk::TensorError;
 pub use writer::{GatherSink, Sink, Writer};
 

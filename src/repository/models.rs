@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::model_config::ModelSpec;
+use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
 use crate::scheduler::Scheduler;
@@ -17,8 +18,8 @@ pub struct ServedModel {
     pub spec: Arc<ModelSpec>,
     pub statistics: Arc<ModelStatistics>,
     pub scheduler: Arc<dyn Scheduler>,
-    /// Class labels of each configured output; empty where it has none.
-    pub labels: Vec<Vec<String>>,
+    /// Class labels by output name, where an output has a label file.
+    pub labels: BTreeMap<String, Labels>,
     pub load_duration_secs: f64,
 }
 

@@ -6,7 +6,7 @@
 use super::tensor::format_shape;
 use super::{DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count};
 use crate::memory::Slice;
-use crate::model_config::{InputSpec, ModelSpec};
+use crate::model_config::{ModelSpec, TensorSpec};
 
 /// What follows a shape error of a batching model.
 const BATCHING_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to \
@@ -54,7 +54,7 @@ fn outputs(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         return Ok(());
     }
     for output in &mut request.outputs {
-        output.index = spec.output_index(output.name.as_bytes()).ok_or_else(|| {
+        output.index = std::str::from_utf8(output.name.as_bytes()).ok().and_then(|name| spec.output_index(name)).ok_or_else(|| {
             Status::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, spec.name))
         })?;
     }
@@ -67,7 +67,7 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     if got < required || got > most {
         let given: Vec<String> = request.inputs.iter().map(|input| format!("'{}'", input.name)).collect();
         let given = format!("[{}]", given.join(","));
-        let absent = |input: &&InputSpec| !input.optional && request.input(input.name.as_bytes()).is_none();
+        let absent = |input: &&TensorSpec| !input.optional && request.input(input.name.as_bytes()).is_none();
         let missing: Vec<String> = spec.inputs.iter().filter(absent).map(|input| format!("'{}'", input.name)).collect();
         let missing = if missing.is_empty() { "]".to_owned() } else { format!("[{}]", missing.join(",")) };
         let expected = match required == most {
@@ -82,7 +82,7 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         )));
     }
     for input in &mut request.inputs {
-        input.index = spec.input_index(input.name.as_bytes()).ok_or_else(|| {
+        input.index = std::str::from_utf8(input.name.as_bytes()).ok().and_then(|name| spec.input_index(name)).ok_or_else(|| {
             Status::invalid(format!("unexpected inference input '{}' for model '{}'", input.name, spec.name))
         })?;
     }
@@ -91,7 +91,7 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
 
 fn batch_size(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     request.batch_size = 1;
-    if spec.max_batch_size <= 0 {
+    if spec.max_batch_size == 0 {
         return Ok(());
     }
     let mut batch = None;
@@ -115,7 +115,7 @@ fn batch_size(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     }
     // A negative first dimension is left to the shape check, which names it.
     request.batch_size = u64::try_from(batch.unwrap_or(1)).unwrap_or(0);
-    if request.batch_size > spec.max_batch_size as u64 {
+    if request.batch_size > u64::from(spec.max_batch_size) {
         let (id, most) = (request.log_id(), spec.max_batch_size);
         return Err(Status::invalid(format!("{id}inference request batch-size must be <= {most} for '{}'", spec.name)));
     }
@@ -126,8 +126,8 @@ fn batch_size(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
 fn input_shape(request: &Request, at: usize, spec: &ModelSpec) -> Result<Shape, Status> {
     let input = &request.inputs[at];
     let config = &spec.inputs[input.index];
-    if DataType::from_number(config.datatype as u32) != Some(input.datatype) {
-        let expected = DataType::from_number(config.datatype as u32).map_or("<invalid>", DataType::name);
+    if config.datatype != input.datatype.name() {
+        let expected = config.datatype;
         return Err(Status::invalid(format!(
             "{}inference input '{}' data-type is '{}', but model '{}' expects '{expected}'",
             request.log_id(),
@@ -176,7 +176,7 @@ fn unspecified(request: &Request, input: &InputTensor, spec: &ModelSpec) -> Stat
     ))
 }
 
-fn unexpected_shape(request: &Request, input: &InputTensor, config: &InputSpec, spec: &ModelSpec) -> Status {
+fn unexpected_shape(request: &Request, input: &InputTensor, config: &TensorSpec, spec: &ModelSpec) -> Status {
     let batching = spec.max_batch_size > 0;
     let expected: Shape = batching.then_some(-1).into_iter().chain(config.dims.iter().copied()).collect();
     Status::invalid(format!(

@@ -135,7 +135,7 @@ impl PayloadSource for Direct {
                 self.wake(self.roster.pass(worker, || self.waiting() > 0));
                 return Some(payload);
             }
-            match self.roster.arm(worker, 1, || self.waiting()) {
+            match self.roster.arm(worker, 1, || self.waiting() > 0) {
                 Armed::Park => {
                     std::thread::park();
                     self.roster.disarm(worker);

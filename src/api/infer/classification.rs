@@ -3,6 +3,7 @@
 use smallvec::smallvec;
 
 use crate::memory::{BlockMut, Pool};
+use crate::model_config::labels::Labels;
 use crate::request::{DataType, OutputTensor, Shape, Status, element_count};
 
 /// Elements of one batch item beyond which Triton refuses to sort.
@@ -14,7 +15,7 @@ pub fn classify(
     output: &OutputTensor,
     count: usize,
     batching: bool,
-    labels: &[String],
+    labels: Option<&Labels>,
     pool: &Pool,
 ) -> Result<OutputTensor, Status> {
     let batched = batching && !output.shape.is_empty();
@@ -36,11 +37,13 @@ pub fn classify(
         for &class in &order[..best] {
             let mut text = values.format(at + class);
             text.push_str(&format!(":{class}"));
-            if let Some(label) = labels.get(class) {
-                text.push_str(&format!(":{label}"));
+            let mut text = text.into_bytes();
+            if let Some(label) = labels.and_then(|labels| labels.get(class)) {
+                text.push(b':');
+                text.extend_from_slice(label);
             }
             encoded.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            encoded.extend_from_slice(text.as_bytes());
+            encoded.extend_from_slice(&text);
         }
     }
     let mut block = pool.get(encoded.len()).unwrap_or_else(|_| BlockMut::unpooled(encoded.len()));
@@ -140,12 +143,12 @@ mod tests {
     #[test]
     fn the_best_classes_come_first_with_their_labels() {
         let values: Vec<u8> = [0.25f32, 0.5, f32::NAN, 1e3].iter().flat_map(|value| value.to_le_bytes()).collect();
-        let labels = ["a".to_owned(), "b".to_owned()];
+        let labels = Labels::from_text(b"a\nb\n".to_vec());
         let pool = Pool::new(1 << 20);
-        let flat = classify(&tensor(DataType::Fp32, &[4], &values), 9, false, &labels, &pool).unwrap();
+        let flat = classify(&tensor(DataType::Fp32, &[4], &values), 9, false, Some(&labels), &pool).unwrap();
         assert_eq!(flat.shape.as_slice(), [4]);
         assert_eq!(strings(&flat), ["1000.000000:3", "0.500000:1:b", "0.250000:0:a", "nan:2"]);
-        let rows = classify(&tensor(DataType::Fp32, &[2, 2], &values), 1, true, &labels, &pool).unwrap();
+        let rows = classify(&tensor(DataType::Fp32, &[2, 2], &values), 1, true, Some(&labels), &pool).unwrap();
         assert_eq!(rows.shape.as_slice(), [2, 1]);
         assert_eq!(strings(&rows), ["0.500000:1:b", "1000.000000:1:b"]);
     }
@@ -154,8 +157,8 @@ mod tests {
     fn integers_print_as_integers_and_other_types_are_refused() {
         let pool = Pool::new(1 << 20);
         let ints = tensor(DataType::Int8, &[3], &[1, 0xff, 5]);
-        assert_eq!(strings(&classify(&ints, 2, false, &[], &pool).unwrap()), ["5:2", "1:0"]);
-        let error = classify(&tensor(DataType::Fp16, &[1], &[0, 0]), 1, false, &[], &pool).unwrap_err();
+        assert_eq!(strings(&classify(&ints, 2, false, None, &pool).unwrap()), ["5:2", "1:0"]);
+        let error = classify(&tensor(DataType::Fp16, &[1], &[0, 0]), 1, false, None, &pool).unwrap_err();
         assert_eq!(error.message, "class result not available for output due to unsupported type 'FP16'");
     }
 }

@@ -46,8 +46,8 @@ fn declare(input: &InputRef<'_>, model: &ServedModel, request: &Request) -> Resu
         Some(datatype) => Ok(InputTensor::new(name, datatype, Shape::from_slice(input.shape()))),
         None => {
             let spec = &model.spec;
-            let config = spec.input_index(name.as_bytes()).and_then(|index| spec.inputs.get(index));
-            let Some(expected) = config.and_then(|config| DataType::from_number(config.datatype as u32)) else {
+            let config = spec.input_index(input.name()).and_then(|index| spec.inputs.get(index));
+            let Some(expected) = config.map(|config| config.datatype) else {
                 return Err(Status::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name)));
             };
             Err(Status::invalid(format!(

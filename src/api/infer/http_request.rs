@@ -246,7 +246,7 @@ impl Decoder {
                 _ => self.unknown_datatype(&name),
             });
         };
-        if self.model.spec.input_index(name.as_bytes()).is_none() && self.request.inputs.len() >= INPUTS_MAX {
+        if self.model.spec.input_index(&name.to_str_lossy()).is_none() && self.request.inputs.len() >= INPUTS_MAX {
             return Err(Status::invalid(format!("request has more than {INPUTS_MAX} inputs")));
         }
         let bytes = match source {
@@ -298,8 +298,8 @@ impl Decoder {
 
     fn unknown_datatype(&self, name: &Text) -> Status {
         let spec = &self.model.spec;
-        let expected = spec.input_index(name.as_bytes()).and_then(|index| spec.inputs.get(index));
-        let Some(expected) = expected.and_then(|input| DataType::from_number(input.datatype as u32)) else {
+        let expected = spec.input_index(&name.to_str_lossy()).and_then(|index| spec.inputs.get(index));
+        let Some(expected) = expected.map(|input| input.datatype) else {
             return Status::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name));
         };
         Status::invalid(format!(
@@ -521,7 +521,7 @@ fn raw_input(model: &ServedModel, request: &Request, body: Slice) -> Result<Inpu
         )));
     };
     let name = Text::from(&*config.name);
-    let Some(datatype) = DataType::from_number(config.datatype as u32) else {
+    let Some(datatype) = DataType::from_name(config.datatype.as_bytes()) else {
         return Err(Status::internal(format!("input '{name}' of model '{}' has no data type", spec.name)));
     };
     let mut shape: Shape = (spec.max_batch_size > 0).then_some(1).into_iter().chain(config.dims.iter().copied()).collect();

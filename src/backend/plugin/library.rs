@@ -47,7 +47,6 @@ pub(super) struct Exports {
     pub model_finalize: Option<Call>,
     pub instance_initialize: Option<Call>,
     pub instance_finalize: Option<Call>,
-    pub instance_ready: Option<Call>,
     execute: Execute,
 }
 
@@ -138,7 +137,6 @@ impl Library {
             model_finalize: find("TRITONBACKEND_ModelFinalize"),
             instance_initialize: find("TRITONBACKEND_ModelInstanceInitialize"),
             instance_finalize: find("TRITONBACKEND_ModelInstanceFinalize"),
-            instance_ready: find("TRITONBACKEND_ModelInstanceReady"),
             execute,
         };
         let initialize = find("TRITONBACKEND_Initialize");

@@ -1,7 +1,7 @@
 //! Does the configuration fit the model? Asked when an instance is created.
 //!
-//! Written against [`ModelConfig`] rather than [`super::super::ModelSpec`], because sequence controls, states and ragged
-//! inputs are asked about too.
+//! Written against [`ModelConfig`] rather than [`super::super::ModelSpec`], because sequence controls, states and
+//! ragged inputs are asked about too.
 
 use std::collections::BTreeMap;
 

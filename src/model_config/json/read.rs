@@ -191,7 +191,7 @@ impl Reader {
             "Infinity" => Ok(f64::INFINITY),
             "-Infinity" => Ok(f64::NEG_INFINITY),
             // Only a JSON number may stand in the string: Rust itself would also read "inf" or "+1".
-            text => match serde_json::from_str::<Number>(text).ok().and_then(|number| number.as_f64()) {
+            text => match number_in(text).and_then(|number| number.as_f64()) {
                 Some(value) => Ok(value),
                 None => self.fail(format!("\"{text}\" is not a number")),
             },
@@ -202,7 +202,7 @@ impl Reader {
     fn integer(&self, json: &Json, kind: &Kind) -> Result<Value> {
         let whole = match json {
             Json::Number(number) => whole(number),
-            Json::String(text) => serde_json::from_str::<Number>(text).ok().as_ref().and_then(whole),
+            Json::String(text) => number_in(text).as_ref().and_then(whole),
             _ => return self.expected("an integer", json),
         };
         let Some(whole) = whole else {
@@ -222,6 +222,15 @@ impl Reader {
     }
 }
 
+/// The JSON number that a string holds, without blanks around it.
+fn number_in(text: &str) -> Option<Number> {
+    if text.bytes().any(|byte| byte.is_ascii_whitespace()) {
+        return None;
+    }
+    serde_json::from_str(text).ok()
+}
+
+/// The value of a number without a fraction.
 fn whole(number: &Number) -> Option<i128> {
     if let Some(value) = number.as_i64() {
         return Some(value.into());

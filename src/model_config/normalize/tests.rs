@@ -166,9 +166,9 @@ fn schedulers_get_their_defaults() {
     let oldest = |sizes: &[i32]| {
         Some(StrategyChoice::Oldest(StrategyOldest { preferred_batch_size: sizes.to_vec(), ..Default::default() }))
     };
-    let direct = Some(StrategyChoice::Direct(StrategyDirect::default()));
+    let direct = || Some(StrategyChoice::Direct(StrategyDirect::default()));
     assert_eq!(with(4, sequence(0, None)).scheduling_choice, Some(sequence(1_000_000, None)));
-    assert_eq!(with(4, sequence(7, direct)).scheduling_choice, Some(sequence(7, direct)));
+    assert_eq!(with(4, sequence(7, direct())).scheduling_choice, Some(sequence(7, direct())));
     assert_eq!(with(4, sequence(7, oldest(&[]))).scheduling_choice, Some(sequence(7, oldest(&[4]))));
     assert_eq!(with(0, sequence(7, oldest(&[]))).scheduling_choice, Some(sequence(7, oldest(&[]))));
 

@@ -80,7 +80,7 @@ impl Shape<'_> {
         if !reshape.iter().all(is_dim) {
             return refused("reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension");
         }
-        self.check_sizes(reshape).or_else(|what| refused(what))
+        self.check_sizes(reshape).or_else(refused)
     }
 
     /// Dims and reshape must hold equally many elements between each two variable-size dimensions.

@@ -26,16 +26,10 @@ pub struct ModelSample<'a> {
 pub fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &HostGauges, registry: &Registry) -> String {
     let models: Vec<_> = models.into_iter().map(|model| (LabelText::new(&model), model)).collect();
     let mut exposition = Exposition::default();
-    for (name, help, read) in PER_MODEL_COUNTERS {
-        if *name == "nv_inference_count" {
-            // Between the requests and the inferences, where Triton has it.
-            write_failures(&mut exposition, &models);
-        }
-        let mut family = exposition.family(name, help, Kind::Counter);
-        for (labels, model) in &models {
-            family.sample(&labels.plain(), Value::Integer(read(model.snapshot)));
-        }
-    }
+    let [successes, others @ ..] = PER_MODEL_COUNTERS;
+    write_counter(&mut exposition, &models, successes);
+    write_failures(&mut exposition, &models);
+    others.iter().for_each(|counter| write_counter(&mut exposition, &models, counter));
     let help = "Requests that wait in the scheduler for an instance";
     let mut family = exposition.family("nv_inference_pending_request_count", help, Kind::Gauge);
     for (labels, model) in &models {
@@ -59,9 +53,10 @@ pub fn is_reserved(name: &str) -> bool {
     BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
-type Read = fn(&Snapshot) -> u64;
+/// Name, help and value.
+type CounterFamily = (&'static str, &'static str, fn(&Snapshot) -> u64);
 
-const PER_MODEL_COUNTERS: &[(&str, &str, Read)] = &[
+const PER_MODEL_COUNTERS: &[CounterFamily; 8] = &[
     ("nv_inference_request_success", "Requests answered successfully, of any batch size", |s| s.success.count),
     ("nv_inference_count", "Inferences done: every success counts with its batch size", |s| s.inference_count),
     ("nv_inference_exec_count", "Batches executed", |s| s.execution_count),
@@ -81,6 +76,17 @@ const PER_MODEL_COUNTERS: &[(&str, &str, Read)] = &[
         s.durations_us.compute_output
     }),
 ];
+
+fn write_counter(
+    exposition: &mut Exposition,
+    models: &[(LabelText, ModelSample<'_>)],
+    (name, help, read): &CounterFamily,
+) {
+    let mut family = exposition.family(name, help, Kind::Counter);
+    for (labels, model) in models {
+        family.sample(&labels.plain(), Value::Integer(read(model.snapshot)));
+    }
+}
 
 /// All four reasons from the load on, at 0.
 fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)]) {

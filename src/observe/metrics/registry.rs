@@ -390,6 +390,7 @@ mod tests {
         assert_eq!(text(&registry), format!("{head}requests{{model=\"a\"}} 2\nrequests{{model=\"b\"}} 1\n"));
         drop(first);
         assert_eq!(text(&registry), format!("{head}requests{{model=\"b\"}} 1\n"));
+        assert_eq!(family.cell.series().len(), 1, "the family forgets it, too");
         drop(family);
         assert_eq!(text(&registry), format!("{head}requests{{model=\"b\"}} 1\n"), "a series keeps its family");
         drop(second);

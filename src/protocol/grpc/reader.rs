@@ -405,6 +405,8 @@ mod tests {
         let mut reader = MessageReader::new(pool.clone(), Limits::default(), Mode::Collect);
         reader.feed(b"\0\x7f\xff\xff\xffsome").unwrap();
         assert_eq!(pool.bytes_in_use(), TRUSTED_BYTES);
+        reader.feed(&vec![0; 2 * TRUSTED_BYTES]).unwrap();
+        assert!(pool.bytes_in_use() <= 4 * TRUSTED_BYTES, "grows with what is received");
         let error = reader.feed(&vec![0; 2 << 20]).unwrap_err();
         assert!(matches!(error, ReadError::Exhausted(Exhausted { .. })));
         reader.reset(Mode::Collect, Encoding::Identity);

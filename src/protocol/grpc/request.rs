@@ -365,6 +365,22 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_many_equal_keys_wins() {
+        let mut request = InferRequest::default();
+        for value in 0..1000 {
+            let key = request.push_str(["same", ""][value as usize % 2]);
+            request.tensor_parameters.push((key, Param::Int64(value)));
+        }
+        request.settle_tensor_parameters(500);
+        assert_eq!(request.tensor_parameters.len(), 502);
+        assert_eq!(request.tensor_parameters[499].1, Param::Int64(499), "those of other tensors stay");
+        assert_eq!(
+            request.tensor_parameters[500..].iter().map(|entry| entry.1).collect::<Vec<_>>(),
+            [Param::Int64(999), Param::Int64(998)]
+        );
+    }
+
+    #[test]
     fn strings_end_with_nul_for_c() {
         let mut request = InferRequest::default();
         let (first, empty, broken) = (request.push_str("first"), request.push_str(""), request.push_str("a\0b"));

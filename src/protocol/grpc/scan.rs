@@ -18,7 +18,7 @@ mod tokens;
 use smallvec::SmallVec;
 
 use self::build::Builder;
-use self::fields::{Field, Kind, Text, WireType};
+use self::fields::{Field, Kind, Numbers, Text, WireType};
 use self::tokens::Tokens;
 use super::{InferRequest, MESSAGE_BYTES_MAX, Malformed, ReadError};
 use crate::memory::{BlockMut, Pool};
@@ -29,6 +29,8 @@ pub const DIRECT_BYTES: usize = 16 * 1024;
 const DEPTH_MAX: usize = 100;
 /// Typed contents get no more room than this before their bytes are here.
 const TRUSTED_BYTES: usize = 64 * 1024;
+/// Numbers of a packed list that are filed together.
+const NUMBERS_AT_ONCE: usize = 16;
 
 /// What one message may hold.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +59,25 @@ pub struct Direct {
     ticket: u64,
 }
 
+/// What remains of a [`Direct`] while its block is with the transport.
+#[derive(Debug)]
+pub struct DirectTicket {
+    at: usize,
+    len: usize,
+    ticket: u64,
+}
+
 impl Direct {
+    /// The block, where in it the bytes belong and how many, and what is needed to put it back together.
+    pub fn into_parts(self) -> (BlockMut, usize, usize, DirectTicket) {
+        let Direct { block, at, len, ticket } = self;
+        (block, at, len, DirectTicket { at, len, ticket })
+    }
+
+    pub fn from_parts(block: BlockMut, ticket: DirectTicket) -> Direct {
+        Direct { block, at: ticket.at, len: ticket.len, ticket: ticket.ticket }
+    }
+
     /// The next bytes of the message belong here. Never empty.
     pub fn window(&mut self) -> &mut [u8] {
         self.block.get_mut(self.at..self.at + self.len).unwrap_or_default()
@@ -73,7 +93,8 @@ impl Direct {
     }
 }
 
-/// What the next byte belongs to.
+/// What the next byte belongs to. Small and free to copy: it changes twice for every field.
+#[derive(Clone, Copy)]
 enum State {
     /// A field's key, or the end of the message around it.
     Key,
@@ -85,8 +106,8 @@ enum State {
     Length(Field),
     /// So many bytes of something.
     Bytes(Bytes, usize),
-    /// Bytes of a tensor with a block of its own; the block is away while the transport has it.
-    Direct { block: Option<BlockMut>, at: usize, left: usize },
+    /// So many bytes of a tensor with a block of its own.
+    Direct(usize),
 }
 
 /// What a run of bytes is.
@@ -106,6 +127,8 @@ pub struct InferScanner {
     tokens: Tokens,
     bytes_max: usize,
     state: State,
+    /// The block of the tensor that has its own, away while the transport has it.
+    direct: Option<BlockMut>,
     /// The innermost message that is being read.
     inside: Kind,
     /// The messages around it, each with what is left of it behind the inner one.
@@ -123,6 +146,7 @@ impl InferScanner {
             tokens: Tokens::new(0),
             bytes_max: limits.message_bytes_max.min(MESSAGE_BYTES_MAX),
             state: State::Key,
+            direct: None,
             inside: Kind::Request,
             outer: SmallVec::new(),
             groups: Vec::new(),
@@ -134,7 +158,7 @@ impl InferScanner {
     pub fn begin(&mut self, len: usize) -> Result<(), ReadError> {
         self.builder.reset();
         self.tokens = Tokens::new(len);
-        (self.state, self.inside) = (State::Key, Kind::Request);
+        (self.state, self.direct, self.inside) = (State::Key, None, Kind::Request);
         self.outer.clear();
         self.groups.clear();
         self.ticket = self.ticket.wrapping_add(1);
@@ -162,23 +186,20 @@ impl InferScanner {
 
     /// The window that the next bytes belong to, if it has a block of its own. Nothing can be fed while it is out.
     pub fn take_direct(&mut self) -> Option<Direct> {
-        let State::Direct { block, at, left } = &mut self.state else { return None };
-        let block = block.take()?;
-        Some(Direct { block, at: *at, len: *left, ticket: self.ticket })
+        let State::Direct(left) = self.state else { return None };
+        let block = self.direct.take()?;
+        Some(Direct { at: block.len() - left, len: left, block, ticket: self.ticket })
     }
 
     /// Takes a window back whose first `n` bytes were received. A window of a message that was given up is dropped, and
     /// the answer is false.
     pub fn direct_received(&mut self, direct: Direct, n: usize) -> bool {
-        let State::Direct { block: slot @ None, at, left } = &mut self.state else { return false };
-        if direct.ticket != self.ticket {
+        let State::Direct(left) = self.state else { return false };
+        if direct.ticket != self.ticket || self.direct.is_some() || direct.block.len() < left {
             return false;
         }
-        let n = n.min(*left);
-        (*at, *left) = (*at + n, *left - n);
-        *slot = Some(direct.block);
-        self.tokens.passed(n);
-        self.end_direct();
+        self.direct = Some(direct.block);
+        self.passed_direct(left, n.min(left));
         true
     }
 
@@ -196,11 +217,7 @@ impl InferScanner {
                 self.state = State::Key;
                 self.builder.fixed(field, width, bits, self.tokens.ahead)?;
             }
-            State::Length(field) => {
-                let Some(len) = self.tokens.varint(rest)? else { return Ok(false) };
-                let len = usize::try_from(len).map_err(|_| Malformed::Overrun)?;
-                self.open(field, len)?;
-            }
+            State::Length(field) => return self.open(field, rest),
             State::Bytes(bytes, left) => {
                 if rest.is_empty() && left > 0 {
                     return Ok(false);
@@ -215,12 +232,7 @@ impl InferScanner {
                     Bytes::Unknown => {}
                 }
             }
-            State::Direct { block: None, .. } => return Ok(false),
-            State::Direct { block: Some(_), left, .. } => {
-                let chunk = self.chunk(rest, left);
-                self.receive(chunk);
-                return Ok(!chunk.is_empty());
-            }
+            State::Direct(left) => return Ok(self.receive(rest, left)),
         }
         Ok(true)
     }
@@ -233,22 +245,23 @@ impl InferScanner {
         chunk
     }
 
-    /// Copies into a tensor with a block of its own what came by another way than its window.
-    fn receive(&mut self, chunk: &[u8]) {
-        if let State::Direct { block: Some(block), at, left } = &mut self.state {
-            let end = *at + chunk.len();
-            if let Some(window) = block.get_mut(*at..end) {
-                window.copy_from_slice(chunk);
-            }
-            (*at, *left) = (end, *left - chunk.len());
-            self.end_direct();
-        }
+    /// Copies into a tensor with a block of its own what came by another way than its window. False if nothing did.
+    fn receive(&mut self, rest: &mut &[u8], left: usize) -> bool {
+        let Some(block) = &mut self.direct else { return false };
+        let at = block.len() - left;
+        let (chunk, behind) = rest.split_at(left.min(rest.len()));
+        block[at..at + chunk.len()].copy_from_slice(chunk);
+        *rest = behind;
+        self.passed_direct(left, chunk.len());
+        !chunk.is_empty()
     }
 
-    /// Files the tensor with a block of its own, once all of it is here.
-    fn end_direct(&mut self) {
-        if let State::Direct { block, left: 0, .. } = &mut self.state
-            && let Some(block) = block.take()
+    /// Notes that `n` of the `left` bytes of a tensor with a block of its own are here; files it after the last.
+    fn passed_direct(&mut self, left: usize, n: usize) {
+        self.tokens.passed(n);
+        self.state = State::Direct(left - n);
+        if n == left
+            && let Some(block) = self.direct.take()
         {
             self.builder.push_raw(block.freeze());
             self.state = State::Key;
@@ -265,12 +278,11 @@ impl InferScanner {
             self.builder.close(self.inside, outer);
             (self.inside, self.tokens.left) = (outer, left);
         }
-        let Some(value) = self.tokens.varint(rest)? else { return Ok(false) };
         if let Kind::Packed(numbers) = self.inside {
-            self.builder.number(numbers, value, self.tokens.ahead)?;
-            return Ok(true);
+            return self.packed(numbers, rest);
         }
-        let key = u32::try_from(value).map_err(|_| Malformed::Key)?;
+        let Some(key) = self.tokens.varint(rest)? else { return Ok(false) };
+        let key = u32::try_from(key).map_err(|_| Malformed::Key)?;
         let (number, wire) = (key >> 3, WireType::of(key)?);
         if number == 0 {
             return Err(Malformed::Key.into());
@@ -294,13 +306,31 @@ impl InferScanner {
             WireType::Varint => State::Varint(field),
             WireType::Fixed32 => State::Fixed(field, 4),
             WireType::Fixed64 => State::Fixed(field, 8),
-            WireType::Length => State::Length(field),
+            WireType::Length => {
+                self.state = State::Length(field);
+                return self.open(field, rest);
+            }
         };
         Ok(true)
     }
 
-    /// Begins the `len` bytes that `field` holds.
-    fn open(&mut self, field: Field, len: usize) -> Result<(), ReadError> {
+    /// Reads a few numbers of a packed list.
+    fn packed(&mut self, numbers: Numbers, rest: &mut &[u8]) -> Result<bool, ReadError> {
+        let mut values = [0; NUMBERS_AT_ONCE];
+        let mut n = 0;
+        while n < values.len() && !self.tokens.is_over() {
+            let Some(value) = self.tokens.varint(rest)? else { break };
+            values[n] = value;
+            n += 1;
+        }
+        self.builder.numbers(numbers, &values[..n], self.tokens.ahead)?;
+        Ok(n > 0)
+    }
+
+    /// Reads the length of what `field` holds and begins it.
+    fn open(&mut self, field: Field, rest: &mut &[u8]) -> Result<bool, ReadError> {
+        let Some(len) = self.tokens.varint(rest)? else { return Ok(false) };
+        let len = usize::try_from(len).map_err(|_| Malformed::Overrun)?;
         self.tokens.reserve(len)?;
         let ahead = self.tokens.ahead;
         self.state = match field {
@@ -314,7 +344,8 @@ impl InferScanner {
                 self.enter(kind, len)
             }
             Field::Raw if len >= DIRECT_BYTES => {
-                State::Direct { block: Some(self.builder.open_direct(len)?), at: 0, left: len }
+                self.direct = Some(self.builder.open_direct(len)?);
+                State::Direct(len)
             }
             Field::Raw => {
                 self.builder.open_raw(len, ahead)?;
@@ -336,7 +367,7 @@ impl InferScanner {
                 return Err(Malformed::WireType(WireType::Length as u8).into());
             }
         };
-        Ok(())
+        Ok(true)
     }
 
     fn enter(&mut self, kind: Kind, len: usize) -> State {

@@ -139,7 +139,9 @@ impl Decoder {
 
     /// Gives back scratch memory that an unusually large field has claimed.
     pub fn shrink(&mut self) {
+        self.name.clear();
         self.name.shrink_to(1024);
+        self.value.clear();
         self.value.shrink_to(4096);
     }
 }

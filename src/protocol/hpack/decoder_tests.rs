@@ -158,3 +158,13 @@ fn legality_is_found_once_and_kept() {
         assert_eq!(legal(&format!("00 {name} 00")), [false], "{name}");
     }
 }
+
+#[test]
+fn scratch_memory_is_given_back() {
+    let mut decoder = Decoder::new();
+    let mut block = vec![0x00, 1, b'a', 0x7f, 0xa1, 0x8c, 0x06];
+    block.extend([b'v'; 100_000]);
+    assert_eq!(decode(&mut decoder, &block).unwrap()[0].1.len(), 100_000);
+    decoder.shrink();
+    assert!(decoder.value.capacity() <= 4096);
+}

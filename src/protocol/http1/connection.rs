@@ -5,8 +5,9 @@
 //! place in the order of answers, after which the connection stops reading.
 
 use super::body::{Body, BodyError};
-use super::chunked::{ChunkError, Chunked, Piece};
+use super::chunked::Chunked;
 use super::head::{BodyLength, Head, HeadEnd, HeadError, Method, Version};
+use super::incoming::{Broken, Coding, Incoming, Target};
 use super::outbox::Outbox;
 use super::response::{Response, ResponseHead};
 use super::{BodyPlan, Direct, ExchangeId, Handler, Limits};
@@ -41,52 +42,6 @@ enum Input {
     Body(Incoming),
     /// Nothing more is read.
     Stopped,
-}
-
-/// A request whose body is on its way.
-#[derive(Debug)]
-struct Incoming {
-    exchange: ExchangeId,
-    coding: Coding,
-    target: Target,
-    /// The block is out, to be received into.
-    direct: bool,
-}
-
-#[derive(Debug)]
-enum Coding {
-    Length { missing: usize },
-    Chunked(Chunked),
-}
-
-#[derive(Debug)]
-enum Target {
-    Store(Body),
-    /// The request is answered already.
-    Discard {
-        left: usize,
-    },
-}
-
-/// Why a body ends before its time.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error(transparent)]
-    Chunk(#[from] ChunkError),
-    #[error(transparent)]
-    Body(#[from] BodyError),
-    #[error("more than {0} bytes of a refused body")]
-    Discard(usize),
-}
-
-impl Broken {
-    fn status(&self) -> u16 {
-        match self {
-            Broken::Body(BodyError::TooLong { .. }) | Broken::Discard(_) => 413,
-            Broken::Body(BodyError::Exhausted(_)) => 503,
-            Broken::Chunk(_) => 400,
-        }
-    }
 }
 
 impl Connection {
@@ -491,48 +446,6 @@ impl Connection {
             self.answer_error(exchange, broken.status(), &broken.to_string());
         }
         self.stop();
-    }
-}
-
-impl Incoming {
-    /// Takes bytes of the body; says how many it used and whether the body is complete.
-    fn take(&mut self, pool: &Pool, limits: &Limits, bytes: &[u8]) -> Result<(usize, bool), Broken> {
-        match &mut self.coding {
-            Coding::Length { missing } => {
-                let part = bytes.get(..*missing).unwrap_or(bytes);
-                *missing -= part.len();
-                let complete = *missing == 0;
-                self.target.add(pool, limits, part)?;
-                Ok((part.len(), complete))
-            }
-            Coding::Chunked(chunked) => {
-                let mut used = 0;
-                loop {
-                    let (n, piece) = chunked.decode(bytes.get(used..).unwrap_or_default())?;
-                    used += n;
-                    match piece {
-                        Piece::Data(len) => {
-                            let data = bytes.get(used.saturating_sub(len)..used).unwrap_or_default();
-                            self.target.add(pool, limits, data)?;
-                        }
-                        Piece::More => return Ok((used, false)),
-                        Piece::End => return Ok((used, true)),
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl Target {
-    fn add(&mut self, pool: &Pool, limits: &Limits, bytes: &[u8]) -> Result<(), Broken> {
-        match self {
-            Target::Store(body) => Ok(body.append(pool, bytes, limits.body)?),
-            Target::Discard { left } => {
-                *left = left.checked_sub(bytes.len()).ok_or(Broken::Discard(limits.discard))?;
-                Ok(())
-            }
-        }
     }
 }
 

@@ -546,7 +546,8 @@ fn heads_of_answers_cannot_be_split_by_their_values() {
     connection.receive(b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", &mut Recorder::default());
     let head = ResponseHead::new(7).header("A\r\n", "b\r\nc: d\0".to_owned()).header("N", 12);
     connection.respond(ExchangeId(0), Response::new(head.content_type("x/y"), Gather::new()));
-    let expected = "HTTP/1.1 500 Internal Server Error\r\nA  : b  c: d \r\nN: 12\r\nContent-Type: x/y\r\nContent-Length: 0\r\n\r\n";
+    let expected = "HTTP/1.1 500 Internal Server Error\r\nA  : b  c: d \r\nN: 12\r\nContent-Type: x/y\r\n\
+        Content-Length: 0\r\n\r\n";
     assert_eq!(sent(&mut connection), expected);
     let json = ResponseHead::new(200).content_type("application/json");
     connection.respond(ExchangeId(1), Response::text(&pool(), json, b"{}"));

@@ -45,7 +45,6 @@ pub struct Headers {
     identity: u64,
     /// The block that led to all this, if it may be recognised.
     block: Vec<u8>,
-    generation: u64,
 }
 
 impl Headers {
@@ -131,23 +130,22 @@ impl Headers {
             size_max,
             identity: 0,
             block: Vec::new(),
-            generation: 0,
         }
     }
 
-    /// Fills the list from one whole block.
+    /// Fills the list from one whole block. All of a connection's blocks pass here: the one that is remembered is the
+    /// last, and left the table as it found it, so that an equal one would be decoded to the same fields.
     pub(super) fn decode(&mut self, decoder: &mut hpack::Decoder, block: &[u8]) -> Result<(), hpack::Error> {
-        if !block.is_empty() && self.generation == decoder.generation() && self.block == block {
+        if !block.is_empty() && self.block == block {
             return Ok(());
         }
         self.clear();
         self.identity += 1;
         let generation = decoder.generation();
         decoder.decode(block, self)?;
-        // A block that changes the table means something else the second time.
+        // A block that changes the table may mean something else the second time.
         if generation == decoder.generation() && block.len() <= REMEMBERED_BLOCK_MAX {
             self.block.extend_from_slice(block);
-            self.generation = generation;
         }
         Ok(())
     }

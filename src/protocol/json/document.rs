@@ -19,6 +19,9 @@ pub type RawMembers = fn(depth: usize, key: &[u8]) -> bool;
 /// request has a use for.
 const MAX_NODES: usize = 4 << 20;
 
+/// Nodes whose memory outlives their document when a builder is used again.
+const NODES_KEPT: usize = 1024;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     #[error(transparent)]
@@ -119,35 +122,76 @@ pub struct Builder {
 
 impl Builder {
     pub fn new(input: Slice, raw_members: RawMembers) -> Result<Builder, DocumentError> {
-        if u32::try_from(input.len()).is_err() {
-            return Err(DocumentError::TooLong { len: input.len() });
-        }
-        Ok(Builder {
+        let mut builder = Builder {
             reader: Reader::new(),
-            document: Document { input, nodes: Vec::new() },
-            open: Vec::new(),
+            document: Document::default(),
+            open: Vec::with_capacity(8),
             next_is_raw: false,
             raw_from: None,
             raw_members,
             scratch: Vec::new(),
-        })
+        };
+        builder.document.nodes.reserve(32);
+        builder.restart(input, raw_members)?;
+        Ok(builder)
     }
 
     /// Reads up to `max_tokens` tokens; true when the document is complete.
     pub fn step(&mut self, max_tokens: usize) -> Result<bool, DocumentError> {
-        for _ in 0..max_tokens {
+        let mut left = max_tokens;
+        while left > 0 {
+            if let Some(depth) = self.raw_from {
+                left -= self.skip_numbers(depth, left)?;
+                if left == 0 {
+                    break;
+                }
+            }
             let Some(event) = self.reader.advance(&self.document.input)? else { return Ok(true) };
             match self.raw_from {
                 Some(depth) => self.count_raw(event, depth),
                 None => self.record(event)?,
             }
+            left -= 1;
         }
         Ok(false)
     }
 
-    /// The document; call after [`step`](Builder::step) said that it is complete.
+    /// The document, once [`step`](Builder::step) said that it is complete.
+    pub fn document(&self) -> &Document {
+        &self.document
+    }
+
+    /// The document to keep; see [`document`](Builder::document).
     pub fn finish(self) -> Document {
         self.document
+    }
+
+    /// Begins anew with another text and the memory of this one, of which only a moderate part is kept.
+    pub fn restart(&mut self, input: Slice, raw_members: RawMembers) -> Result<(), DocumentError> {
+        if u32::try_from(input.len()).is_err() {
+            return Err(DocumentError::TooLong { len: input.len() });
+        }
+        self.reader.restart();
+        self.document.input = input;
+        self.document.nodes.clear();
+        self.document.nodes.shrink_to(NODES_KEPT);
+        self.open.clear();
+        self.open.shrink_to(NODES_KEPT);
+        self.next_is_raw = false;
+        self.raw_from = None;
+        self.raw_members = raw_members;
+        Ok(())
+    }
+
+    /// The short way through numbers of a raw array that begins at `depth`.
+    fn skip_numbers(&mut self, depth: usize, max: usize) -> Result<usize, SyntaxError> {
+        let count = self.reader.skip_numbers(&self.document.input, max)?;
+        if self.reader.depth() == depth + 1
+            && let Some(array) = self.document.nodes.last_mut()
+        {
+            array.len += count as u32;
+        }
+        Ok(count)
     }
 
     fn count_raw(&mut self, event: Event, depth: usize) {

@@ -27,8 +27,15 @@ pub fn format_double(value: f64, out: &mut [u8; DOUBLE_LEN]) -> &[u8] {
         text.put(b"0.0");
         return text.finish();
     }
+    let mut buffer = ryu::Buffer::new();
+    let shortest = buffer.format_finite(value.abs());
+    if !shortest.contains('e') {
+        // In its own plain range, which lies within ours, the crate writes as we do.
+        text.put(shortest.as_bytes());
+        return text.finish();
+    }
     let mut digits = [0; 24];
-    let (digits, point) = shortest_digits(value.abs(), &mut digits);
+    let (digits, point) = digits_and_point(shortest, &mut digits);
     let count = digits.len() as i32;
     if (PLAIN_FROM..=0).contains(&point) {
         text.put(b"0.");
@@ -53,11 +60,10 @@ pub fn format_double(value: f64, out: &mut [u8; DOUBLE_LEN]) -> &[u8] {
     text.finish()
 }
 
-/// The significant digits of a positive finite double and the place of its point, counted from the first of them:
-/// 123.0 is `123` and 3, 0.01 is `1` and -1.
-fn shortest_digits(value: f64, digits: &mut [u8; 24]) -> (&[u8], i32) {
-    let mut buffer = ryu::Buffer::new();
-    let mut text = buffer.format_finite(value).bytes();
+/// The significant digits of a positive number and the place of its point, counted from the first of them: `1.23e2` is
+/// `123` and 3, `1e-2` is `1` and -1.
+fn digits_and_point<'a>(text: &str, digits: &'a mut [u8; 24]) -> (&'a [u8], i32) {
+    let mut text = text.bytes();
     let (mut len, mut point, mut seen_point, mut exponent) = (0, 0, false, 0);
     while let Some(byte) = text.next() {
         match byte {

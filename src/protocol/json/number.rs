@@ -78,8 +78,10 @@ impl Scanned {
     pub fn value(&self, input: &[u8]) -> Number {
         match self.form {
             Form::Short { negative: false } => Number::Uint(self.mantissa),
-            // 18 digits are far from the limits of an i64.
-            Form::Short { negative: true } => Number::Int(-(self.mantissa as i64)),
+            Form::Short { negative: true } if self.mantissa <= 1 << 63 => {
+                Number::Int((self.mantissa as i64).wrapping_neg())
+            }
+            Form::Short { negative: true } => Number::Double(-(self.mantissa as f64)),
             Form::Long => self.long_integer(input),
             Form::Decimal { .. } => Number::Double(self.to_f64(input)),
             Form::Literal(value) => Number::Double(value),
@@ -99,6 +101,12 @@ impl Scanned {
             let value = if exponent < 0 { mantissa / power } else { mantissa * power };
             return if negative { -value } else { value };
         }
+        if digits <= 19
+            && exponent < 0
+            && let Some(value) = quotient(self.mantissa, exponent.unsigned_abs())
+        {
+            return if negative { -value } else { value };
+        }
         self.parse_span::<f64>(input).unwrap_or(f64::NAN)
     }
 
@@ -111,6 +119,59 @@ impl Scanned {
 
     fn parse_span<T: std::str::FromStr>(&self, input: &[u8]) -> Option<T> {
         std::str::from_utf8(input.get(self.start..self.end)?).ok()?.parse().ok()
+    }
+}
+
+/// `mantissa` divided by a power of ten, correctly rounded; `None` if the power does not fit 64 bits.
+///
+/// Both are shifted until their highest bit is set, so that one division gives a quotient of 64 bits. That is more than
+/// the 53 of a double, so a remainder only matters as a mark in the lowest bit: the conversion rounds once, and right.
+fn quotient(mantissa: u64, power: u64) -> Option<f64> {
+    let divisor = 10u64.checked_pow(u32::try_from(power).ok()?)?;
+    if mantissa == 0 {
+        return Some(0.0);
+    }
+    let (up, divisor_up) = (mantissa.leading_zeros(), divisor.leading_zeros());
+    let (mantissa, divisor) = (mantissa << up, divisor << divisor_up);
+    let shift = if mantissa < divisor { 64 } else { 63 };
+    let dividend = u128::from(mantissa) << shift;
+    let (quotient, remainder) = (dividend / u128::from(divisor), dividend % u128::from(divisor));
+    let marked = quotient as u64 | u64::from(remainder != 0);
+    let exponent = i64::from(divisor_up) - i64::from(up) - shift;
+    // Between 2^-128 and 1: a normal double, so the product is exact.
+    let scale = f64::from_bits(((1023 + exponent) as u64) << 52);
+    Some(marked as f64 * scale)
+}
+
+/// Scans a number of at most 19 digits without exponent, the commonest form, on a short way; `None` for any other.
+#[inline(always)]
+pub(super) fn scan_short(input: &[u8], start: usize) -> Option<Scanned> {
+    let negative = input.get(start) == Some(&b'-');
+    let first = start + usize::from(negative);
+    let mut at = first;
+    let mut mantissa: u64 = 0;
+    while let Some(digit @ b'0'..=b'9') = input.get(at) {
+        mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+        at += 1;
+    }
+    let int_digits = at - first;
+    if int_digits == 0 || int_digits > 19 || (input.get(first) == Some(&b'0') && int_digits > 1) {
+        return None;
+    }
+    match input.get(at) {
+        Some(b'.') => {
+            let point = at;
+            at = digits_end(input, point + 1, &mut mantissa);
+            let fraction_digits = at - point - 1;
+            let digits = int_digits + fraction_digits;
+            if fraction_digits == 0 || digits > 19 || matches!(input.get(at), Some(b'e' | b'E')) {
+                return None;
+            }
+            let form = Form::Decimal { negative, digits, exponent: -(fraction_digits as i64) };
+            Some(Scanned { start, end: at, mantissa, form })
+        }
+        Some(b'e' | b'E') => None,
+        _ => Some(Scanned { start, end: at, mantissa, form: Form::Short { negative } }),
     }
 }
 
@@ -127,7 +188,7 @@ pub(super) fn scan(input: &[u8], start: usize) -> Result<Scanned, SyntaxError> {
     };
     let int_digits = int_end - first;
     if !matches!(input.get(int_end), Some(b'.' | b'e' | b'E')) {
-        let form = if int_digits <= 18 { Form::Short { negative } } else { Form::Long };
+        let form = if int_digits <= 19 { Form::Short { negative } } else { Form::Long };
         let scanned = Scanned { start, end: int_end, mantissa, form };
         return match int_digits > 308 && scanned.to_f64(input).is_infinite() {
             true => Err(SyntaxError::new(Reason::NumberTooBig, start)),
@@ -268,6 +329,8 @@ mod tests {
             ("18446744073709551616", Number::Double(18_446_744_073_709_551_616.0)),
             ("-9223372036854775808", Number::Int(i64::MIN)),
             ("-9223372036854775809", Number::Double(-9_223_372_036_854_775_808.0)),
+            ("-9999999999999999999", Number::Double(-1e19)),
+            ("9999999999999999999", Number::Uint(9_999_999_999_999_999_999)),
             ("99999999999999999999999", Number::Double(1e23)),
             ("1.0", Number::Double(1.0)),
             ("1e2", Number::Double(100.0)),
@@ -304,6 +367,44 @@ mod tests {
                 assert!(got.to_bits() == expected.to_bits() || text == "-0", "{text} became {got}");
             }
         }
+    }
+
+    #[test]
+    fn the_short_way_ends_where_the_long_one_does() {
+        let alphabet = b"0123456789.-eE,0000";
+        let mut state: u64 = 42;
+        for _ in 0..200_000 {
+            let mut text = [0; 24];
+            for byte in &mut text {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = alphabet[(state >> 33) as usize % alphabet.len()];
+            }
+            if let Some(short) = scan_short(&text, 0) {
+                let long = scan(&text, 0).unwrap();
+                assert_eq!((short.end, short.value(&text)), (long.end, long.value(&text)), "{}", text.escape_ascii());
+            }
+        }
+        assert!(scan_short(b"1234567890123456789", 0).is_some());
+        for other in
+            [&b"12345678901234567890"[..], b"0.1234567890123456789", b"01", b"1.", b"1e5", b"-", b"", b"x", b"NaN"]
+        {
+            assert!(scan_short(other, 0).is_none());
+        }
+    }
+
+    #[test]
+    fn quotients_are_rounded_once() {
+        let mut state: u64 = 7;
+        for _ in 0..200_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (mantissa, power) = (state >> (state % 60), state % 20);
+            let expected: f64 = format!("{mantissa}e-{power}").parse().unwrap();
+            assert_eq!(quotient(mantissa, power), Some(expected), "{mantissa}e-{power}");
+        }
+        // Halfway cases: 2^53 + 1 lies between two doubles.
+        assert_eq!(quotient((1 << 53) + 1, 0), Some(9_007_199_254_740_992.0));
+        assert_eq!(quotient(90_071_992_547_409_935, 1), Some(9_007_199_254_740_994.0));
+        assert_eq!((quotient(0, 5), quotient(1, 20)), (Some(0.0), None));
     }
 
     #[test]

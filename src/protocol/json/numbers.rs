@@ -111,8 +111,17 @@ fn double<const N: usize>(
     Ok(bytes(scan(input, at, AccessError::NotNumber)?.to_f64(input)))
 }
 
-#[inline]
+#[inline(always)]
 fn scan(input: &[u8], at: &mut usize, other: AccessError) -> Result<Scanned, TensorError> {
+    if let Some(scanned) = number::scan_short(input, *at) {
+        *at = scanned.end;
+        return Ok(scanned);
+    }
+    scan_any(input, at, other)
+}
+
+#[cold]
+fn scan_any(input: &[u8], at: &mut usize, other: AccessError) -> Result<Scanned, TensorError> {
     if matches!(input.get(*at), Some(b'"' | b'{' | b't' | b'f' | b'n')) {
         return Err(other.into());
     }

@@ -131,6 +131,38 @@ impl Reader {
         Ok(self.depth() <= depth)
     }
 
+    /// Reads over numbers that follow each other in an array, at most `max` of them, and says how many they were. What
+    /// else comes, [`advance`](Reader::advance) finds: this is its short way through tensor data.
+    pub(super) fn skip_numbers(&mut self, input: &[u8], max: usize) -> Result<usize, SyntaxError> {
+        let mut count = 0;
+        while count < max && self.failed.is_none() {
+            let byte = input.get(self.at).copied().unwrap_or(0);
+            match (self.state, byte) {
+                (_, b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                (State::Element, b',') => {
+                    self.at += 1;
+                    self.state = State::CommaInArray;
+                }
+                (State::ArrayOpened | State::CommaInArray, b'0'..=b'9' | b'-') => {
+                    self.at = match number::scan_short(input, self.at) {
+                        Some(scanned) => scanned.end,
+                        None => number::scan(input, self.at).inspect_err(|error| self.failed = Some(*error))?.end,
+                    };
+                    self.state = State::Element;
+                    count += 1;
+                }
+                _ => break,
+            }
+        }
+        Ok(count)
+    }
+
+    /// Begins anew, for another text, with the memory of this one.
+    pub fn restart(&mut self) {
+        self.nesting.depth = 0;
+        (self.at, self.token_start, self.state, self.failed) = (0, 0, State::Start, None);
+    }
+
     /// Where the next token is looked for, in bytes from the start of the text.
     pub fn position(&self) -> usize {
         self.at

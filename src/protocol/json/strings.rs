@@ -30,8 +30,7 @@ impl StringsReader {
     /// Measures up to `max_steps` strings and brackets; true when all are measured. Strings are not counted against a
     /// shape here: Triton leaves that to the check of the request.
     pub fn measure(&mut self, input: &[u8], mut max_steps: usize) -> Result<bool, TensorError> {
-        loop {
-            let Some(string) = self.next(input, &mut max_steps)? else { break };
+        while let Some(string) = self.next(input, &mut max_steps)? {
             self.measured = self.measured.saturating_add(4).saturating_add(self.decode(input, string).len());
             self.count += 1;
         }
@@ -51,8 +50,7 @@ impl StringsReader {
     /// Writes up to `max_steps` strings into `out`, which has the measured length; true when all are written. `input`
     /// and `out` are the same in every call.
     pub fn fill(&mut self, input: &[u8], out: &mut [u8], mut max_steps: usize) -> Result<bool, TensorError> {
-        loop {
-            let Some(string) = self.next(input, &mut max_steps)? else { break };
+        while let Some(string) = self.next(input, &mut max_steps)? {
             let at = self.filled;
             let bytes = self.decode(input, string);
             let len = u32::try_from(bytes.len()).map_err(|_| TensorError::Excess)?;

@@ -237,6 +237,23 @@ fn named_arrays_become_one_node() {
         assert_eq!(input.member("shape").unwrap().index(0).unwrap().as_u64(), Ok(2));
         assert_eq!(doc.root().member("data").unwrap().index(0).unwrap().as_u64(), Ok(3));
     }
+    for (data, len) in [("[]", 0), ("[[1,2],[3]]", 2), ("[1,[2,3],{\"a\":[4]},5]", 4), ("[ -1 , 0.5 ]", 2)] {
+        let text = format!("{{\"x\":{data},\"y\":1}}");
+        let mut builder = Builder::new(Slice::copy_of(text.as_bytes()), |_, key| key == b"x").unwrap();
+        while !builder.step(1).unwrap() {}
+        let x = builder.document().root().member("x").unwrap();
+        assert_eq!((x.len(), x.span()), (len, 5..5 + data.len()));
+        builder.restart(Slice::from_static(b"[1,2]"), |_, _| false).unwrap();
+        assert!(builder.step(100).unwrap());
+        assert_eq!(builder.document().root().index(1).unwrap().as_u64(), Ok(2));
+    }
+    for (data, offset) in [("[1 2]", 8), ("[1,]", 8), ("[1.]", 8), ("[01]", 7), ("[-]", 7), ("[1", 7)] {
+        let text = format!("{{\"x\":{data}");
+        let mut builder = Builder::new(Slice::copy_of(text.as_bytes()), |_, _| true).unwrap();
+        let Err(DocumentError::Syntax(error)) = builder.step(100) else { panic!("{data}") };
+        assert_eq!((error.offset, builder.step(100)), (offset, Err(error.into())), "{data}");
+        assert_eq!(tokens(text.as_bytes()), Err(error));
+    }
     let mut builder = Builder::new(Slice::from_static(br#"{"a":[1,[2}"#), |_, _| true).unwrap();
     let error = DocumentError::Syntax(SyntaxError { reason: Reason::MissingCommaOrBracket, offset: 10 });
     assert_eq!(builder.step(100), Err(error));

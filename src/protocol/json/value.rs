@@ -46,6 +46,9 @@ pub enum Kind {
     Null,
 }
 
+/// A member's name and value.
+pub type Member<'d> = (Cow<'d, [u8]>, Value<'d>);
+
 /// One value of a [`Document`].
 #[derive(Debug, Clone, Copy)]
 pub struct Value<'d> {
@@ -149,7 +152,7 @@ impl<'d> Value<'d> {
 
     /// Every member in order, where each duplicate of a name carries the first one's value, as Triton's walks over
     /// parameters see them (spec http.md, section 2).
-    pub fn members_with_first_values(self) -> Result<Vec<(Cow<'d, [u8]>, Value<'d>)>, AccessError> {
+    pub fn members_with_first_values(self) -> Result<Vec<Member<'d>>, AccessError> {
         let mut members: Vec<_> = self.members()?.collect();
         // Looking back through the list is quicker for few members and quadratic for many.
         if members.len() <= 16 {
@@ -260,9 +263,9 @@ impl<'d> Members<'d> {
 }
 
 impl<'d> Iterator for Members<'d> {
-    type Item = (Cow<'d, [u8]>, Value<'d>);
+    type Item = Member<'d>;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<Member<'d>> {
         let (key, value) = self.next_node()?;
         let escaped = matches!(key.tag, Tag::Key { escaped: true });
         Some((decoded(self.document, &key, escaped), value))

@@ -4,7 +4,7 @@ use super::super::arena::TensorArena;
 use super::super::request::{InferRequest, Input, List, Output, Param, Str};
 use super::super::{Bound, Malformed, ReadError};
 use super::fields::{Field, Kind, Numbers, Text, WireType};
-use super::{Limits, TRUSTED_BYTES};
+use super::{Limits, NUMBERS_AT_ONCE, TRUSTED_BYTES};
 use crate::memory::{BlockMut, Pool, Slice};
 
 pub(super) struct Builder {
@@ -136,7 +136,7 @@ impl Builder {
     /// A single varint.
     pub(super) fn varint(&mut self, field: Field, value: u64, ahead: usize) -> Result<(), ReadError> {
         match field {
-            Field::Numbers(numbers) => return self.number(numbers, value, ahead),
+            Field::Numbers(numbers) => return self.numbers(numbers, &[value], ahead),
             Field::Bool => self.entry.1 = Param::Bool(value != 0),
             Field::Int64 => self.entry.1 = Param::Int64(value as i64),
             Field::Uint64 => self.entry.1 = Param::Uint64(value),
@@ -161,12 +161,13 @@ impl Builder {
         Ok(())
     }
 
-    /// A number of a list that came as a varint. Values beyond the type lose their high bits, as everywhere in protobuf.
-    pub(super) fn number(&mut self, numbers: Numbers, value: u64, ahead: usize) -> Result<(), ReadError> {
+    /// Numbers of a list that came as varints, a few at a time. Values beyond the type lose their high bits, as
+    /// everywhere in protobuf.
+    pub(super) fn numbers(&mut self, numbers: Numbers, values: &[u64], ahead: usize) -> Result<(), ReadError> {
         let (list, width) = match numbers {
             Numbers::Shape => {
-                self.check_text(size_of::<i64>())?;
-                self.request.dims.push(value as i64);
+                self.check_text(size_of_val(values))?;
+                self.request.dims.extend(values.iter().map(|&value| value as i64));
                 return Ok(());
             }
             Numbers::Bool => (List::Bool, 1),
@@ -176,11 +177,15 @@ impl Builder {
             Numbers::Uint64 => (List::Uint64, 8),
             Numbers::Fp32 | Numbers::Fp64 => return Err(Malformed::WireType(WireType::Varint as u8).into()),
         };
-        if self.fill(list, 1) {
-            let value = if list == List::Bool { u64::from(value != 0) } else { value };
-            self.arena.append(&value.to_le_bytes()[..width], ahead)?;
+        if values.is_empty() || !self.fill(list, values.len()) {
+            return Ok(());
         }
-        Ok(())
+        let mut bytes = [0; 8 * NUMBERS_AT_ONCE];
+        for (place, &value) in bytes.chunks_exact_mut(width).zip(values) {
+            let value = if list == List::Bool { u64::from(value != 0) } else { value };
+            place.copy_from_slice(&value.to_le_bytes()[..width]);
+        }
+        Ok(self.arena.append(&bytes[..width * values.len()], ahead)?)
     }
 
     /// Begins an element of bytes_contents; false if it is not kept.

@@ -144,8 +144,8 @@ fn assert_agrees(bytes: &[u8], scanned: Result<Box<InferRequest>, ReadError>) ->
     }
 }
 
-/// Prost takes a map's entry for one whatever its wire type, where every other parser sees an error or an unknown field.
-/// True if `bytes`, well formed up to there, have such an entry.
+/// Prost takes a map's entry for one whatever its wire type, where others see an error or an unknown field. True if
+/// `bytes`, well formed up to there, have such an entry.
 fn has_misspelled_map(mut bytes: &[u8], inside: Kind) -> bool {
     let varint = |bytes: &mut &[u8]| match varint::decode(bytes) {
         varint::Decoded::Value(value, len) => {
@@ -409,6 +409,17 @@ fn a_window_of_a_message_that_was_given_up_is_dropped() {
     let request = scanner.take(None).unwrap();
     assert_eq!(*request.raw[0], bytes[4..]);
     drop((request, scanner));
+    assert_eq!(pool.bytes_in_use(), 0);
+}
+
+#[test]
+fn a_message_that_is_given_up_keeps_no_memory() {
+    let pool = Pool::new(1 << 20);
+    let mut scanner = InferScanner::new(pool.clone(), Limits::default());
+    scanner.begin(1 << 20).unwrap();
+    scanner.feed(b"\x3a\x03abc\x3a\x80\x80\x01abc").unwrap();
+    assert!(pool.bytes_in_use() > 16 * 1024);
+    scanner.begin(0).unwrap();
     assert_eq!(pool.bytes_in_use(), 0);
 }
 

@@ -29,6 +29,16 @@ impl Tokens {
         if self.carried > 0 {
             return self.carried_varint(rest);
         }
+        match rest.first() {
+            Some(&byte) if byte < 0x80 && self.left > 0 => {
+                self.consume(rest, 1);
+                Ok(Some(u64::from(byte)))
+            }
+            _ => self.long_varint(rest),
+        }
+    }
+
+    fn long_varint(&mut self, rest: &mut &[u8]) -> Result<Option<u64>, Malformed> {
         let here = &rest[..rest.len().min(self.left)];
         match varint::decode(here) {
             varint::Decoded::Value(value, len) => {

@@ -1,0 +1,141 @@
+//! The command line: which subcommand, and what it was asked to do.
+//!
+//! Without a subcommand it is `serve`, so that `nereid` can stand where `tritonserver` stood in a script.
+
+mod flags;
+mod getopt;
+pub mod options;
+mod quickstart;
+pub mod runtime;
+mod serve;
+mod values;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use values::ValueError;
+
+/// What follows a subcommand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Arguments {
+    /// The program's name as its caller wrote it; getopt's messages start with it.
+    pub program: OsString,
+    pub words: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// For [`options::ServeOptions::parse`].
+    Serve(Arguments),
+    Quickstart(Arguments),
+    Runtime(Arguments),
+    Help,
+    Version,
+}
+
+impl Command {
+    /// From the whole command line, the program's name first.
+    pub fn from_args(args: impl IntoIterator<Item = OsString>) -> Command {
+        let mut args = args.into_iter();
+        let program = args.next().unwrap_or_else(|| "nereid".into());
+        let mut words: Vec<OsString> = args.collect();
+        let subcommand: fn(Arguments) -> Command = match words.first().and_then(|word| word.to_str()) {
+            Some("serve") => Command::Serve,
+            Some("quickstart") => Command::Quickstart,
+            Some("runtime") => Command::Runtime,
+            Some("help") => return Command::Help,
+            Some("--version") => return Command::Version,
+            // Words that are no subcommand are refused by the parser of the flags.
+            _ => return Command::Serve(Arguments { program, words }),
+        };
+        words.remove(0);
+        subcommand(Arguments { program, words })
+    }
+}
+
+/// The whole program.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match Command::from_args(args) {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Quickstart(arguments) => quickstart::run(&arguments),
+        Command::Runtime(arguments) => {
+            let words: Vec<String> = arguments.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            runtime::run(&words)
+        }
+        Command::Help => {
+            print!("{}", help());
+            ExitCode::SUCCESS
+        }
+        Command::Version => {
+            print!("{}", version());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// The line of `nereid --version`.
+pub fn version() -> String {
+    format!("nereid {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// The text of `nereid help`.
+pub fn help() -> String {
+    "\
+Nereid, an inference server with the interfaces of NVIDIA Triton Inference Server.
+
+Usage:
+  nereid [serve] --model-repository=<path> [options]
+        Serve the models of a repository. `nereid --help` lists the options.
+  nereid quickstart
+        Serve an example model, to try the server without a repository.
+  nereid runtime list
+        Say which runtimes are found on this machine.
+  nereid runtime install onnxruntime
+        Fetch the runtime that ONNX models need.
+  nereid --version
+  nereid help
+"
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(words: &[&str]) -> Command {
+        Command::from_args(words.iter().map(OsString::from))
+    }
+
+    fn arguments(words: &[&str]) -> Arguments {
+        Arguments { program: "nereid".into(), words: words.iter().map(OsString::from).collect() }
+    }
+
+    #[test]
+    fn serving_needs_no_subcommand() {
+        assert_eq!(command(&["nereid"]), Command::Serve(arguments(&[])));
+        assert_eq!(command(&["nereid", "--id=x"]), Command::Serve(arguments(&["--id=x"])));
+        assert_eq!(command(&["nereid", "serve", "--id=x"]), Command::Serve(arguments(&["--id=x"])));
+        assert_eq!(command(&["nereid", "serve", "serve"]), Command::Serve(arguments(&["serve"])));
+        assert_eq!(command(&["nereid", "--help"]), Command::Serve(arguments(&["--help"])));
+        assert_eq!(command(&["nereid", "nonsense"]), Command::Serve(arguments(&["nonsense"])));
+        assert_eq!(command(&["nereid", "--id", "help"]), Command::Serve(arguments(&["--id", "help"])));
+        assert_eq!(command(&[]), Command::Serve(arguments(&[])));
+    }
+
+    #[test]
+    fn the_first_word_chooses() {
+        assert_eq!(command(&["nereid", "quickstart", "--x"]), Command::Quickstart(arguments(&["--x"])));
+        let install = arguments(&["install", "onnxruntime"]);
+        assert_eq!(command(&["nereid", "runtime", "install", "onnxruntime"]), Command::Runtime(install));
+        assert_eq!(command(&["nereid", "help"]), Command::Help);
+        assert_eq!(command(&["nereid", "--version"]), Command::Version);
+    }
+
+    #[test]
+    fn texts_name_every_subcommand() {
+        for name in ["serve", "quickstart", "runtime list", "runtime install onnxruntime", "--version", "help"] {
+            assert!(help().contains(name), "{name}");
+        }
+        assert!(version().starts_with("nereid ") && version().ends_with('\n'));
+    }
+}

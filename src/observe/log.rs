@@ -1,0 +1,166 @@
+//! The log: `tracing` events in Triton's line format (cli.md section 5), written by a thread of its own.
+//!
+//! Code logs with `tracing`'s macros and [`crate::verbose!`]; only start-up and the logging API see the [`Logger`].
+
+mod civil;
+mod layer;
+mod record;
+mod switches;
+mod table;
+mod writer;
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tracing_subscriber::layer::SubscriberExt;
+
+pub use layer::LogLayer;
+pub use record::{LogFormat, MAX_MESSAGE_BYTES, MAX_OBJECT_BYTES, Severity};
+pub use table::Table;
+pub use writer::{BYTES_WAITING_MAX, CAPACITY};
+
+use switches::Switches;
+use writer::{Queue, Sinks};
+
+/// Logs at a verbose level: `verbose!(2, "parsed {count} files")`. Nothing is formatted unless `--log-verbose` is that
+/// high.
+#[macro_export]
+macro_rules! verbose {
+    ($level:expr, $($message:tt)+) => {
+        ::tracing::debug!(verbose = $level, $($message)+)
+    };
+}
+
+/// How long the end of the process waits for a log that nobody takes.
+pub const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    pub info: bool,
+    pub warning: bool,
+    pub error: bool,
+    /// Verbose messages up to this level appear; 0 for none.
+    pub verbose_level: u32,
+    pub format: LogFormat,
+    /// All severities go here instead of stdout and stderr.
+    pub file: Option<PathBuf>,
+}
+
+impl Default for LogSettings {
+    fn default() -> LogSettings {
+        LogSettings { info: true, warning: true, error: true, verbose_level: 0, format: LogFormat::Default, file: None }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("failed to open log file '{}': {error}", path.display())]
+    Open { path: PathBuf, error: io::Error },
+    #[error("failed to start the log's thread: {0}")]
+    Thread(io::Error),
+    #[error("this process has a log already")]
+    Installed,
+}
+
+/// The handle of the log, for start-up, exit and the logging API. Clones are the same log.
+#[derive(Debug, Clone)]
+pub struct Logger {
+    layer: LogLayer,
+    file: Option<Arc<Path>>,
+}
+
+impl Logger {
+    /// Opens the file, if one is named, and starts the writing thread. `escapes` is false where
+    /// TRITON_SERVER_ESCAPE_LOG_MESSAGES says `0`.
+    pub fn start(settings: &LogSettings, escapes: bool) -> Result<Logger, LogError> {
+        let sinks = match &settings.file {
+            None => Sinks { plain: Box::new(io::stdout()), alarming: Some(Box::new(io::stderr())) },
+            Some(path) => match OpenOptions::new().append(true).create(true).open(path) {
+                Ok(file) => Sinks { plain: Box::new(file), alarming: None },
+                Err(error) => return Err(LogError::Open { path: path.clone(), error }),
+            },
+        };
+        Logger::with_sinks(settings, escapes, sinks, CAPACITY)
+    }
+
+    fn with_sinks(settings: &LogSettings, escapes: bool, sinks: Sinks, capacity: usize) -> Result<Logger, LogError> {
+        let switches = Arc::new(Switches::new(escapes));
+        let queue = Queue::start(Arc::clone(&switches), sinks, capacity).map_err(LogError::Thread)?;
+        let file = settings.file.as_deref().map(Arc::from);
+        let logger = Logger { layer: LogLayer { switches, queue }, file };
+        logger.set_info(settings.info);
+        logger.set_warning(settings.warning);
+        logger.set_error(settings.error);
+        logger.set_verbose_level(settings.verbose_level);
+        logger.set_format(settings.format);
+        Ok(logger)
+    }
+
+    /// Takes the events of the whole process.
+    pub fn install(&self) -> Result<(), LogError> {
+        let subscriber = tracing_subscriber::registry().with(self.layer());
+        tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Installed)
+    }
+
+    /// For a subscriber of one's own.
+    pub fn layer(&self) -> LogLayer {
+        self.layer.clone()
+    }
+
+    pub fn settings(&self) -> LogSettings {
+        let switches = &self.layer.switches;
+        LogSettings {
+            info: switches.info.load(Ordering::Relaxed),
+            warning: switches.warning.load(Ordering::Relaxed),
+            error: switches.error.load(Ordering::Relaxed),
+            verbose_level: switches.verbose_level.load(Ordering::Relaxed),
+            format: switches.style().format,
+            file: self.file.as_deref().map(Path::to_owned),
+        }
+    }
+
+    pub fn set_info(&self, shows: bool) {
+        self.change(|switches| switches.info.store(shows, Ordering::Relaxed));
+    }
+
+    pub fn set_warning(&self, shows: bool) {
+        self.change(|switches| switches.warning.store(shows, Ordering::Relaxed));
+    }
+
+    pub fn set_error(&self, shows: bool) {
+        self.change(|switches| switches.error.store(shows, Ordering::Relaxed));
+    }
+
+    pub fn set_verbose_level(&self, level: u32) {
+        self.change(|switches| switches.verbose_level.store(level, Ordering::Relaxed));
+    }
+
+    pub fn set_format(&self, format: LogFormat) {
+        let is_iso8601 = format == LogFormat::Iso8601;
+        self.change(|switches| switches.is_iso8601.store(is_iso8601, Ordering::Relaxed));
+    }
+
+    /// Messages lost since the start, because the queue was full or writing failed.
+    pub fn dropped(&self) -> u64 {
+        self.layer.queue.dropped()
+    }
+
+    /// Waits until everything logged so far is written, at most for [`FLUSH_PATIENCE`]. To be called before the
+    /// process ends. False: something may be missing.
+    pub fn flush(&self) -> bool {
+        self.layer.queue.flush(FLUSH_PATIENCE)
+    }
+
+    fn change(&self, change: impl FnOnce(&Switches)) {
+        change(&self.layer.switches);
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! One log message and its line (cli.md section 5).
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use super::civil::Civil;
+
+/// Bytes of a message that are kept; a request can make messages of any length.
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+
+/// Bytes of an attached object that are kept: room for the table of a thousand models.
+pub const MAX_OBJECT_BYTES: usize = 1024 * 1024;
+
+/// How the beginning of a line looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `I1121 06:39:17.000123 4711 server.rs:12] `
+    #[default]
+    Default,
+    /// `2026-11-21T06:39:17Z I 4711 server.rs:12] `
+    Iso8601,
+}
+
+impl LogFormat {
+    /// As `--log-format` and the logging API spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LogFormat::Default => "default",
+            LogFormat::Iso8601 => "ISO8601",
+        }
+    }
+
+    /// Case matters.
+    pub fn from_name(name: &str) -> Option<LogFormat> {
+        [LogFormat::Default, LogFormat::Iso8601].into_iter().find(|format| format.name() == name)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    Error,
+    Warning,
+    /// Verbose messages, too.
+    Info,
+}
+
+impl Severity {
+    fn letter(self) -> char {
+        match self {
+            Severity::Error => 'E',
+            Severity::Warning => 'W',
+            Severity::Info => 'I',
+        }
+    }
+
+    /// INFO and verbose go to stdout, the others to stderr.
+    pub fn is_alarming(self) -> bool {
+        self != Severity::Info
+    }
+}
+
+#[derive(Debug)]
+pub struct Record {
+    pub severity: Severity,
+    /// Since the epoch.
+    pub at: Duration,
+    /// Basename of the source file.
+    pub file: &'static str,
+    pub line: u32,
+    pub message: String,
+    /// A table or a text of several lines that follows the message as it is.
+    pub object: Option<String>,
+}
+
+/// How lines are written for this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    pub format: LogFormat,
+    /// Messages appear as JSON strings.
+    pub escapes: bool,
+    pub pid: u32,
+}
+
+impl Record {
+    /// What it holds of the logger's byte budget.
+    pub fn bytes(&self) -> usize {
+        size_of::<Record>() + self.message.capacity() + self.object.as_ref().map_or(0, String::capacity)
+    }
+
+    /// Appends the line, or the lines where there is an object.
+    pub fn write(&self, style: Style, text: &mut String) {
+        let Civil { year, month, day, hour, minute, second } = Civil::from_epoch(self.at.as_secs());
+        let (letter, pid, micros) = (self.severity.letter(), style.pid, self.at.subsec_micros());
+        // Writing to a String cannot fail.
+        let _ = match style.format {
+            LogFormat::Default => {
+                write!(text, "{letter}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06} {pid} ")
+            }
+            LogFormat::Iso8601 => {
+                write!(text, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z {letter} {pid} ")
+            }
+        };
+        let _ = write!(text, "{}:{}] ", self.file, self.line);
+        match (style.escapes, self.object.is_some() && self.message.is_empty()) {
+            (_, true) => {}
+            (true, _) => push_json_string(text, &self.message),
+            (false, _) => text.push_str(&self.message),
+        }
+        text.push('\n');
+        if let Some(object) = &self.object {
+            text.push_str(object);
+            if !object.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+    }
+}
+
+/// Appends `value` as a JSON string (RFC 8259 section 7) in which no control character is left: neither those that
+/// JSON forbids nor DEL and the C1 set, which terminals obey.
+fn push_json_string(text: &mut String, value: &str) {
+    text.push('"');
+    for char in value.chars() {
+        match char {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            // U+2028 and U+2029 end lines for some readers.
+            char if char.is_control() || matches!(char, '\u{2028}' | '\u{2029}') => {
+                let _ = write!(text, "\\u{:04x}", u32::from(char));
+            }
+            char => text.push(char),
+        }
+    }
+    text.push('"');
+}
+
+/// Text that stops growing at its limit, and stops the formatting that fills it.
+#[derive(Debug)]
+pub struct Bounded {
+    text: String,
+    limit: usize,
+    is_cut: bool,
+}
+
+impl Bounded {
+    pub fn new(limit: usize) -> Bounded {
+        Bounded { text: String::new(), limit, is_cut: false }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    pub fn into_text(mut self) -> String {
+        if self.is_cut {
+            self.text.push_str("...");
+        }
+        self.text
+    }
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if self.is_cut {
+            return Err(fmt::Error);
+        }
+        let room = self.limit.saturating_sub(self.text.len());
+        let kept = more.get(..more.floor_char_boundary(room)).unwrap_or_default();
+        self.text.push_str(kept);
+        self.is_cut = kept.len() < more.len();
+        if self.is_cut { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(message: &str) -> Record {
+        Record {
+            severity: Severity::Warning,
+            at: Duration::new(1_795_243_157, 1_234_567),
+            file: "server.rs",
+            line: 12,
+            message: message.to_owned(),
+            object: None,
+        }
+    }
+
+    fn line(record: &Record, format: LogFormat, escapes: bool) -> String {
+        let mut text = String::new();
+        record.write(Style { format, escapes, pid: 4711 }, &mut text);
+        text
+    }
+
+    #[test]
+    fn lines_have_the_documented_formats() {
+        let mut record = record("it's \"done\"");
+        let default = line(&record, LogFormat::Default, true);
+        assert_eq!(default, "W1121 06:39:17.001234 4711 server.rs:12] \"it's \\\"done\\\"\"\n");
+        let iso = line(&record, LogFormat::Iso8601, true);
+        assert_eq!(iso, "2026-11-21T06:39:17Z W 4711 server.rs:12] \"it's \\\"done\\\"\"\n");
+        let raw = line(&record, LogFormat::Default, false);
+        assert_eq!(raw, "W1121 06:39:17.001234 4711 server.rs:12] it's \"done\"\n");
+        record.severity = Severity::Error;
+        assert!(line(&record, LogFormat::Default, true).starts_with("E1121 "));
+        record.severity = Severity::Info;
+        assert!(line(&record, LogFormat::Default, true).starts_with("I1121 "));
+    }
+
+    #[test]
+    fn an_object_follows_as_it_is() {
+        let mut record = Record { object: Some("+--+\n|\"x\"|".to_owned()), ..record("") };
+        let prefix = "W1121 06:39:17.001234 4711 server.rs:12] ";
+        assert_eq!(line(&record, LogFormat::Default, true), format!("{prefix}\n+--+\n|\"x\"|\n"));
+        record.message = "head\n".to_owned();
+        assert_eq!(line(&record, LogFormat::Default, true), format!("{prefix}\"head\\n\"\n+--+\n|\"x\"|\n"));
+    }
+
+    #[test]
+    fn escaped_messages_are_json_on_one_line() {
+        let every: String = (0..0x800u32).chain([0x2028, 0x2029, 0xfeff, 0x1f600]).filter_map(char::from_u32).collect();
+        for message in ["", "plain", "\"", "\\", "\\n", "a\nb\r\n\tc\0", "\x1b[31mred\x7f\u{9b}1m", "日本語", &every]
+        {
+            let text = line(&record(message), LogFormat::Default, true);
+            let json = text.strip_prefix("W1121 06:39:17.001234 4711 server.rs:12] ").unwrap();
+            assert_eq!(serde_json::from_str::<String>(json).unwrap(), message);
+            let body = json.strip_suffix('\n').unwrap();
+            assert!(!body.contains(|char: char| char.is_control() || char == '\u{2028}'), "{message:?}");
+        }
+    }
+
+    #[test]
+    fn bounded_text_is_cut_between_characters() {
+        let fill = |parts: &[&str]| {
+            let mut bounded = Bounded::new(5);
+            let results: Vec<_> = parts.iter().map(|part| bounded.write_str(part).is_ok()).collect();
+            (results, bounded.into_text())
+        };
+        assert_eq!(fill(&["abc", "de"]), (vec![true, true], "abcde".to_owned()));
+        assert_eq!(fill(&["abcde", "", "f"]), (vec![true, true, false], "abcde...".to_owned()));
+        assert_eq!(fill(&["abcdé", "x"]), (vec![false, false], "abcd...".to_owned()));
+    }
+
+    #[test]
+    fn format_names_are_exact() {
+        assert_eq!(LogFormat::from_name("default"), Some(LogFormat::Default));
+        assert_eq!(LogFormat::from_name("ISO8601"), Some(LogFormat::Iso8601));
+        for bad in ["Default", "iso8601", "", "json"] {
+            assert_eq!(LogFormat::from_name(bad), None);
+        }
+    }
+}

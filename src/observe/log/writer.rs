@@ -1,0 +1,210 @@
+//! The one thread that writes the log, and the bounded queue in front of it.
+//!
+//! A shard or a worker hands over a record without waiting: when the disk or the terminal is slow, messages are lost
+//! and counted, not requests delayed (DESIGN.md decision 5).
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::record::{Record, Severity};
+use super::switches::Switches;
+
+/// Records that may wait.
+pub const CAPACITY: usize = 1024;
+
+/// Bytes that records may hold while they wait.
+pub const BYTES_WAITING_MAX: usize = 16 * 1024 * 1024;
+
+/// Written at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Where lines go.
+pub struct Sinks {
+    pub plain: Box<dyn Write + Send>,
+    /// For warnings and errors; `None`: all go to `plain`.
+    pub alarming: Option<Box<dyn Write + Send>>,
+}
+
+/// The sending end. Clones share the queue.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    sender: SyncSender<Entry>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    bytes_waiting: AtomicUsize,
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Record(Record),
+    Flush(SyncSender<()>),
+}
+
+impl Queue {
+    /// Starts the thread. It ends when the last clone of the queue is gone and everything is written.
+    pub fn start(switches: Arc<Switches>, sinks: Sinks, capacity: usize) -> io::Result<Queue> {
+        let (sender, entries) = sync_channel(capacity);
+        let counts = Arc::new(Counts::default());
+        let writer = Writer {
+            switches,
+            counts: Arc::clone(&counts),
+            sinks,
+            reported: 0,
+            unreported: 0,
+            chunk: String::new(),
+            chunk_lines: 0,
+            chunk_is_alarming: false,
+        };
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run(&entries))?;
+        Ok(Queue { sender, counts })
+    }
+
+    /// Never waits.
+    pub fn push(&self, record: Record) {
+        let bytes = record.bytes();
+        let before = self.counts.bytes_waiting.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > BYTES_WAITING_MAX || self.sender.try_send(Entry::Record(record)).is_err() {
+            self.counts.bytes_waiting.fetch_sub(bytes, Ordering::Relaxed);
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until everything handed over before is written, or cannot be; not longer than `patience`, for whoever
+    /// reads our stdout may have stopped. Says whether it came to that.
+    pub fn flush(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let (done, written) = sync_channel(1);
+        let mut entry = Entry::Flush(done);
+        loop {
+            entry = match self.sender.try_send(entry) {
+                Ok(()) => break,
+                Err(TrySendError::Full(entry)) if Instant::now() < deadline => entry,
+                Err(_) => return false,
+            };
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        written.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
+    }
+
+    /// Messages lost since the start: no room, or no writing.
+    pub fn dropped(&self) -> u64 {
+        self.counts.dropped.load(Ordering::Relaxed)
+    }
+}
+
+struct Writer {
+    switches: Arc<Switches>,
+    counts: Arc<Counts>,
+    sinks: Sinks,
+    /// Losses that have had their line.
+    reported: u64,
+    /// Records since then.
+    unreported: usize,
+    chunk: String,
+    chunk_lines: u64,
+    chunk_is_alarming: bool,
+}
+
+impl Writer {
+    fn run(mut self, entries: &Receiver<Entry>) {
+        loop {
+            let entry = match entries.try_recv() {
+                Ok(entry) => entry,
+                // More may have come while it was written.
+                Err(TryRecvError::Empty) if !self.chunk.is_empty() => {
+                    self.write_chunk();
+                    continue;
+                }
+                Err(TryRecvError::Empty) => {
+                    self.report_losses();
+                    match entries.recv() {
+                        Ok(entry) => entry,
+                        Err(_) => return,
+                    }
+                }
+                Err(TryRecvError::Disconnected) => {
+                    self.write_chunk();
+                    return self.report_losses();
+                }
+            };
+            match entry {
+                Entry::Record(record) => {
+                    self.counts.bytes_waiting.fetch_sub(record.bytes(), Ordering::Relaxed);
+                    self.add(&record);
+                    self.unreported += 1;
+                    if self.unreported >= CAPACITY {
+                        // The queue may never be empty again.
+                        self.write_chunk();
+                        self.report_losses();
+                    }
+                }
+                Entry::Flush(done) => {
+                    self.write_chunk();
+                    self.report_losses();
+                    let _ = done.try_send(());
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, record: &Record) {
+        let is_alarming = record.severity.is_alarming() && self.sinks.alarming.is_some();
+        if is_alarming != self.chunk_is_alarming || self.chunk.len() >= CHUNK_BYTES {
+            // What was logged first is written first, also where two streams end in one terminal.
+            self.write_chunk();
+            self.chunk_is_alarming = is_alarming;
+        }
+        record.write(self.switches.style(), &mut self.chunk);
+        self.chunk_lines += 1;
+    }
+
+    /// Says how many messages were lost since it was last said.
+    fn report_losses(&mut self) {
+        self.unreported = 0;
+        let dropped = self.counts.dropped.load(Ordering::Relaxed);
+        if dropped == self.reported || !self.switches.shows(Severity::Warning) {
+            return;
+        }
+        self.add(&Record {
+            severity: Severity::Warning,
+            at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            file: "writer.rs",
+            line: line!(),
+            message: format!("{} log messages were dropped", dropped.wrapping_sub(self.reported)),
+            object: None,
+        });
+        // A report that cannot be written is not itself a loss to report: that would never end.
+        if self.write_out().is_ok() {
+            self.reported = dropped;
+        }
+    }
+
+    fn write_chunk(&mut self) {
+        let lines = self.chunk_lines;
+        if self.write_out().is_err() {
+            self.counts.dropped.fetch_add(lines, Ordering::Relaxed);
+        }
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        let sink = match &mut self.sinks.alarming {
+            Some(alarming) if self.chunk_is_alarming => alarming,
+            _ => &mut self.sinks.plain,
+        };
+        let written = match self.chunk.is_empty() {
+            true => Ok(()),
+            false => sink.write_all(self.chunk.as_bytes()).and_then(|()| sink.flush()),
+        };
+        self.chunk.clear();
+        self.chunk.shrink_to(2 * CHUNK_BYTES);
+        self.chunk_lines = 0;
+        written
+    }
+}

@@ -1,0 +1,94 @@
+//! A body on its way: how its end is known, where its bytes go, and why it may break off.
+
+use super::body::{Body, BodyError};
+use super::chunked::{ChunkError, Chunked, Piece};
+use super::{ExchangeId, Limits};
+use crate::memory::Pool;
+
+/// A request whose body is on its way.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub exchange: ExchangeId,
+    pub coding: Coding,
+    pub target: Target,
+    /// The block is out, to be received into.
+    pub direct: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Coding {
+    Length { missing: usize },
+    Chunked(Chunked),
+}
+
+#[derive(Debug)]
+pub(super) enum Target {
+    Store(Body),
+    /// The request is answered already.
+    Discard {
+        left: usize,
+    },
+}
+
+/// Why a body ends before its time.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error(transparent)]
+    Chunk(#[from] ChunkError),
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error("more than {0} bytes of a refused body")]
+    Discard(usize),
+}
+
+impl Broken {
+    pub fn status(&self) -> u16 {
+        match self {
+            Broken::Body(BodyError::TooLong { .. }) | Broken::Discard(_) => 413,
+            Broken::Body(BodyError::Exhausted(_)) => 503,
+            Broken::Chunk(_) => 400,
+        }
+    }
+}
+
+impl Incoming {
+    /// Takes bytes of the body; says how many it used and whether the body is complete.
+    pub fn take(&mut self, pool: &Pool, limits: &Limits, bytes: &[u8]) -> Result<(usize, bool), Broken> {
+        match &mut self.coding {
+            Coding::Length { missing } => {
+                let part = bytes.get(..*missing).unwrap_or(bytes);
+                *missing -= part.len();
+                let complete = *missing == 0;
+                self.target.add(pool, limits, part)?;
+                Ok((part.len(), complete))
+            }
+            Coding::Chunked(chunked) => {
+                let mut used = 0;
+                loop {
+                    let (n, piece) = chunked.decode(bytes.get(used..).unwrap_or_default())?;
+                    used += n;
+                    match piece {
+                        Piece::Data(len) => {
+                            let data = bytes.get(used.saturating_sub(len)..used).unwrap_or_default();
+                            self.target.add(pool, limits, data)?;
+                        }
+                        Piece::More => return Ok((used, false)),
+                        Piece::End => return Ok((used, true)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Target {
+    fn add(&mut self, pool: &Pool, limits: &Limits, bytes: &[u8]) -> Result<(), Broken> {
+        match self {
+            Target::Store(body) => Ok(body.append(pool, bytes, limits.body)?),
+            Target::Discard { left } => {
+                *left = left.checked_sub(bytes.len()).ok_or(Broken::Discard(limits.discard))?;
+                Ok(())
+            }
+        }
+    }
+}

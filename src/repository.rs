@@ -1,0 +1,7 @@
+//! Disk → models: configuration, versions, loading.
+
+mod loader;
+mod models;
+
+pub use loader::{Loaded, RunningModel, Settings, load};
+pub use models::{Entry, ModelMap, ServedModel, VersionState, parse_version};

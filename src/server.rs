@@ -1,0 +1,167 @@
+//! Assembly: options, start-up order, readiness, drain. The only module that knows all the others.
+//!
+//! The order is Triton's (cli.md section 7): models first, so that no port answers before every start-up model has
+//! settled; then gRPC, HTTP and metrics; and back in the same order when a signal asks for the end.
+
+mod control;
+mod drain;
+pub mod options;
+mod shards;
+mod tables;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tracing::{error, info, warn};
+
+use crate::api::{Facts, ServerState};
+use crate::memory::Pool;
+use crate::observe::log::Logger;
+use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
+use crate::repository::{self, ModelMap};
+use crate::request::Status;
+use crate::shard::placement::Placement;
+use options::Options;
+
+/// Share of the machine's memory that request data may take.
+const POOL_SHARE: u64 = 2;
+
+/// Runs the server until a signal ends it.
+pub fn run(options: &Options, announcement: &str) -> ExitCode {
+    match serve(options, announcement) {
+        Ok(code) => code,
+        Err(failure) => {
+            error!("{failure}");
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why the server does not start, or does not end in time.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("error: creating server: {0}")]
+    Creating(Status),
+    #[error("error: {0}")]
+    Start(String),
+    #[error("failed to stop server: {0}")]
+    Stop(Status),
+}
+
+/// `Internal - text`, as the command line shows an error of the core.
+fn core_error(status: &Status) -> Status {
+    let message = format!("{} - {}", status.code.name(), status.message);
+    Status { code: status.code, message: message.into() }
+}
+
+fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
+    if options.model_repositories.is_empty() {
+        return Err(Failure::Creating(core_error(&Status::invalid("--model-repository must be specified"))));
+    }
+    let placement = Placement::plan(options.io_cores.as_ref()).map_err(|error| Failure::Start(error.to_string()))?;
+    let pool = Pool::new(pool_limit());
+    let metrics = Arc::new(Registry::default());
+    let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
+    let settings = repository::Settings {
+        repositories: options.model_repositories.clone(),
+        auto_complete: options.auto_complete_config,
+        backend_directory: options.backend_directory.clone(),
+        backend_settings: {
+            let options = options.clone();
+            Arc::new(move |backend| options.settings_of(backend))
+        },
+        only: options.startup_models.clone(),
+        worker_cpus: placement.worker_cpus().to_vec(),
+        worker_cpu_count: placement.worker_cpu_count(),
+        pool: pool.clone(),
+        metrics: Arc::clone(&metrics),
+    };
+    let loaded = repository::load(&settings).map_err(|status| Failure::Creating(core_error(&status)))?;
+    tables::log_start(options, &loaded.models);
+    if options.exit_on_error && !loaded.is_complete {
+        drain::unload(loaded.running);
+        return Err(Failure::Creating(core_error(&Status::internal("failed to load all models"))));
+    }
+    let models = Arc::new(loaded.models);
+    let http_bytes_max = usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX);
+    let facts = Arc::new(Facts::new(options.server_id.clone(), options.strict_readiness, http_bytes_max));
+    let _gauges = own_metrics(&metrics, &facts, &pool);
+    let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
+    // Before any port answers, so that a signal finds us listening; during loading it kills at once.
+    let signals = drain::Signals::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
+    let shards = shards::Shards::start(shards::Parts {
+        options,
+        placement: &placement,
+        pool: pool.clone(),
+        facts: Arc::clone(&facts),
+        models: Arc::clone(&models),
+        render_metrics: {
+            let (models, host, metrics) = (Arc::clone(&models), Arc::clone(&host), Arc::clone(&metrics));
+            Arc::new(move || render_page(&models, &host, &metrics))
+        },
+    })?;
+    facts.set_state(ServerState::Ready);
+    shards.log_endpoints(options);
+    print!("{announcement}");
+    let signal = signals.wait();
+    println!("Signal ({signal}) received.");
+    drain::run(options, &facts, shards, &models, loaded.running)
+}
+
+fn start_poller(options: &Options, host: &Arc<HostGauges>) -> Option<HostPoller> {
+    let interval = std::time::Duration::from_millis(u64::from(options.metrics_interval_ms));
+    let poller = options.allow_cpu_metrics.then(|| HostPoller::start(Arc::clone(host), interval));
+    poller?.map_err(|error| warn!("the host's gauges are not read: {error}")).ok()
+}
+
+/// Our own families beside Triton's.
+fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<impl Sized> {
+    let (facts, pool) = (Arc::clone(facts), pool.clone());
+    let gauges = [
+        metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
+            facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed) as f64
+        }),
+        metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
+            pool.bytes_in_use() as f64
+        }),
+    ];
+    let keep = |gauge: Result<_, crate::observe::metrics::MetricError>| {
+        gauge.map_err(|error| warn!("a metric is left out: {error}")).ok()
+    };
+    gauges.into_iter().filter_map(keep).collect()
+}
+
+fn render_page(models: &ModelMap, host: &HostGauges, metrics: &Registry) -> String {
+    let snapshots: Vec<_> = models.ready().map(|model| (model, model.statistics.snapshot())).collect();
+    let samples = snapshots.iter().map(|(model, snapshot)| ModelSample {
+        name: &model.name,
+        version: model.version,
+        tags: &model.spec.config.metric_tags,
+        snapshot,
+        load_duration_secs: model.load_duration_secs,
+    });
+    render(samples, host, metrics)
+}
+
+/// Bytes that request data may take in all: half of the memory that this process may have.
+fn pool_limit() -> usize {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total_kib = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|number| number.trim().parse::<u64>().ok());
+    let total = total_kib.map_or(4 << 30, |kib| kib * 1024);
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max");
+    let limit = limit.ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);
+    usize::try_from(total.min(limit) / POOL_SHARE).unwrap_or(usize::MAX)
+}
+
+/// Starts the log of the process.
+pub fn start_log(options: &Options) -> Result<Logger, String> {
+    let logger = Logger::start(&options.log, options.escape_log_messages).map_err(|error| error.to_string())?;
+    logger.install().map_err(|error| error.to_string())?;
+    info!("Nereid {} answers as Triton {}", env!("CARGO_PKG_VERSION"), crate::api::SERVER_VERSION);
+    Ok(logger)
+}

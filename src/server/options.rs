@@ -1,0 +1,104 @@
+//! What the server is told to do, whoever tells it.
+
+use std::path::PathBuf;
+
+use crate::observe::log::LogSettings;
+
+/// One listening service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    pub allowed: bool,
+    pub address: String,
+    /// Not checked for its range: binding does that (cli.md section 3).
+    pub port: i32,
+    /// SO_REUSEPORT.
+    pub reuse_port: bool,
+}
+
+/// A `--backend-config`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendSetting {
+    /// `None`: for every backend.
+    pub backend: Option<String>,
+    pub key: String,
+    pub value: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum IoEngine {
+    /// io_uring where the kernel has what it takes, else epoll.
+    #[default]
+    Auto,
+    IoUring,
+    Epoll,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    pub server_id: String,
+    pub exit_timeout_secs: u32,
+    pub log: LogSettings,
+    /// False where TRITON_SERVER_ESCAPE_LOG_MESSAGES is `0`.
+    pub escape_log_messages: bool,
+    /// May be empty: creating the server fails then, with `--model-repository must be specified`.
+    pub model_repositories: Vec<PathBuf>,
+    pub exit_on_error: bool,
+    pub auto_complete_config: bool,
+    pub strict_readiness: bool,
+    pub http: Listen,
+    /// Bytes; at least 1.
+    pub http_max_input_size: u64,
+    pub grpc: Listen,
+    pub metrics: Listen,
+    /// False where there are no metrics at all.
+    pub allow_cpu_metrics: bool,
+    pub metrics_interval_ms: u32,
+    pub backend_directory: PathBuf,
+    /// In the order of the command line.
+    pub backend_settings: Vec<BackendSetting>,
+    /// `None`: by the number of cores.
+    pub io_cores: Option<usize>,
+    pub io_engine: IoEngine,
+    /// The models to load; `None`: all of the repositories.
+    pub startup_models: Option<Vec<String>>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let listen = |port| Listen { allowed: true, address: "0.0.0.0".to_owned(), port, reuse_port: false };
+        Options {
+            server_id: "triton".to_owned(),
+            exit_timeout_secs: 30,
+            log: LogSettings::default(),
+            escape_log_messages: true,
+            model_repositories: Vec::new(),
+            exit_on_error: true,
+            auto_complete_config: true,
+            strict_readiness: true,
+            http: listen(8000),
+            http_max_input_size: 64 << 20,
+            grpc: listen(8001),
+            metrics: listen(8002),
+            allow_cpu_metrics: true,
+            metrics_interval_ms: 2000,
+            backend_directory: "/opt/tritonserver/backends".into(),
+            backend_settings: Vec::new(),
+            io_cores: None,
+            io_engine: IoEngine::Auto,
+            startup_models: None,
+        }
+    }
+}
+
+impl Options {
+    /// What `--backend-config` says to one backend: global settings first, so that a later one wins.
+    pub fn settings_of(&self, backend: &str) -> Vec<(String, String)> {
+        let of = |whose: Option<&str>| {
+            let fitting = self.backend_settings.iter().filter(move |setting| setting.backend.as_deref() == whose);
+            fitting.map(|setting| (setting.key.clone(), setting.value.clone())).collect::<Vec<_>>()
+        };
+        let mut settings = of(None);
+        settings.extend(of(Some(backend)));
+        settings
+    }
+}

@@ -1,0 +1,18 @@
+//! The gRPC port of a whole server, met by a peer made of the crate h2 and the messages of proto/ (spec: grpc.md).
+
+mod support {
+    pub mod grpc;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod grpc_port {
+    mod errors;
+    mod forms;
+    mod management;
+    mod message;
+    mod stream;
+    mod transport;
+}

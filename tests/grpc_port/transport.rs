@@ -1,0 +1,187 @@
+//! gRPC over HTTP/2 as such: content types, unknown methods, framing, compression, and the RPCs of later versions.
+
+use bytes::Bytes;
+use tritonserver::wire::inference::infer_parameter::ParameterChoice;
+use tritonserver::wire::inference::*;
+
+use super::message::{numbers, output, parameters, raw};
+use crate::support::grpc::{Grpc, SERVICE, Status, code, decode, frame, frame_bytes};
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::Server;
+use crate::support::variant::{self, each, usual};
+
+fn start(variant: variant::Variant) -> (Repository, Server) {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let server = Server::start(variant, repository.path(), &[]);
+    (repository, server)
+}
+
+#[test]
+fn the_head_of_an_answer() {
+    let (_repository, server) = start(usual());
+    let mut grpc = Grpc::connect(server.grpc);
+    for kind in ["application/grpc", "application/grpc+proto"] {
+        let request = frame(&numbers("plain", "", &[1]));
+        let reply = grpc.exchange(&format!("{SERVICE}ModelInfer"), &[("content-type", kind)], &[request]);
+        assert_eq!((reply.http_status, reply.status.code), (200, code::OK), "{kind}: {:?}", reply.status);
+        let answered = reply.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        assert!(answered.starts_with("application/grpc"), "{kind}: {answered}");
+        assert!(reply.headers.get("grpc-encoding").is_none_or(|value| value == "identity"), "{kind}");
+    }
+    server.stop();
+}
+
+#[test]
+fn unknown_methods_and_services() {
+    let (_repository, server) = start(usual());
+    let mut grpc = Grpc::connect(server.grpc);
+    for path in [
+        "/inference.GRPCInferenceService/Nothing",
+        "/inference.Nothing/ModelInfer",
+        "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/",
+    ] {
+        let reply = grpc.exchange(path, &[], &[frame_bytes(0, b"")]);
+        assert_eq!((reply.http_status, reply.status.code), (200, code::UNIMPLEMENTED), "{path}: {:?}", reply.status);
+    }
+    server.stop();
+}
+
+#[test]
+fn messages_in_every_split() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant);
+        let mut grpc = Grpc::connect(server.grpc);
+        let bytes = frame(&numbers("plain", "split", &[1, 2, 3]));
+        for at in 0..=bytes.len() {
+            let pieces = [bytes.slice(..at), bytes.slice(at..)];
+            let reply = grpc.exchange(&format!("{SERVICE}ModelInfer"), &[], &pieces);
+            assert_eq!(reply.status.code, code::OK, "split at {at}: {:?}", reply.status);
+            let answer: ModelInferResponse = decode(&reply.messages[0]);
+            assert_eq!(answer.raw_output_contents[0].as_ref(), [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0], "split at {at}");
+        }
+        let pieces: Vec<Bytes> = bytes.iter().map(|&byte| Bytes::from(vec![byte])).collect();
+        assert_eq!(grpc.exchange(&format!("{SERVICE}ModelInfer"), &[], &pieces).status.code, code::OK);
+        server.stop();
+    });
+}
+
+#[test]
+fn broken_framing_is_an_error_of_the_call() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant);
+        let mut grpc = Grpc::connect(server.grpc);
+        let path = format!("{SERVICE}ModelInfer");
+        let good = frame(&numbers("plain", "", &[1]));
+        let cases: [(&str, Vec<Bytes>); 6] = [
+            ("no message", vec![]),
+            ("half a prefix", vec![good.slice(..3)]),
+            ("half a message", vec![good.slice(..good.len() - 1)]),
+            ("two messages", vec![good.clone(), good.clone()]),
+            ("no protobuf", vec![frame_bytes(0, b"\x0a\xff\xff\xff\xff\x7f")]),
+            ("text that is not UTF-8", vec![frame_bytes(0, b"\x0a\x01\xff")]),
+        ];
+        for (what, pieces) in cases {
+            let reply = grpc.exchange(&path, &[], &pieces);
+            assert_ne!(reply.status.code, code::OK, "{what}: {reply:?}");
+            assert!(reply.messages.is_empty(), "{what}: {reply:?}");
+        }
+        // None of it harms the connection.
+        assert_eq!(grpc.exchange(&path, &[], &[good]).status.code, code::OK);
+        server.stop();
+    });
+}
+
+#[test]
+fn compression_is_refused_by_name() {
+    let (_repository, server) = start(usual());
+    let mut grpc = Grpc::connect(server.grpc);
+    let path = format!("{SERVICE}ModelInfer");
+    let message = frame(&numbers("plain", "", &[1])).slice(5..);
+    for encoding in ["gzip", "deflate", "unheard-of"] {
+        let reply = grpc.exchange(&path, &[("grpc-encoding", encoding)], &[frame_bytes(1, &message)]);
+        assert_eq!(reply.status.code, code::UNIMPLEMENTED, "{encoding}: {:?}", reply.status);
+        let text = reply.status.message.to_lowercase();
+        assert!(text.contains("compress") || text.contains("encoding") || text.contains(encoding), "{text:?}");
+    }
+    // The compressed flag without a declared encoding is a broken message.
+    let reply = grpc.exchange(&path, &[], &[frame_bytes(1, &message)]);
+    assert_ne!(reply.status.code, code::OK, "{:?}", reply.status);
+    // Declared, but this message is not compressed; or only offered for the answer: served.
+    for headers in [("grpc-encoding", "identity"), ("grpc-accept-encoding", "gzip, deflate, identity")] {
+        let reply = grpc.exchange(&path, &[headers], &[frame_bytes(0, &message)]);
+        assert_eq!(reply.status.code, code::OK, "{headers:?}: {:?}", reply.status);
+    }
+    server.stop();
+}
+
+fn unimplemented(status: Result<(), Status>, rpc: &str, words: &[&str]) {
+    let Err(status) = status else { panic!("{rpc} is not offered and answered") };
+    assert_eq!(status.code, code::UNIMPLEMENTED, "{rpc}: {status:?}");
+    let text = status.message.to_lowercase();
+    assert!(words.iter().any(|word| text.contains(word)), "{rpc}: expected one of {words:?} in {text:?}");
+}
+
+#[test]
+fn rpcs_of_later_versions_are_refused_by_name() {
+    let (_repository, server) = start(usual());
+    let mut grpc = Grpc::connect(server.grpc);
+    let mut check = |rpc: &str, request: Bytes, words: &[&str]| {
+        let reply = grpc.exchange(&format!("{SERVICE}{rpc}"), &[], &[request]);
+        let status = if reply.status.code == code::OK { Ok(()) } else { Err(reply.status) };
+        unimplemented(status, rpc, words);
+    };
+    let load = RepositoryModelLoadRequest { model_name: "plain".into(), ..Default::default() };
+    let unload = RepositoryModelUnloadRequest { model_name: "plain".into(), ..Default::default() };
+    check("RepositoryModelLoad", frame(&load), &["load"]);
+    check("RepositoryModelUnload", frame(&unload), &["load"]);
+    check("SystemSharedMemoryStatus", frame(&SystemSharedMemoryStatusRequest::default()), &["shared"]);
+    check("SystemSharedMemoryRegister", frame(&SystemSharedMemoryRegisterRequest::default()), &["shared"]);
+    check("SystemSharedMemoryUnregister", frame(&SystemSharedMemoryUnregisterRequest::default()), &["shared"]);
+    check("CudaSharedMemoryStatus", frame(&CudaSharedMemoryStatusRequest::default()), &["shared"]);
+    check("CudaSharedMemoryRegister", frame(&CudaSharedMemoryRegisterRequest::default()), &["shared"]);
+    check("CudaSharedMemoryUnregister", frame(&CudaSharedMemoryUnregisterRequest::default()), &["shared"]);
+    check("TraceSetting", frame(&TraceSettingRequest::default()), &["trace"]);
+    check("LogSettings", frame(&LogSettingsRequest::default()), &["log"]);
+
+    let window = || {
+        parameters([
+            ("shared_memory_region", ParameterChoice::StringParam("r".into())),
+            ("shared_memory_byte_size", ParameterChoice::Int64Param(4)),
+        ])
+    };
+    let mut input = raw("INPUT0", "INT32", &[1]);
+    input.parameters = window();
+    let from_region =
+        ModelInferRequest { raw_input_contents: vec![], inputs: vec![input], ..numbers("plain", "", &[1]) };
+    check("ModelInfer", frame(&from_region), &["shared"]);
+    let mut target = output("OUTPUT0");
+    target.parameters = window();
+    let to_region = ModelInferRequest { outputs: vec![target], ..numbers("plain", "", &[1]) };
+    check("ModelInfer", frame(&to_region), &["shared"]);
+    server.stop();
+}
+
+#[test]
+fn many_calls_share_a_connection() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant);
+        let mut grpc = Grpc::connect(server.grpc);
+        let mut exchanges = Vec::new();
+        for number in 0..100 {
+            let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
+            grpc.send(&mut exchange, &numbers("plain", &number.to_string(), &[number]));
+            grpc.half_close(&mut exchange);
+            exchanges.push(exchange);
+        }
+        for (number, exchange) in exchanges.into_iter().enumerate().rev() {
+            let reply = grpc.finish(exchange);
+            assert_eq!(reply.status.code, code::OK, "{:?}", reply.status);
+            let answer: ModelInferResponse = decode(&reply.messages[0]);
+            assert_eq!(answer.id, number.to_string());
+        }
+        server.stop();
+    });
+}

@@ -1,0 +1,19 @@
+//! The HTTP port of a whole server, met by scripted peers that send exactly the bytes that a test states
+//! (spec: http.md; metrics.md sections 1 to 3).
+
+mod support {
+    pub mod http;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod http_port {
+    mod classification;
+    mod connection;
+    mod errors;
+    mod forms;
+    mod management;
+    mod unsupported;
+}

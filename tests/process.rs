@@ -1,0 +1,18 @@
+//! The process as an operator sees it: flags, exit codes, what it says when a model or a port is wrong, and how it
+//! stops (spec: cli.md sections 1, 2, 5, 6, 7).
+
+mod support {
+    pub mod grpc;
+    pub mod http;
+    pub mod python;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod process_life {
+    mod flags;
+    mod models;
+    mod stop;
+}

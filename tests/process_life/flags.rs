@@ -1,0 +1,168 @@
+//! Flags, ports and what is printed about them.
+
+use std::net::TcpListener;
+
+use crate::support::http::Peer;
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::{Server, free_port, run_to_end};
+use crate::support::variant::{self, each, usual};
+
+#[test]
+fn help_goes_to_stderr_and_exits_1() {
+    let (status, out, err) = run_to_end(&["--help"]);
+    assert_eq!(status.code(), Some(1), "{err}");
+    assert!(err.starts_with("Usage: tritonserver [options]\n"), "stderr: {err}");
+    for flag in ["--model-repository", "--http-port", "--grpc-port", "--metrics-port", "--io-cores", "--io-engine"] {
+        assert!(err.contains(flag), "{flag} is missing in the usage text");
+    }
+    assert_eq!(out, "");
+}
+
+#[test]
+fn bad_flags_are_named() {
+    for (flags, texts) in [
+        (&["--http-port=http"][..], &["Bad option: \"--http-port\".\nInvalid option value. Got http"][..]),
+        (
+            &["--http-port=99999999999"],
+            &["Bad option: \"--http-port\".\nProvided option value is out of bound. Got 99999999999"],
+        ),
+        (&["--allow-http=perhaps"], &["Bad option: \"--allow-http\".\ninvalid value for bool option: perhaps"]),
+        (&["surplus"], &["Unexpected argument: surplus"]),
+        (&["--no-such-flag"], &["no-such-flag"]),
+        (&["--http-p"], &["--http-p"]), // needs a value
+        (&["--http-"], &["--http-"]),   // ambiguous
+        (&["--grpc-infer-thread-count=1"], &["Must be in the range 2 to 128."]),
+        (&["--http-max-input-size=0"], &["Error: --http-max-input-size must be greater than 0."]),
+        (&["--backend-config=onnxruntime"], &["Bad option: \"--backend-config\"."]),
+        (&["--model-control-mode=sometimes"], &["invalid argument for --model-control-mode"]),
+        (
+            &["--load-model=x"],
+            &["Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."],
+        ),
+        (&["--io-engine=steam"], &["--io-engine", "steam"]),
+        (&["--io-cores=none"], &["--io-cores", "none"]),
+        (&["--io-cores=0"], &["--io-cores"]),
+    ] {
+        let mut arguments = vec!["--model-repository=/nonexistent"];
+        arguments.extend(flags);
+        let (status, _, err) = run_to_end(&arguments);
+        assert_eq!(status.code(), Some(1), "{flags:?}: {err}");
+        for text in texts {
+            assert!(err.contains(text), "{flags:?}: expected {text:?} in:\n{err}");
+        }
+    }
+}
+
+#[test]
+fn flags_may_be_shortened_and_given_in_two_words() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let store = repository.path().display().to_string();
+    // --model-sto is a prefix of the alias --model-store only; numbers end at the first other character.
+    let server =
+        Server::start(usual(), repository.path(), &["--model-sto", &store, "--id", "short", "--exit-timeout=20x"]);
+    assert_eq!(Peer::connect(server.http).get("/v2").json()["name"], "short");
+    server.stop();
+}
+
+#[test]
+fn no_repository_no_server() {
+    let port = |name: &str| format!("--{name}-port={}", free_port());
+    let ports = [port("http"), port("grpc"), port("metrics")];
+    let mut arguments: Vec<&str> = ports.iter().map(String::as_str).collect();
+    let (status, _, err) = run_to_end(&arguments);
+    assert_eq!(status.code(), Some(1), "{err}");
+    assert!(err.contains("--model-repository must be specified"), "{err}");
+    arguments.push("--model-repository=/no/such/directory");
+    let (status, _, err) = run_to_end(&arguments);
+    assert_eq!(status.code(), Some(1), "{err}");
+    assert!(err.contains("/no/such/directory"), "the path that cannot be read is not named:\n{err}");
+}
+
+#[test]
+fn a_port_in_use_is_named_and_ends_the_start() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+        let store = format!("--model-repository={}", repository.path().display());
+        let engine = format!("--io-engine={}", variant.io_engine);
+        let cores = format!("--io-cores={}", variant.io_cores);
+        for taken in ["http", "grpc", "metrics"] {
+            let holder = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let port = holder.local_addr().expect("its number").port();
+            let mut flags: Vec<String> = vec![store.clone(), engine.clone(), cores.clone()];
+            for name in ["http", "grpc", "metrics"] {
+                flags.push(format!("--{name}-address=127.0.0.1"));
+                flags.push(format!("--{name}-port={}", if name == taken { port } else { free_port() }));
+            }
+            let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            let (status, out, err) = run_to_end(&flags);
+            assert_eq!(status.code(), Some(1), "{taken}: {err}");
+            let text = format!("Socket '127.0.0.1:{port}' already in use ");
+            assert!(err.contains(&text) || out.contains(&text), "{taken}: expected {text:?} in:\n{out}\n{err}");
+        }
+    });
+}
+
+#[test]
+fn services_may_not_share_a_port() {
+    let port = free_port();
+    let (status, _, err) = run_to_end(&[
+        "--model-repository=/nonexistent",
+        "--http-address=127.0.0.1",
+        "--grpc-address=127.0.0.1",
+        &format!("--http-port={port}"),
+        &format!("--grpc-port={port}"),
+    ]);
+    assert_eq!(status.code(), Some(1), "{err}");
+    let tail = format!("requests at the same address and port 127.0.0.1:{port}");
+    assert!(err.contains("The server cannot listen to ") && err.contains(&tail), "expected …{tail:?} in:\n{err}");
+}
+
+#[test]
+fn services_can_be_switched_off() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let server = Server::start(usual(), repository.path(), &["--allow-grpc=false", "--allow-metrics=OFF"]);
+    assert!(std::net::TcpStream::connect(server.grpc).is_err(), "the gRPC port answers");
+    assert!(std::net::TcpStream::connect(server.metrics).is_err(), "the metrics port answers");
+    server.stop();
+}
+
+#[test]
+fn the_log_says_what_was_started() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+        let server = Server::start(variant, repository.path(), &["--log-verbose=1"]);
+        assert_eq!(Peer::connect(server.http).get("/v2/health/live").status, 200);
+        let ports = (server.http, server.grpc, server.metrics);
+        let log = server.stop();
+        for text in [
+            format!("Started HTTPService at {}", ports.0),
+            format!("Started GRPCInferenceService at {}", ports.1),
+            format!("Started Metrics Service at {}", ports.2),
+            "HTTP request: 0 /v2/health/live".to_string(),
+            "Signal (15) received.".to_string(),
+            variant.io_engine.to_string(),
+        ] {
+            assert!(log.contains(&text), "expected {text:?} in:\n{log}");
+        }
+        for title in ["| Backend ", "| Model ", "| Option "] {
+            assert!(log.lines().any(|line| line.starts_with(title)), "no table {title:?} in:\n{log}");
+        }
+        let row = |first: &str| {
+            let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_string()).collect::<Vec<_>>();
+            log.lines().filter(|line| line.starts_with("| ")).map(cells).find(|cells| cells[1] == first)
+        };
+        let model = row("plain").unwrap_or_else(|| panic!("no row for the model:\n{log}"));
+        assert_eq!(&model[1..4], ["plain", "1", "READY"]);
+        // Every record begins with severity, date, time, process and place.
+        let record = log.lines().find(|line| line.contains("Started HTTPService")).unwrap_or_default();
+        let head: Vec<&str> = record.split_whitespace().collect();
+        assert!(
+            head.len() > 4 && head[0].len() == 5 && head[0].starts_with('I') && head[3].ends_with(']'),
+            "{record:?}"
+        );
+    });
+}

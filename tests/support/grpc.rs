@@ -1,0 +1,254 @@
+//! A gRPC peer made of the crate h2 and the messages of proto/: shows headers, messages and trailers as they come.
+
+#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, Request};
+use prost::Message;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+
+use super::server::PATIENCE;
+
+/// One connection; calls run one after the other or as several open exchanges.
+pub struct Grpc {
+    runtime: Runtime,
+    sender: h2::client::SendRequest<Bytes>,
+}
+
+/// What a call ended with: `grpc-status` and the decoded `grpc-message`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    pub code: u32,
+    pub message: String,
+}
+
+/// The codes that the contract uses (grpc.md section 3).
+pub mod code {
+    pub const OK: u32 = 0;
+    pub const CANCELLED: u32 = 1;
+    pub const UNKNOWN: u32 = 2;
+    pub const INVALID_ARGUMENT: u32 = 3;
+    pub const NOT_FOUND: u32 = 5;
+    pub const UNIMPLEMENTED: u32 = 12;
+    pub const INTERNAL: u32 = 13;
+    pub const UNAVAILABLE: u32 = 14;
+}
+
+/// A call in progress.
+pub struct Exchange {
+    send: h2::SendStream<Bytes>,
+    response: Option<h2::client::ResponseFuture>,
+    receive: Option<h2::RecvStream>,
+    head: Option<(u16, HeaderMap)>,
+    buffer: BytesMut,
+}
+
+/// Everything that came for a call.
+#[derive(Debug)]
+pub struct Reply {
+    pub http_status: u16,
+    pub headers: HeaderMap,
+    pub messages: Vec<Bytes>,
+    pub status: Status,
+}
+
+pub const SERVICE: &str = "/inference.GRPCInferenceService/";
+
+impl Grpc {
+    pub fn connect(address: SocketAddr) -> Grpc {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let sender = runtime.block_on(async {
+            let stream = TcpStream::connect(address).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+            stream.set_nodelay(true).expect("TCP_NODELAY");
+            let mut builder = h2::client::Builder::new();
+            builder.initial_window_size(8 << 20).initial_connection_window_size(16 << 20).max_frame_size(1 << 20);
+            let (sender, connection) = builder.handshake::<_, Bytes>(stream).await.expect("the HTTP/2 handshake");
+            tokio::spawn(async move {
+                // The end of the connection shows in the exchanges that it cuts off.
+                let _ = connection.await;
+            });
+            sender
+        });
+        Grpc { runtime, sender }
+    }
+
+    /// A unary call of the inference service.
+    pub fn call<Answer: Message + Default>(&mut self, rpc: &str, request: &impl Message) -> Result<Answer, Status> {
+        let reply = self.exchange(&format!("{SERVICE}{rpc}"), &[], &[frame(request)]);
+        assert_eq!(reply.http_status, 200, "{rpc}: HTTP status");
+        if reply.status.code != code::OK {
+            assert!(reply.messages.is_empty(), "{rpc}: {:?} came with a message", reply.status);
+            return Err(reply.status);
+        }
+        assert_eq!(reply.messages.len(), 1, "{rpc}: messages of a unary call");
+        Ok(decode(&reply.messages[0]))
+    }
+
+    /// Sends the pieces as they are (frames of gRPC, or what a broken client takes for them) and reads to the end.
+    pub fn exchange(&mut self, path: &str, headers: &[(&str, &str)], pieces: &[Bytes]) -> Reply {
+        let mut exchange = self.open(path, headers);
+        for piece in pieces {
+            self.send_bytes(&mut exchange, piece.clone());
+        }
+        self.half_close(&mut exchange);
+        self.finish(exchange)
+    }
+
+    /// Opens a call without sending a message.
+    pub fn open(&mut self, path: &str, headers: &[(&str, &str)]) -> Exchange {
+        let mut request = Request::post(format!("http://test{path}"));
+        let mut plain = true;
+        for (name, value) in headers {
+            plain &= !name.eq_ignore_ascii_case("content-type");
+            request = request.header(*name, *value);
+        }
+        if plain {
+            request = request.header("content-type", "application/grpc");
+        }
+        let request = request.header("te", "trailers").body(()).expect("a request");
+        let sender = &mut self.sender;
+        let (response, send) = self.runtime.block_on(patiently(async {
+            poll_fn(|context| sender.poll_ready(context)).await.expect("room for a stream");
+            sender.send_request(request, false).expect("open a stream")
+        }));
+        Exchange { send, response: Some(response), receive: None, head: None, buffer: BytesMut::new() }
+    }
+
+    pub fn send(&mut self, exchange: &mut Exchange, message: &impl Message) {
+        self.send_bytes(exchange, frame(message));
+    }
+
+    pub fn send_bytes(&mut self, exchange: &mut Exchange, bytes: Bytes) {
+        let _entered = self.runtime.enter();
+        // Refused only where the server has already ended the call; the reply says so.
+        let _ = exchange.send.send_data(bytes, false);
+    }
+
+    pub fn half_close(&mut self, exchange: &mut Exchange) {
+        let _entered = self.runtime.enter();
+        let _ = exchange.send.send_data(Bytes::new(), true);
+    }
+
+    /// Lets the connection write what calls have queued; the reply would otherwise be the first to drive it.
+    pub fn flush(&mut self) {
+        self.runtime.block_on(async {
+            for _ in 0..16 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    /// Gives the call up (RST_STREAM with CANCEL).
+    pub fn cancel(&mut self, mut exchange: Exchange) {
+        exchange.send.send_reset(h2::Reason::CANCEL);
+        self.flush();
+    }
+
+    /// The next message, or None at the end of the messages.
+    pub fn next(&mut self, exchange: &mut Exchange) -> Option<Bytes> {
+        self.runtime.block_on(patiently(exchange.next_message()))
+    }
+
+    /// Reads what is left and the status.
+    pub fn finish(&mut self, mut exchange: Exchange) -> Reply {
+        self.runtime.block_on(patiently(async {
+            let mut messages = Vec::new();
+            while let Some(message) = exchange.next_message().await {
+                messages.push(message);
+            }
+            assert!(exchange.buffer.is_empty(), "the stream ends within a message: {:?}", exchange.buffer);
+            let (http_status, headers) = exchange.head.clone().unwrap_or_default();
+            let trailers = match &mut exchange.receive {
+                Some(receive) => receive.trailers().await.unwrap_or_else(|error| panic!("trailers: {error}")),
+                None => None,
+            };
+            // A call without messages may carry its status in the head ("Trailers-Only").
+            let status = Status::of(trailers.as_ref().unwrap_or(&headers));
+            Reply { http_status, headers, messages, status }
+        }))
+    }
+}
+
+impl Exchange {
+    async fn next_message(&mut self) -> Option<Bytes> {
+        if let Some(response) = self.response.take() {
+            let response = response.await.unwrap_or_else(|error| panic!("no response: {error}"));
+            let (head, body) = response.into_parts();
+            self.head = Some((head.status.as_u16(), head.headers));
+            self.receive = Some(body);
+        }
+        let receive = self.receive.as_mut()?;
+        loop {
+            if let Some(message) = take_frame(&mut self.buffer) {
+                return Some(message);
+            }
+            let data = receive.data().await?.unwrap_or_else(|error| panic!("the response breaks off: {error}"));
+            let _ = receive.flow_control().release_capacity(data.len());
+            self.buffer.extend_from_slice(&data);
+        }
+    }
+}
+
+impl Status {
+    fn of(headers: &HeaderMap) -> Status {
+        let code = headers.get("grpc-status").and_then(|value| value.to_str().ok()?.parse().ok());
+        let code = code.unwrap_or_else(|| panic!("no grpc-status in {headers:?}"));
+        let message = headers.get("grpc-message").map(|value| percent_decode(value.as_bytes())).unwrap_or_default();
+        Status { code, message }
+    }
+}
+
+async fn patiently<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.expect("the server keeps the call waiting")
+}
+
+/// A message with the prefix of gRPC: not compressed, length in big-endian.
+pub fn frame(message: &impl Message) -> Bytes {
+    frame_bytes(0, &message.encode_to_vec())
+}
+
+pub fn frame_bytes(flag: u8, message: &[u8]) -> Bytes {
+    let mut framed = vec![flag];
+    framed.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    framed.extend_from_slice(message);
+    framed.into()
+}
+
+pub fn decode<M: Message + Default>(bytes: &Bytes) -> M {
+    M::decode(bytes.clone()).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
+}
+
+fn take_frame(buffer: &mut BytesMut) -> Option<Bytes> {
+    let prefix = buffer.get(..5)?;
+    let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
+    assert_eq!(prefix[0], 0, "a compressed message that nobody asked for");
+    if buffer.len() < 5 + length {
+        return None;
+    }
+    buffer.advance(5);
+    Some(buffer.split_to(length).freeze())
+}
+
+fn percent_decode(text: &[u8]) -> String {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        let hex = if first == b'%' { after.get(..2) } else { None };
+        let value = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match value {
+            Some(value) => {
+                decoded.push(value);
+                rest = &after[2..];
+            }
+            None => {
+                decoded.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}

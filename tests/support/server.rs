@@ -1,0 +1,255 @@
+//! The server as a child process: free ports, a repository, its log kept, a start that waits for readiness and a stop
+//! that demands exit code 0.
+
+#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::variant::Variant;
+
+/// Nothing here takes this long; it only turns a hang into a failure.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Names another binary to test in place of ours: the expectations in these tests can be held against the original
+/// server that way (behind a wrapper that drops the flags it does not know).
+pub const OTHER_SERVER: &str = "NEREID_TEST_SERVER";
+
+/// The binary under test.
+pub fn binary() -> OsString {
+    std::env::var_os(OTHER_SERVER).unwrap_or_else(|| env!("CARGO_BIN_EXE_nereid").into())
+}
+
+/// A running server. Dropping it kills it, so that a failing test leaves nothing behind.
+pub struct Server {
+    child: Child,
+    log: Log,
+    pub http: SocketAddr,
+    pub grpc: SocketAddr,
+    pub metrics: SocketAddr,
+}
+
+impl Server {
+    /// Starts on free ports and waits until /v2/health/ready says 200; fails with the log if the process ends first.
+    pub fn start(variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+        Server::start_with(variant, repository, flags, "/v2/health/ready")
+    }
+
+    /// Starts and waits for 200 from `probe` (live, where a model is meant not to load).
+    pub fn start_with(variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {
+        for _ in 0..5 {
+            let mut server = Server::launch(variant, repository, flags);
+            match server.wait_until_answers(probe) {
+                Ok(()) => return server,
+                // Somebody else took one of the ports between our look at it and the server's bind.
+                Err(log) if log.contains("already in use") || log.contains("ddress in use") => continue,
+                Err(log) => panic!("the server ended before it was ready:\n{log}"),
+            }
+        }
+        panic!("no three free ports in five attempts");
+    }
+
+    fn launch(variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+        let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
+        let mut command = Command::new(binary());
+        command.arg(format!("--model-repository={}", repository.display()));
+        command.args(["--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"]);
+        command.arg(format!("--http-port={http}"));
+        command.arg(format!("--grpc-port={grpc}"));
+        command.arg(format!("--metrics-port={metrics}"));
+        command.arg(format!("--io-engine={}", variant.io_engine));
+        command.arg(format!("--io-cores={}", variant.io_cores));
+        command.args(flags);
+        let mut child = spawn(&mut command);
+        let log = Log::of(&mut child);
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Server { child, log, http: at(http), grpc: at(grpc), metrics: at(metrics) }
+    }
+
+    /// Polls until the probe answers 200. Err is the log of a process that ended instead.
+    fn wait_until_answers(&mut self, probe: &str) -> Result<(), String> {
+        let started = Instant::now();
+        let request = format!("GET {probe} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        loop {
+            if let Ok(mut stream) = TcpStream::connect(self.http) {
+                let _ = stream.set_read_timeout(Some(PATIENCE));
+                let mut answer = Vec::new();
+                let sent = stream.write_all(request.as_bytes());
+                if sent.is_ok() && stream.read_to_end(&mut answer).is_ok() && answer.starts_with(b"HTTP/1.1 200") {
+                    return Ok(());
+                }
+            }
+            if self.child.try_wait().expect("ask for the server's state").is_some() {
+                return Err(self.log.finish());
+            }
+            assert!(started.elapsed() < PATIENCE, "the server does not get ready:\n{}", self.log.so_far());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything that the server wrote so far, both streams.
+    pub fn log(&self) -> String {
+        self.log.so_far()
+    }
+
+    /// Waits until the log holds `text`: an event that a test can act on.
+    pub fn wait_for_log(&self, text: &str) {
+        let started = Instant::now();
+        while !self.log.so_far().contains(text) {
+            assert!(started.elapsed() < PATIENCE, "the log never says {text:?}:\n{}", self.log.so_far());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Sends SIGTERM and goes on.
+    pub fn terminate(&self) {
+        signal(self.pid(), "TERM");
+    }
+
+    /// Waits for the end of the process and returns its status and log.
+    pub fn wait(mut self) -> (ExitStatus, String) {
+        let status = wait_bounded(&mut self.child, &self.log);
+        (status, self.log.finish())
+    }
+
+    /// SIGTERM, and exit code 0 or the test fails. Returns the log.
+    pub fn stop(self) -> String {
+        if std::env::var_os(OTHER_SERVER).is_some() {
+            // Held against for its answers only: the original waits for its clients' idle connections.
+            return self.log();
+        }
+        self.terminate();
+        let (status, log) = self.wait();
+        assert_eq!(status.code(), Some(0), "exit code after SIGTERM: expected 0, got {status}; log:\n{log}");
+        assert!(!log.contains("panicked at"), "the server panicked:\n{log}");
+        log
+    }
+
+    /// Open descriptors of the process.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("descriptors of the server").count()
+    }
+
+    /// Resident memory of the process in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("status of the server");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS of the server");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("VmRSS in kB")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            println!("the server's log:\n{}", self.log.finish());
+        }
+    }
+}
+
+/// Runs the binary to its end with exactly these arguments; returns status, standard output and standard error.
+pub fn run_to_end(arguments: &[&str]) -> (ExitStatus, String, String) {
+    let mut command = Command::new(binary());
+    command.args(arguments);
+    let mut child = spawn(&mut command);
+    let (out, err) = (Log::read(child.stdout.take()), Log::read(child.stderr.take()));
+    let status = wait_bounded(&mut child, &out);
+    (status, out.finish(), err.finish())
+}
+
+/// A port below the kernel's ephemeral range on which nobody listens now.
+pub fn free_port() -> u16 {
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 12_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..COUNT {
+        // Test binaries that run at the same time start at different places.
+        let offset = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = (FIRST + offset % COUNT) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap_or_else(|error| panic!("{:?} does not start: {error}", command.get_program()))
+}
+
+/// Sends a signal by name; the shell's own `kill`, because this crate's tests hold no unsafe code.
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().expect("run sh");
+    assert!(status.success(), "kill -{name} {pid}: {status}");
+}
+
+fn wait_bounded(child: &mut Child, log: &Log) -> ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("ask for the server's state") {
+            return status;
+        }
+        if started.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("the server does not end:\n{}", log.so_far());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What a child writes, gathered by threads that end with its pipes.
+struct Log {
+    text: Arc<Mutex<String>>,
+    readers: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Log {
+    fn of(child: &mut Child) -> Log {
+        let mut log = Log::read(child.stdout.take());
+        log.follow(child.stderr.take());
+        log
+    }
+
+    fn read(pipe: Option<impl Read + Send + 'static>) -> Log {
+        let mut log = Log { text: Arc::default(), readers: Vec::new() };
+        log.follow(pipe);
+        log
+    }
+
+    fn follow(&mut self, pipe: Option<impl Read + Send + 'static>) {
+        let text = self.text.clone();
+        let mut lines = BufReader::new(pipe.expect("a piped stream"));
+        self.readers.push(std::thread::spawn(move || {
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                text.lock().expect("the log").push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        }));
+    }
+
+    fn so_far(&self) -> String {
+        self.text.lock().expect("the log").clone()
+    }
+
+    /// The whole log, after the child has ended.
+    fn finish(&self) -> String {
+        let started = Instant::now();
+        while self.readers.iter().any(|reader| !reader.is_finished()) && started.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.so_far()
+    }
+}

@@ -1,0 +1,398 @@
+//! Holds the source tree to its own rules: which module may use which, where `unsafe` and glommio may stand, how a file
+//! begins and how long it may grow (docs: the tree in the design, the habits in the style guide).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each module of src/ may name besides itself. Data flows down this list; nothing may point up.
+const MAY_USE: [(&str, &[&str]); 18] = [
+    ("main", &["cli"]),
+    ("cli", &["server"]),
+    (
+        "server",
+        &[
+            "abi",
+            "api",
+            "backend",
+            "instance",
+            "memory",
+            "net",
+            "observe",
+            "protocol",
+            "queue",
+            "repository",
+            "scheduler",
+            "shard",
+        ],
+    ),
+    ("net", &["protocol", "shard", "memory"]),
+    ("protocol", &["memory"]),
+    ("api", &["protocol", "scheduler", "repository", "observe"]),
+    ("request", &["memory"]),
+    ("model_config", &[]),
+    ("repository", &["backend", "instance", "scheduler", "observe"]),
+    ("scheduler", &["instance", "queue", "observe"]),
+    ("instance", &["backend", "memory", "queue", "observe"]),
+    ("backend", &["memory", "observe"]),
+    // Beside the path: the backend half names backend, memory and observe, the server half the server.
+    ("abi", &["backend", "memory", "observe", "server"]),
+    ("shard", &["queue", "memory", "observe"]),
+    ("memory", &[]),
+    ("queue", &[]),
+    ("observe", &[]),
+    ("wire", &[]),
+];
+
+/// The nouns that everybody above memory, queue and observe may name: requests, configurations, and the generated
+/// messages of proto/.
+const NOUNS: [&str; 3] = ["request", "model_config", "wire"];
+
+/// The modules that nobody's nouns reach: they use none of the others.
+const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"];
+
+/// Where `unsafe` may stand, as paths under src/.
+const UNSAFE: [&str; 7] =
+    ["abi", "memory", "queue", "shard/engine", "backend/onnxruntime", "backend/plugin", "instance/streams"];
+
+/// Where glommio may be named.
+const GLOMMIO: [&str; 1] = ["shard/engine"];
+
+const LONGEST_FILE: usize = 1000;
+const LONGEST_LINE: usize = 120;
+
+struct Source {
+    /// Path under the directory that was searched, with `/`.
+    path: String,
+    text: String,
+    /// The text with comments and literals blanked out, lines kept.
+    code: String,
+}
+
+impl Source {
+    /// The top-level module that the file belongs to.
+    fn module(&self) -> &str {
+        self.path.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+    }
+
+    /// Whether the file is `place` or lies in it: `shard/engine` is shard/engine.rs and shard/engine/….
+    fn is_in(&self, place: &str) -> bool {
+        self.path.strip_prefix(place).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+    }
+}
+
+fn sources(directory: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+    let mut pending = vec![root.clone()];
+    let mut found = Vec::new();
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory).unwrap_or_else(|error| panic!("{directory:?}: {error}")) {
+            let path: PathBuf = entry.expect("an entry of the tree").path();
+            if path.is_dir() {
+                pending.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+                let path =
+                    path.strip_prefix(&root).expect("a path under the root").to_string_lossy().replace('\\', "/");
+                let code = blank_out(&text);
+                found.push(Source { path, text, code });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(!found.is_empty(), "no sources in {directory}");
+    found
+}
+
+/// Fails with all findings at once.
+fn demand_none(rule: &str, findings: Vec<String>) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
+
+#[test]
+fn modules_use_only_what_lies_below_them() {
+    let mut findings = Vec::new();
+    for source in sources("src") {
+        let module = source.module();
+        if module == "lib" {
+            continue;
+        }
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
+            findings.push(format!("{}: module '{module}' has no place in the order (tests/tidy.rs)", source.path));
+            continue;
+        };
+        for (line, used) in uses(&without_tests(&source.code)) {
+            let noun = NOUNS.contains(&used.as_str()) && !GROUND.contains(&module);
+            if used != module && used != "self" && !noun && !allowed.contains(&used.as_str()) {
+                findings.push(format!("{}:{line}: '{module}' may not use '{used}'", source.path));
+            }
+        }
+    }
+    demand_none("dependencies point one way", findings);
+}
+
+#[test]
+fn glommio_is_named_by_the_engine_only() {
+    let places = |source: &Source| GLOMMIO.iter().any(|place| source.is_in(place));
+    let findings = sources("src")
+        .iter()
+        .filter(|source| !places(source))
+        .flat_map(|source| lines_with_word(source, "glommio"))
+        .collect();
+    demand_none(&format!("glommio is named outside {GLOMMIO:?}"), findings);
+}
+
+#[test]
+fn unsafe_stands_where_it_is_allowed() {
+    let places = |source: &Source| UNSAFE.iter().any(|place| source.is_in(place));
+    let findings = sources("src")
+        .iter()
+        .filter(|source| !places(source))
+        .flat_map(|source| lines_with_word(source, "unsafe").into_iter().chain(lines_with_word(source, "unsafe_code")))
+        .collect();
+    demand_none(&format!("unsafe outside {UNSAFE:?}"), findings);
+    demand_none(
+        "unsafe in a test",
+        sources("tests").iter().flat_map(|source| lines_with_word(source, "unsafe")).collect(),
+    );
+}
+
+#[test]
+fn files_say_their_duty_first_and_stay_short() {
+    let mut findings = Vec::new();
+    let own = sources("src").into_iter().map(|source| (source, false));
+    for (source, is_test) in own.chain(sources("tests").into_iter().map(|source| (source, true))) {
+        let path = &source.path;
+        if !source.text.starts_with("//! ") {
+            findings.push(format!("{path}: does not open with //! and its duty"));
+        }
+        if path.ends_with("mod.rs") {
+            findings.push(format!("{path}: foo.rs stands beside foo/, not mod.rs in it"));
+        }
+        let lines = source.text.lines().count();
+        if lines > LONGEST_FILE {
+            findings.push(format!("{path}: {lines} lines, more than {LONGEST_FILE}"));
+        }
+        for (index, line) in source.text.lines().enumerate() {
+            // What a test sends or expects may stand in one piece, which rustfmt does not wrap.
+            let literal = is_test && line.contains('"');
+            if line.chars().count() > LONGEST_LINE && !literal {
+                findings.push(format!("{path}:{}: longer than {LONGEST_LINE} columns", index + 1));
+            }
+            if line.ends_with([' ', '\t']) {
+                findings.push(format!("{path}:{}: ends with a blank", index + 1));
+            }
+        }
+    }
+    demand_none("files", findings);
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    // Spelt in two halves, so that this file does not find itself.
+    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+    let macros = [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
+    let mut findings = Vec::new();
+    for source in sources("src").into_iter().chain(sources("tests")) {
+        for (index, line) in source.text.lines().enumerate() {
+            let marked = marks.iter().any(|mark| line.split(|c: char| !c.is_alphanumeric()).any(|word| word == *mark));
+            if marked {
+                findings.push(format!("{}:{}: {}", source.path, index + 1, line.trim()));
+            }
+        }
+        for (index, line) in source.code.lines().enumerate() {
+            if macros.iter().any(|name| line.contains(name)) {
+                findings.push(format!("{}:{}: {}", source.path, index + 1, line.trim()));
+            }
+        }
+    }
+    demand_none("left for later", findings);
+}
+
+/// The modules named as `crate::x` or `tritonserver::x`, also in groups (`use crate::{a, b::c}`), with their lines.
+fn uses(code: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for root in ["crate::", "tritonserver::"] {
+        for (at, _) in code.match_indices(root) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '$') {
+                continue;
+            }
+            let line = code[..at].matches('\n').count() + 1;
+            let rest = code[at + root.len()..].trim_start();
+            match rest.strip_prefix('{') {
+                None => found.push((line, identifier(rest))),
+                Some(group) => found.extend(first_names(group).into_iter().map(|name| (line, name))),
+            }
+        }
+    }
+    found.retain(|(_, name)| !name.is_empty());
+    found
+}
+
+/// The first identifier of each element of `a, b::{c, d}, e}…`, up to the brace that closes the group.
+fn first_names(group: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut depth = 0;
+    let mut element = String::new();
+    for c in group.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.push(identifier(std::mem::take(&mut element).trim())),
+            _ if depth == 0 => element.push(c),
+            _ => {}
+        }
+    }
+    names.push(identifier(element.trim()));
+    names
+}
+
+/// The identifier at the start; a type or macro of the crate's root (`crate::Error`) is no module.
+fn identifier(text: &str) -> String {
+    let name: String = text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    if name.starts_with(|c: char| c.is_uppercase()) { String::new() } else { name }
+}
+
+/// Blanks the items marked `#[cfg(test)]`: tests may look where the code may not.
+fn without_tests(code: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = code.lines();
+    while let Some(line) = lines.next() {
+        kept.push('\n');
+        let marked = line.trim().starts_with("#[cfg(test)]") || line.trim().starts_with("#[cfg(all(test");
+        if !marked {
+            kept.push_str(line);
+            continue;
+        }
+        let indent = line.len() - line.trim_start().len();
+        // The item ends with a line of its own indentation that closes it, or with a semicolon.
+        for line in lines.by_ref() {
+            kept.push('\n');
+            let own = line.len() - line.trim_start().len() == indent;
+            let ends = line.trim_end().ends_with(';') || line.trim_end().ends_with('}');
+            if own && ends && !line.trim().starts_with("#[") {
+                break;
+            }
+        }
+    }
+    kept
+}
+
+fn lines_with_word(source: &Source, word: &str) -> Vec<String> {
+    let is_word = |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == word);
+    let lines = source.code.lines().enumerate().filter(|(_, line)| is_word(line));
+    lines.map(|(index, line)| format!("{}:{}: {}", source.path, index + 1, line.trim())).collect()
+}
+
+/// Replaces comments, strings and character literals by blanks, keeping the line structure.
+fn blank_out(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let word_before = at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
+        let end = if rest.starts_with(b"//") {
+            rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len())
+        } else if rest.starts_with(b"/*") {
+            block_comment(rest)
+        } else if rest[0] == b'"' {
+            string(rest)
+        } else if rest[0] == b'r' && (!word_before || bytes[at - 1] == b'b' || bytes[at - 1] == b'c') {
+            raw_string(rest)
+        } else if rest[0] == b'\'' {
+            character(rest)
+        } else {
+            0
+        };
+        if end == 0 {
+            code.push(rest[0]);
+            at += 1;
+        } else {
+            code.extend(rest[..end].iter().map(|&byte| if byte == b'\n' { b'\n' } else { b' ' }));
+            at += end;
+        }
+    }
+    String::from_utf8_lossy(&code).into_owned()
+}
+
+fn block_comment(rest: &[u8]) -> usize {
+    let mut depth = 0;
+    let mut at = 0;
+    while at < rest.len() {
+        if rest[at..].starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if rest[at..].starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    rest.len()
+}
+
+fn string(rest: &[u8]) -> usize {
+    let mut at = 1;
+    while at < rest.len() {
+        match rest[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+/// The length of `r"…"` or `r#"…"#`; 0 if this is none.
+fn raw_string(rest: &[u8]) -> usize {
+    let hashes = rest[1..].iter().take_while(|&&byte| byte == b'#').count();
+    if rest.get(1 + hashes) != Some(&b'"') {
+        return 0;
+    }
+    let close = [b"\"", "#".repeat(hashes).as_bytes()].concat();
+    let start = 2 + hashes;
+    let end = rest[start..].windows(close.len()).position(|window| window == close);
+    end.map_or(rest.len(), |end| start + end + close.len())
+}
+
+/// The length of a character literal; 0 for a lifetime.
+fn character(rest: &[u8]) -> usize {
+    if rest.get(1) == Some(&b'\\') {
+        let end = rest[2..].iter().skip(1).position(|&byte| byte == b'\'');
+        return end.map_or(0, |end| end + 4);
+    }
+    // One character of up to four bytes, then the closing quote.
+    (2..=5).find(|&end| rest.get(end) == Some(&b'\'')).map_or(0, |end| {
+        let inner = std::str::from_utf8(&rest[1..end]).map_or(0, |inner| inner.chars().count());
+        if inner == 1 { end + 1 } else { 0 }
+    })
+}
+
+#[test]
+fn the_scanner_sees_what_it_should() {
+    let text = r####"
+use crate::{alpha, beta::{gamma, delta}, self as here};
+let a = crate::epsilon::f(); // crate::comment
+let s = "crate::string"; let r = r#"crate::raw "quoted""#; let c = '"'; let l: &'static str = "x";
+/* crate::block /* nested */ crate::still */ crate::zeta::g();
+type E = crate::Error; not_crate::eta();
+#[cfg(test)]
+mod tests {
+    use crate::theta;
+}
+use crate::iota;
+"####;
+    let code = blank_out(text);
+    let mut names: Vec<String> = uses(&without_tests(&code)).into_iter().map(|(_, name)| name).collect();
+    names.sort();
+    assert_eq!(names, ["alpha", "beta", "epsilon", "iota", "self", "zeta"].map(String::from));
+    assert_eq!(uses(&code).iter().find(|(_, name)| name == "theta"), Some(&(9, "theta".to_string())));
+    assert_eq!(code.lines().count(), text.lines().count());
+    assert_eq!(blank_out(r"'\'' unsafe '\u{41}' b'x' 'a").split_whitespace().next(), Some("unsafe"));
+}

@@ -12,7 +12,7 @@ use super::session::{Session, TensorInfo};
 use super::settings::{BackendSettings, SessionSettings};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};
-use crate::model_config::{Error, TensorSpec};
+use crate::model_config::TensorSpec;
 use crate::request::{DataType, Shape, Status};
 use crate::wire::inference::{self as wire, ModelConfig};
 
@@ -56,7 +56,7 @@ impl OnnxModel {
                 learned
             }
         };
-        let completion = complete(&mut config, &learned, default_max_batch_size).map_err(status)?;
+        let completion = complete(&mut config, &learned, default_max_batch_size)?;
         if let Some(skipped) = completion.skipped {
             tracing::info!("{skipped}");
             return Ok(());
@@ -86,7 +86,7 @@ impl OnnxModel {
             Some(session) => session,
             None => self.open_session()?,
         };
-        check_instance(&context.spec.config, &learned(&session)).map_err(status)?;
+        check_instance(&context.spec.config, &learned(&session))?;
         let (inputs, outputs) = (configured(&context.spec.inputs)?, configured(&context.spec.outputs)?);
         let plan = Plan::new(&session, &inputs, &outputs, u64::from(context.spec.max_batch_size))?;
         let options = RunOptions::new(self.runtime, &self.settings)?;
@@ -155,15 +155,6 @@ fn configured(tensors: &[TensorSpec]) -> Result<Vec<ConfiguredTensor>, Status> {
         })
     };
     tensors.iter().map(tensor).collect()
-}
-
-fn status(error: Error) -> Status {
-    match error {
-        Error::Invalid { message } => Status::invalid(message),
-        Error::NotFound { message } => Status::not_found(message),
-        Error::Unsupported { message } => Status::unsupported(message),
-        Error::Internal { message } => Status::internal(message),
-    }
 }
 
 #[cfg(test)]

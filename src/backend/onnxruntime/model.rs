@@ -11,8 +11,8 @@ use super::runtime::Runtime;
 use super::session::{Session, TensorInfo};
 use super::settings::{BackendSettings, SessionSettings};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
-use crate::model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};
 use crate::model_config::TensorSpec;
+use crate::model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};
 use crate::request::{DataType, Shape, Status};
 use crate::wire::inference::{self as wire, ModelConfig};
 

@@ -4,8 +4,8 @@
 //! form here, so it takes the oldest request, passes the token on, and executes. An enqueuer wakes a worker only if one
 //! sleeps that has to see the request (see [`Roster`]).
 
-use std::sync::OnceLock;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
 
@@ -194,7 +194,14 @@ mod tests {
         let scheduler = Direct::new(3, Arc::default()).unwrap();
         let sink = Arc::new(Counter::default());
         let served: usize = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..3).map(|worker| scope.spawn({ let s = &scheduler; move || serve(s, worker) })).collect();
+            let workers: Vec<_> = (0..3)
+                .map(|worker| {
+                    scope.spawn({
+                        let s = &scheduler;
+                        move || serve(s, worker)
+                    })
+                })
+                .collect();
             let clients: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {

@@ -86,8 +86,8 @@ impl Shards {
         ];
         let mut listeners = Vec::new();
         for (listen, port, name) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
-            let socket = bind_to(listen)
-                .map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
+            let socket =
+                bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
             listeners.push(Listener { socket, port });
         }
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
@@ -264,4 +264,3 @@ fn bind_to(listen_at: &Listen) -> Result<OwnedFd, String> {
         _ => format!("Unavailable - cannot listen at '{shown}': {error}"),
     })
 }
-

@@ -40,7 +40,6 @@ mod sending;
 pub(super) mod sys;
 mod uring;
 
-
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

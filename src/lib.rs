@@ -12,3 +12,4 @@
 //! `tests/tidy.rs` holds the tree to it.
 
 pub mod memory;
+pub mod queue;

@@ -1,0 +1,334 @@
+//! The protocols of this module under loom: every interleaving, with the weak memory orders that the code asks for.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+
+use super::{Armed, Mpsc, Place, Roster, Sleeper, Turn, Wake, Worker};
+
+/// Up to this many forced switches per run: enough for all known bugs of this kind, and it ends.
+const PREEMPTIONS: usize = 3;
+
+fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(run);
+}
+
+impl Wake for thread::Thread {
+    fn wake(&self) {
+        self.unpark();
+    }
+}
+
+#[test]
+fn mpsc_loses_nothing_and_keeps_each_producers_order() {
+    model(PREEMPTIONS, || {
+        let queue = Arc::new(Mpsc::new());
+        let producers: Vec<_> = (0..2)
+            .map(|p| {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || (0..2).for_each(|i| queue.push((p, Box::new(i)))))
+            })
+            .collect();
+        let mut next = [0, 0];
+        let mut take = |queue: &Mpsc<(usize, Box<usize>)>| {
+            let mut consumer = queue.consume().unwrap();
+            while let Some((p, i)) = consumer.pop() {
+                assert_eq!(*i, next[p]);
+                next[p] += 1;
+            }
+        };
+        take(&queue);
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        take(&queue);
+        assert_eq!(next, [2, 2]);
+    });
+}
+
+#[test]
+fn mpsc_hands_the_right_to_pop_from_thread_to_thread() {
+    model(PREEMPTIONS, || {
+        let queue = Arc::new(Mpsc::new());
+        queue.push(0);
+        let other = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || {
+                queue.push(1);
+                queue.consume().map_or(0, |mut consumer| std::iter::from_fn(|| consumer.pop()).count())
+            }
+        });
+        let mine = queue.consume().map_or(0, |mut consumer| std::iter::from_fn(|| consumer.pop()).count());
+        let theirs = other.join().unwrap();
+        let left = queue.consume().map_or(0, |mut consumer| std::iter::from_fn(|| consumer.pop()).count());
+        assert_eq!(mine + theirs + left, 2);
+    });
+}
+
+#[test]
+fn mpsc_drops_what_is_left() {
+    model(PREEMPTIONS, || {
+        let token = std::sync::Arc::new(());
+        let queue = Arc::new(Mpsc::new());
+        let other = thread::spawn({
+            let (queue, token) = (Arc::clone(&queue), std::sync::Arc::clone(&token));
+            move || queue.push(token)
+        });
+        drop(queue.consume().unwrap().pop());
+        other.join().unwrap();
+        drop(queue);
+        assert_eq!(std::sync::Arc::strong_count(&token), 1);
+    });
+}
+
+/// A lost wake-up leaves the consumer parked for ever, which loom reports as a deadlock.
+#[test]
+fn sleeper_never_misses_work() {
+    model(PREEMPTIONS, || {
+        let queue = Arc::new(Mpsc::new());
+        let sleeper = Arc::new(Sleeper::new(thread::current()));
+        for value in 0..2 {
+            let (queue, sleeper) = (Arc::clone(&queue), Arc::clone(&sleeper));
+            thread::spawn(move || {
+                queue.push(value);
+                sleeper.notify();
+            });
+        }
+        let mut left = 2;
+        let mut consumer = queue.consume().unwrap();
+        while left > 0 {
+            while consumer.pop().is_some() {
+                left -= 1;
+            }
+            if left > 0 {
+                sleeper.sleep(|| !consumer.is_empty(), thread::park);
+            }
+        }
+    });
+}
+
+/// A model version: requests in an inbox, counted, and a cell that only the holder of the token may touch.
+struct Version {
+    roster: Roster,
+    inbox: Mpsc<usize>,
+    pending: AtomicUsize,
+    done: AtomicUsize,
+    all: usize,
+    /// loom fails the run if two holders touch it without one having happened before the other.
+    batcher: UnsafeCell<usize>,
+    wake_count: usize,
+    finished: AtomicBool,
+}
+
+impl Version {
+    fn new(workers: usize, requests: usize, wake_count: usize) -> Arc<Version> {
+        Arc::new(Version {
+            roster: Roster::new(workers).unwrap(),
+            inbox: Mpsc::new(),
+            pending: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            all: requests,
+            batcher: UnsafeCell::new(0),
+            wake_count,
+            finished: AtomicBool::new(false),
+        })
+    }
+
+    fn pending(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    fn enqueue(&self, wake: &dyn Fn(Worker)) {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.inbox.push(1);
+        if let Some(worker) = self.roster.enqueued(|| self.pending()) {
+            wake(worker);
+        }
+    }
+
+    /// One worker's life: waits for the token, waits for a batch of at least `wake_count` (or what is left to come),
+    /// cuts at most `cut` requests, passes the token, executes.
+    fn work(&self, me: Worker, cut: usize, wake: &dyn Fn(Worker)) {
+        loop {
+            match self.roster.acquire(me) {
+                Turn::Holder => {}
+                Turn::Stopped => return,
+                Turn::Idle => loop {
+                    match self.roster.place(me) {
+                        Place::Waiting => thread::park(),
+                        Place::Holder => break,
+                        Place::Stopped => return,
+                    }
+                },
+            }
+            let Some(payload) = self.form(me, cut) else { return };
+            if let Some(worker) = self.roster.pass(me, || self.pending() > 0) {
+                wake(worker);
+            }
+            if self.done.fetch_add(payload, Ordering::Relaxed) + payload == self.all {
+                self.finished.store(true, Ordering::Relaxed);
+                self.roster.stop().into_iter().for_each(wake);
+            }
+        }
+    }
+
+    /// The holder's part: a payload, or `None` when the version is stopped.
+    fn form(&self, me: Worker, cut: usize) -> Option<usize> {
+        loop {
+            // Drained by earlier holders and by us, not cut yet.
+            let drained = self.batcher.with_mut(|drained| {
+                // SAFETY: only the holder of the token is here; loom checks exactly that.
+                let drained = unsafe { &mut *drained };
+                let mut inbox = self.inbox.consume().expect("only the holder drains");
+                while inbox.pop().is_some() {
+                    *drained += 1;
+                }
+                *drained
+            });
+            if drained >= self.wake_count {
+                let payload = drained.min(cut);
+                // SAFETY: as above.
+                self.batcher.with_mut(|drained| unsafe { *drained -= payload });
+                self.pending.fetch_sub(payload, Ordering::Relaxed);
+                return Some(payload);
+            }
+            match self.roster.arm(me, self.wake_count, || !self.inbox_is_empty()) {
+                Armed::Park => {
+                    thread::park();
+                    self.roster.disarm(me);
+                }
+                Armed::LookAgain => {}
+                Armed::Stopped => {
+                    self.roster.pass(me, || false);
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn inbox_is_empty(&self) -> bool {
+        self.inbox.consume().expect("only the holder drains").is_empty()
+    }
+}
+
+/// Runs `workers` threads and `enqueuers` more (the model's own thread is the last one) until all requests are done.
+fn serve(preemptions: usize, workers: usize, enqueuers: usize, each: usize, wake_count: usize, cut: usize) {
+    model(preemptions, move || {
+        let version = Version::new(workers, enqueuers * each, wake_count);
+        // The last worker is this thread, so that the others' handles are known to it and to the enqueuers.
+        let threads: Arc<Vec<thread::Thread>>;
+        let started = Arc::new(std::sync::OnceLock::<Vec<thread::Thread>>::new());
+        let mut handles = Vec::new();
+        for me in 0..workers {
+            let (version, started) = (Arc::clone(&version), Arc::clone(&started));
+            handles.push(thread::spawn(move || {
+                let wake = |worker: Worker| started.get().expect("set before anybody is idle")[worker].unpark();
+                version.work(me, cut, &wake);
+            }));
+        }
+        threads = Arc::new(handles.iter().map(|handle| handle.thread().clone()).collect());
+        started.set(threads.to_vec()).unwrap();
+        let others: Vec<_> = (1..enqueuers)
+            .map(|_| {
+                let (version, threads) = (Arc::clone(&version), Arc::clone(&threads));
+                thread::spawn(move || (0..each).for_each(|_| version.enqueue(&|worker| threads[worker].unpark())))
+            })
+            .collect();
+        (0..each).for_each(|_| version.enqueue(&|worker| threads[worker].unpark()));
+        others.into_iter().for_each(|other| other.join().unwrap());
+        handles.into_iter().for_each(|handle| handle.join().unwrap());
+        assert!(version.finished.load(Ordering::Relaxed));
+        assert_eq!(version.pending(), 0);
+    });
+}
+
+#[test]
+fn one_worker_sees_every_request() {
+    serve(PREEMPTIONS, 1, 2, 1, 1, 1);
+}
+
+#[test]
+fn an_armed_holder_wakes_at_its_count() {
+    serve(PREEMPTIONS, 1, 2, 1, 2, 2);
+}
+
+#[test]
+fn two_workers_share_the_token() {
+    serve(PREEMPTIONS, 2, 1, 2, 1, 1);
+}
+
+#[test]
+fn two_workers_and_two_enqueuers() {
+    serve(2, 2, 2, 1, 1, 1);
+}
+
+#[test]
+fn two_workers_wait_for_a_batch() {
+    serve(2, 2, 2, 1, 2, 2);
+}
+
+/// A worker retires while it is claimed: the token is neither lost nor doubled.
+#[test]
+fn a_claim_and_a_retirement_meet() {
+    model(PREEMPTIONS, || {
+        let roster = Arc::new(Roster::new(3).unwrap());
+        let pending = Arc::new(AtomicUsize::new(0));
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.acquire(1), Turn::Idle);
+        assert_eq!(roster.acquire(2), Turn::Idle);
+        let leaver = thread::spawn({
+            let (roster, pending) = (Arc::clone(&roster), Arc::clone(&pending));
+            move || {
+                if roster.retire(2) {
+                    // And comes back at once, still on the stack or not.
+                    return roster.acquire(2) == Turn::Holder;
+                }
+                let woken = roster.pass(2, || pending.load(Ordering::Relaxed) > 0);
+                assert!(woken.is_none_or(|worker| worker == 1));
+                false
+            }
+        });
+        let enqueuer = thread::spawn({
+            let (roster, pending) = (Arc::clone(&roster), Arc::clone(&pending));
+            move || {
+                pending.fetch_add(1, Ordering::Relaxed);
+                roster.enqueued(|| pending.load(Ordering::Relaxed))
+            }
+        });
+        roster.pass(0, || pending.load(Ordering::Relaxed) > 0);
+        let came_back = leaver.join().unwrap();
+        enqueuer.join().unwrap();
+        let first = roster.place(1) == Place::Holder;
+        // A seat that is neither waiting nor granted reads as stopped here: worker 2 may be gone.
+        let second = came_back || roster.place(2) == Place::Holder;
+        let free = !first && !second && roster.acquire(0) == Turn::Holder;
+        assert_eq!(usize::from(first) + usize::from(second) + usize::from(free), 1, "exactly one token");
+        if free {
+            assert!(roster.place(1) != Place::Waiting, "no work is left with an idle worker and a free token");
+        }
+    });
+}
+
+/// Stopping and a claim meet: everybody who sleeps is woken by one or the other.
+#[test]
+fn a_claim_and_a_stop_meet() {
+    model(PREEMPTIONS, || {
+        let roster = Arc::new(Roster::new(2).unwrap());
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.acquire(1), Turn::Idle);
+        roster.pass(0, || false);
+        let enqueuer = thread::spawn({
+            let roster = Arc::clone(&roster);
+            move || roster.enqueued(|| 1)
+        });
+        let stopped = roster.stop();
+        let claimed = enqueuer.join().unwrap();
+        let place = roster.place(1);
+        match claimed {
+            Some(1) => assert_eq!((stopped, place), (vec![], Place::Holder)),
+            None => assert_eq!((stopped, place), (vec![1], Place::Stopped)),
+            other => panic!("{other:?} was never idle"),
+        }
+    });
+}

@@ -1,0 +1,524 @@
+//! Which worker forms the next batch: the batcher token of one model version, and who may be woken for it.
+//!
+//! The workers of a model version share its inboxes. Whoever holds the token drains them and forms the payload (DESIGN,
+//! decision 2). Token, wake count and the stack of idle workers are one atomic word, so that no enqueuer and no worker
+//! ever waits for another one:
+//!
+//! ```text
+//!            acquire / enqueued claims an idle worker            arm
+//!   FREE ──────────────────────────────────────────► HELD ◄──────────────► ARMED(wake count)
+//!     ▲                                                │      disarm, or an enqueuer that
+//!     └──────────────────── pass ──────────────────────┘      reaches the count and wakes
+//! ```
+//!
+//! Three properties hold, and are the loom models of this module: there are never two holders; no wake-up is lost; no
+//! work is left while the token is free and a worker is idle. The last two rest on one argument: an enqueuer publishes
+//! its work, passes a sequentially consistent fence and reads the word; a holder changes the word (arms or frees it),
+//! passes such a fence and looks at the work again. Whichever fence comes second sees the other side's write. With a
+//! wake count above one, the enqueuer whose fence comes last also sees what every earlier one counted.
+//!
+//! The word carries a tag that every change bumps, so a worker that left the stack and came back between the read and
+//! the exchange of another thread (ABA) is noticed.
+
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Index of a worker among those of its model version.
+pub type Worker = usize;
+
+/// The workers of one model version.
+pub struct Roster {
+    word: AtomicU64,
+    /// Whom to wake while the word says ARMED. Written only by the holder, before it arms.
+    holder: AtomicU32,
+    seats: Box<[Seat]>,
+}
+
+/// Answer to [`Roster::acquire`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// The caller holds the token.
+    Holder,
+    /// The caller is registered as idle: it parks until [`Roster::place`] says something else than `Waiting`.
+    Idle,
+    /// There is nothing more to do for this model version.
+    Stopped,
+}
+
+/// Answer to [`Roster::place`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Waiting,
+    /// The token was handed to the caller.
+    Holder,
+    Stopped,
+}
+
+/// Answer to [`Roster::arm`]. The caller is the holder in every case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Armed {
+    /// Park, with the batcher's timeout if it has one; then [`Roster::disarm`].
+    Park,
+    /// Something came meanwhile: drain, and arm again if that was not enough.
+    LookAgain,
+    Stopped,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{asked} workers were asked for one model version, but at most {} are possible", Roster::MAX_WORKERS)]
+pub struct TooManyWorkers {
+    pub asked: usize,
+}
+
+impl Roster {
+    pub const MAX_WORKERS: usize = 4096;
+    /// Wake counts above this wake the holder earlier than asked, which costs a look and nothing else.
+    pub const MAX_WAKE_COUNT: usize = u16::MAX as usize;
+
+    pub fn new(workers: usize) -> Result<Roster, TooManyWorkers> {
+        if workers > Roster::MAX_WORKERS {
+            return Err(TooManyWorkers { asked: workers });
+        }
+        let seats = (0..workers).map(|_| Seat { state: AtomicU32::new(OUT), below: AtomicU32::new(0) }).collect();
+        Ok(Roster { word: AtomicU64::new(Word::default().0), holder: AtomicU32::new(0), seats })
+    }
+
+    /// Called by an enqueuer after its push. `pending` is the number of requests that are published and in no payload
+    /// yet; every enqueuer must have counted its own before its push. Wake the worker that this returns.
+    pub fn enqueued(&self, pending: impl Fn() -> usize) -> Option<Worker> {
+        fence(Ordering::SeqCst);
+        let mut word = self.load();
+        loop {
+            let next = match word.state() {
+                // The holder is awake, and looks again before it parks or lets go.
+                HELD => return None,
+                ARMED => {
+                    if pending() < word.wake_count() {
+                        return None;
+                    }
+                    let holder = self.holder.load(Ordering::Relaxed) as Worker;
+                    match self.exchange(word, word.with_state(HELD)) {
+                        Ok(_) => return Some(holder),
+                        Err(now) => now,
+                    }
+                }
+                // Everybody is busy; whoever is done first acquires the token and looks.
+                _ if word.idle().is_none() => return None,
+                _ => match self.exchange(word, word.with_state(HELD)) {
+                    // We hold the token for a moment, on behalf of whom we hand it to.
+                    Ok(_) => return self.hand_over(|| pending() > 0),
+                    Err(now) => now,
+                },
+            };
+            word = next;
+        }
+    }
+
+    /// Called by a worker that has nothing to do: takes the token if it is free, else registers as idle.
+    pub fn acquire(&self, me: Worker) -> Turn {
+        let mut word = self.load();
+        loop {
+            if word.is_stopped() {
+                return Turn::Stopped;
+            }
+            let changed = if word.state() == FREE {
+                match self.exchange(word, word.with_state(HELD)) {
+                    Ok(_) => return Turn::Holder,
+                    Err(now) => now,
+                }
+            } else {
+                // A worker that retired while it was on the stack and is back may still be on it.
+                if self.seats[me].move_from(LEFT, IDLE) {
+                    return Turn::Idle;
+                }
+                self.seats[me].state.store(IDLE, Ordering::Relaxed);
+                self.seats[me].below.store(word.idle_bits(), Ordering::Relaxed);
+                match self.exchange(word, word.with_idle_bits(me as u32 + 1)) {
+                    Ok(_) => return Turn::Idle,
+                    Err(now) => {
+                        self.seats[me].state.store(OUT, Ordering::Relaxed);
+                        now
+                    }
+                }
+            };
+            word = changed;
+        }
+    }
+
+    /// Asked by an idle worker before each park and after it.
+    pub fn place(&self, me: Worker) -> Place {
+        match self.seats[me].state.load(Ordering::Acquire) {
+            GRANTED => {
+                self.seats[me].state.store(OUT, Ordering::Relaxed);
+                Place::Holder
+            }
+            IDLE => Place::Waiting,
+            _ => Place::Stopped,
+        }
+    }
+
+    /// Called by the holder before it parks: an enqueuer that makes the count of pending requests reach `wake_count`
+    /// wakes it. `unseen` says whether an inbox holds anything that the holder has not drained.
+    pub fn arm(&self, me: Worker, wake_count: usize, unseen: impl Fn() -> bool) -> Armed {
+        let wake_count = wake_count.clamp(1, Roster::MAX_WAKE_COUNT);
+        self.holder.store(me as u32, Ordering::Relaxed);
+        let mut word = self.load();
+        loop {
+            debug_assert_eq!(word.state(), HELD, "only the holder arms");
+            if word.is_stopped() {
+                return Armed::Stopped;
+            }
+            match self.exchange(word, word.armed(wake_count)) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        fence(Ordering::SeqCst);
+        if !unseen() {
+            return Armed::Park;
+        }
+        self.disarm(me);
+        Armed::LookAgain
+    }
+
+    /// Called by the holder after its park. True if it was woken on purpose, false if its time was up.
+    pub fn disarm(&self, _me: Worker) -> bool {
+        let mut word = self.load();
+        while word.state() == ARMED {
+            match self.exchange(word, word.with_state(HELD)) {
+                Ok(_) => return false,
+                Err(now) => word = now,
+            }
+        }
+        true
+    }
+
+    /// Called by the holder once it has cut its payload (or gives up): lets go of the token, or hands it to an idle
+    /// worker if `more_work` is left. Wake the worker that this returns.
+    pub fn pass(&self, _me: Worker, more_work: impl Fn() -> bool) -> Option<Worker> {
+        self.hand_over(more_work)
+    }
+
+    /// An idle worker leaves for good (its instance is gone). False if it was made the holder meanwhile: then it has
+    /// to [`pass`](Roster::pass) the token first. A worker that is not idle simply does not acquire again.
+    #[must_use]
+    pub fn retire(&self, me: Worker) -> bool {
+        if self.seats[me].move_from(IDLE, LEFT) {
+            return true;
+        }
+        // OUT: stopped meanwhile.
+        self.place(me) != Place::Holder
+    }
+
+    /// Ends the service: nobody becomes idle or parks as the holder any more. Wake all workers that this returns.
+    pub fn stop(&self) -> Vec<Worker> {
+        let mut word = self.load();
+        loop {
+            let held = if word.state() == ARMED { word.with_state(HELD) } else { word };
+            match self.exchange(word, held.stopped()) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        let mut to_wake = Vec::new();
+        if word.state() == ARMED {
+            to_wake.push(self.holder.load(Ordering::Relaxed) as Worker);
+        }
+        let mut idle = word.idle();
+        while let Some(worker) = idle {
+            idle = above_zero(self.seats[worker].below.load(Ordering::Relaxed));
+            if self.seats[worker].move_from(IDLE, OUT) {
+                to_wake.push(worker);
+            } else {
+                self.seats[worker].move_from(LEFT, OUT);
+            }
+        }
+        to_wake
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.load().is_stopped()
+    }
+
+    /// The caller owns the token and gives it away: to an idle worker if there is work, else to nobody.
+    fn hand_over(&self, more_work: impl Fn() -> bool) -> Option<Worker> {
+        loop {
+            if more_work()
+                && let Some(worker) = self.grant()
+            {
+                return Some(worker);
+            }
+            let mut word = self.load();
+            loop {
+                debug_assert_eq!(word.state(), HELD, "only the holder gives the token away");
+                match self.exchange(word, word.with_state(FREE)) {
+                    Ok(_) => break,
+                    Err(now) => word = now,
+                }
+            }
+            fence(Ordering::SeqCst);
+            if !more_work() {
+                return None;
+            }
+            // Work came, or a worker became idle, just before we let go. Whoever has the token now sees the work; if
+            // nobody has it, we take it back, unless all are busy and will look by themselves.
+            loop {
+                let word = self.load();
+                if word.state() != FREE || word.idle().is_none() {
+                    return None;
+                }
+                if self.exchange(word, word.with_state(HELD)).is_ok() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes an idle worker off the stack and makes it the holder in the caller's place.
+    fn grant(&self) -> Option<Worker> {
+        let mut word = self.load();
+        loop {
+            let worker = word.idle()?;
+            // May be stale if the worker left the stack meanwhile: then the tag is another one and the exchange fails.
+            let below = self.seats[worker].below.load(Ordering::Relaxed);
+            match self.exchange(word, word.with_idle_bits(below)) {
+                Ok(now) if self.seats[worker].grant() => {
+                    debug_assert_eq!(now.state(), HELD);
+                    return Some(worker);
+                }
+                Ok(now) | Err(now) => word = now,
+            }
+        }
+    }
+
+    fn load(&self) -> Word {
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// Release for whoever takes the token next (it sees what the last holder did), acquire for ourselves.
+    fn exchange(&self, from: Word, to: Word) -> Result<Word, Word> {
+        let to = to.tagged();
+        match self.word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(to),
+            Err(now) => Err(Word(now)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Roster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Roster({} workers)", self.seats.len())
+    }
+}
+
+/// Where a worker sits. Only the worker moves itself out of OUT and GRANTED.
+const OUT: u32 = 0;
+/// On the stack, waiting.
+const IDLE: u32 = 1;
+/// Off the stack, made the holder, perhaps not awake yet.
+const GRANTED: u32 = 2;
+/// On the stack, but gone: whoever pops it looks for another one.
+const LEFT: u32 = 3;
+
+struct Seat {
+    state: AtomicU32,
+    /// Index + 1 of the worker below on the stack, 0 at the bottom.
+    below: AtomicU32,
+}
+
+impl Seat {
+    fn move_from(&self, from: u32, to: u32) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The worker was just popped: makes it the holder, or says that it has left.
+    fn grant(&self) -> bool {
+        loop {
+            if self.move_from(IDLE, GRANTED) {
+                return true;
+            }
+            // It may come back between the two looks, thinking that it is still on the stack.
+            if self.move_from(LEFT, OUT) {
+                return false;
+            }
+        }
+    }
+}
+
+const FREE: u64 = 0;
+const HELD: u64 = 1;
+const ARMED: u64 = 2;
+
+/// Bits: state 0–1, stopped 2, top of the idle stack (index + 1) 3–15, wake count 16–31, tag 32–63.
+#[derive(Clone, Copy, Default)]
+struct Word(u64);
+
+const STOPPED: u64 = 1 << 2;
+const IDLE_SHIFT: u32 = 3;
+const IDLE_MASK: u64 = 0x1fff << IDLE_SHIFT;
+const COUNT_SHIFT: u32 = 16;
+const TAG: u64 = 1 << 32;
+
+impl Word {
+    fn state(self) -> u64 {
+        self.0 & 3
+    }
+
+    fn is_stopped(self) -> bool {
+        self.0 & STOPPED != 0
+    }
+
+    fn idle_bits(self) -> u32 {
+        ((self.0 & IDLE_MASK) >> IDLE_SHIFT) as u32
+    }
+
+    fn idle(self) -> Option<Worker> {
+        above_zero(self.idle_bits())
+    }
+
+    fn wake_count(self) -> usize {
+        usize::from((self.0 >> COUNT_SHIFT) as u16)
+    }
+
+    fn with_state(self, state: u64) -> Word {
+        Word(self.0 & !3 | state)
+    }
+
+    fn with_idle_bits(self, bits: u32) -> Word {
+        Word(self.0 & !IDLE_MASK | u64::from(bits) << IDLE_SHIFT)
+    }
+
+    fn armed(self, wake_count: usize) -> Word {
+        let others = self.with_state(ARMED).0 & !((u16::MAX as u64) << COUNT_SHIFT);
+        Word(others | (wake_count as u64) << COUNT_SHIFT)
+    }
+
+    fn stopped(self) -> Word {
+        Word(self.with_idle_bits(0).0 | STOPPED)
+    }
+
+    fn tagged(self) -> Word {
+        Word(self.0.wrapping_add(TAG))
+    }
+}
+
+fn above_zero(bits: u32) -> Option<Worker> {
+    bits.checked_sub(1).map(|index| index as Worker)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn roster(workers: usize) -> Roster {
+        Roster::new(workers).unwrap()
+    }
+
+    #[test]
+    fn the_first_holds_and_the_others_are_idle() {
+        let roster = roster(3);
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.acquire(1), Turn::Idle);
+        assert_eq!(roster.acquire(2), Turn::Idle);
+        assert_eq!(roster.place(1), Place::Waiting);
+        assert_eq!(roster.enqueued(|| 1), None, "the holder is awake");
+        assert_eq!(roster.pass(0, || true), Some(2), "the one that ran last is warm");
+        assert_eq!(roster.place(2), Place::Holder);
+        assert_eq!(roster.place(1), Place::Waiting);
+        assert_eq!(roster.pass(2, || false), None);
+        assert_eq!(roster.enqueued(|| 1), Some(1), "a free token and an idle worker");
+        assert_eq!(roster.place(1), Place::Holder);
+        assert_eq!(roster.pass(1, || true), None, "all are busy");
+        assert_eq!(roster.enqueued(|| 1), None, "all are busy");
+        assert_eq!(roster.acquire(0), Turn::Holder, "and the first that is done looks");
+    }
+
+    #[test]
+    fn an_armed_holder_is_woken_at_its_count_and_once() {
+        let roster = roster(1);
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.arm(0, 3, || false), Armed::Park);
+        assert_eq!(roster.enqueued(|| 2), None);
+        assert_eq!(roster.enqueued(|| 3), Some(0));
+        assert_eq!(roster.enqueued(|| 4), None);
+        assert!(roster.disarm(0), "woken on purpose");
+        assert_eq!(roster.arm(0, 5, || true), Armed::LookAgain);
+        assert_eq!(roster.enqueued(|| 6), None, "awake");
+        assert_eq!(roster.arm(0, 7, || false), Armed::Park);
+        assert!(!roster.disarm(0), "its time was up");
+        assert_eq!(roster.arm(0, usize::MAX, || false), Armed::Park);
+        assert_eq!(roster.enqueued(|| Roster::MAX_WAKE_COUNT), Some(0), "large counts wake early, not never");
+        assert!(roster.disarm(0));
+        assert_eq!(roster.arm(0, 0, || false), Armed::Park, "nothing to wake for is one");
+        assert_eq!(roster.enqueued(|| 1), Some(0));
+    }
+
+    #[test]
+    fn work_that_comes_while_the_token_is_passed_finds_an_idle_worker() {
+        let roster = roster(2);
+        roster.acquire(0);
+        roster.acquire(1);
+        let looks = std::cell::Cell::new(0);
+        let woken = roster.pass(0, || {
+            looks.set(looks.get() + 1);
+            looks.get() > 1
+        });
+        assert_eq!(woken, Some(1));
+        assert_eq!(roster.place(1), Place::Holder);
+    }
+
+    #[test]
+    fn who_retires_is_skipped_and_may_come_back() {
+        let roster = roster(3);
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.acquire(1), Turn::Idle);
+        assert_eq!(roster.acquire(2), Turn::Idle);
+        assert!(roster.retire(2));
+        assert_eq!(roster.acquire(2), Turn::Idle, "back while still on the stack");
+        assert!(roster.retire(2));
+        assert_eq!(roster.pass(0, || true), Some(1));
+        assert!(!roster.retire(1), "was made the holder");
+        assert_eq!(roster.pass(1, || true), None);
+        assert_eq!(roster.acquire(2), Turn::Holder);
+        assert_eq!(roster.acquire(0), Turn::Idle);
+        assert!(roster.retire(0));
+        assert_eq!(roster.pass(2, || true), None, "nobody is left");
+        assert_eq!(roster.acquire(1), Turn::Holder, "and the token was not lost");
+    }
+
+    #[test]
+    fn stopping_wakes_everybody_who_sleeps() {
+        let stopped = roster(4);
+        assert_eq!(stopped.acquire(0), Turn::Holder);
+        (1..4).for_each(|worker| assert_eq!(stopped.acquire(worker), Turn::Idle));
+        assert!(stopped.retire(2));
+        assert_eq!(stopped.arm(0, 1, || false), Armed::Park);
+        let mut woken = stopped.stop();
+        woken.sort_unstable();
+        assert_eq!(woken, [0, 1, 3]);
+        assert!(stopped.is_stopped());
+        assert_eq!(stopped.place(1), Place::Stopped);
+        assert!(stopped.retire(3));
+        assert!(stopped.disarm(0));
+        assert_eq!(stopped.arm(0, 1, || false), Armed::Stopped);
+        assert_eq!(stopped.pass(0, || true), None);
+        assert_eq!(stopped.acquire(1), Turn::Stopped);
+        assert_eq!(stopped.enqueued(|| 1), None);
+        assert!(stopped.stop().is_empty());
+    }
+
+    #[test]
+    fn the_word_holds_its_largest_values() {
+        assert!(Roster::new(Roster::MAX_WORKERS + 1).is_err());
+        let roster = roster(Roster::MAX_WORKERS);
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        (1..Roster::MAX_WORKERS).for_each(|worker| assert_eq!(roster.acquire(worker), Turn::Idle));
+        for worker in (1..Roster::MAX_WORKERS).rev() {
+            let me = if worker == Roster::MAX_WORKERS - 1 { 0 } else { worker + 1 };
+            assert_eq!(roster.pass(me, || true), Some(worker));
+            assert_eq!(roster.place(worker), Place::Holder);
+        }
+        assert_eq!(roster.arm(1, Roster::MAX_WAKE_COUNT, || false), Armed::Park);
+        assert_eq!(roster.enqueued(|| Roster::MAX_WAKE_COUNT - 1), None);
+        assert_eq!(roster.enqueued(|| Roster::MAX_WAKE_COUNT), Some(1));
+    }
+}

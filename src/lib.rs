@@ -13,3 +13,5 @@
 
 pub mod memory;
 pub mod queue;
+#[cfg(not(loom))]
+pub mod shard;

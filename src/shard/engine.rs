@@ -1,0 +1,241 @@
+//! What moves bytes between sockets and memory on one shard: one contract, three engines.
+//!
+//! [`Uring`] is the usual one, [`Epoll`] serves kernels and containers that refuse io_uring, and [`Fake`] makes either
+//! of them late and disorderly for tests. All three pass one suite (`engine/contract.rs`).
+//!
+//! # The contract
+//!
+//! An engine belongs to one thread. Operations are asked for with the methods of [`Engine`] and take effect in the next
+//! [`turn`](Engine::turn), which also brings what has completed since. Memory that is given to an operation belongs to
+//! the operation until its completion: `receive_direct` gives its block back with the event, `send` holds its slices.
+//!
+//! | call | allowed | answered by |
+//! |---|---|---|
+//! | `listen` | listener id unused | any number of `Accepted` and `AcceptFailed` |
+//! | `stop_listening` | listening | the last `Accepted`s, then one `ListenerClosed`; then the id may be reused |
+//! | `register` | key unused | nothing; on failure the descriptor is closed |
+//! | `receive`, `receive_direct` | no receive in flight | one `Received` |
+//! | `send` | no send in flight | one `Sent` for the whole gather |
+//! | `recall` | send in flight | that send's `Sent` as soon as the engine can |
+//! | `shutdown` | registered, not closing | nothing |
+//! | `close` | registered, not closing | one `Closed`, at zero operations in flight; then the key may be reused |
+//!
+//! Anything else is refused with a [`Refused`], and memory that came with the call is let go. After `close(key)`
+//! nothing but `Closed` is heard of that key: what completes late is dropped, and its memory returned, by the engine.
+//! After `Received` with `End` or `Failed` the connection may still send; the caller decides when to close.
+//!
+//! # Bounds
+//!
+//! [`Limits`] says how many connections may be registered and how many 16 KiB chunks exist for [`Engine::receive`]. When
+//! all chunks are out, receives wait their turn and start as chunks come back (a dropped [`Chunk`] is back): nothing
+//! fails, and nobody but the slowest holders of chunks delays others. An acceptor that is out of descriptors or memory
+//! says so and tries again after [`ACCEPT_RETRY_NS`], without spinning. A turn delivers a bounded number of events;
+//! the rest waits for the next one.
+
+#![allow(unsafe_code)]
+
+mod chunk;
+mod epoll;
+mod fake;
+mod sending;
+pub(super) mod sys;
+mod uring;
+
+#[cfg(test)]
+mod contract;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::slab::Key;
+use crate::memory::{BlockMut, Slice};
+use crate::queue::Wake;
+
+pub use chunk::{CHUNK_BYTES, Chunk};
+pub use epoll::Epoll;
+pub use fake::{Fake, Fault};
+pub use uring::{Unavailable, Uring};
+
+/// Nanoseconds after which an acceptor that ran out of descriptors or memory tries again.
+pub const ACCEPT_RETRY_NS: u64 = 50_000_000;
+/// Events that one turn delivers at most, give or take one per connection that closes.
+pub const EVENTS_PER_TURN: usize = 512;
+
+/// Moves bytes. See the [module](self) for what may be called when.
+pub trait Engine {
+    /// Accepts connections on `socket` and reports them under the id `listener`.
+    fn listen(&mut self, socket: OwnedFd, listener: usize) -> Result<(), Refused>;
+
+    fn stop_listening(&mut self, listener: usize) -> Result<(), Refused>;
+
+    /// Takes over a connected stream socket under a key that the caller chose.
+    fn register(&mut self, fd: OwnedFd, key: Key) -> Result<(), Refused>;
+
+    /// Receives some bytes, at least one, into memory of the engine.
+    fn receive(&mut self, key: Key) -> Result<(), Refused>;
+
+    /// Receives some bytes, at least one and at most `len`, into `block[at..at + len]`.
+    fn receive_direct(&mut self, key: Key, block: BlockMut, at: usize, len: usize) -> Result<(), Refused>;
+
+    /// Sends all bytes of `pieces`, in order. The engine continues partial sends by itself.
+    fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused>;
+
+    /// Ends a send that the peer does not take: `Sent` brings back what is left, so that its memory can be let go.
+    fn recall(&mut self, key: Key) -> Result<(), Refused>;
+
+    /// Says to the peer that no more will be sent. Receiving goes on.
+    fn shutdown(&mut self, key: Key) -> Result<(), Refused>;
+
+    /// Cancels what is in flight and closes the socket.
+    fn close(&mut self, key: Key) -> Result<(), Refused>;
+
+    /// Starts what was asked for, waits as `park` says if there is nothing to report, and appends what has happened. An
+    /// error is the engine's own and final.
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<()>;
+
+    /// Ends a parked turn from any thread; reported as `Woken`.
+    fn waker(&self) -> Waker;
+}
+
+/// How long a turn may wait for something to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Park {
+    Never,
+    /// Until this time of the engine's clock.
+    Until(u64),
+    Forever,
+}
+
+/// What a turn brings.
+#[derive(Debug)]
+pub enum Event {
+    Accepted {
+        listener: usize,
+        fd: OwnedFd,
+    },
+    /// No connection could be accepted; the engine tries again by itself at `retry_at_ns`.
+    AcceptFailed {
+        listener: usize,
+        error: io::Error,
+        retry_at_ns: u64,
+    },
+    ListenerClosed {
+        listener: usize,
+    },
+    Received {
+        key: Key,
+        received: Received,
+    },
+    /// `result` counts the bytes that the kernel took. `pieces` is empty, for reuse, unless the send was recalled: then
+    /// it is what was not taken.
+    Sent {
+        key: Key,
+        result: io::Result<usize>,
+        pieces: Vec<Slice>,
+    },
+    Closed {
+        key: Key,
+    },
+    /// Somebody used the [`Waker`]. Several wake-ups may come as one.
+    Woken,
+}
+
+/// The outcome of one receive.
+#[derive(Debug)]
+pub enum Received {
+    /// Bytes in the engine's memory, which takes it back when the chunk is dropped.
+    Chunk(Chunk),
+    /// Bytes in the caller's block, at `at..at + len`.
+    Direct { block: BlockMut, at: usize, len: usize },
+    /// The peer sends no more. The block of a direct receive is gone.
+    End,
+    /// For example `ConnectionReset`. The block of a direct receive is gone.
+    Failed(io::Error),
+}
+
+/// A call that the contract does not allow in this state, or that the system refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    #[error("the key or listener is not registered, or is closing")]
+    Unknown,
+    #[error("the key or listener is already registered")]
+    Occupied,
+    #[error("such an operation is in flight already")]
+    Busy,
+    #[error("there is nothing to transfer, or the window does not lie in the block")]
+    Window,
+    #[error("at most {limit} connections can be registered")]
+    Full { limit: usize },
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Sizes of one engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections that may be registered; keys must have smaller indices.
+    pub connections: usize,
+    /// Chunks of [`CHUNK_BYTES`] for ordinary receives. Rounded up to a power of two, at most 32768.
+    pub chunks: usize,
+    /// Listeners that may be registered; ids must be smaller.
+    pub listeners: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { connections: 65_536, chunks: 256, listeners: 64 }
+    }
+}
+
+/// Ends the parked turn of one engine: an eventfd. Clones wake the same engine.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<std::fs::File>);
+
+impl Waker {
+    pub fn new() -> io::Result<Waker> {
+        Ok(Waker(Arc::new(sys::eventfd()?.into())))
+    }
+
+    fn file(&self) -> &std::fs::File {
+        &self.0
+    }
+}
+
+impl Wake for Waker {
+    fn wake(&self) {
+        // The counter of an eventfd fills after 2⁶⁴ − 2 wake-ups that nobody saw; a full one is as awake as can be.
+        let _ = io::Write::write(&mut self.file(), &1u64.to_ne_bytes());
+    }
+}
+
+/// A receive in flight, and the memory that belongs to it.
+enum Receive {
+    Chunk,
+    Direct { block: BlockMut, at: usize, len: usize },
+}
+
+/// Errors of accept that concern one connection, or nobody: the next accept may well succeed (accept(2)).
+fn is_transient_accept_error(error: &io::Error) -> bool {
+    !matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EBADF | libc::EINVAL | libc::ENOTSOCK)
+    )
+}
+
+/// A window that holds at least one byte of the block.
+fn check_window(block: &BlockMut, at: usize, len: usize) -> Result<(), Refused> {
+    let fits = len > 0 && at.checked_add(len).is_some_and(|end| end <= block.len());
+    fits.then_some(()).ok_or(Refused::Window)
+}
+
+/// `table[index]` for growing tables whose indices are bounded by `limit`.
+fn slot_mut<T>(table: &mut Vec<Option<T>>, index: usize, limit: usize) -> Result<&mut Option<T>, Refused> {
+    if index >= limit {
+        return Err(Refused::Full { limit });
+    }
+    if index >= table.len() {
+        table.resize_with(index + 1, || None);
+    }
+    Ok(&mut table[index])
+}

@@ -1,0 +1,136 @@
+//! One gathered send on its way: its pieces, and how far the kernel has taken them.
+
+use std::io::{self, IoSlice};
+
+use super::Event;
+use crate::memory::Slice;
+use crate::shard::slab::Key;
+
+/// Pieces that one system call or operation carries; longer gathers take several.
+pub(super) const PIECES_PER_CALL: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// The first one loses from its front what the kernel has taken.
+    pieces: Vec<Slice>,
+    /// Pieces before this one are sent; they stay, emptied, so that the vector need not shift.
+    next: usize,
+    sent: usize,
+    left: usize,
+    pub(super) recalled: bool,
+}
+
+impl Sending {
+    /// `None` if there is nothing to send.
+    pub(super) fn new(pieces: Vec<Slice>) -> Option<Sending> {
+        let left = pieces.iter().map(|piece| piece.len()).sum();
+        (left > 0).then_some(Sending { pieces, next: 0, sent: 0, left, recalled: false })
+    }
+
+    /// What the next call is to send.
+    pub(super) fn io_slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
+        self.waiting().iter().take(PIECES_PER_CALL).map(|piece| IoSlice::new(piece))
+    }
+
+    /// The only piece of the next call, if it has one only.
+    pub(super) fn single(&self) -> Option<&Slice> {
+        match self.waiting() {
+            [piece] => Some(piece),
+            _ => None,
+        }
+    }
+
+    /// The kernel took `n` bytes. True if that was all.
+    pub(super) fn advance(&mut self, n: usize) -> bool {
+        let mut n = n.min(self.left);
+        self.sent += n;
+        self.left -= n;
+        while let Some(piece) = self.pieces.get_mut(self.next) {
+            if piece.len() > n {
+                piece.advance(n);
+                break;
+            }
+            n -= piece.len();
+            // Its memory goes back now, not when the slowest byte is gone.
+            *piece = Slice::empty();
+            self.next += 1;
+        }
+        self.left == 0
+    }
+
+    /// The event for this send if it ends here, well or not.
+    pub(super) fn into_event(mut self, key: Key, error: Option<io::Error>) -> Event {
+        if self.recalled {
+            self.pieces.drain(..self.next);
+        } else {
+            self.pieces.clear();
+        }
+        let result = match error {
+            Some(error) if !self.recalled || error.raw_os_error() != Some(libc::ECANCELED) => {
+                self.pieces.clear();
+                Err(error)
+            }
+            _ => Ok(self.sent),
+        };
+        Event::Sent { key, result, pieces: self.pieces }
+    }
+
+    fn waiting(&self) -> &[Slice] {
+        self.pieces.get(self.next..).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key::from_u64(1 << 32).unwrap()
+    }
+
+    fn sending(pieces: &[&'static [u8]]) -> Sending {
+        Sending::new(pieces.iter().map(|piece| Slice::from_static(piece)).collect()).unwrap()
+    }
+
+    #[test]
+    fn every_split_sends_the_same_bytes() {
+        let whole = b"abcdefghij";
+        for first in 0..=10 {
+            for second in first..=10 {
+                let mut sending = sending(&[b"abc", b"", b"d", b"efghij"]);
+                let mut seen = Vec::new();
+                for n in [first, second - first, 10 - second] {
+                    let waiting: Vec<u8> = sending.io_slices().flat_map(|piece| piece.to_vec()).collect();
+                    seen.extend_from_slice(&waiting[..n]);
+                    assert_eq!(sending.advance(n), seen.len() == 10);
+                }
+                assert_eq!(seen, whole);
+                let Event::Sent { result, pieces, .. } = sending.into_event(key(), None) else { panic!() };
+                assert_eq!((result.unwrap(), pieces.len()), (10, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_recalled_send_brings_its_rest_back() {
+        let mut recalled = sending(&[b"abc", b"def"]);
+        recalled.recalled = true;
+        assert!(!recalled.advance(4));
+        assert_eq!(recalled.single().map(|piece| &**piece), Some(&b"ef"[..]));
+        let error = Some(io::Error::from_raw_os_error(libc::ECANCELED));
+        let Event::Sent { result, pieces, .. } = recalled.into_event(key(), error) else { panic!() };
+        assert_eq!(result.unwrap(), 4);
+        assert_eq!(pieces.iter().map(|piece| piece.to_vec()).collect::<Vec<_>>(), [b"ef"]);
+        let mut reset = sending(&[b"abc"]);
+        reset.recalled = true;
+        let error = Some(io::Error::from_raw_os_error(libc::ECONNRESET));
+        let Event::Sent { result, pieces, .. } = reset.into_event(key(), error) else { panic!() };
+        assert!(result.is_err() && pieces.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_not_sent() {
+        assert!(Sending::new(vec![]).is_none());
+        assert!(Sending::new(vec![Slice::empty()]).is_none());
+    }
+}

@@ -1,0 +1,604 @@
+//! The engine on io_uring: one system call a turn for everything that starts and everything that has completed.
+//!
+//! Per connection there is at most one receive and one send in the ring. An ordinary receive names no memory: the
+//! kernel takes a chunk when bytes are there. A direct receive and a send own their memory until their completion, so a
+//! connection that closes stays in its place, deaf, until its last operation has come back. `user_data` is the
+//! connection's key and the kind of operation, never a descriptor.
+
+mod ring;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use io_uring::types::{CancelBuilder, Fd};
+use io_uring::{cqueue, opcode, squeue};
+
+use super::sending::Sending;
+use super::{
+    ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window,
+    is_transient_accept_error, slot_mut, sys,
+};
+use crate::memory::{BlockMut, Slice};
+use crate::shard::clock::Clock;
+use crate::shard::slab::Key;
+use ring::{CHUNK_GROUP, Completion, Ring, Wait};
+
+pub use ring::Unavailable;
+
+/// Look at the socket before trying to receive: cheaper where the last receive emptied it (`IORING_RECVSEND_POLL_FIRST`).
+const POLL_FIRST: u16 = 1;
+/// Most bytes of one receive or single-piece send; a completion counts them in 31 bits.
+const TRANSFER_MAX: usize = 1 << 30;
+/// Milliseconds that a dropped engine gives the kernel to hand back its operations.
+const DRAIN_MS: u64 = 1000;
+
+/// See the [module](self).
+pub struct Uring {
+    ring: Ring,
+    waker: Waker,
+    clock: Rc<dyn Clock>,
+    limits: Limits,
+    /// Boxed: the ring has pointers into them.
+    connections: Vec<Option<Box<Connection>>>,
+    listeners: Vec<Option<Listener>>,
+    /// Receives that found no free chunk.
+    starved: VecDeque<Key>,
+    closed: Vec<Event>,
+    batch: Vec<Completion>,
+    /// The ring reads the wake-up's counter into this.
+    wake_count: Box<u64>,
+    wake_armed: bool,
+    /// Operations that the kernel has, of all kinds.
+    in_flight: usize,
+    generation: u32,
+    stopping: bool,
+}
+
+struct Connection {
+    fd: OwnedFd,
+    key: Key,
+    receive: Option<Receive>,
+    /// The receive waits for a chunk and is not in the ring.
+    starved: bool,
+    /// The last receive left bytes in the socket.
+    has_more: bool,
+    send: Option<Sending>,
+    message: libc::msghdr,
+    pieces: Vec<libc::iovec>,
+    cancels: u32,
+    closing: bool,
+}
+
+struct Listener {
+    socket: OwnedFd,
+    generation: u32,
+    accepting: bool,
+    cancels: u32,
+    closing: bool,
+    /// Out of descriptors or memory until then.
+    retry_at_ns: Option<u64>,
+}
+
+/// What an operation was, in the top four bits of its `user_data`; below are 28 bits of generation and the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Receive = 1,
+    Send = 2,
+    Cancel = 3,
+    Accept = 4,
+    CancelAccept = 5,
+    Wake = 6,
+    CancelWake = 7,
+}
+
+const GENERATION_MASK: u32 = 0x0fff_ffff;
+
+fn user_data(kind: Kind, generation: u32, index: usize) -> u64 {
+    (kind as u64) << 60 | u64::from(generation & GENERATION_MASK) << 32 | (index as u64 & u64::from(u32::MAX))
+}
+
+fn kind_of(user_data: u64) -> Option<Kind> {
+    use Kind::*;
+    [Receive, Send, Cancel, Accept, CancelAccept, Wake, CancelWake].into_iter().find(|k| *k as u64 == user_data >> 60)
+}
+
+impl Uring {
+    /// The ring belongs to the calling thread, which must be the one that uses it.
+    pub fn new(limits: Limits, clock: Rc<dyn Clock>, waker: Waker) -> Result<Uring, Unavailable> {
+        let mut uring = Uring {
+            ring: Ring::new(limits.chunks)?,
+            waker,
+            clock,
+            limits,
+            connections: Vec::new(),
+            listeners: Vec::new(),
+            starved: VecDeque::new(),
+            closed: Vec::new(),
+            batch: Vec::new(),
+            wake_count: Box::new(0),
+            wake_armed: false,
+            in_flight: 0,
+            generation: 0,
+            stopping: false,
+        };
+        uring.arm_wake();
+        Ok(uring)
+    }
+
+    /// An open connection.
+    fn connection(&mut self, key: Key) -> Result<&mut Connection, Refused> {
+        let slot = self.connections.get_mut(key.index()).and_then(Option::as_mut);
+        slot.map(|slot| &mut **slot).filter(|it| it.key == key && !it.closing).ok_or(Refused::Unknown)
+    }
+
+    /// # Safety
+    /// What the entry points to stays valid, and is used by nobody else, until the completion was taken.
+    unsafe fn push(&mut self, entry: squeue::Entry) {
+        self.in_flight += 1;
+        // SAFETY: by contract.
+        unsafe { self.ring.push(entry) }
+    }
+
+    fn arm_wake(&mut self) {
+        let at = (&raw mut *self.wake_count).cast::<u8>();
+        let entry = opcode::Read::new(Fd(self.waker.file().as_raw_fd()), at, 8).build();
+        self.wake_armed = true;
+        // SAFETY: the counter is boxed and outlives the ring's operations (see `Drop`).
+        unsafe { self.push(entry.user_data(user_data(Kind::Wake, 0, 0))) }
+    }
+
+    fn arm_receive(&mut self, key: Key) {
+        let Ok(connection) = self.connection(key) else { return };
+        let fd = Fd(connection.fd.as_raw_fd());
+        let entry = match &mut connection.receive {
+            None => return,
+            Some(Receive::Chunk) => {
+                let ioprio = if connection.has_more { 0 } else { POLL_FIRST };
+                let receive = opcode::Recv::new(fd, std::ptr::null_mut(), 0).ioprio(ioprio).buf_group(CHUNK_GROUP);
+                receive.build().flags(squeue::Flags::BUFFER_SELECT)
+            }
+            Some(Receive::Direct { block, at, len }) => {
+                let window = block.get_mut(*at..at.saturating_add(*len)).unwrap_or_default();
+                opcode::Recv::new(fd, window.as_mut_ptr(), window.len().min(TRANSFER_MAX) as u32).build()
+            }
+        };
+        connection.starved = false;
+        // SAFETY: a chunk is chosen by the kernel; a block stays in `connection.receive` until the completion.
+        unsafe { self.push(entry.user_data(user_data(Kind::Receive, key.generation(), key.index()))) }
+    }
+
+    fn arm_send(&mut self, key: Key) {
+        let Ok(connection) = self.connection(key) else { return };
+        let Some(sending) = &connection.send else { return };
+        let fd = Fd(connection.fd.as_raw_fd());
+        // MSG_WAITALL: the kernel goes on with a partial send by itself.
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let entry = match sending.single() {
+            Some(piece) => {
+                opcode::Send::new(fd, piece.as_ptr(), piece.len().min(TRANSFER_MAX) as u32).flags(flags).build()
+            }
+            None => {
+                connection.pieces.clear();
+                connection.pieces.extend(
+                    sending
+                        .io_slices()
+                        .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() }),
+                );
+                connection.message.msg_iov = connection.pieces.as_mut_ptr();
+                connection.message.msg_iovlen = connection.pieces.len() as _;
+                opcode::SendMsg::new(fd, &raw const connection.message).flags(flags as u32).build()
+            }
+        };
+        // SAFETY: the connection is boxed, and its header, pieces and slices are not touched until the completion.
+        unsafe { self.push(entry.user_data(user_data(Kind::Send, key.generation(), key.index()))) }
+    }
+
+    fn arm_accept(&mut self, id: usize) {
+        let Some(listener) = self.listeners.get_mut(id).and_then(Option::as_mut) else { return };
+        listener.accepting = true;
+        let entry = opcode::AcceptMulti::new(Fd(listener.socket.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
+        let name = user_data(Kind::Accept, listener.generation, id);
+        // SAFETY: no memory is involved; the descriptor stays open until the completion.
+        unsafe { self.push(entry.user_data(name)) }
+    }
+
+    /// Cancels one operation by its name, under a name of its own.
+    fn cancel(&mut self, target: u64, name: u64) {
+        // SAFETY: no memory is involved.
+        unsafe { self.push(opcode::AsyncCancel::new(target).build().user_data(name)) }
+    }
+
+    fn start_receive(&mut self, key: Key, receive: Receive) -> Result<(), Refused> {
+        let connection = self.connection(key)?;
+        if connection.receive.is_some() {
+            return Err(Refused::Busy);
+        }
+        connection.receive = Some(receive);
+        self.arm_receive(key);
+        Ok(())
+    }
+
+    /// As many starved receives as there are chunks may try again.
+    fn feed_starved(&mut self) {
+        let mut free = self.ring.chunks().free();
+        while free > 0
+            && let Some(key) = self.starved.pop_front()
+        {
+            // It may have closed meanwhile.
+            if self.connection(key).is_ok() {
+                self.arm_receive(key);
+                free -= 1;
+            }
+        }
+    }
+
+    /// Listens again where a pause is over, and says when the next one ends.
+    fn resume_listeners(&mut self, now_ns: u64) -> Option<u64> {
+        let mut next: Option<u64> = None;
+        for id in 0..self.listeners.len() {
+            let Some(listener) = self.listeners[id].as_mut() else { continue };
+            match listener.retry_at_ns {
+                Some(at) if at <= now_ns => {
+                    listener.retry_at_ns = None;
+                    self.arm_accept(id);
+                }
+                Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
+                None => {}
+            }
+        }
+        next
+    }
+
+    fn complete(&mut self, completion: Completion, now_ns: u64, events: &mut Vec<Event>) {
+        let Completion { user_data, result, flags } = completion;
+        let index = (user_data & u64::from(u32::MAX)) as usize;
+        let generation = (user_data >> 32) as u32 & GENERATION_MASK;
+        if !cqueue::more(flags) {
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
+        let outcome = match u32::try_from(result) {
+            Ok(n) => Ok(n as usize),
+            Err(_) => Err(io::Error::from_raw_os_error(-result)),
+        };
+        match kind_of(user_data) {
+            Some(Kind::Receive) => self.received(index, generation, outcome, flags, events),
+            Some(Kind::Send) => self.sent(index, generation, outcome, events),
+            Some(Kind::Cancel) => {
+                if let Some(connection) = self.of(index, generation) {
+                    connection.cancels = connection.cancels.saturating_sub(1);
+                    self.finish(index);
+                }
+            }
+            Some(Kind::Accept) => self.accepted(index, generation, outcome, flags, now_ns, events),
+            Some(Kind::CancelAccept) => {
+                if let Some(listener) = self.listener_of(index, generation) {
+                    listener.cancels = listener.cancels.saturating_sub(1);
+                    self.finish_listener(index);
+                }
+            }
+            Some(Kind::Wake) => {
+                self.wake_armed = false;
+                if !self.stopping {
+                    events.push(Event::Woken);
+                    self.arm_wake();
+                }
+            }
+            Some(Kind::CancelWake) | None => {}
+        }
+    }
+
+    /// The connection that an operation was started for, even if it is closing.
+    fn of(&mut self, index: usize, generation: u32) -> Option<&mut Connection> {
+        let slot = self.connections.get_mut(index)?.as_deref_mut();
+        slot.filter(|connection| connection.key.generation() & GENERATION_MASK == generation)
+    }
+
+    fn listener_of(&mut self, id: usize, generation: u32) -> Option<&mut Listener> {
+        self.listeners.get_mut(id)?.as_mut().filter(|listener| listener.generation == generation)
+    }
+
+    fn received(
+        &mut self,
+        index: usize,
+        generation: u32,
+        outcome: io::Result<usize>,
+        flags: u32,
+        events: &mut Vec<Event>,
+    ) {
+        // First of all: whatever becomes of it, a chunk that the kernel took has to come back.
+        let chunk = cqueue::buffer_select(flags).map(|chunk| {
+            // SAFETY: this completion says that the kernel took the chunk, and is used once.
+            unsafe { self.ring.chunks().taken(chunk, *outcome.as_ref().unwrap_or(&0)) }
+        });
+        let Some(connection) = self.of(index, generation) else { return };
+        let Some(receive) = connection.receive.take() else { return };
+        if connection.closing {
+            return self.finish(index);
+        }
+        let key = connection.key;
+        connection.has_more = cqueue::sock_nonempty(flags);
+        let received = match (outcome, receive, chunk) {
+            (Ok(0), ..) => Received::End,
+            (Ok(_), Receive::Chunk, Some(chunk)) => Received::Chunk(chunk),
+            (Ok(len), Receive::Direct { block, at, .. }, _) => Received::Direct { block, at, len },
+            (Ok(_), Receive::Chunk, None) => Received::Failed(io::ErrorKind::InvalidData.into()),
+            (Err(error), receive, _) => match error.raw_os_error() {
+                Some(libc::ENOBUFS) if matches!(receive, Receive::Chunk) => {
+                    connection.receive = Some(receive);
+                    (connection.starved, connection.has_more) = (true, true);
+                    return self.starved.push_back(key);
+                }
+                Some(libc::EAGAIN | libc::EINTR) => {
+                    connection.receive = Some(receive);
+                    return self.arm_receive(key);
+                }
+                _ => Received::Failed(error),
+            },
+        };
+        events.push(Event::Received { key, received });
+    }
+
+    fn sent(&mut self, index: usize, generation: u32, outcome: io::Result<usize>, events: &mut Vec<Event>) {
+        let Some(connection) = self.of(index, generation) else { return };
+        let Some(mut sending) = connection.send.take() else { return };
+        if connection.closing {
+            drop(sending);
+            return self.finish(index);
+        }
+        let key = connection.key;
+        let event = match outcome {
+            Ok(0) => sending.into_event(key, Some(io::ErrorKind::WriteZero.into())),
+            Ok(n) if sending.advance(n) || sending.recalled => sending.into_event(key, None),
+            Err(error) if sending.recalled || !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
+                sending.into_event(key, Some(error))
+            }
+            _ => {
+                connection.send = Some(sending);
+                return self.arm_send(key);
+            }
+        };
+        events.push(event);
+    }
+
+    fn accepted(
+        &mut self,
+        id: usize,
+        generation: u32,
+        outcome: io::Result<usize>,
+        flags: u32,
+        now_ns: u64,
+        events: &mut Vec<Event>,
+    ) {
+        let error = match outcome {
+            Ok(fd) => {
+                // SAFETY: the kernel has just made this descriptor for us, and says so once.
+                let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+                events.push(Event::Accepted { listener: id, fd });
+                None
+            }
+            Err(error) => Some(error),
+        };
+        let Some(listener) = self.listener_of(id, generation) else { return };
+        if cqueue::more(flags) {
+            return;
+        }
+        listener.accepting = false;
+        if listener.closing {
+            return self.finish_listener(id);
+        }
+        match error {
+            Some(error) if !is_transient_accept_error(&error) => {
+                let retry_at_ns = now_ns.saturating_add(ACCEPT_RETRY_NS);
+                listener.retry_at_ns = Some(retry_at_ns);
+                events.push(Event::AcceptFailed { listener: id, error, retry_at_ns });
+            }
+            _ => self.arm_accept(id),
+        }
+    }
+
+    /// Lets go of a closing connection once the ring has none of its operations.
+    fn finish(&mut self, index: usize) {
+        let Some(slot) = self.connections.get_mut(index) else { return };
+        if let Some(connection) = slot
+            && connection.closing
+            && !connection.is_in_flight()
+        {
+            let key = connection.key;
+            *slot = None;
+            self.closed.push(Event::Closed { key });
+        }
+    }
+
+    fn finish_listener(&mut self, id: usize) {
+        let Some(slot) = self.listeners.get_mut(id) else { return };
+        if let Some(listener) = slot
+            && listener.closing
+            && !listener.accepting
+            && listener.cancels == 0
+        {
+            *slot = None;
+            self.closed.push(Event::ListenerClosed { listener: id });
+        }
+    }
+}
+
+impl Connection {
+    fn is_in_flight(&self) -> bool {
+        self.receive.is_some() || self.send.is_some() || self.cancels > 0
+    }
+}
+
+impl Engine for Uring {
+    fn listen(&mut self, socket: OwnedFd, listener: usize) -> Result<(), Refused> {
+        let slot = slot_mut(&mut self.listeners, listener, self.limits.listeners)?;
+        if slot.is_some() {
+            return Err(Refused::Occupied);
+        }
+        sys::set_nonblocking(socket.as_fd(), false)?;
+        self.generation = self.generation.wrapping_add(1) & GENERATION_MASK;
+        let generation = self.generation;
+        *slot = Some(Listener { socket, generation, accepting: false, cancels: 0, closing: false, retry_at_ns: None });
+        self.arm_accept(listener);
+        Ok(())
+    }
+
+    fn stop_listening(&mut self, id: usize) -> Result<(), Refused> {
+        let listener = self.listeners.get_mut(id).and_then(Option::as_mut).filter(|listener| !listener.closing);
+        let listener = listener.ok_or(Refused::Unknown)?;
+        listener.closing = true;
+        listener.retry_at_ns = None;
+        let generation = listener.generation;
+        if listener.accepting {
+            listener.cancels += 1;
+            self.cancel(user_data(Kind::Accept, generation, id), user_data(Kind::CancelAccept, generation, id));
+        }
+        self.finish_listener(id);
+        Ok(())
+    }
+
+    fn register(&mut self, fd: OwnedFd, key: Key) -> Result<(), Refused> {
+        let slot = slot_mut(&mut self.connections, key.index(), self.limits.connections)?;
+        if slot.is_some() {
+            return Err(Refused::Occupied);
+        }
+        // A non-blocking socket would make the ring answer EAGAIN instead of waiting.
+        sys::set_nonblocking(fd.as_fd(), false)?;
+        *slot = Some(Box::new(Connection {
+            fd,
+            key,
+            receive: None,
+            starved: false,
+            has_more: true,
+            send: None,
+            // SAFETY: all-zero is a valid message header.
+            message: unsafe { std::mem::zeroed() },
+            pieces: Vec::new(),
+            cancels: 0,
+            closing: false,
+        }));
+        Ok(())
+    }
+
+    fn receive(&mut self, key: Key) -> Result<(), Refused> {
+        self.start_receive(key, Receive::Chunk)
+    }
+
+    fn receive_direct(&mut self, key: Key, block: BlockMut, at: usize, len: usize) -> Result<(), Refused> {
+        check_window(&block, at, len)?;
+        self.start_receive(key, Receive::Direct { block, at, len })
+    }
+
+    fn send(&mut self, key: Key, pieces: Vec<Slice>) -> Result<(), Refused> {
+        let connection = self.connection(key)?;
+        if connection.send.is_some() {
+            return Err(Refused::Busy);
+        }
+        connection.send = Some(Sending::new(pieces).ok_or(Refused::Window)?);
+        self.arm_send(key);
+        Ok(())
+    }
+
+    fn recall(&mut self, key: Key) -> Result<(), Refused> {
+        let connection = self.connection(key)?;
+        let sending = connection.send.as_mut().ok_or(Refused::Unknown)?;
+        if !sending.recalled {
+            sending.recalled = true;
+            connection.cancels += 1;
+            let name = |kind| user_data(kind, key.generation(), key.index());
+            self.cancel(name(Kind::Send), name(Kind::Cancel));
+        }
+        Ok(())
+    }
+
+    fn shutdown(&mut self, key: Key) -> Result<(), Refused> {
+        Ok(sys::shutdown(self.connection(key)?.fd.as_fd(), false)?)
+    }
+
+    fn close(&mut self, key: Key) -> Result<(), Refused> {
+        let connection = self.connection(key)?;
+        connection.closing = true;
+        if connection.starved {
+            connection.receive = None;
+        }
+        if connection.is_in_flight() {
+            // Both, because an operation that is just being tried again may escape a cancellation.
+            let _ = sys::shutdown(connection.fd.as_fd(), true);
+            connection.cancels += 1;
+            let all = CancelBuilder::fd(Fd(connection.fd.as_raw_fd())).all();
+            let name = user_data(Kind::Cancel, key.generation(), key.index());
+            // SAFETY: no memory is involved; the descriptor stays open until the completion.
+            unsafe { self.push(opcode::AsyncCancel2::new(all).build().user_data(name)) }
+        }
+        self.finish(key.index());
+        Ok(())
+    }
+
+    fn turn(&mut self, park: Park, events: &mut Vec<Event>) -> io::Result<()> {
+        let now_ns = self.clock.now_ns();
+        let resume_ns = self.resume_listeners(now_ns);
+        self.feed_starved();
+        let has_events = !self.closed.is_empty() || self.ring.has_completions();
+        let wake_ns = match park {
+            _ if has_events => Some(now_ns),
+            Park::Never => Some(now_ns),
+            Park::Until(at) => Some(resume_ns.map_or(at, |resume| resume.min(at))),
+            Park::Forever => resume_ns,
+        };
+        self.ring.enter(match wake_ns {
+            None => Wait::Forever,
+            Some(at) if at <= now_ns => Wait::No,
+            Some(at) => Wait::AtMost(Duration::from_nanos(at - now_ns)),
+        })?;
+        let mut batch = std::mem::take(&mut self.batch);
+        self.ring.take(EVENTS_PER_TURN, &mut batch);
+        for completion in batch.drain(..) {
+            self.complete(completion, now_ns, events);
+        }
+        self.batch = batch;
+        events.append(&mut self.closed);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+}
+
+/// The kernel may still write to memory that it was given. So everything is called back first, and what does not come
+/// back in time is left to it for ever.
+impl Drop for Uring {
+    fn drop(&mut self) {
+        self.stopping = true;
+        let keys: Vec<Key> = self.connections.iter().flatten().map(|connection| connection.key).collect();
+        for key in keys {
+            let _ = self.close(key);
+        }
+        for id in 0..self.listeners.len() {
+            let _ = self.stop_listening(id);
+        }
+        if self.wake_armed {
+            self.cancel(user_data(Kind::Wake, 0, 0), user_data(Kind::CancelWake, 0, 0));
+        }
+        let mut events = Vec::new();
+        for _ in 0..DRAIN_MS {
+            if self.in_flight == 0 {
+                return;
+            }
+            if self.ring.enter(Wait::AtMost(Duration::from_millis(1))).is_err() {
+                break;
+            }
+            let mut batch = Vec::new();
+            self.ring.take(EVENTS_PER_TURN, &mut batch);
+            batch.into_iter().for_each(|completion| self.complete(completion, 0, &mut events));
+            events.clear();
+        }
+        if self.in_flight > 0 {
+            self.ring.leak_memory();
+            std::mem::forget(std::mem::take(&mut self.connections));
+            std::mem::forget(std::mem::take(&mut self.wake_count));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The ring itself: its set-up, the chunks that it shares with the kernel, submission without failure, completions.
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{Builder, EnterFlags, IoUring, cqueue, squeue};
+
+use super::super::chunk::Chunks;
+
+/// The kernel's name for our chunks.
+pub(super) const CHUNK_GROUP: u16 = 0;
+/// Operations that one system call starts; more wait in `backlog`.
+const SUBMISSIONS: u32 = if cfg!(test) { 8 } else { 1024 };
+/// Beyond this the kernel keeps completions for us (`IORING_FEAT_NODROP`) and says so. Tests overflow all the time.
+const COMPLETIONS: u32 = if cfg!(test) { 16 } else { 4096 };
+
+/// Why io_uring cannot be used here.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    #[error("the kernel has no io_uring")]
+    Absent,
+    #[error("io_uring is forbidden to this process, by a seccomp filter or by kernel.io_uring_disabled")]
+    Forbidden,
+    #[error("there is not enough memory, or too little may be locked (ulimit -l), for io_uring")]
+    Memory,
+    #[error("the kernel's io_uring has no {}", .0.join(", no "))]
+    Lacks(Vec<&'static str>),
+    #[error("only {limit} bytes of memory may be locked (ulimit -l), {needed} are needed")]
+    LockLimit { limit: u64, needed: u64 },
+    #[error(transparent)]
+    System(io::Error),
+}
+
+impl From<io::Error> for Unavailable {
+    fn from(error: io::Error) -> Unavailable {
+        match error.raw_os_error() {
+            Some(libc::ENOSYS) => Unavailable::Absent,
+            Some(libc::EPERM | libc::EACCES) => Unavailable::Forbidden,
+            Some(libc::ENOMEM) => Unavailable::Memory,
+            _ => Unavailable::System(error),
+        }
+    }
+}
+
+pub(super) enum Wait {
+    No,
+    AtMost(Duration),
+    Forever,
+}
+
+/// A completion, out of the ring.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Completion {
+    pub(super) user_data: u64,
+    pub(super) result: i32,
+    pub(super) flags: u32,
+}
+
+pub(super) struct Ring {
+    /// Closed before the chunks are let go.
+    ring: IoUring,
+    chunks: Rc<Chunks>,
+    /// What found no place in the submission queue, in order. At most a few operations per connection.
+    backlog: VecDeque<squeue::Entry>,
+}
+
+/// What the ring is asked for, and since which kernel that is there.
+const WANTED: [(&str, fn(&mut Builder)); 4] = [
+    ("cooperative task running (Linux 5.19)", |ring| {
+        ring.setup_coop_taskrun().setup_taskrun_flag();
+    }),
+    ("single issuer (Linux 6.0)", |ring| {
+        ring.setup_single_issuer();
+    }),
+    ("deferred task running (Linux 6.1)", |ring| {
+        ring.setup_single_issuer().setup_defer_taskrun();
+    }),
+    ("submission of a whole batch (Linux 5.18)", |ring| {
+        ring.setup_submit_all();
+    }),
+];
+
+impl Ring {
+    pub(super) fn new(chunks: usize) -> Result<Ring, Unavailable> {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(COMPLETIONS).setup_clamp().dontfork();
+        WANTED.iter().for_each(|(_, want)| want(&mut builder));
+        let ring = match builder.build(SUBMISSIONS) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Err(missing(error)),
+            other => other?,
+        };
+        let have = ring.params();
+        let features = [
+            (have.is_feature_nodrop(), "completions that are never dropped (Linux 5.5)"),
+            (have.is_feature_submit_stable(), "stable submissions (Linux 5.5)"),
+            (have.is_feature_fast_poll(), "internal polling (Linux 5.7)"),
+            (have.is_feature_ext_arg(), "waiting with a timeout (Linux 5.11)"),
+        ];
+        let lacks: Vec<_> = features.iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();
+        if !lacks.is_empty() {
+            return Err(Unavailable::Lacks(lacks));
+        }
+        let chunks = Chunks::in_ring(chunks);
+        let address = chunks.ring_address().unwrap_or_default();
+        // SAFETY: the ring of chunks has this many entries and lives as long as `ring`, with which it is dropped.
+        unsafe { ring.submitter().register_buf_ring_with_flags(address, chunks.count() as u16, CHUNK_GROUP, 0) }
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::EINVAL) => Unavailable::Lacks(vec!["rings of provided buffers (Linux 5.19)"]),
+                _ => error.into(),
+            })?;
+        Ok(Ring { ring, chunks, backlog: VecDeque::new() })
+    }
+
+    pub(super) fn chunks(&self) -> &Rc<Chunks> {
+        &self.chunks
+    }
+
+    /// # Safety
+    /// What the entry points to stays valid, and is used by nobody else, until the completion was taken.
+    pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: by contract.
+        if self.backlog.is_empty() && unsafe { self.ring.submission().push(&entry) }.is_ok() {
+            return;
+        }
+        self.backlog.push_back(entry);
+        // Makes room now; what is left goes with the next turn, which also reports what is wrong.
+        let _ = self.enter(Wait::No);
+        self.refill();
+    }
+
+    fn refill(&mut self) {
+        let mut queue = self.ring.submission();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: as promised to `push`.
+            if unsafe { queue.push(entry) }.is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// One `io_uring_enter` at most, and only if there is something to submit, to wait for or to run.
+    pub(super) fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        self.refill();
+        let (queued, has_work) = {
+            let queue = self.ring.submission();
+            (queue.len(), queue.taskrun() || queue.cq_overflow())
+        };
+        let submitter = self.ring.submitter();
+        let entered = match wait {
+            Wait::No if queued == 0 && !has_work => return Ok(()),
+            Wait::No => {
+                let flags = EnterFlags::GETEVENTS.bits();
+                // SAFETY: no argument is passed; what is submitted keeps the promise of `push`.
+                unsafe { submitter.enter::<libc::sigset_t>(queued as u32, 0, flags, None) }
+            }
+            Wait::AtMost(time) => {
+                let time = Timespec::new().sec(time.as_secs()).nsec(time.subsec_nanos());
+                submitter.submit_with_args(1, &SubmitArgs::new().timespec(&time))
+            }
+            Wait::Forever => submitter.submit_and_wait(1),
+        };
+        match entered.map_err(|error| error.raw_os_error().ok_or(error)) {
+            Ok(_) => Ok(()),
+            // A signal; the time is up; no memory for requests, or too many completions not taken yet: next turn.
+            Err(Ok(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY)) => Ok(()),
+            Err(Ok(code)) => Err(io::Error::from_raw_os_error(code)),
+            Err(Err(error)) => Err(error),
+        }
+    }
+
+    pub(super) fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    pub(super) fn take(&mut self, most: usize, into: &mut Vec<Completion>) {
+        into.extend(self.ring.completion().take(most).map(|entry: cqueue::Entry| Completion {
+            user_data: entry.user_data(),
+            result: entry.result(),
+            flags: entry.flags(),
+        }));
+    }
+
+    /// Leaves the chunks to the kernel, which did not hand back all operations.
+    pub(super) fn leak_memory(&mut self) {
+        std::mem::forget(Rc::clone(&self.chunks));
+    }
+}
+
+/// Finds out which of the wanted flags the kernel does not know.
+fn missing(error: io::Error) -> Unavailable {
+    let lacks = WANTED.iter().filter(|(_, want)| {
+        let mut builder = IoUring::builder();
+        want(&mut builder);
+        builder.build(8).is_err()
+    });
+    let lacks: Vec<_> = lacks.map(|(name, _)| *name).collect();
+    if lacks.is_empty() { Unavailable::System(error) } else { Unavailable::Lacks(lacks) }
+}

@@ -37,6 +37,7 @@
 mod chunk;
 mod epoll;
 mod fake;
+pub(super) mod host;
 mod sending;
 pub(super) mod sys;
 mod uring;

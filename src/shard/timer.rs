@@ -78,7 +78,7 @@ impl<T> Timers<T> {
             return Some(self.position << TICK_SHIFT);
         }
         // The last tick may round up past the end of time.
-        self.next_slot().map(|(_, _, start)| start.checked_mul(1 << TICK_SHIFT).unwrap_or(u64::MAX))
+        self.next_slot().map(|(_, _, start)| start.saturating_mul(1 << TICK_SHIFT))
     }
 
     /// Moves the wheel to `now_ns` and takes the next timer that is due. A timer that moves to a lower level costs one

@@ -67,8 +67,10 @@ pub(super) struct Ring {
     backlog: VecDeque<squeue::Entry>,
 }
 
-/// What the ring is asked for, and since which kernel that is there.
-const WANTED: [(&str, fn(&mut Builder)); 4] = [
+/// What a kernel has or has not, in words, and how it is asked for.
+type Wish = (&'static str, fn(&mut Builder));
+
+const WANTED: [Wish; 4] = [
     ("cooperative task running (Linux 5.19)", |ring| {
         ring.setup_coop_taskrun().setup_taskrun_flag();
     }),

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use super::engine::{Event, Received};
 use super::*;
+use crate::memory::Slab;
 use crate::memory::Slice;
 
 /// The shard on which `listen` was called hands connections to the lightest shard; every shard echoes.

@@ -341,8 +341,13 @@ fn a_thousand_clients_die_mid_request() {
             assert_healthy(&server);
             expect_descriptors(&server, descriptors);
         }
-        let last = server.resident_kib();
-        assert!(last <= first + first / 20, "{first} KiB after one round, {last} KiB after ten");
+        // Memory that was of no use goes back within seconds.
+        let returned = || server.resident_kib() <= first + first / 20;
+        let start = std::time::Instant::now();
+        while !returned() && start.elapsed() < std::time::Duration::from_secs(30) {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        assert!(returned(), "{first} KiB after one round, {} KiB after ten", server.resident_kib());
         server.stop();
     });
 }

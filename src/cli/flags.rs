@@ -332,8 +332,9 @@ fn input_size(value: Value<'_>) -> Result<u64, ValueError> {
 
 fn io_cores(value: Value<'_>) -> Result<IoCores, ValueError> {
     match value.text().parse() {
-        Ok(IoCores::Count(0)) => Err(ValueError::OutOfBound(value.text())),
         Ok(cores) => Ok(cores),
+        // A core has to be asked for: zero is a number all the same.
+        Err(_) if value.text() == "0" => Err(ValueError::OutOfBound(value.text())),
         Err(_) => Err(ValueError::Number(value.text())),
     }
 }

@@ -226,8 +226,8 @@ impl StringFault {
     fn describe(&self, of: &str, expected: i64) -> String {
         match self {
             StringFault::Length { left } => format!(
-                "incomplete string length indicator for {of}, expecting 4 bytes but only {left} bytes available. Please \
-                 make sure the string length indicator is in one buffer."
+                "incomplete string length indicator for {of}, expecting 4 bytes but only {left} bytes available. \
+                 Please make sure the string length indicator is in one buffer."
             ),
             StringFault::Data { length, left } => format!(
                 "incomplete string data for {of}, expecting string of length {length} bytes but only {left} bytes \

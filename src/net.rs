@@ -7,6 +7,7 @@
 mod connection;
 mod grpc;
 mod http;
+mod pace;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,13 +15,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::{debug, warn};
 
-use crate::memory::{Key, Pool, Slab};
+use crate::memory::{Key, Pool, Slab, Slice};
 use crate::protocol::grpc::MessageReader;
 use crate::protocol::http1::{self, ExchangeId};
 use crate::protocol::http2::{self, StreamId};
-use crate::protocol::service::{CallKey, Port, Replies, Reply, Service, Token};
+use crate::protocol::service::{CallKey, Port, Replies, Service, Token};
 use crate::shard::engine::{Event, Received};
 use crate::shard::placement::Load;
+use crate::shard::timer::TimerKey;
 use crate::shard::{Core, Handler};
 use connection::{Connection, Wire};
 
@@ -59,6 +61,8 @@ struct Call {
     at: At,
     /// The service's work for it.
     token: Option<Token>,
+    /// Its deadline.
+    timer: Option<TimerKey>,
 }
 
 #[derive(Clone, Copy)]
@@ -75,6 +79,8 @@ struct Shared<S> {
     pool: Pool,
     /// Readers of gRPC messages that wait for their next call.
     readers: Vec<MessageReader>,
+    /// Deadlines of calls that are over.
+    stopped_timers: Vec<TimerKey>,
 }
 
 /// The transport of one shard.
@@ -96,6 +102,13 @@ pub struct Net<S: Service> {
     draining: bool,
     stopped: bool,
     unfinished: bool,
+    /// The timer of the round is running.
+    going_round: bool,
+    /// Connections that this second's round has still to look at.
+    round: Vec<Key>,
+    /// Replies on their way to connections; scratch.
+    routed: Replies,
+    stall_s: u32,
 }
 
 /// What a transport is made of.
@@ -114,7 +127,14 @@ impl<S: Service> Net<S> {
         let Parts { service, pool, shard, listeners, loads, hand_over, gauges } = parts;
         let replies = Replies::default();
         Net {
-            shared: Shared { service, calls: Slab::new(CALLS_MAX), replies, pool, readers: Vec::new() },
+            shared: Shared {
+                service,
+                calls: Slab::new(CALLS_MAX),
+                replies,
+                pool,
+                readers: Vec::new(),
+                stopped_timers: Vec::new(),
+            },
             connections: Slab::new(CONNECTIONS_MAX),
             dirty: Vec::new(),
             due: Vec::new(),
@@ -128,6 +148,10 @@ impl<S: Service> Net<S> {
             draining: false,
             stopped: false,
             unfinished: false,
+            going_round: false,
+            round: Vec::new(),
+            routed: Replies::default(),
+            stall_s: pace::STALL_S,
         }
     }
 
@@ -162,6 +186,7 @@ impl<S: Service> Net<S> {
             return self.closed(key);
         }
         self.gauges.connections.store(self.connections.len(), Ordering::Release);
+        self.go_round(core);
         self.touch(key);
     }
 
@@ -177,7 +202,9 @@ impl<S: Service> Net<S> {
     fn received(&mut self, key: Key, received: Received) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.receiving = false;
+        connection.heard = true;
         match received {
+            Received::Chunk(_) | Received::Direct { .. } if connection.lingering => {}
             Received::Chunk(bytes) => connection.receive(key, &bytes, &mut self.shared),
             Received::Direct { block, at, len } => connection.direct_received(key, block, at, len, &mut self.shared),
             Received::End | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
@@ -190,14 +217,16 @@ impl<S: Service> Net<S> {
     fn route_replies(&mut self) {
         // A reply can complete work that leads to further replies.
         while !self.shared.replies.is_empty() {
-            let replies: Vec<(CallKey, Reply)> = self.shared.replies.drain().collect();
-            for (call, reply) in replies {
+            let mut replies = std::mem::take(&mut self.routed);
+            std::mem::swap(&mut replies, &mut self.shared.replies);
+            for (call, reply) in replies.drain() {
                 let Some(Call { connection: key, at, .. }) = call_of(&self.shared.calls, call) else { continue };
                 let (key, at) = (*key, *at);
                 let Some(connection) = self.connections.get_mut(key) else { continue };
                 connection.reply(call, at, reply, &mut self.shared);
                 self.touch(key);
             }
+            self.routed = replies;
         }
     }
 
@@ -209,21 +238,43 @@ impl<S: Service> Net<S> {
             return;
         }
         for (call, deadline) in connection.take_deadlines() {
+            // A call can be over in the turn in which it began.
+            let Some(call_mut) = call_mut(&mut self.shared, call) else { continue };
             let deadline_ns =
                 core.clock.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
-            if core.timers.start(deadline_ns, call.0).is_err() {
-                debug!("a call goes without its deadline: too many timers are running");
+            match core.timers.start(deadline_ns, call.0) {
+                Ok(timer) => call_mut.timer = Some(timer),
+                Err(refused) => debug!("a call goes without its deadline: {refused}"),
             }
         }
         if !connection.sending {
+            if connection.copy_rest(&self.shared.pool) {
+                return self.touch(key);
+            }
             let pieces = connection.take_output();
             if !pieces.is_empty() {
+                let is_foreign = pieces.iter().any(Slice::is_foreign);
                 connection.sending = core.engine.send(key, pieces).is_ok();
                 connection.broken |= !connection.sending;
+                if is_foreign {
+                    self.watch(key, core);
+                }
             }
         }
+        let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.should_close() && !connection.sending {
-            return self.close(key, core);
+            let lingers = connection.may_linger() && !self.draining;
+            if !lingers || (!connection.lingering && core.engine.shutdown(key).is_err()) {
+                return self.close(key, core);
+            }
+            connection.lingering = true;
+            if !connection.receiving {
+                connection.receiving = core.engine.receive(key).is_ok();
+                if !connection.receiving {
+                    self.close(key, core);
+                }
+            }
+            return;
         }
         if connection.has_input() {
             connection.receive(key, &[], &mut self.shared);
@@ -245,6 +296,9 @@ impl<S: Service> Net<S> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if !std::mem::replace(&mut connection.closing, true) {
             connection.abandon(&mut self.shared);
+            if let Some(timer) = connection.timer.take() {
+                core.timers.cancel(timer);
+            }
             if core.engine.close(key).is_err() {
                 self.closed(key);
             }
@@ -316,13 +370,19 @@ impl<S: Service> Handler for Net<S> {
                 }
             }
             Event::Received { key, received } => self.received(key, received),
-            Event::Sent { key, result, .. } => {
+            Event::Sent { key, result, pieces } => {
                 let Some(connection) = self.connections.get_mut(key) else { return };
-                connection.sending = false;
-                if let Err(error) = result {
-                    debug!("connection: cannot send: {error}");
-                    connection.peer_left(key, &mut self.shared);
-                    connection.broken = true;
+                if let Some(timer) = connection.timer.take() {
+                    core.timers.cancel(timer);
+                }
+                match result {
+                    Ok(taken) => connection.sent(taken, pieces),
+                    Err(error) => {
+                        debug!("connection: cannot send: {error}");
+                        connection.sending = false;
+                        connection.peer_left(key, &mut self.shared);
+                        connection.broken = true;
+                    }
                 }
                 self.touch(key);
             }
@@ -332,7 +392,10 @@ impl<S: Service> Handler for Net<S> {
         }
     }
 
-    fn timer(&mut self, token: u64, _core: &mut Core<'_>) {
+    fn timer(&mut self, token: u64, core: &mut Core<'_>) {
+        if self.time_passed(token, core) {
+            return;
+        }
         let call = CallKey(token);
         let Some(Call { connection: key, at: At::Grpc(stream), .. }) = call_of(&self.shared.calls, call) else {
             return;
@@ -355,11 +418,15 @@ impl<S: Service> Handler for Net<S> {
             self.settle(key, core);
         }
         self.due = due;
+        self.look_around(core);
+        for timer in self.shared.stopped_timers.drain(..) {
+            core.timers.cancel(timer);
+        }
         self.show();
     }
 
     fn has_work(&self) -> bool {
-        self.unfinished || !self.dirty.is_empty()
+        self.unfinished || !self.dirty.is_empty() || !self.round.is_empty()
     }
 
     fn is_stopped(&self) -> bool {
@@ -373,7 +440,9 @@ fn call_mut<S>(shared: &mut Shared<S>, call: CallKey) -> Option<&mut Call> {
 }
 
 fn remove_call<S>(shared: &mut Shared<S>, call: CallKey) -> Option<Call> {
-    shared.calls.remove(Key::from_u64(call.0)?)
+    let call = shared.calls.remove(Key::from_u64(call.0)?)?;
+    shared.stopped_timers.extend(call.timer);
+    Some(call)
 }
 
 fn call_of(calls: &Slab<Call>, call: CallKey) -> Option<&Call> {

@@ -448,3 +448,6 @@ fn remove_call<S>(shared: &mut Shared<S>, call: CallKey) -> Option<Call> {
 fn call_of(calls: &Slab<Call>, call: CallKey) -> Option<&Call> {
     calls.get(Key::from_u64(call.0)?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 mod connection;
 mod grpc;
 mod http;
+mod pace;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::{debug, warn};
 
-use crate::memory::{Key, Pool, Slab};
+use crate::memory::{Key, Pool, Slab, Slice};
 use crate::protocol::grpc::MessageReader;
 use crate::protocol::http1::{self, ExchangeId};
 use crate::protocol::http2::{self, StreamId};
-use crate::protocol::service::{CallKey, Port, Replies, Reply, Service, Token};
+use crate::protocol::service::{CallKey, Port, Replies, Service, Token};
 use crate::shard::engine::{Event, Received};
-use crate::shard::{Core, Handler, Load, Seat};
+use crate::shard::{Core, Handler, Load, Seat, TimerKey};
 use connection::{Connection, Wire};
 
 /// Connections of one shard.
@@ -58,6 +59,8 @@ struct Call {
     at: At,
     /// The service's work for it.
     token: Option<Token>,
+    /// Its deadline.
+    timer: Option<TimerKey>,
 }
 
 #[derive(Clone, Copy)]
@@ -74,6 +77,8 @@ struct Shared<S> {
     pool: Pool,
     /// Readers of gRPC messages that wait for their next call.
     readers: Vec<MessageReader>,
+    /// Deadlines of calls that are over.
+    stopped_timers: Vec<TimerKey>,
 }
 
 /// The transport of one shard.
@@ -95,6 +100,13 @@ pub struct Net<S: Service> {
     draining: bool,
     stopped: bool,
     unfinished: bool,
+    /// The timer of the round is running.
+    going_round: bool,
+    /// Connections that this second's round has still to look at.
+    round: Vec<Key>,
+    /// Replies on their way to connections; scratch.
+    routed: Replies,
+    stall_s: u32,
 }
 
 /// What a transport is made of.
@@ -113,7 +125,14 @@ impl<S: Service> Net<S> {
         let Parts { service, pool, shard, listeners, loads, hand_over, gauges } = parts;
         let replies = Replies::default();
         Net {
-            shared: Shared { service, calls: Slab::new(CALLS_MAX), replies, pool, readers: Vec::new() },
+            shared: Shared {
+                service,
+                calls: Slab::new(CALLS_MAX),
+                replies,
+                pool,
+                readers: Vec::new(),
+                stopped_timers: Vec::new(),
+            },
             connections: Slab::new(CONNECTIONS_MAX),
             dirty: Vec::new(),
             due: Vec::new(),
@@ -127,11 +146,15 @@ impl<S: Service> Net<S> {
             draining: false,
             stopped: false,
             unfinished: false,
+            going_round: false,
+            round: Vec::new(),
+            routed: Replies::default(),
+            stall_s: pace::STALL_S,
         }
     }
 
     /// Takes a new connection, or hands it to a shard with fewer.
-    fn accepted(&mut self, fd: OwnedFd, port: Port, core: &mut Core<CallKey>) {
+    fn accepted(&mut self, fd: OwnedFd, port: Port, core: &mut Core<u64>) {
         if self.draining {
             return;
         }
@@ -142,7 +165,7 @@ impl<S: Service> Net<S> {
         self.adopt(fd, port, seat, core);
     }
 
-    fn adopt(&mut self, fd: OwnedFd, port: Port, seat: Seat, core: &mut Core<CallKey>) {
+    fn adopt(&mut self, fd: OwnedFd, port: Port, seat: Seat, core: &mut Core<u64>) {
         if self.draining {
             return;
         }
@@ -160,6 +183,7 @@ impl<S: Service> Net<S> {
             return self.closed(key);
         }
         self.gauges.connections.store(self.connections.len(), Ordering::Release);
+        self.go_round(core);
         self.touch(key);
     }
 
@@ -175,7 +199,9 @@ impl<S: Service> Net<S> {
     fn received(&mut self, key: Key, received: Received) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.receiving = false;
+        connection.heard = true;
         match received {
+            Received::Chunk(_) | Received::Direct { .. } if connection.lingering => {}
             Received::Chunk(bytes) => connection.receive(key, &bytes, &mut self.shared),
             Received::Direct { block, at, len } => connection.direct_received(key, block, at, len, &mut self.shared),
             Received::End | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
@@ -188,39 +214,64 @@ impl<S: Service> Net<S> {
     fn route_replies(&mut self) {
         // A reply can complete work that leads to further replies.
         while !self.shared.replies.is_empty() {
-            let replies: Vec<(CallKey, Reply)> = self.shared.replies.drain().collect();
-            for (call, reply) in replies {
+            let mut replies = std::mem::take(&mut self.routed);
+            std::mem::swap(&mut replies, &mut self.shared.replies);
+            for (call, reply) in replies.drain() {
                 let Some(Call { connection: key, at, .. }) = call_of(&self.shared.calls, call) else { continue };
                 let (key, at) = (*key, *at);
                 let Some(connection) = self.connections.get_mut(key) else { continue };
                 connection.reply(call, at, reply, &mut self.shared);
                 self.touch(key);
             }
+            self.routed = replies;
         }
     }
 
     /// Reads, sends or closes, whatever the connection is due for.
-    fn settle(&mut self, key: Key, core: &mut Core<CallKey>) {
+    fn settle(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
         if connection.closing {
             return;
         }
         for (call, deadline) in connection.take_deadlines() {
-            let deadline_ns = core.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
-            if core.timers.start(deadline_ns, call).is_err() {
-                debug!("a call goes without its deadline: too many timers are running");
+            // A call can be over in the turn in which it began.
+            let Some(call_mut) = call_mut(&mut self.shared, call) else { continue };
+            let deadline_ns =
+                core.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+            match core.timers.start(deadline_ns, call.0) {
+                Ok(timer) => call_mut.timer = Some(timer),
+                Err(refused) => debug!("a call goes without its deadline: {refused}"),
             }
         }
         if !connection.sending {
+            if connection.copy_rest(&self.shared.pool) {
+                return self.touch(key);
+            }
             let pieces = connection.take_output();
             if !pieces.is_empty() {
+                let is_foreign = pieces.iter().any(Slice::is_foreign);
                 connection.sending = core.engine.send(key, pieces).is_ok();
                 connection.broken |= !connection.sending;
+                if is_foreign {
+                    self.watch(key, core);
+                }
             }
         }
+        let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.should_close() && !connection.sending {
-            return self.close(key, core);
+            let lingers = connection.may_linger() && !self.draining;
+            if !lingers || (!connection.lingering && core.engine.shutdown(key).is_err()) {
+                return self.close(key, core);
+            }
+            connection.lingering = true;
+            if !connection.receiving {
+                connection.receiving = core.engine.receive(key).is_ok();
+                if !connection.receiving {
+                    self.close(key, core);
+                }
+            }
+            return;
         }
         if connection.has_input() {
             connection.receive(key, &[], &mut self.shared);
@@ -238,10 +289,13 @@ impl<S: Service> Net<S> {
         }
     }
 
-    fn close(&mut self, key: Key, core: &mut Core<CallKey>) {
+    fn close(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if !std::mem::replace(&mut connection.closing, true) {
             connection.abandon(&mut self.shared);
+            if let Some(timer) = connection.timer.take() {
+                core.timers.cancel(timer);
+            }
             if core.engine.close(key).is_err() {
                 self.closed(key);
             }
@@ -268,7 +322,7 @@ impl<S: Service> Net<S> {
         }
     }
 
-    fn drain(&mut self, core: &mut Core<CallKey>) {
+    fn drain(&mut self, core: &mut Core<u64>) {
         self.draining = true;
         for listener in 0..self.listeners.len() {
             // A listener of another shard is not ours to stop.
@@ -286,9 +340,9 @@ impl<S: Service> Net<S> {
 impl<S: Service> Handler for Net<S> {
     type Mail = Mail<S::Mail>;
     /// A call whose deadline it is.
-    type Timer = CallKey;
+    type Timer = u64;
 
-    fn mail(&mut self, mail: Mail<S::Mail>, core: &mut Core<CallKey>) {
+    fn mail(&mut self, mail: Mail<S::Mail>, core: &mut Core<u64>) {
         match mail {
             Mail::Accepted { fd, port, seat } => self.adopt(fd, port, seat, core),
             Mail::Service(mail) => {
@@ -306,7 +360,7 @@ impl<S: Service> Handler for Net<S> {
         }
     }
 
-    fn event(&mut self, event: Event, core: &mut Core<CallKey>) {
+    fn event(&mut self, event: Event, core: &mut Core<u64>) {
         match event {
             Event::Accepted { listener, fd } => {
                 if let Some(port) = self.listeners.get(listener).copied() {
@@ -314,13 +368,19 @@ impl<S: Service> Handler for Net<S> {
                 }
             }
             Event::Received { key, received } => self.received(key, received),
-            Event::Sent { key, result, .. } => {
+            Event::Sent { key, result, pieces } => {
                 let Some(connection) = self.connections.get_mut(key) else { return };
-                connection.sending = false;
-                if let Err(error) = result {
-                    debug!("connection: cannot send: {error}");
-                    connection.peer_left(key, &mut self.shared);
-                    connection.broken = true;
+                if let Some(timer) = connection.timer.take() {
+                    core.timers.cancel(timer);
+                }
+                match result {
+                    Ok(taken) => connection.sent(taken, pieces),
+                    Err(error) => {
+                        debug!("connection: cannot send: {error}");
+                        connection.sending = false;
+                        connection.peer_left(key, &mut self.shared);
+                        connection.broken = true;
+                    }
                 }
                 self.touch(key);
             }
@@ -330,7 +390,11 @@ impl<S: Service> Handler for Net<S> {
         }
     }
 
-    fn timer(&mut self, call: CallKey, _core: &mut Core<CallKey>) {
+    fn timer(&mut self, token: u64, core: &mut Core<u64>) {
+        if self.time_passed(token, core) {
+            return;
+        }
+        let call = CallKey(token);
         let Some(Call { connection: key, at: At::Grpc(stream), .. }) = call_of(&self.shared.calls, call) else {
             return;
         };
@@ -342,7 +406,7 @@ impl<S: Service> Handler for Net<S> {
         }
     }
 
-    fn flush(&mut self, core: &mut Core<CallKey>) {
+    fn flush(&mut self, core: &mut Core<u64>) {
         self.unfinished = self.shared.service.work(&mut self.shared.replies);
         self.route_replies();
         // A connection can become due again while it is settled; it has its turn in the next round then.
@@ -352,11 +416,15 @@ impl<S: Service> Handler for Net<S> {
             self.settle(key, core);
         }
         self.due = due;
+        self.look_around(core);
+        for timer in self.shared.stopped_timers.drain(..) {
+            core.timers.cancel(timer);
+        }
         self.show();
     }
 
     fn has_work(&self) -> bool {
-        self.unfinished || !self.dirty.is_empty()
+        self.unfinished || !self.dirty.is_empty() || !self.round.is_empty()
     }
 
     fn stopped(&self) -> bool {
@@ -370,9 +438,14 @@ fn call_mut<S>(shared: &mut Shared<S>, call: CallKey) -> Option<&mut Call> {
 }
 
 fn remove_call<S>(shared: &mut Shared<S>, call: CallKey) -> Option<Call> {
-    shared.calls.remove(Key::from_u64(call.0)?)
+    let call = shared.calls.remove(Key::from_u64(call.0)?)?;
+    shared.stopped_timers.extend(call.timer);
+    Some(call)
 }
 
 fn call_of(calls: &Slab<Call>, call: CallKey) -> Option<&Call> {
     calls.get(Key::from_u64(call.0)?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -227,7 +227,8 @@ impl Api {
             return Err(labelled(too_long(header_len as u64, most)));
         }
         let (token, request) = self.new_request().map_err(labelled)?;
-        let is_raw = header_len == 0 && head.header(HEADER_LENGTH).is_some();
+        // Of an empty body too: without a length of its own the JSON is as long as the body.
+        let is_raw = header_len == 0;
         let decoder = match is_raw {
             true => Decoder::raw_binary(model, request, body, most),
             false => Decoder::new(model, request, body, header_len, most),

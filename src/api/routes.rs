@@ -78,15 +78,11 @@ pub fn route(path: &[u8]) -> Option<Route<'_>> {
         [b"health", b"ready"] => Route::Ready,
         [b"systemsharedmemory", action @ ..] => return shared_memory("system shared memory", action),
         [b"cudasharedmemory", action @ ..] => return shared_memory("CUDA shared memory", action),
-        [b"repository", b"index"] | [b"repository", _, b"index"] => Route::RepositoryIndex,
-        [b"repository", b"models", model, action] | [b"repository", _, b"models", model, action]
-            if !model.is_empty() =>
-        {
-            match *action {
-                b"load" => Route::Unbuilt("model load", POST),
-                b"unload" => Route::Unbuilt("model unload", POST),
-                _ => return None,
-            }
+        [b"repository", b"index"] => Route::RepositoryIndex,
+        [b"repository", repository, b"index"] if !repository.is_empty() => Route::RepositoryIndex,
+        [b"repository", b"models", model, action] => return repository_route(model, action),
+        [b"repository", repository, b"models", model, action] if !repository.is_empty() => {
+            return repository_route(model, action);
         }
         [b"trace", b"setting"] => Route::Unbuilt("trace setting", GET_POST),
         _ => return None,
@@ -110,6 +106,15 @@ fn model_route<'a>(model: &'a [u8], version: Option<&'a [u8]>, action: &[&[u8]])
         [b"generate"] => Some(Route::Unbuilt("generate", POST)),
         [b"generate_stream"] => Some(Route::Unbuilt("generate_stream", POST)),
         [b"trace", b"setting"] if version.is_none() => Some(Route::Unbuilt("trace setting", GET_POST)),
+        _ => None,
+    }
+}
+
+fn repository_route(model: &[u8], action: &[u8]) -> Option<Route<'static>> {
+    match action {
+        _ if model.is_empty() => None,
+        b"load" => Some(Route::Unbuilt("model load", POST)),
+        b"unload" => Some(Route::Unbuilt("model unload", POST)),
         _ => None,
     }
 }
@@ -157,6 +162,9 @@ mod tests {
             ("/v2/models/m/versions/1/trace/setting", None),
             ("/v2/repository/index", Some(Route::RepositoryIndex)),
             ("/v2/repository/any/index", Some(Route::RepositoryIndex)),
+            ("/v2/repository//index", None),
+            ("/v2/repository//models/m/load", None),
+            ("/v2/repository/models//load", None),
             ("/v2/repository/models/m/load", Some(Route::Unbuilt("model load", POST))),
             ("/v2/repository/any/models/m/unload", Some(Route::Unbuilt("model unload", POST))),
             ("/v2/systemsharedmemory/region/r/register", Some(Route::Unbuilt("system shared memory", POST))),

@@ -76,6 +76,11 @@ impl Slice {
         (self.at, self.len) = (rest.as_ptr(), rest.len());
     }
 
+    /// True if the bytes belong to somebody who may want them back: a runtime, a mapped region.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.owner, Owner::Foreign(_))
+    }
+
     /// True if the first byte is aligned to `alignment` (a power of two).
     pub fn is_aligned_to(&self, alignment: usize) -> bool {
         (self.at as usize) & (alignment - 1) == 0

@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
-use crate::memory::{BlockMut, Key, Slice};
+use crate::memory::{BlockMut, Key, Pool, Slice};
 use crate::protocol::http2::StreamId;
 use crate::protocol::service::{CallKey, Port, Reply, Service};
 use crate::protocol::{http1, http2};
-use crate::shard::Seat;
+use crate::shard::{Seat, TimerKey};
 
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
+use super::pace::{LINGER_S, Rest};
 use super::{At, Shared};
 
 /// Pieces of one gathered send; the system's limit is 1024.
 const PIECES_MAX: usize = 256;
-/// Unsent bytes of one connection beyond which nothing more is read from it.
-const UNSENT_MAX: usize = 64 << 20;
-
 pub(super) enum Wire {
     Http(Box<HttpWire>),
     Grpc(Box<GrpcWire>),
@@ -49,6 +47,32 @@ pub(super) struct Connection {
     pub broken: bool,
     /// The peer has sent its last byte.
     ended: bool,
+    /// Nothing more is said; what the peer still sends is read and dropped.
+    pub lingering: bool,
+    /// Something was received since the last second.
+    pub heard: bool,
+    /// The peer took something since the last second.
+    taken: bool,
+    /// Seconds for which the rest of a request has been missing.
+    quiet_s: u32,
+    /// Seconds for which the peer has taken nothing.
+    stuck_s: u32,
+    lingering_s: u32,
+    /// What a recalled send brought back.
+    rest: Rest,
+    /// Runs while a send holds memory that is not ours.
+    pub timer: Option<TimerKey>,
+}
+
+/// What a second has done to a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Second {
+    Fine,
+    /// Its send may be stuck.
+    Recall,
+    /// Requests on some of its streams are not going to be completed.
+    HalfReceived,
+    Close,
 }
 
 impl Connection {
@@ -63,7 +87,70 @@ impl Connection {
             closing: false,
             broken: false,
             ended: false,
+            lingering: false,
+            heard: false,
+            taken: false,
+            quiet_s: 0,
+            stuck_s: 0,
+            lingering_s: 0,
+            rest: Rest::default(),
+            timer: None,
         }
+    }
+
+    /// A send is over, or was called back with what the peer has not taken.
+    pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>) {
+        self.sending = false;
+        self.taken |= taken > 0;
+        self.rest = Rest::of(pieces);
+    }
+
+    /// Copies a portion of what a recalled send brought back; true if there is more to copy.
+    pub fn copy_rest(&mut self, pool: &Pool) -> bool {
+        if self.broken || self.rest.is_copied() {
+            return false;
+        }
+        // Without memory for it the model's memory goes first, and the client that does not read with it.
+        self.broken |= self.rest.copy(pool).is_err();
+        !self.broken && !self.rest.is_copied()
+    }
+
+    /// A second has passed. `stall_s`: how many of them a peer may do nothing where it is its turn.
+    pub fn second_passed(&mut self, stall_s: u32) -> Second {
+        let (heard, taken) = (std::mem::take(&mut self.heard), std::mem::take(&mut self.taken));
+        if self.lingering {
+            self.lingering_s += 1;
+            return if self.lingering_s >= LINGER_S { Second::Close } else { Second::Fine };
+        }
+        let (owes, established) = match &mut self.wire {
+            Wire::Http(wire) => (wire.connection.is_receiving(), true),
+            Wire::Grpc(wire) => wire.second_passed(),
+        };
+        self.quiet_s = if owes && !heard { self.quiet_s.saturating_add(1) } else { 0 };
+        self.stuck_s = if self.sending && !taken { self.stuck_s.saturating_add(1) } else { 0 };
+        if self.stuck_s >= stall_s {
+            return Second::Close;
+        }
+        if self.quiet_s >= stall_s {
+            self.quiet_s = 0;
+            return match &self.wire {
+                Wire::Grpc(_) if established => Second::HalfReceived,
+                _ => Second::Close,
+            };
+        }
+        if self.stuck_s > 0 { Second::Recall } else { Second::Fine }
+    }
+
+    /// Ends the calls whose requests have stopped half-way.
+    pub fn give_up_half_received<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+        if let Wire::Grpc(wire) = &mut self.wire {
+            wire.give_up_half_received(key, shared);
+        }
+    }
+
+    /// A peer that is still sending would lose the last answer to a reset if the socket were closed at once.
+    pub fn may_linger(&self) -> bool {
+        matches!(self.wire, Wire::Http(_)) && !self.broken && !self.ended
     }
 
     /// Feeds received bytes; without any, what the codec kept back.
@@ -123,13 +210,19 @@ impl Connection {
     }
 
     pub fn take_output(&mut self) -> Vec<Slice> {
-        let mut pieces = Vec::new();
-        if !self.broken {
+        if self.broken {
+            return Vec::new();
+        }
+        let mut pieces = self.rest.take();
+        if pieces.is_empty() {
             let output = match &mut self.wire {
                 Wire::Http(wire) => wire.connection.output(),
                 Wire::Grpc(wire) => wire.connection.output(),
             };
             output.take(PIECES_MAX, &mut pieces);
+            if let Wire::Grpc(wire) = &mut self.wire {
+                wire.give_credit();
+            }
         }
         pieces
     }
@@ -147,13 +240,14 @@ impl Connection {
         }
         match &self.wire {
             Wire::Http(wire) => wire.connection.wants_read(),
-            Wire::Grpc(wire) => !wire.failed && wire.connection.unsent_total() < UNSENT_MAX,
+            // Always: a peer that is not heard cannot open the window that its answers wait for.
+            Wire::Grpc(wire) => !wire.failed,
         }
     }
 
     /// Everything is said and done.
     pub fn should_close(&self) -> bool {
-        if self.broken {
+        if self.broken || self.lingering {
             return true;
         }
         match &self.wire {
@@ -179,6 +273,9 @@ impl Connection {
 
     /// In the middle of something that is worth waiting for.
     pub fn is_busy(&self) -> bool {
+        if self.lingering {
+            return false;
+        }
         match &self.wire {
             Wire::Http(wire) => !wire.connection.is_idle(),
             Wire::Grpc(wire) => wire.has_unary_calls() || wire.connection.unsent_total() > 0,

@@ -11,11 +11,16 @@ use crate::memory::{BlockMut, Key};
 use crate::protocol::grpc::{
     self, Code, Direct, Encoding, Limits, MessageReader, encode_message, is_grpc, parse_timeout,
 };
-use crate::protocol::http2::{self, ErrorCode, Headers, ResetCause, StreamId};
+use crate::protocol::http2::{self, ErrorCode, Headers, ResetCause, SendError, StreamId};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
 
 /// Readers kept for later calls.
 const READERS_KEPT: usize = 256;
+/// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
+/// so can the peer open its own windows.
+const UNSENT_MAX: usize = 64 << 20;
+/// Unsent bytes of one connection beyond which new calls are refused and streams that say more are ended.
+const UNSENT_HARD_MAX: usize = 1 << 30;
 
 pub(super) struct GrpcWire {
     pub connection: http2::Connection,
@@ -25,6 +30,10 @@ pub(super) struct GrpcWire {
     /// Deadlines of new calls, for the shard's timers.
     pub deadlines: Vec<(CallKey, Duration)>,
     pub failed: bool,
+    /// Bytes of requests for which some stream has not been given credit.
+    withheld: usize,
+    draining_s: u32,
+    draining: bool,
 }
 
 /// One call.
@@ -37,6 +46,16 @@ struct Stream {
     /// The one request of a unary call was handed over.
     has_request: bool,
     head_sent: bool,
+    /// Bytes for which the peer was given no credit yet.
+    withheld: usize,
+}
+
+impl Stream {
+    /// The peer owes the rest of a message.
+    fn is_half_received(&self) -> bool {
+        let missing = !self.plan.streaming && !self.has_request;
+        self.withheld == 0 && !self.request_ended && (missing || self.reader.end_of_stream().is_err())
+    }
 }
 
 /// What the codec tells, in turn with what it is to be told: answers cannot be given while it speaks.
@@ -46,6 +65,11 @@ struct Handler<'a, S> {
     streams: &'a mut HashMap<StreamId, Stream>,
     deadlines: &'a mut Vec<(CallKey, Duration)>,
     refused: Vec<(StreamId, Refusal)>,
+    /// Answers pile up: what arrives is taken without credit for more.
+    withholds: bool,
+    /// Answers have piled up beyond what is good for anybody.
+    overloaded: bool,
+    withheld: usize,
 }
 
 enum Refusal {
@@ -63,6 +87,10 @@ impl<S: Service> Handler<'_, S> {
             return Err(Refusal::Http(b"415"));
         }
         let plan = self.shared.service.grpc_plan(headers.path().unwrap_or_default()).map_err(Refusal::Grpc)?;
+        if self.overloaded {
+            let text = "too many bytes of answers wait for this client to read them";
+            return Err(Refusal::Grpc(GrpcStatus::new(Code::ResourceExhausted, text)));
+        }
         let mut encoding = Encoding::Identity;
         if let Some(name) = headers.get(b"grpc-encoding") {
             encoding = Encoding::parse(name)
@@ -80,7 +108,7 @@ impl<S: Service> Handler<'_, S> {
                     .map_err(|error| Refusal::Grpc(GrpcStatus::new(Code::InvalidArgument, error.to_string())))?,
             ),
         };
-        let call = Call { connection: self.key, at: At::Grpc(stream), token: None };
+        let call = Call { connection: self.key, at: At::Grpc(stream), token: None, timer: None };
         let Ok(call) = self.shared.calls.insert(call) else {
             return Err(Refusal::Grpc(GrpcStatus::new(
                 Code::ResourceExhausted,
@@ -101,7 +129,7 @@ impl<S: Service> Handler<'_, S> {
         let mut reader =
             self.shared.readers.pop().unwrap_or_else(|| MessageReader::new(pool.clone(), Limits::default(), plan.mode));
         reader.reset(plan.mode, encoding);
-        Ok(Stream { call, plan, reader, request_ended: false, has_request: false, head_sent: false })
+        Ok(Stream { call, plan, reader, request_ended: false, has_request: false, head_sent: false, withheld: 0 })
     }
 
     /// Takes messages that are complete, and the end of the request where it has come.
@@ -188,7 +216,14 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
         if end_stream {
             self.advance(id, true);
         }
-        bytes.len()
+        match self.streams.get_mut(&id) {
+            Some(stream) if self.withholds && !end_stream => {
+                stream.withheld += bytes.len();
+                self.withheld += bytes.len();
+                0
+            }
+            _ => bytes.len(),
+        }
     }
 
     fn trailers(&mut self, id: StreamId, _headers: &Headers) {
@@ -197,6 +232,7 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
 
     fn reset(&mut self, id: StreamId, _code: ErrorCode, _cause: ResetCause) {
         if let Some(stream) = self.streams.remove(&id) {
+            self.withheld -= stream.withheld;
             give_up(stream, self.shared);
         }
     }
@@ -216,7 +252,16 @@ fn give_up<S: Service>(stream: Stream, shared: &mut Shared<S>) {
 
 impl GrpcWire {
     pub fn new(connection: http2::Connection) -> GrpcWire {
-        GrpcWire { connection, streams: HashMap::new(), direct: None, deadlines: Vec::new(), failed: false }
+        GrpcWire {
+            connection,
+            streams: HashMap::new(),
+            direct: None,
+            deadlines: Vec::new(),
+            failed: false,
+            withheld: 0,
+            draining_s: 0,
+            draining: false,
+        }
     }
 
     fn with_handler<S: Service, R>(
@@ -225,16 +270,69 @@ impl GrpcWire {
         shared: &mut Shared<S>,
         run: impl FnOnce(&mut http2::Connection, &mut Handler<'_, S>) -> R,
     ) -> R {
-        let mut handler =
-            Handler { key, shared, streams: &mut self.streams, deadlines: &mut self.deadlines, refused: Vec::new() };
+        let unsent = self.connection.unsent_total();
+        let mut handler = Handler {
+            key,
+            shared,
+            streams: &mut self.streams,
+            deadlines: &mut self.deadlines,
+            refused: Vec::new(),
+            withholds: unsent >= UNSENT_MAX,
+            overloaded: unsent >= UNSENT_HARD_MAX,
+            withheld: self.withheld,
+        };
         let outcome = run(&mut self.connection, &mut handler);
+        self.withheld = handler.withheld;
         for (id, refusal) in handler.refused {
             match refusal {
                 Refusal::Http(status) => self.end_plain(id, status),
-                Refusal::Grpc(status) => self.send_end(id, &status, false),
+                Refusal::Grpc(status) => {
+                    self.send_end(id, &status, false);
+                    if self.connection.is_open(id) {
+                        // The request is of no use (RFC 9113 section 8.1).
+                        self.connection.reset(id, ErrorCode::NO_ERROR);
+                    }
+                }
             }
         }
         outcome
+    }
+
+    /// Gives the credit that was held back, once answers have left.
+    pub fn give_credit(&mut self) {
+        if self.withheld == 0 || self.connection.unsent_total() >= UNSENT_MAX {
+            return;
+        }
+        self.withheld = 0;
+        for (id, stream) in &mut self.streams {
+            match std::mem::take(&mut stream.withheld) {
+                0 => {}
+                n => self.connection.consumed(*id, n),
+            }
+        }
+    }
+
+    /// A second has passed. Does the peer owe the rest of something, and has it said hello?
+    pub fn second_passed(&mut self) -> (bool, bool) {
+        self.connection.tick(1);
+        if self.draining {
+            self.draining_s = self.draining_s.saturating_add(1);
+            if self.draining_s >= DRAIN_PING_S {
+                self.connection.finish_shutdown();
+            }
+        }
+        let established = self.connection.is_established();
+        (!established || self.streams.values().any(Stream::is_half_received), established)
+    }
+
+    pub fn give_up_half_received<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+        let late = self.streams.iter().filter(|(_, stream)| stream.is_half_received()).map(|(id, _)| *id);
+        let late: Vec<StreamId> = late.collect();
+        self.with_handler(key, shared, |_, handler| {
+            for id in late {
+                handler.fail(id, GrpcStatus::new(Code::Cancelled, "the rest of the request did not come"));
+            }
+        });
     }
 
     pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
@@ -259,13 +357,32 @@ impl GrpcWire {
         let outcome = self.with_handler(key, shared, |connection, handler| {
             handler.advance(id, false);
             let outcome = connection.direct_received(n, handler);
-            connection.consumed(id, n);
+            match handler.streams.get_mut(&id) {
+                Some(stream) if handler.withholds => {
+                    stream.withheld += n;
+                    handler.withheld += n;
+                }
+                _ => connection.consumed(id, n),
+            }
             outcome
         });
         self.failed |= outcome.is_err();
     }
 
     pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: Reply, shared: &mut Shared<S>) {
+        let reply = match reply {
+            // One answer of any size may be on its way, but not one behind the other to a peer that does not read.
+            Reply::GrpcMessage(_)
+                if self.connection.unsent_total() >= UNSENT_HARD_MAX && self.connection.unsent(id) > 0 =>
+            {
+                let text = "too many bytes of answers wait for this client to read them";
+                if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
+                    shared.service.cancelled(token);
+                }
+                Reply::GrpcEnd(GrpcStatus::new(Code::ResourceExhausted, text))
+            }
+            reply => reply,
+        };
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.call == call) else { return };
         let head_sent = std::mem::replace(&mut stream.head_sent, true);
         match reply {
@@ -279,7 +396,12 @@ impl GrpcWire {
             Reply::GrpcEnd(status) => {
                 let request_ended = stream.request_ended;
                 if let Some(stream) = self.streams.remove(&id) {
+                    self.withheld -= stream.withheld;
+                    // Its work is over: nothing to cancel.
                     remove_call(shared, call);
+                    if stream.withheld > 0 {
+                        self.connection.consumed(id, stream.withheld);
+                    }
                     give_up(stream, shared);
                 }
                 self.send_end(id, &status, head_sent);
@@ -295,11 +417,20 @@ impl GrpcWire {
     fn send_end(&mut self, id: StreamId, status: &GrpcStatus, head_sent: bool) {
         let mut message = Vec::new();
         encode_message(&status.message, &mut message);
-        let code = status.code.header().as_bytes();
+        if let Err(SendError::HeaderListTooLarge { size, limit }) = self.put_end(id, status.code, &message, head_sent) {
+            // A text may be as long as a name that the client sent; half of it is better than none.
+            shorten(&mut message, size.saturating_sub(limit));
+            if self.put_end(id, status.code, &message, head_sent).is_err() {
+                self.connection.reset(id, ErrorCode::INTERNAL_ERROR);
+            }
+        }
+    }
+
+    fn put_end(&mut self, id: StreamId, code: Code, message: &[u8], head_sent: bool) -> Result<(), SendError> {
         let head: &[(&[u8], &[u8])] = if head_sent { &[] } else { &HEAD };
-        let tail = [(&b"grpc-status"[..], code), (&b"grpc-message"[..], &message[..])];
+        let tail = [(&b"grpc-status"[..], code.header().as_bytes()), (&b"grpc-message"[..], message)];
         let tail = &tail[..if message.is_empty() { 1 } else { 2 }];
-        let _ = self.connection.send_headers(id, head.iter().chain(tail).copied(), true);
+        self.connection.send_headers(id, head.iter().chain(tail).copied(), true)
     }
 
     /// An answer to something that is not gRPC.
@@ -320,6 +451,7 @@ impl GrpcWire {
     }
 
     pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
+        self.withheld = 0;
         for (_, stream) in self.streams.drain() {
             give_up(stream, shared);
         }
@@ -330,9 +462,35 @@ impl GrpcWire {
     }
 
     pub fn drain(&mut self) {
+        self.draining = true;
         self.connection.start_shutdown();
     }
 }
 
+/// Cuts `excess` bytes from the end of a percent-encoded text, and what that leaves of an escape.
+fn shorten(message: &mut Vec<u8>, excess: usize) {
+    message.truncate(message.len().saturating_sub(excess));
+    if let Some(at) = message.iter().rposition(|byte| *byte == b'%').filter(|at| at + 3 > message.len()) {
+        message.truncate(at);
+    }
+}
+
+/// Seconds for which a peer may leave the ping of a drain unanswered.
+const DRAIN_PING_S: u32 = 2;
+
 /// The head of every gRPC answer.
 const HEAD: [(&[u8], &[u8]); 2] = [(b":status", b"200"), (b"content-type", b"application/grpc")];
+
+#[cfg(test)]
+mod tests {
+    use super::shorten;
+
+    #[test]
+    fn a_shortened_text_ends_with_a_whole_escape() {
+        for (excess, expected) in [(0, "ab%20%41"), (1, "ab%20"), (2, "ab%20"), (3, "ab%20"), (4, "ab"), (9, "")] {
+            let mut message = b"ab%20%41".to_vec();
+            shorten(&mut message, excess);
+            assert_eq!(message, expected.as_bytes(), "{excess}");
+        }
+    }
+}

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{At, Call, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Key, Slice};
-use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head};
+use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head, Response, ResponseHead};
 use crate::protocol::service::{CallKey, Port, Reply, Service};
 
 pub(super) struct HttpWire {
@@ -19,6 +19,8 @@ struct Handler<'a, S> {
     port: Port,
     shared: &'a mut Shared<S>,
     calls: &'a mut SmallVec<[CallKey; 2]>,
+    /// Exchanges for which there was no room.
+    refused: &'a mut Vec<ExchangeId>,
 }
 
 impl<S: Service> http1::Handler for Handler<'_, S> {
@@ -27,10 +29,9 @@ impl<S: Service> http1::Handler for Handler<'_, S> {
     }
 
     fn request(&mut self, exchange: ExchangeId, head: &Head, body: Slice) {
-        let call = Call { connection: self.key, at: At::Http(exchange), token: None };
+        let call = Call { connection: self.key, at: At::Http(exchange), token: None, timer: None };
         let Ok(call) = self.shared.calls.insert(call) else {
-            // Far more exchanges than connections times their pipelines: answered when the bound allows it again.
-            return;
+            return self.refused.push(exchange);
         };
         let call = CallKey(call.to_u64());
         self.calls.push(call);
@@ -47,13 +48,30 @@ impl HttpWire {
     }
 
     pub fn receive<S: Service>(&mut self, key: Key, port: Port, bytes: &[u8], shared: &mut Shared<S>) {
-        let mut handler = Handler { key, port, shared, calls: &mut self.calls };
-        self.connection.receive(bytes, &mut handler);
+        self.with_handler(key, port, shared, |connection, handler| connection.receive(bytes, handler));
+    }
+
+    fn with_handler<S: Service>(
+        &mut self,
+        key: Key,
+        port: Port,
+        shared: &mut Shared<S>,
+        run: impl FnOnce(&mut http1::Connection, &mut Handler<'_, S>),
+    ) {
+        let mut refused = Vec::new();
+        run(
+            &mut self.connection,
+            &mut Handler { key, port, shared: &mut *shared, calls: &mut self.calls, refused: &mut refused },
+        );
+        for exchange in refused {
+            let head = ResponseHead::new(503).content_type("application/json");
+            let response = Response::error(&shared.pool, head, "too many requests wait for their answers");
+            self.connection.respond(exchange, response);
+        }
     }
 
     pub fn end_of_input<S: Service>(&mut self, key: Key, port: Port, shared: &mut Shared<S>) {
-        let mut handler = Handler { key, port, shared, calls: &mut self.calls };
-        self.connection.end_of_input(&mut handler);
+        self.with_handler(key, port, shared, |connection, handler| connection.end_of_input(handler));
     }
 
     pub fn take_direct(&mut self) -> Option<(BlockMut, usize, usize)> {
@@ -70,8 +88,9 @@ impl HttpWire {
         n: usize,
         shared: &mut Shared<S>,
     ) {
-        let mut handler = Handler { key, port, shared, calls: &mut self.calls };
-        self.connection.direct_received(Direct { block, at, len: n }, n, &mut handler);
+        self.with_handler(key, port, shared, |connection, handler| {
+            connection.direct_received(Direct { block, at, len: n }, n, handler);
+        });
     }
 
     pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {

@@ -183,7 +183,7 @@ struct ShardParts {
 }
 
 impl ShardParts {
-    fn into_net(self, core: &mut Core<CallKey>) -> io::Result<Net<Api>> {
+    fn into_net(self, core: &mut Core<u64>) -> io::Result<Net<Api>> {
         let mut ports = Vec::new();
         for (id, listener) in self.listeners.into_iter().enumerate() {
             core.engine.listen(listener.socket, id).map_err(io::Error::other)?;

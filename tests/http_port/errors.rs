@@ -64,6 +64,33 @@ fn json_of_the_wrong_kind() {
         check(
             &server,
             &[
+                // Without a length of its own the JSON of an empty body has none: a raw request.
+                bad(
+                    "two",
+                    "",
+                    400,
+                    "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got 2 inputs \
+                     in 'two' model configuration",
+                ),
+                bad(
+                    "two",
+                    r#"{"parameters":[],"inputs":[]}"#,
+                    500,
+                    "failed to get request params.: attempt to get members for non-object",
+                ),
+                bad(
+                    "two",
+                    r#"{"inputs":[{}]}"#,
+                    400,
+                    "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
+                     'shared_memory_region' in 'parameters'. But no field is set",
+                ),
+                bad(
+                    "two",
+                    r#"{"inputs":[],"outputs":[{"name":"OUTPUT0","parameters":{"classification":"x"}}]}"#,
+                    500,
+                    "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer",
+                ),
                 bad("two", " ", 500, "failed to parse the request JSON buffer: The document is empty. at 1"),
                 bad("two", "{", 500, "failed to parse the request JSON buffer: Missing a name for object member. at 1"),
                 bad(

@@ -219,7 +219,9 @@ impl Decoder {
 
     fn read_parameters(&mut self, parameters: Value<'_>) -> Result<(), Status> {
         let request = &mut self.request;
-        let members = parameters.members_with_first_values().map_err(parse_error("parameters"))?;
+        let members = parameters
+            .members_with_first_values()
+            .map_err(|error| Status::internal(format!("failed to get request params.: {error}")))?;
         for (key, value) in members {
             match &*key {
                 b"sequence_id" => {
@@ -256,11 +258,12 @@ impl Decoder {
             self.check_tail()?;
             return Ok(Stage::Done);
         };
+        // Whether there is one source of data is asked before anything else about the input.
+        let source = Source::of(value)?;
         let name = value.member("name").and_then(text).map_err(parse_error("name"))?;
         let datatype_name = value.member("datatype").and_then(Value::as_str).map_err(parse_error("datatype"))?;
         let datatype = DataType::from_name(&datatype_name);
         let shape = read_shape(value.member("shape").map_err(parse_error("shape"))?, &name)?;
-        let source = Source::of(value)?;
         let Some(datatype) = datatype else {
             return Err(match source {
                 Source::Json(_) => Status::invalid(format!("invalid datatype for input {name}")),
@@ -380,7 +383,9 @@ impl Decoder {
                     form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
                 }
                 if let Some(count) = parameters.find("classification") {
-                    let count = count.as_u64().map_err(parse_error("classification"))?;
+                    let count = count
+                        .as_u64()
+                        .map_err(|error| Status::internal(format!("Unable to set 'classification': {error}")))?;
                     form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
                 }
             }

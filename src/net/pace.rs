@@ -1,0 +1,189 @@
+//! What the passing of time means for connections: peers that stop in the middle, answers that nobody takes, drains.
+//!
+//! One timer of the shard goes round once a second while there are connections, so that a request pays nothing for it.
+//! A round is spread over turns. A send that holds a runtime's own memory has a timer of its own: after 10 ms its rest
+//! is called back and copied, in portions, so that no model waits for a client (decision 6 of the design).
+
+use std::collections::VecDeque;
+
+use crate::memory::{Key, Pool, Slice};
+use crate::protocol::service::Service;
+use crate::shard::Core;
+
+use super::Net;
+use super::connection::Second;
+
+/// Token of the timer that goes round. No call and no connection has this number.
+pub(super) const ROUND: u64 = u64::MAX;
+const ROUND_NS: u64 = 1_000_000_000;
+/// Connections that are looked at in one turn.
+const LOOKED_AT_PER_TURN: usize = 256;
+
+/// Seconds without a byte after which a peer is given up that owes the rest of a request or does not take its answer.
+pub(super) const STALL_S: u32 = 60;
+/// Seconds for which a connection that was closed from here still reads, so that the peer sees the last answer and not
+/// a reset (RFC 9112, section 9.6).
+pub(super) const LINGER_S: u32 = 10;
+
+/// Marks the number of a connection among the tokens of timers: indices of calls and connections are smaller.
+const CONNECTION_MARK: u64 = 1 << 31;
+/// How long a send may hold memory that is not ours.
+const FOREIGN_NS: u64 = 10_000_000;
+/// Bytes of such memory that are copied in one turn: some 30 µs.
+const COPIED_PER_TURN: usize = 256 << 10;
+
+/// The token of a connection's own timer.
+pub(super) fn token_of(connection: Key) -> u64 {
+    connection.to_u64() | CONNECTION_MARK
+}
+
+fn connection_of(token: u64) -> Option<Key> {
+    Key::from_u64(token & !CONNECTION_MARK).filter(|_| token & CONNECTION_MARK != 0)
+}
+
+/// What came back of a send: it goes out again before anything else.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// May be sent.
+    ready: Vec<Slice>,
+    /// May hold foreign memory.
+    uncopied: VecDeque<Slice>,
+}
+
+impl Rest {
+    pub fn of(pieces: Vec<Slice>) -> Rest {
+        Rest { ready: Vec::new(), uncopied: pieces.into() }
+    }
+
+    pub fn is_copied(&self) -> bool {
+        self.uncopied.is_empty()
+    }
+
+    pub fn take(&mut self) -> Vec<Slice> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Copies a portion. An error: there is no memory for it.
+    pub fn copy(&mut self, pool: &Pool) -> Result<(), crate::memory::Exhausted> {
+        let mut budget = COPIED_PER_TURN;
+        while budget > 0
+            && let Some(mut piece) = self.uncopied.pop_front()
+        {
+            if !piece.is_foreign() {
+                self.ready.push(piece);
+                continue;
+            }
+            let n = piece.len().min(budget);
+            budget -= n;
+            let mut block = pool.get(n)?;
+            block.copy_from_slice(&piece[..n]);
+            self.ready.push(block.freeze());
+            piece.advance(n);
+            if !piece.is_empty() {
+                self.uncopied.push_front(piece);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Service> Net<S> {
+    /// Goes round from now on, if it does not yet.
+    pub(super) fn go_round(&mut self, core: &mut Core<'_>) {
+        if !self.going_round {
+            self.going_round = core.timers.start(core.clock.now_ns().saturating_add(ROUND_NS), ROUND).is_ok();
+        }
+    }
+
+    /// A timer that is none of a call. False: it is one of a call.
+    pub(super) fn time_passed(&mut self, token: u64, core: &mut Core<'_>) -> bool {
+        if token == ROUND {
+            self.going_round = false;
+            if !self.connections.is_empty() {
+                if self.round.is_empty() {
+                    self.round = self.connections.keys();
+                }
+                self.go_round(core);
+            }
+            return true;
+        }
+        let Some(key) = connection_of(token) else { return false };
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.timer = None;
+            if connection.sending && !connection.closing {
+                // `Refused` would mean that its `Sent` is on the way.
+                let _ = core.engine.recall(key);
+            }
+        }
+        true
+    }
+
+    /// A part of the round.
+    pub(super) fn look_around(&mut self, core: &mut Core<'_>) {
+        for _ in 0..LOOKED_AT_PER_TURN {
+            let Some(key) = self.round.pop() else { return };
+            let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else {
+                continue;
+            };
+            match connection.second_passed(self.stall_s) {
+                Second::Fine => {}
+                // It comes back with what the peer has taken, and goes out again.
+                Second::Recall => drop(core.engine.recall(key)),
+                Second::HalfReceived => {
+                    connection.give_up_half_received(key, &mut self.shared);
+                    self.route_replies();
+                }
+                Second::Close => {
+                    tracing::debug!("a connection is closed: its peer has stopped in the middle");
+                    self.close(key, core);
+                    continue;
+                }
+            }
+            self.touch(key);
+        }
+    }
+
+    /// The send of a connection holds memory that is not ours: it is looked at again soon.
+    pub(super) fn watch(&mut self, key: Key, core: &mut Core<'_>) {
+        let until = core.clock.now_ns().saturating_add(FOREIGN_NS);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.timer = core.timers.start(until, token_of(key)).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_connections_and_calls_are_told_apart() {
+        let key = Key::from_u64(7 << 32 | 65_535).unwrap();
+        assert_eq!(connection_of(token_of(key)), Some(key));
+        assert_eq!(connection_of(Key::from_u64(7 << 32 | ((1 << 20) - 1)).unwrap().to_u64()), None);
+    }
+
+    #[test]
+    fn what_comes_back_is_copied_in_portions_and_stays_the_same() {
+        let pool = Pool::new(8 << 20);
+        let bytes: Arc<Vec<u8>> = Arc::new((0..COPIED_PER_TURN * 2 + 5).map(|at| at as u8).collect());
+        let owner = Arc::clone(&bytes);
+        let own = Slice::copy_of(b"head");
+        // SAFETY: the vector lives in its owner and nobody writes to it.
+        #[allow(unsafe_code)]
+        let foreign = unsafe { Slice::foreign(bytes.as_ptr(), bytes.len(), owner) };
+        let mut rest = Rest::of(vec![own.clone(), foreign, own]);
+        let mut turns = 0;
+        while !rest.is_copied() {
+            rest.copy(&pool).unwrap();
+            turns += 1;
+        }
+        assert_eq!(turns, 3);
+        assert_eq!(Arc::strong_count(&bytes), 1, "the owner was let go");
+        let sent: Vec<u8> = rest.take().iter().flat_map(|piece| piece.to_vec()).collect();
+        assert_eq!(sent, [b"head", &bytes[..], b"head"].concat());
+        assert!(Rest::of(vec![Slice::from_static(b"x")]).copy(&Pool::new(0)).is_ok(), "ours is not copied");
+    }
+
+    use std::sync::Arc;
+}

@@ -1,0 +1,251 @@
+//! Net over socket pairs, a scripted service, a clock that is moved by hand and an engine that is late and disorderly.
+
+mod late;
+mod peers;
+mod script;
+
+use std::io::{Read as _, Write as _};
+
+use super::*;
+use crate::protocol::grpc::Code;
+use crate::protocol::service::{GrpcStatus, Reply};
+use peers::{GrpcPeer, World, ok_text};
+
+/// A second and what the wheel may round up.
+const SECOND_NS: u64 = 1_001_000_000;
+
+#[test]
+fn pipelined_answers_leave_in_the_order_of_the_requests() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        let mut peer = world.connect(Port::Http);
+        let request = |n: usize| format!("POST /wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n{n:02}");
+        peer.write_all((0..8).map(request).collect::<String>().as_bytes()).unwrap();
+        world.turns(60);
+        assert_eq!(world.script.borrow().http.len(), 8, "seed {seed}");
+        for n in [5, 7, 0, 3, 1, 6, 4, 2] {
+            let (call, body) = world.script.borrow().http[n].clone();
+            world.mail(call, Reply::Http(ok_text(&body)));
+            world.turns(3);
+        }
+        world.turns(60);
+        let got = world.read(&mut peer);
+        let bodies: Vec<&str> = got.split("\r\n\r\n").skip(1).map(|rest| &rest[..2]).collect();
+        assert_eq!(bodies, ["00", "01", "02", "03", "04", "05", "06", "07"], "seed {seed}");
+        drop(peer);
+        world.end();
+    }
+}
+
+#[test]
+fn multiplexed_calls_are_answered_in_any_order() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        let mut peer = GrpcPeer::connect(&mut world);
+        let streams: Vec<_> = (0..6).map(|_| peer.call(b"/unary", None)).collect();
+        peer.run(&mut world, 60);
+        let calls = world.script.borrow().unary.clone();
+        assert_eq!(calls.len(), 6, "seed {seed}");
+        for &call in calls.iter().rev() {
+            world.mail(call, Reply::GrpcMessage(peers::framed(&world.pool, &call.0.to_be_bytes())));
+            world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+            // Behind the end there is nobody.
+            world.mail(call, Reply::GrpcEnd(GrpcStatus::new(Code::Internal, "late")));
+            peer.run(&mut world, 3);
+        }
+        peer.run(&mut world, 60);
+        for (stream, call) in streams.iter().zip(&calls) {
+            assert_eq!(peer.body(*stream)[5..], call.0.to_be_bytes(), "seed {seed}");
+            assert_eq!(peer.status(*stream), Some(("0".to_owned(), String::new())), "seed {seed}");
+        }
+        drop(peer);
+        world.end();
+    }
+}
+
+#[test]
+fn a_peer_that_leaves_cancels_its_calls() {
+    for (seed, port) in [(1, Port::Http), (2, Port::Grpc), (3, Port::Http), (4, Port::Grpc)] {
+        let mut world = World::new(seed);
+        let call = if port == Port::Http {
+            let mut peer = world.connect(Port::Http);
+            peer.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 2\r\n\r\n42").unwrap();
+            world.turns(60);
+            world.script.borrow().http[0].0
+        } else {
+            let mut peer = GrpcPeer::connect(&mut world);
+            peer.call(b"/unary", Some(b"100S"));
+            peer.run(&mut world, 60);
+            world.script.borrow().unary[0]
+        };
+        world.turns(60);
+        assert_eq!(world.script.borrow().cancelled, [Token(call.0)], "seed {seed}");
+        assert_eq!(world.net.connections.len(), 0);
+        let late = if port == Port::Http { Reply::Http(ok_text("xx")) } else { Reply::GrpcEnd(GrpcStatus::ok()) };
+        world.mail(call, late);
+        world.end();
+    }
+}
+
+#[test]
+fn deadlines_cancel_and_stop_with_their_calls() {
+    let mut world = World::with_timers(7, 4);
+    let mut peer = GrpcPeer::connect(&mut world);
+    // More calls one after the other than there are timers.
+    for _ in 0..20 {
+        let stream = peer.call(b"/unary", Some(b"100S"));
+        peer.run(&mut world, 60);
+        let call = *world.script.borrow().unary.last().unwrap();
+        world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+        peer.run(&mut world, 60);
+        assert_eq!(peer.status(stream).unwrap().0, "0");
+    }
+    assert!(world.script.borrow().cancelled.is_empty());
+    let stream = peer.call(b"/unary", Some(b"5S"));
+    peer.run(&mut world, 60);
+    for _ in 0..6 {
+        world.clock.advance(SECOND_NS);
+        peer.run(&mut world, 30);
+    }
+    assert_eq!(peer.status(stream), Some(("4".to_owned(), "Deadline Exceeded".to_owned())));
+    assert_eq!(world.script.borrow().cancelled.len(), 1);
+    drop(peer);
+    world.end();
+}
+
+#[test]
+fn a_request_that_stops_half_way_is_given_up() {
+    let mut world = World::new(9);
+    world.net.stall_s = 3;
+    let mut stopped = world.connect(Port::Http);
+    stopped.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
+    let mut slow = world.connect(Port::Http);
+    slow.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 100\r\n\r\n").unwrap();
+    let mut idle = world.connect(Port::Http);
+    idle.write_all(b"GET /now HTTP/1.1\r\n\r\n").unwrap();
+    let silent = world.connect(Port::Grpc);
+    let mut half = GrpcPeer::connect(&mut world);
+    let stream = half.begin(b"/unary", None);
+    half.send(stream, b"\0\0\0\0\x09half", false);
+    half.run(&mut world, 60);
+    assert_eq!(world.net.connections.len(), 5);
+    for _ in 0..6 {
+        slow.write_all(b".").unwrap();
+        world.clock.advance(SECOND_NS);
+        half.run(&mut world, 60);
+    }
+    assert_eq!(world.net.connections.len(), 3, "the slow, the idle and the one whose call was ended");
+    assert_eq!(half.status(stream).unwrap().0, "1");
+    assert!(world.read(&mut idle).starts_with("HTTP/1.1 200"));
+    drop((stopped, slow, idle, silent, half));
+    world.end();
+}
+
+#[test]
+fn a_slow_reader_does_not_hold_foreign_memory_nor_its_place_for_ever() {
+    for seed in 0..4 {
+        let mut world = World::new(seed);
+        let mut peer = world.connect(Port::Http);
+        peer.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
+        world.turns(60);
+        let call = world.script.borrow().http[0].0;
+        let (response, owner) = peers::foreign_response(&world.pool, 3 << 20);
+        world.mail(call, Reply::Http(response));
+        world.turns(60);
+        assert!(Arc::strong_count(&owner) > 1, "it is on its way");
+        world.clock.advance(11_000_000);
+        world.turns(200);
+        assert_eq!(Arc::strong_count(&owner), 1, "seed {seed}: the model has its memory back");
+        if seed % 2 == 0 {
+            let got = world.read_bytes(&mut peer);
+            assert!(got.ends_with(&owner[..]), "seed {seed}: {} bytes", got.len());
+        } else {
+            world.net.stall_s = 3;
+            for _ in 0..8 {
+                world.clock.advance(SECOND_NS);
+                world.turns(60);
+            }
+            assert_eq!(world.net.connections.len(), 0, "a peer that takes nothing is given up");
+        }
+        drop(peer);
+        world.end();
+    }
+}
+
+#[test]
+fn a_window_opens_however_much_waits_for_it() {
+    let mut world = World::new(11);
+    let mut peer = GrpcPeer::connect(&mut world);
+    let stream = peer.call(b"/unary", None);
+    peer.run(&mut world, 60);
+    let call = world.script.borrow().unary[0];
+    let len = (64 << 20) + 12_345;
+    let mut message = crate::memory::Gather::new();
+    message.push(&world.pool, crate::memory::BlockMut::unpooled(len).freeze());
+    world.mail(call, Reply::GrpcMessage(message));
+    world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+    for _ in 0..4000 {
+        peer.run(&mut world, 20);
+        if peer.status(stream).is_some() {
+            break;
+        }
+    }
+    assert_eq!(peer.body(stream).len(), len);
+    assert_eq!(peer.status(stream).unwrap().0, "0");
+    drop(peer);
+    world.end();
+}
+
+#[test]
+fn the_end_of_a_call_fits_the_peers_limit() {
+    let mut world = World::new(12);
+    let mut peer = GrpcPeer::connect(&mut world);
+    let stream = peer.call(b"/unary", None);
+    peer.run(&mut world, 60);
+    let call = world.script.borrow().unary[0];
+    world.mail(call, Reply::GrpcEnd(GrpcStatus::new(Code::NotFound, "é".repeat(5000))));
+    peer.run(&mut world, 60);
+    let (status, message) = peer.status(stream).expect("the call ends");
+    assert_eq!(status, "5");
+    assert!(message.len() > 500 && message.len() < 1024 && message.ends_with("%A9"), "{message}");
+    drop(peer);
+    world.end();
+}
+
+#[test]
+fn the_last_answer_survives_what_the_peer_still_sends() {
+    let mut world = World::new(13);
+    let mut peer = world.connect(Port::Http);
+    peer.write_all(b"POST /refused HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n").unwrap();
+    world.turns(60);
+    for _ in 0..60 {
+        // Whoever sends does not read meanwhile.
+        assert!(peer.write_all(&[b'x'; 50_000]).is_ok());
+        world.turns(30);
+    }
+    assert!(world.read(&mut peer).starts_with("HTTP/1.1 400"));
+    assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "and then the end");
+    drop(peer);
+    world.end();
+}
+
+#[test]
+fn a_drain_ends_idle_connections_and_those_that_do_not_answer() {
+    let mut world = World::new(14);
+    let idle = world.connect(Port::Http);
+    let mut peer = GrpcPeer::connect(&mut world);
+    let stream = peer.call(b"/unary", None);
+    peer.run(&mut world, 60);
+    world.drain();
+    // It does not answer the ping: it is not run.
+    for _ in 0..4 {
+        world.clock.advance(SECOND_NS);
+        world.turns(30);
+    }
+    let call = world.script.borrow().unary[0];
+    world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+    world.turns(60);
+    assert_eq!(world.net.connections.len(), 0);
+    let _ = (idle, stream);
+    world.end();
+}

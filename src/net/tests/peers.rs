@@ -1,0 +1,251 @@
+//! The world around a Net, and its peers.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+use super::late::Late;
+use super::script::{Script, Scripted};
+use super::*;
+use crate::memory::Gather;
+use crate::protocol::http1::{Response, ResponseHead};
+use crate::protocol::http2::{Headers, ResetCause};
+use crate::shard::clock::{Clock, Manual};
+use crate::shard::engine::{Engine, Epoll, Limits, Park, Waker};
+use crate::shard::timer::Timers;
+
+pub struct World {
+    pub net: Net<Scripted>,
+    pub clock: Manual,
+    pub script: Rc<RefCell<Script>>,
+    pub pool: Pool,
+    engine: Late<Epoll>,
+    timers: Timers<u64>,
+}
+
+pub fn ok_text(text: &str) -> Response {
+    Response::text(&Pool::new(1 << 20), ResponseHead::new(200), text.as_bytes())
+}
+
+pub fn framed(pool: &Pool, message: &[u8]) -> Gather {
+    let mut framed = Gather::new();
+    framed.put(pool, &[0, 0, 0, 0, message.len() as u8]);
+    framed.put(pool, message);
+    framed
+}
+
+/// An answer whose body belongs to a "runtime", and that runtime's hold on it.
+pub fn foreign_response(pool: &Pool, len: usize) -> (Response, Arc<Vec<u8>>) {
+    let owner: Arc<Vec<u8>> = Arc::new((0..len).map(|at| (at / 7) as u8).collect());
+    // SAFETY: the vector lives in its owner and nobody writes to it.
+    #[allow(unsafe_code)]
+    let slice = unsafe { Slice::foreign(owner.as_ptr(), len, Arc::clone(&owner) as Arc<_>) };
+    let mut body = Gather::new();
+    body.push(pool, slice);
+    (Response::new(ResponseHead::new(200), body), owner)
+}
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        World::with_timers(seed, 1000)
+    }
+
+    pub fn with_timers(seed: u64, timers: usize) -> World {
+        let (clock, pool) = (Manual::new(SECOND_NS), Pool::new(256 << 20));
+        let script = Rc::new(RefCell::new(Script::default()));
+        let net = Net::new(Parts {
+            service: Scripted { script: Rc::clone(&script), pool: pool.clone() },
+            pool: pool.clone(),
+            shard: 0,
+            listeners: Vec::new(),
+            loads: Arc::new(Load::new(1)),
+            hand_over: Arc::new(|_, _, _| {}),
+            gauges: Arc::default(),
+        });
+        let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), Waker::new().unwrap()).unwrap();
+        let timers = Timers::new(timers, clock.now_ns());
+        World { net, clock, script, pool, engine: Late::new(epoll, seed), timers }
+    }
+
+    fn with_core<R>(&mut self, run: impl FnOnce(&mut Net<Scripted>, &mut Core<'_>) -> R) -> R {
+        let mut core = Core { engine: &mut self.engine, timers: &mut self.timers, clock: &self.clock };
+        run(&mut self.net, &mut core)
+    }
+
+    pub fn connect(&mut self, port: Port) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        self.net.loads.take_least();
+        self.with_core(|net, core| net.mail(Mail::Accepted { fd: theirs.into(), port }, core));
+        ours
+    }
+
+    pub fn mail(&mut self, call: CallKey, reply: Reply) {
+        self.with_core(|net, core| net.mail(Mail::Service((call, reply)), core));
+    }
+
+    pub fn drain(&mut self) {
+        self.with_core(|net, core| net.mail(Mail::Drain, core));
+    }
+
+    pub fn turns(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let (mut events, mut due) = (Vec::new(), Vec::new());
+            self.with_core(|net, core| net.flush(core));
+            self.engine.turn(Park::Never, &mut events).unwrap();
+            for event in events {
+                self.with_core(|net, core| net.event(event, core));
+            }
+            self.timers.sweep(self.clock.now_ns(), 1000, &mut due);
+            for token in due {
+                self.with_core(|net, core| net.timer(token, core));
+            }
+        }
+    }
+
+    pub fn read_bytes(&mut self, peer: &mut UnixStream) -> Vec<u8> {
+        let (mut got, mut dry) = (Vec::new(), 0);
+        let mut portion = [0; 65536];
+        while dry < 20 {
+            match peer.read(&mut portion) {
+                Ok(0) => break,
+                Ok(n) => {
+                    got.extend_from_slice(&portion[..n]);
+                    dry = 0;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    dry += 1;
+                }
+            }
+            self.turns(2);
+        }
+        got
+    }
+
+    pub fn read(&mut self, peer: &mut UnixStream) -> String {
+        String::from_utf8_lossy(&self.read_bytes(peer)).into_owned()
+    }
+
+    /// Everybody is gone: nothing may be left behind.
+    pub fn end(mut self) {
+        self.turns(60);
+        assert_eq!(self.net.connections.len(), 0, "connections");
+        assert_eq!(self.net.shared.calls.len(), 0, "calls");
+        assert!(!self.net.has_work());
+        self.clock.advance(2 * SECOND_NS);
+        self.turns(3);
+        assert_eq!(self.timers.next_deadline(), None, "timers");
+        self.net.shared.readers.clear();
+        let World { net, pool, engine, .. } = self;
+        drop((net, engine));
+        assert_eq!(pool.bytes_in_use(), 0, "bytes of the pool");
+    }
+}
+
+/// A client of gRPC with small windows.
+pub struct GrpcPeer {
+    socket: UnixStream,
+    connection: http2::Connection,
+    seen: Seen,
+    unsent: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Seen {
+    bodies: HashMap<u32, Vec<u8>>,
+    statuses: HashMap<u32, (String, String)>,
+}
+
+impl Seen {
+    fn status(&mut self, stream: http2::StreamId, headers: &Headers) {
+        let text = |name: &[u8]| String::from_utf8_lossy(headers.get(name).unwrap_or_default()).into_owned();
+        if headers.get(b"grpc-status").is_some() {
+            self.statuses.insert(stream.get(), (text(b"grpc-status"), text(b"grpc-message")));
+        }
+    }
+}
+
+impl http2::Handler for Seen {
+    fn headers(&mut self, stream: http2::StreamId, headers: &Headers, _end_stream: bool) {
+        self.status(stream, headers);
+    }
+
+    fn data(&mut self, stream: http2::StreamId, bytes: &[u8], _end_stream: bool) -> usize {
+        self.bodies.entry(stream.get()).or_default().extend_from_slice(bytes);
+        bytes.len()
+    }
+
+    fn trailers(&mut self, stream: http2::StreamId, headers: &Headers) {
+        self.status(stream, headers);
+    }
+
+    fn reset(&mut self, _stream: http2::StreamId, _code: http2::ErrorCode, _cause: ResetCause) {}
+}
+
+impl GrpcPeer {
+    pub fn connect(world: &mut World) -> GrpcPeer {
+        let socket = world.connect(Port::Grpc);
+        let config = http2::Config {
+            stream_window: 1 << 20,
+            connection_window: 1 << 20,
+            max_header_list_size: 1024,
+            ..http2::Config::default()
+        };
+        let connection = http2::Connection::client(config, Pool::new(256 << 20));
+        let mut peer = GrpcPeer { socket, connection, seen: Seen::default(), unsent: Vec::new() };
+        peer.run(world, 60);
+        peer
+    }
+
+    pub fn begin(&mut self, path: &[u8], timeout: Option<&[u8]>) -> http2::StreamId {
+        let mut headers: Vec<(&[u8], &[u8])> = vec![
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", path),
+            (b":authority", b"x"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+        ];
+        headers.extend(timeout.map(|timeout| (&b"grpc-timeout"[..], timeout)));
+        self.connection.open(headers.iter().copied(), false).unwrap()
+    }
+
+    pub fn send(&mut self, stream: http2::StreamId, bytes: &[u8], end_stream: bool) {
+        self.connection.send_bytes(stream, bytes, end_stream).unwrap();
+    }
+
+    pub fn call(&mut self, path: &[u8], timeout: Option<&[u8]>) -> http2::StreamId {
+        let stream = self.begin(path, timeout);
+        self.send(stream, b"\0\0\0\0\x02hi", true);
+        stream
+    }
+
+    /// Lets both sides work.
+    pub fn run(&mut self, world: &mut World, turns: usize) {
+        let mut portion = [0; 65536];
+        for _ in 0..turns {
+            self.unsent.extend(self.connection.output().to_vec());
+            self.connection.output().clear();
+            if let Ok(n) = self.socket.write(&self.unsent) {
+                self.unsent.drain(..n);
+            }
+            world.turns(1);
+            while let Ok(n @ 1..) = self.socket.read(&mut portion) {
+                self.connection.receive(&portion[..n], &mut self.seen).unwrap();
+            }
+        }
+    }
+
+    pub fn body(&self, stream: http2::StreamId) -> &[u8] {
+        self.seen.bodies.get(&stream.get()).map_or(&[], |body| body)
+    }
+
+    /// grpc-status and grpc-message, once the call is over.
+    pub fn status(&self, stream: http2::StreamId) -> Option<(String, String)> {
+        self.seen.statuses.get(&stream.get()).cloned()
+    }
+}

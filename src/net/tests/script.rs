@@ -1,0 +1,77 @@
+//! A service that writes down what it is asked and answers when the test says so.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::memory::{Pool, Slice};
+use crate::protocol::grpc::{Code, Message, Mode};
+use crate::protocol::http1::{BodyPlan, Head, Response, ResponseHead};
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
+
+#[derive(Default)]
+pub struct Script {
+    pub http: Vec<(CallKey, String)>,
+    pub unary: Vec<CallKey>,
+    pub cancelled: Vec<Token>,
+}
+
+pub struct Scripted {
+    pub script: Rc<RefCell<Script>>,
+    pub pool: Pool,
+}
+
+impl Service for Scripted {
+    type Mail = (CallKey, Reply);
+
+    fn http_head(&mut self, _port: Port, head: &Head) -> BodyPlan {
+        match head.path() {
+            "/refused" => BodyPlan::Reject(Response::error(&self.pool, ResponseHead::new(400), "refused")),
+            _ => BodyPlan::Store { align_at: 0 },
+        }
+    }
+
+    fn http(&mut self, call: CallKey, _port: Port, head: &Head, body: Slice, replies: &mut Replies) -> Option<Token> {
+        if head.path() == "/now" {
+            replies.push(call, Reply::Http(Response::empty(200)));
+            return None;
+        }
+        self.script.borrow_mut().http.push((call, String::from_utf8_lossy(&body).into_owned()));
+        Some(Token(call.0))
+    }
+
+    fn grpc_plan(&mut self, path: &[u8]) -> Result<GrpcPlan, GrpcStatus> {
+        match path {
+            b"/unary" => Ok(GrpcPlan { method: 0, mode: Mode::Collect, streaming: false }),
+            _ => Err(GrpcStatus::new(Code::Unimplemented, "")),
+        }
+    }
+
+    fn grpc_unary(&mut self, call: CallKey, _: u8, _message: Message, _: &mut Replies) -> Option<Token> {
+        self.script.borrow_mut().unary.push(call);
+        Some(Token(call.0))
+    }
+
+    fn grpc_stream(&mut self, call: CallKey, _method: u8) -> Option<Token> {
+        Some(Token(call.0))
+    }
+
+    fn grpc_stream_message(&mut self, _stream: Token, _message: Message, _replies: &mut Replies) {}
+
+    fn grpc_stream_half_closed(&mut self, _stream: Token, _replies: &mut Replies) {}
+
+    fn cancelled(&mut self, token: Token) {
+        self.script.borrow_mut().cancelled.push(token);
+    }
+
+    fn mail(&mut self, (call, reply): (CallKey, Reply), replies: &mut Replies) {
+        replies.push(call, reply);
+    }
+
+    fn work(&mut self, _replies: &mut Replies) -> bool {
+        false
+    }
+
+    fn in_flight(&self) -> usize {
+        0
+    }
+}

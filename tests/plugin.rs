@@ -10,6 +10,10 @@ mod support {
     pub mod variant;
 }
 
+mod backends {
+    mod trouble;
+}
+
 use serde_json::{Value, json};
 
 use support::http::{Answer, Peer, infer_with_tail, request};

@@ -138,7 +138,13 @@ impl Shards {
                 },
             };
             let thread = std::thread::Builder::new().name(format!("shard-{shard}")).spawn(move || seat.run());
-            shards.threads.push(thread.map_err(cannot)?);
+            match thread {
+                Ok(thread) => shards.threads.push(thread),
+                Err(error) => {
+                    shards.stop();
+                    return Err(cannot(error));
+                }
+            }
         }
         Ok(shards)
     }

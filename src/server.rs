@@ -103,7 +103,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         }
     };
     facts.set_state(ServerState::Ready);
-    shards.log_endpoints(options);
+    shards.log_endpoints();
     say(std::io::stdout(), announcement);
     let signal = signals.wait();
     say(std::io::stdout(), &format!("Signal ({signal}) received.\n"));

@@ -1,7 +1,7 @@
 //! The shards of a server: listeners bound, one thread each, a mailbox to reach every one of them.
 
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,6 +51,8 @@ pub struct Shards {
     gauges: Vec<Arc<Gauges>>,
     threads: Vec<JoinHandle<()>>,
     control: ControlThread,
+    /// What listens where, for the log.
+    endpoints: Vec<String>,
 }
 
 /// Answers of models on their way to one shard.
@@ -80,14 +82,15 @@ impl Shards {
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
         let options = parts.options;
         let services = [
-            (&options.grpc, Port::Grpc, "GRPC"),
-            (&options.http, Port::Http, "HTTP"),
-            (&options.metrics, Port::Metrics, "Metrics"),
+            (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
+            (&options.http, Port::Http, "HTTP", "HTTPService"),
+            (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
         ];
-        let mut listeners = Vec::new();
-        for (listen, port, name) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
+        let (mut listeners, mut endpoints) = (Vec::new(), Vec::new());
+        for (listen, port, name, service) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
             let socket =
                 bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
+            endpoints.push(format!("Started {service} at {}:{}", listen.address, port_of(&socket, listen.port)));
             listeners.push(Listener { socket, port });
         }
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
@@ -108,7 +111,7 @@ impl Shards {
                 }
             })
         };
-        let mut shards = Shards { posts, gauges: Vec::new(), threads: Vec::new(), control };
+        let mut shards = Shards { posts, gauges: Vec::new(), threads: Vec::new(), control, endpoints };
         let mut listeners = Some(listeners);
         for (shard, (mailbox, waker)) in mailboxes.into_iter().enumerate() {
             let gauges: Arc<Gauges> = Arc::default();
@@ -149,15 +152,8 @@ impl Shards {
         Ok(shards)
     }
 
-    pub fn log_endpoints(&self, options: &Options) {
-        let services = [
-            (&options.grpc, "GRPCInferenceService"),
-            (&options.http, "HTTPService"),
-            (&options.metrics, "Metrics Service"),
-        ];
-        for (listen, name) in services.into_iter().filter(|(listen, _)| listen.allowed) {
-            info!("Started {name} at {}:{}", listen.address, listen.port);
-        }
+    pub fn log_endpoints(&self) {
+        self.endpoints.iter().for_each(|endpoint| info!("{endpoint}"));
     }
 
     pub fn drain(&self) {
@@ -243,6 +239,12 @@ impl Seat {
         let mut core = Core { engine: &mut *engine, timers: &mut timers, clock: &*clock };
         Turn::new(self.mailbox, self.spin_ns).run(&mut net, &mut core)
     }
+}
+
+/// The port that a socket got; the one that was asked for may be 0, any.
+fn port_of(socket: &OwnedFd, asked: i32) -> i32 {
+    let address = rustix::net::getsockname(socket).ok().and_then(|address| SocketAddr::try_from(address).ok());
+    address.map_or(asked, |address| i32::from(address.port()))
 }
 
 /// Binds and listens; a second server on the same port fails unless it was told to share it.

@@ -248,3 +248,28 @@ fn what_goes_wrong_while_loading_is_a_reason_in_the_index() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     server.stop();
 }
+
+#[test]
+fn the_versions_of_a_model_come_together_or_not_at_all() {
+    let Some(directory) = directory() else { return };
+    let repository = Repository::new();
+    let all = "version_policy { all { } }";
+    repository.identity_of("trouble", "parts", 0, &[Pair::new("INT32", "-1")], all).version("parts", "2");
+    // The library lies in one version only.
+    let library = std::fs::read(directory.join("trouble/libtriton_trouble.so")).expect("the library");
+    repository.file("parts/1/libtriton_trouble.so", library);
+    let server = Server::start_with(usual(), repository.path(), &["--exit-on-error=false"], "/v2/health/live");
+    let mut peer = Peer::connect(server.http);
+    let index = peer.post("/v2/repository/index", &[], b"").json();
+    let reason = "Invalid argument: unable to find backend library for backend 'trouble', try specifying runtime on the \
+                  model configuration.";
+    let row =
+        |version: &str, reason: &str| json!({"name":"parts","version":version,"state":"UNAVAILABLE","reason":reason});
+    assert_eq!(index, json!([row("1", "unloaded"), row("2", reason)]));
+    assert_ne!(peer.get("/v2/models/parts/versions/1/ready").status, 200);
+    let log = server.stop();
+    assert!(
+        log.contains("load failed for model 'parts': version 2 is at UNAVAILABLE state: Invalid argument: "),
+        "{log}"
+    );
+}

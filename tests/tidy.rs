@@ -35,7 +35,8 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("repository", &["backend", "instance", "scheduler", "observe"]),
     ("scheduler", &["instance", "queue", "observe"]),
     ("instance", &["backend", "memory", "queue", "observe"]),
-    // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of one
+    // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of
+    // one
     // border.
     ("backend", &["memory", "observe", "abi"]),
     // Beside the path: the backend half names backend, memory and observe, the server half the server.

@@ -7,12 +7,12 @@ use super::routes::{Method, Route, Target, route};
 use super::{Api, Mail, error, statistics};
 use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
+use crate::observe::log::verbose;
 use crate::protocol::http1::{self, Response};
 use crate::protocol::json::{Document, GatherSink, Writer};
 use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
 use crate::repository::parse_version;
 use crate::request::Status;
-use crate::verbose;
 
 /// Says how many leading bytes of an inference body are JSON.
 const HEADER_LENGTH: &str = "Inference-Header-Content-Length";

@@ -67,6 +67,11 @@ impl<S: Service> Handler<'_, S> {
         if let Some(name) = headers.get(b"grpc-encoding") {
             encoding = Encoding::parse(name)
                 .map_err(|error| Refusal::Grpc(GrpcStatus::new(Code::Unimplemented, error.to_string())))?;
+            if encoding != Encoding::Identity {
+                let name = encoding.header();
+                let text = format!("message compression '{name}' is not supported by this version of Nereid");
+                return Err(Refusal::Grpc(GrpcStatus::new(Code::Unimplemented, text)));
+            }
         }
         let deadline = match headers.get(b"grpc-timeout") {
             None => None,

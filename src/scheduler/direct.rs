@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
 
 use super::{Refused, Scheduler};
-use crate::backend::Payload;
-use crate::instance::PayloadSource;
+use crate::instance::{Payload, PayloadSource};
 use crate::observe::statistics::ModelStatistics;
 use crate::queue::{Armed, Mpsc, Place, Roster, Turn};
 use crate::request::{Request, Status};

@@ -1,15 +1,11 @@
 //! The shards of a server: listeners bound, one thread each, a mailbox to reach every one of them.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 
-use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use tracing::{error, info};
 
 use super::Failure;
@@ -18,18 +14,14 @@ use super::options::{IoEngine, Listen, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Gauges, HandOver, Mail, Net};
-use crate::protocol::service::Port;
+use crate::protocol::service::{CallKey, Port};
 use crate::repository::ModelMap;
 use crate::request::{Delivery, Sink};
-use crate::shard::clock::{Clock, Monotonic};
-use crate::shard::engine::{Engine, Epoll, Limits, Uring, Waker};
-use crate::shard::mailbox::{Mailbox, Post};
-use crate::shard::placement::{Load, Placement};
-use crate::shard::timer::Timers;
-use crate::shard::{Core, Turn};
+use crate::shard::engine::Limits;
+use crate::shard::placement::Placement;
+use crate::shard::probe::{self, Wanted};
+use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, listener, mailbox};
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 4096;
 /// Deadlines that one shard keeps.
 const TIMERS_MAX: usize = 1 << 20;
 
@@ -47,9 +39,9 @@ pub struct Parts<'a> {
 
 /// The running shards.
 pub struct Shards {
-    posts: Vec<Post<ShardMail>>,
+    posts: Vec<Mailbox<ShardMail>>,
     gauges: Vec<Arc<Gauges>>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Running>,
     control: ControlThread,
     /// What listens where, for the log.
     endpoints: Vec<String>,
@@ -57,7 +49,7 @@ pub struct Shards {
 
 /// Answers of models on their way to one shard.
 struct ShardSink {
-    post: Post<ShardMail>,
+    post: Mailbox<ShardMail>,
     pool: Pool,
 }
 
@@ -75,77 +67,78 @@ impl Sink for ShardSink {
 struct Listener {
     socket: OwnedFd,
     port: Port,
+    /// The line of the log that tells of it.
+    started: String,
 }
 
 impl Shards {
     /// Binds the ports, then starts the threads.
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
         let options = parts.options;
-        let services = [
-            (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
-            (&options.http, Port::Http, "HTTP", "HTTPService"),
-            (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
-        ];
-        let (mut listeners, mut endpoints) = (Vec::new(), Vec::new());
-        for (listen, port, name, service) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
-            let socket =
-                bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
-            endpoints.push(format!("Started {service} at {}:{}", listen.address, port_of(&socket, listen.port)));
-            listeners.push(Listener { socket, port });
-        }
+        let listeners = bind_all(options)?;
+        let endpoints = listeners.iter().map(|listener| listener.started.clone()).collect();
+        let mut listeners = Some(listeners);
+        let choice = probe::choose(wanted(options.io_engine), probe::probe)
+            .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
+        info!("{}", choice.message);
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
-        let control = ControlThread::start().map_err(cannot)?;
-        let count = parts.placement.shards().len();
-        let loads = Arc::new(Load::new(count));
-        let mut mailboxes = Vec::with_capacity(count);
+        let control = ControlThread::start(parts.pool.clone()).map_err(cannot)?;
+        let count = parts.placement.shards.len();
+        let loads = Load::new(count);
+        let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
-            let waker = Waker::new().map_err(cannot)?;
-            mailboxes.push((Mailbox::<ShardMail>::new(waker.clone()), waker));
+            let (post, inbox) = mailbox::<ShardMail>().map_err(cannot)?;
+            posts.push(post);
+            inboxes.push(inbox);
         }
-        let posts: Vec<_> = mailboxes.iter().map(|(mailbox, _)| mailbox.post()).collect();
         let hand_over: HandOver = {
             let posts = posts.clone();
-            Arc::new(move |shard, fd, port| {
-                if let Some(post) = posts.get(shard) {
-                    post.post(Mail::Accepted { fd, port });
+            Arc::new(move |fd, port, seat| {
+                if let Some(post) = posts.get(seat.shard()) {
+                    post.post(Mail::Accepted { fd, port, seat });
                 }
             })
         };
         let mut shards = Shards { posts, gauges: Vec::new(), threads: Vec::new(), control, endpoints };
-        let mut listeners = Some(listeners);
-        for (shard, (mailbox, waker)) in mailboxes.into_iter().enumerate() {
+        // The shards that only take connections over come first: the one that accepts may hand over at once.
+        for (shard, inbox) in inboxes.into_iter().enumerate().rev() {
             let gauges: Arc<Gauges> = Arc::default();
             shards.gauges.push(Arc::clone(&gauges));
-            let post = mailbox.post();
-            let seat = Seat {
+            let post = shards.posts[shard].clone();
+            let api = api::Parts {
+                facts: Arc::clone(&parts.facts),
+                models: Arc::clone(&parts.models),
+                pool: parts.pool.clone(),
+                sink: Arc::new(ShardSink { post: post.clone(), pool: parts.pool.clone() }),
+                post: Arc::new(move |mail| post.post(Mail::Service(mail))),
+                control: shards.control.handle(),
+                render_metrics: Arc::clone(&parts.render_metrics),
+            };
+            let seat = ShardParts {
                 shard,
-                mailbox,
-                waker,
-                cpu: parts.placement.shards().get(shard).copied().flatten(),
-                spin_ns: parts.placement.spin_ns(),
-                engine: options.io_engine,
                 // The first shard accepts for all.
-                listeners: listeners.take().unwrap_or_default(),
-                loads: Arc::clone(&loads),
+                listeners: if shard == 0 { listeners.take().unwrap_or_default() } else { Vec::new() },
+                loads: loads.clone(),
                 hand_over: Arc::clone(&hand_over),
                 gauges,
                 pool: parts.pool.clone(),
-                api: api::Parts {
-                    facts: Arc::clone(&parts.facts),
-                    models: Arc::clone(&parts.models),
-                    pool: parts.pool.clone(),
-                    sink: Arc::new(ShardSink { post: post.clone(), pool: parts.pool.clone() }),
-                    post: Arc::new(move |mail| post.post(Mail::Service(mail))),
-                    control: shards.control.handle(),
-                    render_metrics: Arc::clone(&parts.render_metrics),
-                },
+                api,
             };
-            let thread = std::thread::Builder::new().name(format!("shard-{shard}")).spawn(move || seat.run());
-            match thread {
-                Ok(thread) => shards.threads.push(thread),
+            let options = shard::Options {
+                name: format!("shard-{shard}"),
+                engine: choice.engine,
+                cpu: parts.placement.shards[shard],
+                spin: parts.placement.spin,
+                limits: Limits { connections: net::CONNECTIONS_MAX, ..Limits::default() },
+                timers_max: TIMERS_MAX,
+                pool: parts.pool.clone(),
+            };
+            let running = shard::start(options, inbox, move |core| seat.into_net(core));
+            match running {
+                Ok(running) => shards.threads.push(running),
                 Err(error) => {
                     shards.stop();
-                    return Err(cannot(error));
+                    return Err(Failure::Start(error.to_string()));
                 }
             }
         }
@@ -174,8 +167,8 @@ impl Shards {
     pub fn stop(self) {
         self.posts.iter().for_each(|post| post.post(Mail::Stop));
         for thread in self.threads {
-            if thread.join().is_err() {
-                error!("a shard ended by a panic");
+            if let Err(error) = thread.join() {
+                error!("a shard ended: {error}");
             }
         }
         drop(self.posts);
@@ -184,49 +177,24 @@ impl Shards {
 }
 
 /// Everything that one shard takes to its thread.
-struct Seat {
+struct ShardParts {
     shard: usize,
-    mailbox: Mailbox<ShardMail>,
-    waker: Waker,
-    cpu: Option<usize>,
-    spin_ns: u64,
-    engine: IoEngine,
     listeners: Vec<Listener>,
-    loads: Arc<Load>,
+    loads: Load,
     hand_over: HandOver,
     gauges: Arc<Gauges>,
     pool: Pool,
     api: api::Parts,
 }
 
-impl Seat {
-    fn run(self) {
-        let shard = self.shard;
-        if let Some(id) = self.cpu {
-            core_affinity::set_for_current(core_affinity::CoreId { id });
-        }
-        if let Err(error) = self.serve() {
-            error!("shard {shard} ends: {error}");
-            // Without a shard there is no service: better a visible end than connections that nobody answers.
-            std::process::exit(1);
-        }
-    }
-
-    fn serve(self) -> io::Result<()> {
-        let clock: Rc<dyn Clock> = Rc::new(Monotonic);
-        let limits = Limits { connections: net::CONNECTIONS_MAX, ..Limits::default() };
-        let mut engine: Box<dyn Engine> = match self.engine {
-            IoEngine::Epoll => Box::new(Epoll::new(limits, Rc::clone(&clock), self.waker)?),
-            IoEngine::IoUring | IoEngine::Auto => {
-                Box::new(Uring::new(limits, Rc::clone(&clock), self.waker).map_err(io::Error::other)?)
-            }
-        };
+impl ShardParts {
+    fn into_net(self, core: &mut Core<CallKey>) -> io::Result<Net<Api>> {
         let mut ports = Vec::new();
         for (id, listener) in self.listeners.into_iter().enumerate() {
-            engine.listen(listener.socket, id).map_err(io::Error::other)?;
+            core.engine.listen(listener.socket, id).map_err(io::Error::other)?;
             ports.push(listener.port);
         }
-        let mut net = Net::new(net::Parts {
+        Ok(Net::new(net::Parts {
             service: Api::new(self.api),
             pool: self.pool,
             shard: self.shard,
@@ -234,21 +202,37 @@ impl Seat {
             loads: self.loads,
             hand_over: self.hand_over,
             gauges: self.gauges,
-        });
-        let mut timers = Timers::new(TIMERS_MAX, clock.now_ns());
-        let mut core = Core { engine: &mut *engine, timers: &mut timers, clock: &*clock };
-        Turn::new(self.mailbox, self.spin_ns).run(&mut net, &mut core)
+        }))
     }
 }
 
-/// The port that a socket got; the one that was asked for may be 0, any.
-fn port_of(socket: &OwnedFd, asked: i32) -> i32 {
-    let address = rustix::net::getsockname(socket).ok().and_then(|address| SocketAddr::try_from(address).ok());
-    address.map_or(asked, |address| i32::from(address.port()))
+fn wanted(engine: IoEngine) -> Wanted {
+    match engine {
+        IoEngine::Auto => Wanted::Auto,
+        IoEngine::IoUring => Wanted::Exactly(EngineKind::IoUring),
+        IoEngine::Epoll => Wanted::Exactly(EngineKind::Epoll),
+    }
 }
 
-/// Binds and listens; a second server on the same port fails unless it was told to share it.
-fn bind_to(listen_at: &Listen) -> Result<OwnedFd, String> {
+fn bind_all(options: &Options) -> Result<Vec<Listener>, Failure> {
+    let services = [
+        (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
+        (&options.http, Port::Http, "HTTP", "HTTPService"),
+        (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
+    ];
+    let mut listeners = Vec::new();
+    for (listen, port, name, service) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
+        let (socket, bound) =
+            bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
+        let started = format!("Started {service} at {}:{bound}", listen.address);
+        listeners.push(Listener { socket, port, started });
+    }
+    Ok(listeners)
+}
+
+/// Binds and listens; a second server on the same port fails unless it was told to share it. Says which port it got:
+/// the one that was asked for may be 0, any.
+fn bind_to(listen_at: &Listen) -> Result<(OwnedFd, u16), String> {
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
     let port = u16::try_from(listen_at.port).map_err(|_| format!("port {} is out of range", listen_at.port))?;
     let address = (&*listen_at.address, port)
@@ -256,18 +240,11 @@ fn bind_to(listen_at: &Listen) -> Result<OwnedFd, String> {
         .map_err(|error| format!("cannot resolve '{shown}': {error}"))?
         .next()
         .ok_or_else(|| format!("'{shown}' has no address"))?;
-    let open = || -> io::Result<OwnedFd> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_reuseaddr(&socket, true)?;
-        if listen_at.reuse_port {
-            set_socket_reuseport(&socket, true)?;
-        }
-        bind(&socket, &address)?;
-        listen(&socket, BACKLOG)?;
-        Ok(socket)
-    };
-    open().map_err(|error| match error.kind() {
+    let bound = listener::tcp(&address, listen_at.reuse_port).and_then(|listener| {
+        let port = listener.local_addr()?.port();
+        Ok((OwnedFd::from(listener), port))
+    });
+    bound.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!("Unavailable - Socket '{shown}' already in use "),
         _ => format!("Unavailable - cannot listen at '{shown}': {error}"),
     })

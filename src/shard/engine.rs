@@ -36,9 +36,14 @@
 
 mod chunk;
 mod epoll;
+mod fake;
+pub(super) mod host;
 mod sending;
 pub(super) mod sys;
 mod uring;
+
+#[cfg(test)]
+mod contract;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -50,6 +55,7 @@ use crate::queue::Wake;
 
 pub use chunk::{CHUNK_BYTES, Chunk};
 pub use epoll::Epoll;
+pub use fake::{Fake, Fault};
 pub use uring::{Unavailable, Uring};
 
 /// Nanoseconds after which an acceptor that ran out of descriptors or memory tries again.

@@ -1,3 +1,5 @@
+//! The rules of the identity backend, without a server.
+
 use super::model::Delays;
 use super::*;
 use crate::backend::onnxruntime::fixtures::{Answers, Draft, context, floats, with_parameters};

@@ -89,7 +89,7 @@ const VALUES: &[Case] = &[
         o.backend_settings =
             vec![BackendSetting { backend: Some("python".into()), key: "a".into(), value: "b".into() }];
     }),
-    ("io-cores", "4", |o| o.io_cores = Some(4)),
+    ("io-cores", "4", |o| o.io_cores = Some(IoCores::Count(4))),
     ("io-engine", "auto", |_| {}),
     ("io-engine", "IO_uring", |o| o.io_engine = IoEngine::IoUring),
     ("io-engine", "epoll", |o| o.io_engine = IoEngine::Epoll),
@@ -305,4 +305,20 @@ fn metrics_take_the_address_of_http_before_ports_are_compared() {
     assert!(parse(&["--http-address=a", "--metrics-address=b", "--metrics-port=8000"]).is_ok());
     let all = parse(&["--http-port=1", "--grpc-port=1", "--metrics-port=1"]).unwrap_err();
     assert_eq!(all, OptionsError::Collision("HTTP", "GRPC", "0.0.0.0".into(), 1), "the first pair is named");
+}
+
+#[test]
+fn the_documentation_names_every_flag_on_the_right_side() {
+    let text = include_str!("../../../docs/flags.md");
+    let (honoured, refused) = text.split_once("\n## Refused\n").unwrap();
+    let refused = refused.split("\n## ").next().unwrap();
+    for flag in FLAGS {
+        let quoted = format!("`--{}`", flag.name);
+        let is_unbuilt = matches!(flag.action, Action::Unbuilt);
+        assert_eq!(refused.contains(&quoted), is_unbuilt, "{quoted} among the refused");
+        assert_eq!(honoured.contains(&format!("| {quoted} |")), !is_unbuilt, "{quoted} among the honoured");
+        if !is_unbuilt && flag.name != "help" {
+            assert!(honoured.contains(flag.help), "{quoted}: its help text in docs/flags.md is another one");
+        }
+    }
 }

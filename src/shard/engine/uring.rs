@@ -223,12 +223,15 @@ impl Uring {
 
     /// As many starved receives as there are chunks may try again.
     fn feed_starved(&mut self) {
-        if self.starved.is_empty() {
-            return;
-        }
-        for _ in 0..self.ring.chunks().free() {
-            let Some(key) = self.starved.pop_front() else { return };
-            self.arm_receive(key);
+        let mut free = self.ring.chunks().free();
+        while free > 0
+            && let Some(key) = self.starved.pop_front()
+        {
+            // It may have closed meanwhile.
+            if self.connection(key).is_ok() {
+                self.arm_receive(key);
+                free -= 1;
+            }
         }
     }
 

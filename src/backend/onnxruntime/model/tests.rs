@@ -1,3 +1,5 @@
+//! Opening models: completion and checks against their files.
+
 use super::*;
 use crate::backend::Backend;
 use crate::backend::onnxruntime::OnnxRuntimeBackend;

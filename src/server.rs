@@ -85,7 +85,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     let _gauges = own_metrics(&metrics, &facts, &pool);
     let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
-    let signals = drain::Signals::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
+    let ends = drain::Ends::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
     let shards = match shards::Shards::start(shards::Parts {
         options,
         placement: &placement,
@@ -96,6 +96,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
             let (models, host, metrics) = (Arc::clone(&models), Arc::clone(&host), Arc::clone(&metrics));
             Arc::new(move || render_page(&models, &host, &metrics))
         },
+        ends: ends.notify(),
     }) {
         Ok(shards) => shards,
         Err(failure) => {
@@ -106,8 +107,12 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     facts.set_state(ServerState::Ready);
     shards.log_endpoints();
     say(std::io::stdout(), announcement);
-    let signal = signals.wait();
-    say(std::io::stdout(), &format!("Signal ({signal}) received.\n"));
+    match ends.wait() {
+        Ok(drain::End::Signal(signal)) => say(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
+        // Better a visible end than connections that nobody answers.
+        Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
+        Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
+    }
     drain::run(options, &facts, shards, &models, loaded.running)
 }
 

@@ -5,11 +5,13 @@ use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 
 use tracing::{error, info};
 
 use super::Failure;
 use super::control::ControlThread;
+use super::drain::{End, tell_of_end};
 use super::options::{IoEngine, Listen, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
@@ -35,6 +37,8 @@ pub struct Parts<'a> {
     pub facts: Arc<Facts>,
     pub models: Arc<ModelMap>,
     pub render_metrics: RenderMetrics,
+    /// Told when a shard ends that was not asked to.
+    pub ends: Sender<End>,
 }
 
 /// The running shards.
@@ -133,7 +137,11 @@ impl Shards {
                 timers_max: TIMERS_MAX,
                 pool: parts.pool.clone(),
             };
-            let running = shard::start(options, inbox, move |core| seat.into_net(core));
+            let ends = parts.ends.clone();
+            let running = shard::start(options, inbox, move |core| {
+                tell_of_end(ends, shard);
+                seat.into_net(core)
+            });
             match running {
                 Ok(running) => shards.threads.push(running),
                 Err(error) => {

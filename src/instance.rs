@@ -32,7 +32,8 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts a thread for every instance. `cpus` confines them; empty leaves them where the process may run.
+    /// Starts a thread for every instance. `cpus` confines them; empty leaves them where the process may run. On an
+    /// error, those that were started end with their source.
     pub fn spawn(
         instances: Vec<(InstanceContext, Box<dyn Instance>)>,
         source: &Arc<dyn PayloadSource>,

@@ -9,6 +9,7 @@ pub mod options;
 mod shards;
 mod tables;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ pub fn run(options: &Options, announcement: &str) -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             error!("{failure}");
-            eprintln!("{failure}");
+            say(std::io::stderr(), &format!("{failure}\n"));
             ExitCode::FAILURE
         }
     }
@@ -84,8 +85,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     let _gauges = own_metrics(&metrics, &facts, &pool);
     let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
-    let signals = drain::Signals::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
-    let shards = shards::Shards::start(shards::Parts {
+    let ends = drain::Ends::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
+    let shards = match shards::Shards::start(shards::Parts {
         options,
         placement: &placement,
         pool: pool.clone(),
@@ -95,13 +96,29 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
             let (models, host, metrics) = (Arc::clone(&models), Arc::clone(&host), Arc::clone(&metrics));
             Arc::new(move || render_page(&models, &host, &metrics))
         },
-    })?;
+        ends: ends.notify(),
+    }) {
+        Ok(shards) => shards,
+        Err(failure) => {
+            drain::unload(loaded.running);
+            return Err(failure);
+        }
+    };
     facts.set_state(ServerState::Ready);
-    shards.log_endpoints(options);
-    print!("{announcement}");
-    let signal = signals.wait();
-    println!("Signal ({signal}) received.");
+    shards.log_endpoints();
+    say(std::io::stdout(), announcement);
+    match ends.wait() {
+        Ok(drain::End::Signal(signal)) => say(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
+        // Better a visible end than connections that nobody answers.
+        Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
+        Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
+    }
     drain::run(options, &facts, shards, &models, loaded.running)
+}
+
+/// Prints; whoever read it may be gone, and `println!` would panic then.
+fn say(mut stream: impl Write, text: &str) {
+    let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
 }
 
 fn start_poller(options: &Options, host: &Arc<HostGauges>) -> Option<HostPoller> {

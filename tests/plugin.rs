@@ -10,6 +10,10 @@ mod support {
     pub mod variant;
 }
 
+mod backends {
+    mod trouble;
+}
+
 use serde_json::{Value, json};
 
 use support::http::{Answer, Peer, infer_with_tail, request};
@@ -151,7 +155,13 @@ fn errors_of_a_backend_reach_the_client() {
         assert_eq!((refused.status, refused.error().as_str()), (503, "not today"));
         assert_eq!(infer(&mut peer, "{}").status, 200, "the instance serves on after errors");
     }
-    let model = peer.get("/v2/models/foreign_batching/stats").json()["model_stats"][0].clone();
+    // The library reports a success after it has sent the answer.
+    let model = loop {
+        let model = peer.get("/v2/models/foreign_batching/stats").json()["model_stats"][0].clone();
+        if model["inference_stats"]["success"]["count"].as_u64() >= Some(3) {
+            break model;
+        }
+    };
     let inference = &model["inference_stats"];
     assert_eq!(inference["success"]["count"], 3, "{model}");
     // What the backend failed counts; so does what it refused to take.

@@ -14,5 +14,7 @@ mod support {
 mod process_life {
     mod flags;
     mod models;
+    mod statistics;
     mod stop;
+    mod without;
 }

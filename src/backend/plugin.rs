@@ -82,9 +82,23 @@ impl Plugins {
         if let Some(library) = open.iter().find(|(known, _)| known == path).and_then(|(_, library)| library.upgrade()) {
             return Ok(library);
         }
-        let library = Arc::new(Library::open(backend, path, place, settings, self.auto_complete)?);
+        let library = Arc::new(Library::open(backend, path, place, &self.cmdline(settings))?);
         open.push((path.to_owned(), Arc::downgrade(&library)));
         Ok(library)
+    }
+
+    /// What every backend is told (c_api.md section 5, "BackendConfig message"), and then its own settings.
+    fn cmdline(&self, settings: &[(String, String)]) -> Vec<(String, String)> {
+        let mut cmdline: Vec<(String, String)> = [
+            ("auto-complete-config", self.auto_complete.to_string()),
+            ("backend-directory", self.directory.to_string_lossy().into_owned()),
+            ("min-compute-capability", "0.0".to_owned()),
+            ("default-max-batch-size", "4".to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into();
+        cmdline.extend_from_slice(settings);
+        cmdline
     }
 }
 
@@ -131,6 +145,13 @@ impl Model for PluginModel {
     }
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
+        if let Some(output) = context.spec.outputs.iter().find(|output| output.reshape.is_some()) {
+            // A plug-in answers in the model's shape, and nobody would turn it into the configured one.
+            let name = &output.name;
+            return Err(Status::unsupported(format!(
+                "output '{name}': 'reshape' is not supported by this version of Nereid for a backend library"
+            )));
+        }
         *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
         let handle = Arc::new(InstanceHandle {
             name: c_string(&context.name),
@@ -173,9 +194,19 @@ impl Instance for PluginInstance {
                 self.requests.clear();
                 Ok(())
             }
-            Outcome::Failed(status) => {
-                // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes.
-                self.requests.drain(..).for_each(|request| payload.push(unsafe { Box::from_raw(request) }));
+            Outcome::Failed { status, released } => {
+                if !released.is_empty() {
+                    let name = &self.handle.context.name;
+                    let count = released.len();
+                    tracing::error!(
+                        "instance '{name}': its backend returned an error after it released {count} requests"
+                    );
+                }
+                for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
+                    // those that it released against that rule are left out.
+                    payload.push(unsafe { Box::from_raw(request) });
+                }
                 Err(status)
             }
             Outcome::Threw { status, released } => {

@@ -5,6 +5,7 @@
 //! the others alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,6 +58,12 @@ impl RunningModel {
     /// Waits for the workers, once their scheduler was stopped.
     pub fn join(self) {
         self.workers.join();
+    }
+
+    /// Finishes what was accepted, and ends.
+    pub fn stop(self) {
+        self.model.scheduler.stop();
+        self.join();
     }
 }
 
@@ -165,19 +172,30 @@ impl Loader<'_> {
         };
         let mut entry = Entry::default();
         let mut running = Vec::new();
+        let mut failures = String::new();
         for &version in &polled.versions {
             info!("loading: {name}:{version}");
-            match self.version(name, version, directory, &polled) {
+            match self.guarded_version(name, version, directory, &polled) {
                 Ok(loaded) => {
-                    info!("successfully loaded '{name}'");
                     entry.versions.insert(version, VersionState::Ready(Arc::clone(&loaded.model)));
                     running.push(loaded);
                 }
                 Err(status) => {
                     error!("failed to load '{name}' version {version}: {status}");
+                    failures.push_str(&format!("version {version} is at UNAVAILABLE state: {status};"));
                     entry.versions.insert(version, VersionState::Unavailable(status.to_string()));
                 }
             }
+        }
+        if !failures.is_empty() {
+            // The versions of a model come and go together (schedulers.md section 10, "unit").
+            for loaded in running.drain(..) {
+                entry.versions.insert(loaded.model.version, VersionState::Unavailable("unloaded".to_owned()));
+                loaded.stop();
+            }
+            error!("load failed for model '{name}': {failures}");
+        } else if !polled.versions.is_empty() {
+            info!("successfully loaded '{name}'");
         }
         if polled.versions.is_empty() {
             let text = "at least one version must be available under the version policy of model";
@@ -233,6 +251,18 @@ impl Loader<'_> {
         self.plugins.find(&config.backend, &config.runtime, directory, version, &config.name, &settings)
     }
 
+    /// A backend that panics fails its version, not the server.
+    fn guarded_version(
+        &self,
+        name: &str,
+        version: i64,
+        directory: &Path,
+        polled: &Polled,
+    ) -> Result<RunningModel, Status> {
+        let load = AssertUnwindSafe(|| self.version(name, version, directory, polled));
+        catch_unwind(load).unwrap_or_else(|_| Err(Status::internal("the backend panicked while it loaded the model")))
+    }
+
     fn version(&self, name: &str, version: i64, directory: &Path, polled: &Polled) -> Result<RunningModel, Status> {
         let started = Instant::now();
         let version_directory = layout::version_dir(directory, version);
@@ -256,6 +286,11 @@ impl Loader<'_> {
         if completed.is_none() && !polled.has_file {
             return Err(Status::not_found(format!("model configuration is not provided for model '{name}'")));
         }
+        if let Some(completed) = &completed {
+            // What a backend adds is held to what this version honours, as a file is.
+            support::check(&model_config::to_dynamic(completed)?, None, |backend| NATIVE_NAMES.contains(&backend))
+                .map_err(|error| Status::unsupported(format!("the backend completed the configuration: {error}")))?;
+        }
         let config = completed.unwrap_or_else(|| polled.config.clone());
         let spec = Arc::new(resolve(config, &*backend)?);
         let labels = labels::load(name, directory, &spec.config.output)?;
@@ -267,13 +302,15 @@ impl Loader<'_> {
                 spec: Arc::clone(&spec),
                 model: Arc::clone(&context),
             };
-            info!("instance {} of model '{name}' is initialized", instance.name);
             instances.push((context.clone(), Arc::clone(&model).create_instance(context)?));
+            info!("instance {} of model '{name}' is initialized", instance.name);
         }
         let scheduler = Arc::new(Direct::new(instances.len(), Arc::clone(&statistics))?);
         let source: Arc<dyn PayloadSource> = scheduler.clone();
-        let workers = Workers::spawn(instances, &source, &self.settings.worker_cpus)
-            .map_err(|error| Status::internal(format!("cannot start the workers of model '{name}': {error}")))?;
+        let workers = Workers::spawn(instances, &source, &self.settings.worker_cpus).map_err(|error| {
+            scheduler.stop();
+            Status::internal(format!("cannot start the workers of model '{name}': {error}"))
+        })?;
         let scheduler: Arc<dyn Scheduler> = scheduler;
         let load_duration_secs = started.elapsed().as_secs_f64();
         let served =

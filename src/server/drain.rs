@@ -2,10 +2,11 @@
 //!
 //! Everything shares one budget, `--exit-timeout-secs` (cli.md section 7).
 
+use std::cell::RefCell;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -24,21 +25,61 @@ const POLL: Duration = Duration::from_millis(5);
 /// Connections that have nothing to do any more get this long to be closed by their clients.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The signals that end the server. Later ones change nothing.
-pub struct Signals(SignalStream);
+/// Why the server ends.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    Signal(i32),
+    /// A shard's thread ended by itself: its connections are answered by nobody.
+    Shard(usize),
+}
 
-impl Signals {
-    pub fn install() -> io::Result<Signals> {
-        SignalStream::new([SIGINT, SIGTERM]).map(Signals)
+/// The signals that end the server, later ones change nothing, and whatever else does.
+pub struct Ends {
+    signals: SignalStream,
+    sender: Sender<End>,
+    ends: Receiver<End>,
+}
+
+impl Ends {
+    pub fn install() -> io::Result<Ends> {
+        let (sender, ends) = channel();
+        SignalStream::new([SIGINT, SIGTERM]).map(|signals| Ends { signals, sender, ends })
     }
 
-    /// Blocks until one comes, and says which.
-    pub fn wait(mut self) -> i32 {
-        let signal = self.0.forever().next().unwrap_or(SIGTERM);
-        // The handlers stay: a second signal is swallowed, as Triton does.
-        std::mem::forget(self.0);
-        signal
+    /// For those who may end the server themselves.
+    pub fn notify(&self) -> Sender<End> {
+        self.sender.clone()
     }
+
+    /// Blocks until the first comes.
+    pub fn wait(self) -> io::Result<End> {
+        let Ends { mut signals, sender, ends } = self;
+        // The thread goes on, and with it the handlers: a second signal is swallowed, as Triton does.
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                let _ = sender.send(End::Signal(signal));
+            }
+        })?;
+        ends.recv().map_err(io::Error::other)
+    }
+}
+
+thread_local! {
+    static NOTICE: RefCell<Option<Notice>> = const { RefCell::new(None) };
+}
+
+struct Notice(Sender<End>, usize);
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        // Nobody listens any more once the server stops.
+        let _ = self.0.send(End::Shard(self.1));
+    }
+}
+
+/// Tells of the end of the calling thread, be it by an error or a panic: shard number `shard`.
+pub fn tell_of_end(ends: Sender<End>, shard: usize) {
+    NOTICE.set(Some(Notice(ends, shard)));
 }
 
 struct Budget(Instant);
@@ -118,4 +159,23 @@ fn wait_for_workers(running: Vec<RunningModel>, budget: &Budget) -> bool {
 pub fn unload(running: Vec<RunningModel>) {
     running.iter().for_each(|model| model.model.scheduler.stop());
     running.into_iter().for_each(RunningModel::join);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_thread_is_told_however_it_ends() {
+        let (sender, ends) = channel();
+        for (shard, panics) in [(3, false), (4, true)] {
+            let sender = sender.clone();
+            let thread = std::thread::spawn(move || {
+                tell_of_end(sender, shard);
+                assert!(!panics, "this thread shall panic");
+            });
+            assert_eq!(thread.join().is_err(), panics);
+            assert_eq!(ends.recv().unwrap(), End::Shard(shard));
+        }
+    }
 }

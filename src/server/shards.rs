@@ -5,11 +5,13 @@ use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 
 use tracing::{error, info};
 
 use super::Failure;
 use super::control::ControlThread;
+use super::drain::{End, tell_of_end};
 use super::options::{IoEngine, Listen, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
@@ -35,6 +37,8 @@ pub struct Parts<'a> {
     pub facts: Arc<Facts>,
     pub models: Arc<ModelMap>,
     pub render_metrics: RenderMetrics,
+    /// Told when a shard ends that was not asked to.
+    pub ends: Sender<End>,
 }
 
 /// The running shards.
@@ -43,6 +47,8 @@ pub struct Shards {
     gauges: Vec<Arc<Gauges>>,
     threads: Vec<Running>,
     control: ControlThread,
+    /// What listens where, for the log.
+    endpoints: Vec<String>,
 }
 
 /// Answers of models on their way to one shard.
@@ -65,13 +71,17 @@ impl Sink for ShardSink {
 struct Listener {
     socket: OwnedFd,
     port: Port,
+    /// The line of the log that tells of it.
+    started: String,
 }
 
 impl Shards {
     /// Binds the ports, then starts the threads.
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
         let options = parts.options;
-        let mut listeners = Some(bind_all(options)?);
+        let listeners = bind_all(options)?;
+        let endpoints = listeners.iter().map(|listener| listener.started.clone()).collect();
+        let mut listeners = Some(listeners);
         let choice = probe::choose(wanted(options.io_engine), probe::probe)
             .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
         info!("{}", choice.message);
@@ -93,7 +103,7 @@ impl Shards {
                 }
             })
         };
-        let mut shards = Shards { posts, gauges: Vec::new(), threads: Vec::new(), control };
+        let mut shards = Shards { posts, gauges: Vec::new(), threads: Vec::new(), control, endpoints };
         // The shards that only take connections over come first: the one that accepts may hand over at once.
         for (shard, inbox) in inboxes.into_iter().enumerate().rev() {
             let gauges: Arc<Gauges> = Arc::default();
@@ -127,21 +137,24 @@ impl Shards {
                 timers_max: TIMERS_MAX,
                 pool: parts.pool.clone(),
             };
-            let running = shard::start(options, inbox, move |core| seat.into_net(core));
-            shards.threads.push(running.map_err(|error| Failure::Start(error.to_string()))?);
+            let ends = parts.ends.clone();
+            let running = shard::start(options, inbox, move |core| {
+                tell_of_end(ends, shard);
+                seat.into_net(core)
+            });
+            match running {
+                Ok(running) => shards.threads.push(running),
+                Err(error) => {
+                    shards.stop();
+                    return Err(Failure::Start(error.to_string()));
+                }
+            }
         }
         Ok(shards)
     }
 
-    pub fn log_endpoints(&self, options: &Options) {
-        let services = [
-            (&options.grpc, "GRPCInferenceService"),
-            (&options.http, "HTTPService"),
-            (&options.metrics, "Metrics Service"),
-        ];
-        for (listen, name) in services.into_iter().filter(|(listen, _)| listen.allowed) {
-            info!("Started {name} at {}:{}", listen.address, listen.port);
-        }
+    pub fn log_endpoints(&self) {
+        self.endpoints.iter().for_each(|endpoint| info!("{endpoint}"));
     }
 
     pub fn drain(&self) {
@@ -211,21 +224,23 @@ fn wanted(engine: IoEngine) -> Wanted {
 
 fn bind_all(options: &Options) -> Result<Vec<Listener>, Failure> {
     let services = [
-        (&options.grpc, Port::Grpc, "GRPC"),
-        (&options.http, Port::Http, "HTTP"),
-        (&options.metrics, Port::Metrics, "Metrics"),
+        (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
+        (&options.http, Port::Http, "HTTP", "HTTPService"),
+        (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
     ];
     let mut listeners = Vec::new();
-    for (listen, port, name) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
-        let socket =
+    for (listen, port, name, service) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
+        let (socket, bound) =
             bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
-        listeners.push(Listener { socket, port });
+        let started = format!("Started {service} at {}:{bound}", listen.address);
+        listeners.push(Listener { socket, port, started });
     }
     Ok(listeners)
 }
 
-/// Binds and listens; a second server on the same port fails unless it was told to share it.
-fn bind_to(listen_at: &Listen) -> Result<OwnedFd, String> {
+/// Binds and listens; a second server on the same port fails unless it was told to share it. Says which port it got:
+/// the one that was asked for may be 0, any.
+fn bind_to(listen_at: &Listen) -> Result<(OwnedFd, u16), String> {
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
     let port = u16::try_from(listen_at.port).map_err(|_| format!("port {} is out of range", listen_at.port))?;
     let address = (&*listen_at.address, port)
@@ -233,7 +248,10 @@ fn bind_to(listen_at: &Listen) -> Result<OwnedFd, String> {
         .map_err(|error| format!("cannot resolve '{shown}': {error}"))?
         .next()
         .ok_or_else(|| format!("'{shown}' has no address"))?;
-    let bound = listener::tcp(&address, listen_at.reuse_port).map(OwnedFd::from);
+    let bound = listener::tcp(&address, listen_at.reuse_port).and_then(|listener| {
+        let port = listener.local_addr()?.port();
+        Ok((OwnedFd::from(listener), port))
+    });
     bound.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!("Unavailable - Socket '{shown}' already in use "),
         _ => format!("Unavailable - cannot listen at '{shown}': {error}"),

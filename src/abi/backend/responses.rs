@@ -6,11 +6,15 @@ use smallvec::smallvec;
 
 use crate::abi::handles::{OutputHandle, ResponseHandle};
 use crate::abi::server::{Error, deref, deref_mut, entry, null, put, text};
-use crate::request::{DataType, OutputTensor, Request, Response, Shape, Status, Text, Value};
+use crate::request::{
+    DataType, OutputTensor, Request, Response, Shape, Status, Text, Value, element_count, format_shape,
+};
 
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`.
 const FINAL: u32 = 1;
 const MEMORY_CPU: u32 = 0;
+/// Far beyond any machine's memory, and far enough below the largest number for sums.
+const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
 
 /// # Safety
 /// The request is live and the pointer writable. The response belongs to the caller until it is sent or deleted.
@@ -96,6 +100,9 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
         let datatype = DataType::from_number(datatype).ok_or_else(|| {
             Status::invalid(format!("unknown data type {datatype} for output '{}'", name.to_string_lossy()))
         })?;
+        if output.is_null() {
+            return Err(null("output"));
+        }
         if shape.is_null() && dims_count > 0 {
             return Err(null("shape"));
         }
@@ -131,7 +138,11 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
             let text = format!("allocated buffer for output '{}' already exists", output.tensor.name);
             return Err(Status::already_exists(text));
         }
-        let len = usize::try_from(byte_size).map_err(|_| Status::invalid("output buffer is too large"))?;
+        // No block of memory is larger; the pool's own arithmetic relies on it.
+        let len = isize::try_from(byte_size).ok().and_then(|len| usize::try_from(len).ok());
+        let len = len.filter(|&len| len < BUFFER_BYTES_MAX).ok_or_else(|| {
+            Status::invalid(format!("{byte_size} bytes are too many for output '{}'", output.tensor.name))
+        })?;
         // SAFETY: the output belongs to its response, which the caller still owns.
         let response = unsafe { deref(output.response, "response")? };
         let mut block = response.factory.allocate(len)?;
@@ -145,6 +156,20 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
             put(memory_type_id, 0)
         }
     })
+}
+
+/// Clients read as many bytes as a shape says; one that does not fit would pass for another tensor.
+fn check_size(output: &OutputTensor) -> Result<(), Status> {
+    let size = output.datatype.byte_size();
+    let count = element_count(&output.shape).and_then(|count| usize::try_from(count).ok());
+    let expected = count.and_then(|count| count.checked_mul(size));
+    // The length of a string is in its bytes (size 0): without elements there are none.
+    let fits = if size == 0 { count.is_some() } else { expected == Some(output.byte_size()) };
+    if fits {
+        return Ok(());
+    }
+    let (name, shape, bytes) = (&output.name, format_shape(&output.shape), output.byte_size());
+    Err(Status::internal(format!("output '{name}' has {bytes} bytes, which do not fit its shape {shape}")))
 }
 
 /// # Safety
@@ -168,6 +193,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
                 for output in outputs {
                     let OutputHandle { mut tensor, buffer, .. } = *output;
                     tensor.data.extend(buffer.map(crate::memory::BlockMut::freeze));
+                    response.error = response.error.take().or_else(|| check_size(&tensor).err());
                     response.outputs.push(tensor);
                 }
             }

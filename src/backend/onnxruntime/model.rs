@@ -1,6 +1,6 @@
 //! Opening one version of a model: its file, its settings, its configuration, its instances.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::element::ElementType;
@@ -107,6 +107,13 @@ impl Model for OnnxModel {
 /// `<version>/<default_model_filename>`, or `model.onnx` in the directory of that name.
 fn model_path(context: &ModelContext) -> Result<PathBuf, Status> {
     let given = context.config.default_model_filename.as_str();
+    // A path joined with an absolute one is that absolute one: either would lead out of the version's directory.
+    if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Err(Status::invalid(format!(
+            "default_model_filename '{given}' of model '{}' is outside its version directory",
+            context.name
+        )));
+    }
     let mut path = context.version_directory.join(if given.is_empty() { DEFAULT_FILE } else { given });
     if path.is_dir() {
         path.push(DEFAULT_FILE);

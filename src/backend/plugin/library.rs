@@ -54,8 +54,8 @@ pub(super) struct Exports {
 pub(super) enum Outcome {
     /// The backend owns the requests.
     Done,
-    /// It took none.
-    Failed(Status),
+    /// It took none: `released` names those that it released all the same, against the interface's rules.
+    Failed { status: Status, released: Vec<*mut Request> },
     /// An exception came out of it, after it had released these requests.
     Threw { status: Status, released: Vec<*mut Request> },
 }
@@ -68,14 +68,42 @@ pub(super) struct Library {
     _library: std::mem::ManuallyDrop<Handle>,
 }
 
-thread_local! {
-    /// Requests that the plug-in released during the execution on this thread.
-    static RELEASED: RefCell<Vec<*mut Request>> = const { RefCell::new(Vec::new()) };
+/// What the plug-in released during the execution on this thread.
+struct Releases {
+    is_executing: bool,
+    requests: Vec<*mut Request>,
 }
 
-/// Remembers that a plug-in gave `request` back, in case the same execution throws afterwards.
+thread_local! {
+    static RELEASES: RefCell<Releases> = const { RefCell::new(Releases { is_executing: false, requests: Vec::new() }) };
+}
+
+/// Remembers that a plug-in gave `request` back, in case the same execution fails or throws afterwards. Threads of a
+/// plug-in's own release without end and have no execution that could fail: nothing is kept for them.
 pub(crate) fn note_release(request: *mut Request) {
-    RELEASED.with_borrow_mut(|released| released.push(request));
+    // A thread that is ending has no list any more, and is none that executes.
+    let _ = RELEASES.try_with(|releases| {
+        let mut releases = releases.borrow_mut();
+        if releases.is_executing {
+            releases.requests.push(request);
+        }
+    });
+}
+
+/// Begins to remember releases.
+fn start_noting() {
+    RELEASES.with_borrow_mut(|releases| {
+        releases.is_executing = true;
+        releases.requests.clear();
+    });
+}
+
+/// Ends it. The list is taken only where it is needed, so that its memory is used again.
+fn stop_noting(wanted: bool) -> Vec<*mut Request> {
+    RELEASES.with_borrow_mut(|releases| {
+        releases.is_executing = false;
+        if wanted { std::mem::take(&mut releases.requests) } else { Vec::new() }
+    })
 }
 
 const THROWN: usize = 512;
@@ -114,13 +142,7 @@ fn returned(error: *mut c_void) -> Result<(), Status> {
 
 impl Library {
     /// Opens, looks up, initialises and asks for attributes.
-    pub fn open(
-        backend: &str,
-        path: &Path,
-        place: &Path,
-        settings: &[(String, String)],
-        auto_complete: bool,
-    ) -> Result<Library, Status> {
+    pub fn open(backend: &str, path: &Path, place: &Path, cmdline: &[(String, String)]) -> Result<Library, Status> {
         symbols::keep();
         provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         let cannot = |error: &dyn std::fmt::Display| {
@@ -148,7 +170,7 @@ impl Library {
         let initialize = find("TRITONBACKEND_Initialize");
         let handle = Arc::new(BackendHandle {
             name: c_string(backend),
-            config: config_json(place, settings, auto_complete),
+            config: config_json(cmdline),
             directory: c_string(&place.to_string_lossy()),
             execution_policy: AtomicU32::new(0),
             state: UserState::default(),
@@ -190,19 +212,19 @@ impl Library {
 
     /// Runs one batch.
     pub fn execute(&self, instance: *mut c_void, requests: &mut [*mut Request]) -> Outcome {
-        RELEASED.with_borrow_mut(Vec::clear);
+        start_noting();
         let mut thrown = Thrown::new();
         let count = requests.len() as u32;
         let list = requests.as_mut_ptr().cast::<*mut c_void>();
         // SAFETY: the requests came from boxes, the instance handle lives, and exceptions stop at the guard.
         let error =
             unsafe { nereid_guard_execute(self.exports.execute, instance, list, count, thrown.0.as_mut_ptr(), THROWN) };
-        if let Some(status) = thrown.status() {
-            return Outcome::Threw { status, released: RELEASED.with_borrow_mut(std::mem::take) };
-        }
-        match returned(error) {
-            Ok(()) => Outcome::Done,
-            Err(status) => Outcome::Failed(status),
+        let threw = thrown.status();
+        let released = stop_noting(threw.is_some() || !error.is_null());
+        match (threw, returned(error)) {
+            (Some(status), _) => Outcome::Threw { status, released },
+            (None, Err(status)) => Outcome::Failed { status, released },
+            (None, Ok(())) => Outcome::Done,
         }
     }
 }
@@ -216,17 +238,10 @@ impl Drop for Library {
     }
 }
 
-/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5).
-fn config_json(place: &Path, settings: &[(String, String)], auto_complete: bool) -> String {
-    let mut cmdline = serde_json::Map::new();
-    let directory = place.parent().unwrap_or(place).to_string_lossy().into_owned();
-    cmdline.insert("auto-complete-config".into(), auto_complete.to_string().into());
-    cmdline.insert("backend-directory".into(), directory.into());
-    cmdline.insert("min-compute-capability".into(), "0.0".into());
-    cmdline.insert("default-max-batch-size".into(), "4".into());
-    for (key, value) in settings {
-        cmdline.insert(key.clone(), value.clone().into());
-    }
+/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5). A later setting wins.
+fn config_json(settings: &[(String, String)]) -> String {
+    let cmdline: serde_json::Map<_, _> =
+        settings.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
     serde_json::json!({ "cmdline": cmdline }).to_string()
 }
 

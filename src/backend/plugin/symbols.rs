@@ -89,3 +89,32 @@ unsafe impl Sync for Address {}
 pub(super) fn keep() {
     std::hint::black_box(SYMBOLS);
 }
+
+#[cfg(test)]
+mod tests {
+    /// Names of functions of the interface in a text.
+    fn names(text: &str) -> std::collections::BTreeSet<&str> {
+        let words = text.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_');
+        words.filter(|word| word.starts_with("TRITONSERVER_") || word.starts_with("TRITONBACKEND_")).collect()
+    }
+
+    #[test]
+    fn the_table_and_the_documentation_name_every_exported_function() {
+        let mut exported = std::collections::BTreeSet::new();
+        for source in [
+            include_str!("../../abi/server.rs"),
+            include_str!("../../abi/backend.rs"),
+            include_str!("../../abi/backend/requests.rs"),
+            include_str!("../../abi/backend/responses.rs"),
+        ] {
+            let defines = |line: &&str| line.contains("extern \"C\" fn TRITON") || line.starts_with("    TRITON");
+            exported.extend(source.lines().filter(defines).filter_map(|line| names(line).first().copied()));
+        }
+        let table = include_str!("symbols.rs").split("mod tests").next().unwrap_or_default();
+        assert!(exported.len() > 70, "{exported:?}");
+        assert_eq!(names(table), exported);
+        let documentation = include_str!("../../../docs/backends.md");
+        let (_, listed) = documentation.split_once("Of the backend interface").unwrap();
+        assert_eq!(names(listed), exported);
+    }
+}

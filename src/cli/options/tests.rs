@@ -306,3 +306,19 @@ fn metrics_take_the_address_of_http_before_ports_are_compared() {
     let all = parse(&["--http-port=1", "--grpc-port=1", "--metrics-port=1"]).unwrap_err();
     assert_eq!(all, OptionsError::Collision("HTTP", "GRPC", "0.0.0.0".into(), 1), "the first pair is named");
 }
+
+#[test]
+fn the_documentation_names_every_flag_on_the_right_side() {
+    let text = include_str!("../../../docs/flags.md");
+    let (honoured, refused) = text.split_once("\n## Refused\n").unwrap();
+    let refused = refused.split("\n## ").next().unwrap();
+    for flag in FLAGS {
+        let quoted = format!("`--{}`", flag.name);
+        let is_unbuilt = matches!(flag.action, Action::Unbuilt);
+        assert_eq!(refused.contains(&quoted), is_unbuilt, "{quoted} among the refused");
+        assert_eq!(honoured.contains(&format!("| {quoted} |")), !is_unbuilt, "{quoted} among the honoured");
+        if !is_unbuilt && flag.name != "help" {
+            assert!(honoured.contains(flag.help), "{quoted}: its help text in docs/flags.md is another one");
+        }
+    }
+}

@@ -160,3 +160,22 @@ fn a_wrong_library_is_unavailable_and_wrong_settings_come_first() {
     assert_eq!(error.code, Code::Unavailable);
     assert!(error.message.contains("libwrong.so cannot be opened"), "{error}");
 }
+
+#[test]
+fn a_file_name_does_not_lead_out_of_the_version_directory() {
+    let scratch = Scratch::new("model-escape");
+    scratch.file("outside.onnx");
+    scratch.file("model/1/inside.onnx");
+    let at = |name: &str| {
+        let config = ModelConfig { default_model_filename: name.to_owned(), ..ModelConfig::default() };
+        let version_directory = scratch.path("model/1");
+        model_path(&ModelContext { version_directory, ..context("m", config) })
+    };
+    let absolute = scratch.path("outside.onnx").display().to_string();
+    for name in ["../../outside.onnx", "x/../../../outside.onnx", "..", "/", &*absolute] {
+        let error = at(name).unwrap_err();
+        let expected = format!("default_model_filename '{name}' of model 'm' is outside its version directory");
+        assert_eq!((error.code, &*error.message), (Code::InvalidArg, &*expected));
+    }
+    assert_eq!(at("inside.onnx").unwrap(), scratch.path("model/1/inside.onnx"));
+}

@@ -87,6 +87,9 @@ pub enum Mail {
     Models(Arc<ModelMap>),
 }
 
+/// Requests and streams of one shard at a time.
+const WORK_MAX: usize = 1 << 20;
+
 /// Runs a job away from the shards.
 pub type Control = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// Posts to this shard from anywhere.
@@ -134,7 +137,7 @@ impl Api {
             control,
             render_metrics,
             encoder: grpc::Encoder::new(),
-            work: Slab::new(),
+            work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,
         }
@@ -176,8 +179,8 @@ impl Service for Api {
         self.unary(call, method, message, replies)
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _method: u8) -> Token {
-        Token(self.work.insert(waiting::Work::Stream(stream::Stream::new(call))))
+    fn grpc_stream(&mut self, call: CallKey, _method: u8) -> Option<Token> {
+        self.new_work(waiting::Work::Stream(stream::Stream::new(call))).ok()
     }
 
     fn grpc_stream_message(&mut self, stream: Token, message: grpc::Message, replies: &mut Replies) {

@@ -11,6 +11,10 @@
 //! The modules below stand in the order in which a request passes them; `use` points that way only, and
 //! `tests/tidy.rs` holds the tree to it.
 
+pub mod cli;
+pub mod server;
+pub mod shard;
+pub mod net;
 pub mod protocol;
 pub mod api;
 pub mod request;

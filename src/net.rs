@@ -10,9 +10,9 @@ mod http;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::memory::{Key, Pool, Slab};
 use crate::protocol::grpc::MessageReader;
@@ -20,8 +20,14 @@ use crate::protocol::http1::{self, ExchangeId};
 use crate::protocol::http2::{self, StreamId};
 use crate::protocol::service::{CallKey, Port, Replies, Reply, Service, Token};
 use crate::shard::engine::{Event, Received};
-use crate::shard::{Core, Handler, Load};
+use crate::shard::placement::Load;
+use crate::shard::{Core, Handler};
 use connection::{Connection, Wire};
+
+/// Connections of one shard.
+pub const CONNECTIONS_MAX: usize = 65_536;
+/// Exchanges of one shard that wait for an answer.
+const CALLS_MAX: usize = 1 << 20;
 
 /// What a shard is told from outside.
 pub enum Mail<M> {
@@ -43,7 +49,8 @@ pub type HandOver = Arc<dyn Fn(usize, OwnedFd, Port) + Send + Sync>;
 pub struct Gauges {
     pub connections: AtomicUsize,
     pub in_flight: AtomicUsize,
-    pub is_stopped: AtomicBool,
+    /// While draining: connections that are in the middle of something.
+    pub busy: AtomicUsize,
 }
 
 /// An exchange that may still be answered.
@@ -76,6 +83,8 @@ pub struct Net<S: Service> {
     connections: Slab<Connection>,
     /// Connections with something to send, to read or to close.
     dirty: Vec<Key>,
+    /// Scratch for the list while it is worked through.
+    due: Vec<Key>,
     /// Port of each listener of the engine.
     listeners: Vec<Port>,
     shard: usize,
@@ -105,9 +114,10 @@ impl<S: Service> Net<S> {
         let Parts { service, pool, shard, listeners, loads, hand_over, gauges } = parts;
         let replies = Replies::default();
         Net {
-            shared: Shared { service, calls: Slab::new(), replies, pool, readers: Vec::new() },
-            connections: Slab::new(),
+            shared: Shared { service, calls: Slab::new(CALLS_MAX), replies, pool, readers: Vec::new() },
+            connections: Slab::new(CONNECTIONS_MAX),
             dirty: Vec::new(),
+            due: Vec::new(),
             listeners,
             shard,
             loads,
@@ -126,7 +136,7 @@ impl<S: Service> Net<S> {
         if self.draining {
             return;
         }
-        let shard = self.loads.least_loaded();
+        let shard = self.loads.take_least();
         if shard != self.shard {
             return (self.hand_over)(shard, fd, port);
         }
@@ -143,9 +153,15 @@ impl<S: Service> Net<S> {
                 Wire::http1(http1::Connection::new(self.http1.clone(), self.shared.pool.clone()))
             }
         };
-        let key = self.connections.insert(Connection::new(wire, port));
+        let Ok(key) = self.connections.insert(Connection::new(wire, port)) else {
+            debug!("a connection is closed: there are {} already", self.connections.len());
+            return self.loads.removed(self.shard);
+        };
+        if let Err(refused) = core.engine.register(fd, key) {
+            debug!("a connection is closed: {refused}");
+            return self.closed(key);
+        }
         self.gauges.connections.store(self.connections.len(), Ordering::Release);
-        core.engine.register(fd, key);
         self.touch(key);
     }
 
@@ -163,8 +179,8 @@ impl<S: Service> Net<S> {
         connection.receiving = false;
         match received {
             Received::Chunk(bytes) => connection.receive(key, &bytes, &mut self.shared),
-            Received::Direct { block, at, n } => connection.direct_received(key, block, at, n, &mut self.shared),
-            Received::Closed | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
+            Received::Direct { block, at, len } => connection.direct_received(key, block, at, len, &mut self.shared),
+            Received::End | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
         }
         self.route_replies();
         self.touch(key);
@@ -176,7 +192,7 @@ impl<S: Service> Net<S> {
         while !self.shared.replies.is_empty() {
             let replies: Vec<(CallKey, Reply)> = self.shared.replies.drain().collect();
             for (call, reply) in replies {
-                let Some(Call { connection: key, at, .. }) = self.shared.calls.get(call.0) else { continue };
+                let Some(Call { connection: key, at, .. }) = call_of(&self.shared.calls, call) else { continue };
                 let (key, at) = (*key, *at);
                 let Some(connection) = self.connections.get_mut(key) else { continue };
                 connection.reply(call, at, reply, &mut self.shared);
@@ -192,11 +208,17 @@ impl<S: Service> Net<S> {
         if connection.closing {
             return;
         }
+        for (call, deadline) in connection.take_deadlines() {
+            let deadline_ns = core.clock.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+            if core.timers.start(deadline_ns, call.0).is_err() {
+                debug!("a call goes without its deadline: too many timers are running");
+            }
+        }
         if !connection.sending {
             let pieces = connection.take_output();
             if !pieces.is_empty() {
-                connection.sending = true;
-                core.engine.send(key, pieces);
+                connection.sending = core.engine.send(key, pieces).is_ok();
+                connection.broken |= !connection.sending;
             }
         }
         if connection.should_close() && !connection.sending {
@@ -209,11 +231,12 @@ impl<S: Service> Net<S> {
             return;
         }
         if !connection.receiving && connection.wants_read() {
-            connection.receiving = true;
-            match connection.take_direct(&mut self.shared) {
+            let started = match connection.take_direct(&mut self.shared) {
                 Some((block, at, len)) => core.engine.receive_direct(key, block, at, len),
                 None => core.engine.receive(key),
-            }
+            };
+            connection.receiving = started.is_ok();
+            connection.broken |= started.is_err();
         }
     }
 
@@ -221,7 +244,9 @@ impl<S: Service> Net<S> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if !std::mem::replace(&mut connection.closing, true) {
             connection.abandon(&mut self.shared);
-            core.engine.close(key);
+            if core.engine.close(key).is_err() {
+                self.closed(key);
+            }
         }
     }
 
@@ -233,12 +258,26 @@ impl<S: Service> Net<S> {
         }
     }
 
+    fn keys(&self) -> Vec<Key> {
+        self.connections.iter().map(|(key, _)| key).collect()
+    }
+
+    /// Tells the rest of the server what this shard is doing.
+    fn show(&self) {
+        self.gauges.in_flight.store(self.shared.service.in_flight(), Ordering::Release);
+        if self.draining {
+            let busy = self.connections.iter().filter(|(_, connection)| connection.is_busy()).count();
+            self.gauges.busy.store(busy, Ordering::Release);
+        }
+    }
+
     fn drain(&mut self, core: &mut Core<'_>) {
         self.draining = true;
         for listener in 0..self.listeners.len() {
-            core.engine.stop_listening(listener);
+            // A listener of another shard is not ours to stop.
+            let _ = core.engine.stop_listening(listener);
         }
-        for key in self.connections.keys() {
+        for key in self.keys() {
             if let Some(connection) = self.connections.get_mut(key) {
                 connection.drain();
             }
@@ -261,7 +300,7 @@ impl<S: Service> Handler for Net<S> {
             Mail::Stop => {
                 self.drain(core);
                 self.stopped = true;
-                for key in self.connections.keys() {
+                for key in self.keys() {
                     self.close(key, core);
                 }
             }
@@ -275,8 +314,8 @@ impl<S: Service> Handler for Net<S> {
                     self.accepted(fd, port, core);
                 }
             }
-            Event::Received { key, bytes } => self.received(key, bytes),
-            Event::Sent { key, result } => {
+            Event::Received { key, received } => self.received(key, received),
+            Event::Sent { key, result, .. } => {
                 let Some(connection) = self.connections.get_mut(key) else { return };
                 connection.sending = false;
                 if let Err(error) = result {
@@ -287,6 +326,53 @@ impl<S: Service> Handler for Net<S> {
                 self.touch(key);
             }
             Event::Closed { key } => self.closed(key),
+            Event::AcceptFailed { error, .. } => warn!("cannot accept a connection: {error}"),
+            Event::ListenerClosed { .. } | Event::Woken => {}
         }
     }
+
+    fn timer(&mut self, token: u64, _core: &mut Core<'_>) {
+        let call = CallKey(token);
+        let Some(Call { connection: key, at: At::Grpc(stream), .. }) = call_of(&self.shared.calls, call) else { return };
+        let (key, stream) = (*key, *stream);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.expired(call, stream, &mut self.shared);
+            self.route_replies();
+            self.touch(key);
+        }
+    }
+
+    fn flush(&mut self, core: &mut Core<'_>) {
+        self.unfinished = self.shared.service.work(&mut self.shared.replies);
+        self.route_replies();
+        // A connection can become due again while it is settled; it has its turn in the next round then.
+        let mut due = std::mem::take(&mut self.due);
+        std::mem::swap(&mut due, &mut self.dirty);
+        for key in due.drain(..) {
+            self.settle(key, core);
+        }
+        self.due = due;
+        self.show();
+    }
+
+    fn has_work(&self) -> bool {
+        self.unfinished || !self.dirty.is_empty()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped && self.connections.is_empty()
+    }
+}
+
+/// The exchange of a call that is not over.
+fn call_mut<S>(shared: &mut Shared<S>, call: CallKey) -> Option<&mut Call> {
+    shared.calls.get_mut(Key::from_u64(call.0)?)
+}
+
+fn remove_call<S>(shared: &mut Shared<S>, call: CallKey) -> Option<Call> {
+    shared.calls.remove(Key::from_u64(call.0)?)
+}
+
+fn call_of(calls: &Slab<Call>, call: CallKey) -> Option<&Call> {
+    calls.get(Key::from_u64(call.0)?)
 }

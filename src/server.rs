@@ -59,7 +59,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     if options.model_repositories.is_empty() {
         return Err(Failure::Creating(core_error(&Status::invalid("--model-repository must be specified"))));
     }
-    let placement = Placement::plan(options.io_cores.as_ref()).map_err(|error| Failure::Start(error.to_string()))?;
+    let placement = Placement::plan(options.io_cores).map_err(|error| Failure::Start(error.to_string()))?;
     let pool = Pool::new(pool_limit());
     let metrics = Arc::new(Registry::default());
     let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
@@ -120,7 +120,7 @@ fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<
     let (facts, pool) = (Arc::clone(facts), pool.clone());
     let gauges = [
         metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
-            facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed) as f64
+            facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed)
         }),
         metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
             pool.bytes_in_use() as f64
@@ -137,7 +137,7 @@ fn render_page(models: &ModelMap, host: &HostGauges, metrics: &Registry) -> Stri
     let samples = snapshots.iter().map(|(model, snapshot)| ModelSample {
         name: &model.name,
         version: model.version,
-        tags: &model.spec.config.metric_tags,
+        tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,
         load_duration_secs: model.load_duration_secs,
     });

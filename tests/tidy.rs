@@ -29,7 +29,8 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("protocol", &["memory"]),
     ("api", &["protocol", "scheduler", "repository", "observe"]),
     ("request", &["memory"]),
-    ("model_config", &[]),
+    // The resolved configuration carries the message that the API serves.
+    ("model_config", &["wire"]),
     ("repository", &["backend", "instance", "scheduler", "observe"]),
     ("scheduler", &["instance", "queue", "observe"]),
     ("instance", &["backend", "memory", "queue", "observe"]),

@@ -132,7 +132,7 @@ impl Api {
             return Err(stopping());
         }
         let model = self.find(message.model_name().as_bytes(), message.model_version().as_bytes())?;
-        let (token, mut request) = self.new_request();
+        let (token, mut request) = self.new_request()?;
         let options = match grpc_request::read(message, &model, &mut request, &self.pool) {
             Ok(options) => options,
             Err(status) => {
@@ -143,7 +143,7 @@ impl Api {
         match self.submit(token, Peer::Grpc(call), &model, request, options.form) {
             Ok(()) => Ok(token),
             Err(status) => {
-                self.work.remove(token.0);
+                self.end_work(token.0);
                 Err(status)
             }
         }

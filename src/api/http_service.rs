@@ -211,7 +211,7 @@ impl Api {
         if header_len > most {
             return Err(labelled(too_long(header_len as u64, most)));
         }
-        let (token, request) = self.new_request();
+        let (token, request) = self.new_request().map_err(labelled)?;
         let is_raw = header_len == 0 && head.header(HEADER_LENGTH).is_some();
         let decoder = match is_raw {
             true => Decoder::raw_binary(model, request, body, most),

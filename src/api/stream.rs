@@ -52,7 +52,7 @@ impl Stream {
 
 impl Api {
     fn stream(&mut self, stream: Token) -> Option<&mut Stream> {
-        match self.work.get_mut(stream.0) {
+        match self.work_mut(stream.0) {
             Some(Work::Stream(stream)) => Some(stream),
             _ => None,
         }
@@ -60,13 +60,17 @@ impl Api {
 
     pub(super) fn stream_message(&mut self, token: Token, message: Message, replies: &mut Replies) {
         let Some(stream) = self.stream(token) else { return };
+        let call = stream.call;
         if stream.order.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
-            let call = stream.call;
             self.cancel(token.0);
             return replies.push(call, Reply::GrpcEnd(error::grpc_status(Status::unavailable(text))));
         }
-        let (key, mut request) = self.new_request();
+        let Ok((key, mut request)) = self.new_request() else {
+            self.cancel(token.0);
+            let status = Status::unavailable("too many requests wait on this server");
+            return replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+        };
         if let Some(stream) = self.stream(token) {
             stream.order.push_back((key.0, None));
         }
@@ -93,7 +97,7 @@ impl Api {
             }
         };
         if let Err(status) = outcome {
-            self.work.remove(key.0);
+            self.end_work(key.0);
             self.refuse_streamed(token, key, &id, &status, replies);
         }
     }
@@ -125,7 +129,7 @@ impl Api {
             place.1 = Some(answer);
         }
         if stream.flush(replies) {
-            self.work.remove(token.0);
+            self.end_work(token.0);
         }
     }
 
@@ -133,7 +137,7 @@ impl Api {
         let Some(stream) = self.stream(token) else { return };
         stream.half_closed = true;
         if stream.flush(replies) {
-            self.work.remove(token.0);
+            self.end_work(token.0);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::infer::http_request::{Decoder, Progress};
 use super::infer::{AnswerForm, apply_classification, grpc_reply, http_reply};
 use super::stream::Stream;
 use super::{Api, error};
+use crate::memory::Key;
 use crate::observe::statistics::FailureReason;
 use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
 use crate::repository::ServedModel;
@@ -46,16 +47,30 @@ pub struct Waiting {
 }
 
 impl Api {
+    /// Stores work and gives out its token.
+    pub(super) fn new_work(&mut self, work: Work) -> Result<Token, Status> {
+        let full = |_| Status::unavailable("too many requests wait on this server");
+        self.work.insert(work).map(|key| Token(key.to_u64())).map_err(full)
+    }
+
+    pub(super) fn work_mut(&mut self, key: u64) -> Option<&mut Work> {
+        self.work.get_mut(Key::from_u64(key)?)
+    }
+
+    pub(super) fn end_work(&mut self, key: u64) -> Option<Work> {
+        self.work.remove(Key::from_u64(key)?)
+    }
+
     /// Gives out a token and a request that answers to it.
-    pub(super) fn new_request(&mut self) -> (Token, Box<Request>) {
-        let key = self.work.insert(Work::Reserved);
-        (Token(key), Box::new(Request::new(Completion::new(Arc::clone(&self.sink), key))))
+    pub(super) fn new_request(&mut self) -> Result<(Token, Box<Request>), Status> {
+        let token = self.new_work(Work::Reserved)?;
+        Ok((token, Box::new(Request::new(Completion::new(Arc::clone(&self.sink), token.0)))))
     }
 
     /// Takes a token back whose request never went anywhere.
     pub(super) fn give_up(&mut self, token: Token, request: Box<Request>) {
         request.withdraw();
-        self.work.remove(token.0);
+        self.end_work(token.0);
     }
 
     /// Decodes on, and submits when that is done.
@@ -78,14 +93,14 @@ impl Api {
                 }
             }
         }
-        if let Some(place) = self.work.get_mut(key) {
+        if let Some(place) = self.work_mut(key) {
             *place = Work::Decoding { call, decoder };
             self.unfinished.push_back(key);
         }
     }
 
     fn refuse_http(&mut self, key: u64, call: CallKey, status: &Status, replies: &mut Replies) {
-        self.work.remove(key);
+        self.end_work(key);
         replies.push(call, Reply::Http(error::http_error(&self.pool, status, error::JSON)));
     }
 
@@ -108,13 +123,13 @@ impl Api {
         let waiting =
             Waiting { peer, model: Arc::clone(model), form, admission, started_ns, response: None, responses: 0 };
         // Before the scheduler has it: the answer may be in the mailbox when `enqueue` returns.
-        if let Some(place) = self.work.get_mut(token.0) {
+        if let Some(place) = self.work_mut(token.0) {
             *place = Work::Waiting(Box::new(waiting));
         }
         request.stamps.queued_ns = now_ns();
         if let Err(refused) = model.scheduler.enqueue(request) {
             refused.request.withdraw();
-            if let Some(place) = self.work.get_mut(token.0) {
+            if let Some(place) = self.work_mut(token.0) {
                 *place = Work::Reserved;
             }
             return Err(refused.status);
@@ -124,7 +139,7 @@ impl Api {
     }
 
     pub(super) fn delivered(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
-        let Some(Work::Waiting(waiting)) = self.work.get_mut(key) else {
+        let Some(Work::Waiting(waiting)) = self.work_mut(key) else {
             self.facts.stale_deliveries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             return;
         };
@@ -136,7 +151,7 @@ impl Api {
             return;
         }
         self.in_flight -= 1;
-        let Some(Work::Waiting(waiting)) = self.work.remove(key) else { return };
+        let Some(Work::Waiting(waiting)) = self.end_work(key) else { return };
         let Waiting { peer, model, form, response, responses, .. } = *waiting;
         let mut response = match response {
             Some(response) if responses == 1 => response,
@@ -207,19 +222,24 @@ impl Api {
                 Err(status) => error::http_error(&self.pool, &status, error::JSON),
             };
             if let Some(key) = key {
-                self.work.remove(key);
+                self.end_work(key);
             }
             return replies.push(call, Reply::Http(reply));
         }
         let work = Work::Encoding { call, encoder };
         let key = match key {
             Some(key) => {
-                if let Some(place) = self.work.get_mut(key) {
+                if let Some(place) = self.work_mut(key) {
                     *place = work;
                 }
                 key
             }
-            None => self.work.insert(work),
+            None => match self.new_work(work) {
+                Ok(token) => token.0,
+                Err(status) => {
+                    return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
+                }
+            },
         };
         self.unfinished.push_back(key);
     }
@@ -227,7 +247,7 @@ impl Api {
     /// Does one portion of the work that was put off.
     pub(super) fn go_on(&mut self, replies: &mut Replies) {
         let Some(key) = self.unfinished.pop_front() else { return };
-        let Some(place) = self.work.get_mut(key) else { return };
+        let Some(place) = self.work_mut(key) else { return };
         match std::mem::replace(place, Work::Reserved) {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
@@ -237,7 +257,7 @@ impl Api {
 
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
-        match self.work.remove(key) {
+        match self.end_work(key) {
             None | Some(Work::Reserved | Work::Encoding { .. }) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::Waiting(waiting)) => {

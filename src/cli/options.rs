@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use super::Arguments;
 use super::flags::{Action, FLAGS, Flag};

@@ -1,7 +1,10 @@
 //! One connection: its codec, and what it is doing with its socket.
 
+use std::time::Duration;
+
 use crate::memory::{BlockMut, Key, Slice};
 use crate::protocol::service::{CallKey, Port, Reply, Service};
+use crate::protocol::http2::StreamId;
 use crate::protocol::{http1, http2};
 
 use super::grpc::GrpcWire;
@@ -152,6 +155,29 @@ impl Connection {
         match &self.wire {
             Wire::Http(wire) => self.ended || wire.connection.should_close(),
             Wire::Grpc(wire) => self.ended || wire.failed || wire.connection.is_drained(),
+        }
+    }
+
+    /// Ends a call whose deadline has passed.
+    pub fn expired<S: Service>(&mut self, call: CallKey, stream: StreamId, shared: &mut Shared<S>) {
+        if let Wire::Grpc(wire) = &mut self.wire {
+            wire.expired(call, stream, shared);
+        }
+    }
+
+    /// Deadlines of calls that began since the last time.
+    pub fn take_deadlines(&mut self) -> Vec<(CallKey, Duration)> {
+        match &mut self.wire {
+            Wire::Http(_) => Vec::new(),
+            Wire::Grpc(wire) => std::mem::take(&mut wire.deadlines),
+        }
+    }
+
+    /// In the middle of something that is worth waiting for.
+    pub fn is_busy(&self) -> bool {
+        match &self.wire {
+            Wire::Http(wire) => !wire.connection.is_idle(),
+            Wire::Grpc(wire) => wire.has_unary_calls() || wire.connection.unsent_total() > 0,
         }
     }
 

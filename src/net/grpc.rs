@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{At, Call, Shared};
+use super::{At, Call, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Key};
 use crate::protocol::grpc::{
     self, Code, Direct, Encoding, Limits, MessageReader, encode_message, is_grpc, parse_timeout,
@@ -76,11 +76,14 @@ impl<S: Service> Handler<'_, S> {
             ),
         };
         let call = Call { connection: self.key, at: At::Grpc(stream), token: None };
-        let call = CallKey(self.shared.calls.insert(call));
+        let Ok(call) = self.shared.calls.insert(call) else {
+            return Err(Refusal::Grpc(GrpcStatus::new(Code::ResourceExhausted, "too many calls wait for their answers")));
+        };
+        let call = CallKey(call.to_u64());
         if plan.streaming {
             let token = self.shared.service.grpc_stream(call, plan.method);
-            if let Some(call) = self.shared.calls.get_mut(call.0) {
-                call.token = Some(token);
+            if let Some(call) = call_mut(self.shared, call) {
+                call.token = token;
             }
         }
         if let Some(deadline) = deadline {
@@ -102,7 +105,7 @@ impl<S: Service> Handler<'_, S> {
         while let Some(message) = stream.reader.next_message() {
             let (shared, call) = (&mut *self.shared, stream.call);
             if stream.plan.streaming {
-                let token = shared.calls.get(call.0).and_then(|call| call.token);
+                let token = call_mut(shared, call).and_then(|call| call.token);
                 if let Some(token) = token {
                     shared.service.grpc_stream_message(token, message, &mut shared.replies);
                 }
@@ -111,7 +114,7 @@ impl<S: Service> Handler<'_, S> {
                 return self.fail(id, status);
             } else {
                 let token = shared.service.grpc_unary(call, stream.plan.method, message, &mut shared.replies);
-                if let Some(call) = shared.calls.get_mut(call.0) {
+                if let Some(call) = call_mut(shared, call) {
                     call.token = token;
                 }
             }
@@ -128,7 +131,7 @@ impl<S: Service> Handler<'_, S> {
             return self.fail(id, GrpcStatus::new(error.code(), error.to_string()));
         }
         if stream.plan.streaming {
-            let token = self.shared.calls.get(stream.call.0).and_then(|call| call.token);
+            let token = call_mut(self.shared, stream.call).and_then(|call| call.token);
             if let Some(token) = token {
                 self.shared.service.grpc_stream_half_closed(token, &mut self.shared.replies);
             }
@@ -140,7 +143,7 @@ impl<S: Service> Handler<'_, S> {
     /// Ends a call whose request cannot be taken.
     fn fail(&mut self, id: StreamId, status: GrpcStatus) {
         if let Some(stream) = self.streams.get(&id)
-            && let Some(call) = self.shared.calls.get_mut(stream.call.0)
+            && let Some(call) = call_mut(self.shared, stream.call)
         {
             if let Some(token) = call.token.take() {
                 self.shared.service.cancelled(token);
@@ -196,7 +199,7 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
 
 /// Nobody waits for the call any more.
 fn give_up<S: Service>(stream: Stream, shared: &mut Shared<S>) {
-    if let Some(token) = shared.calls.remove(stream.call.0).and_then(|call| call.token) {
+    if let Some(token) = remove_call(shared, stream.call).and_then(|call| call.token) {
         shared.service.cancelled(token);
     }
     if shared.readers.len() < READERS_KEPT {
@@ -276,7 +279,7 @@ impl GrpcWire {
             Reply::GrpcEnd(status) => {
                 let request_ended = stream.request_ended;
                 if let Some(stream) = self.streams.remove(&id) {
-                    shared.calls.remove(call.0);
+                    remove_call(shared, call);
                     give_up(stream, shared);
                 }
                 self.send_end(id, &status, head_sent);
@@ -309,7 +312,7 @@ impl GrpcWire {
 
     /// Ends a call whose deadline has passed.
     pub fn expired<S: Service>(&mut self, call: CallKey, id: StreamId, shared: &mut Shared<S>) {
-        if let Some(token) = shared.calls.get_mut(call.0).and_then(|call| call.token.take()) {
+        if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
             shared.service.cancelled(token);
         }
         let status = GrpcStatus::new(Code::DeadlineExceeded, "Deadline Exceeded");
@@ -320,6 +323,10 @@ impl GrpcWire {
         for (_, stream) in self.streams.drain() {
             give_up(stream, shared);
         }
+    }
+
+    pub fn has_unary_calls(&self) -> bool {
+        self.streams.values().any(|stream| !stream.plan.streaming)
     }
 
     pub fn drain(&mut self) {

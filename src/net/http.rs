@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{At, Call, Shared};
+use super::{At, Call, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Key, Slice};
 use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head};
 use crate::protocol::service::{CallKey, Port, Reply, Service};
@@ -28,10 +28,14 @@ impl<S: Service> http1::Handler for Handler<'_, S> {
 
     fn request(&mut self, exchange: ExchangeId, head: &Head, body: Slice) {
         let call = Call { connection: self.key, at: At::Http(exchange), token: None };
-        let call = CallKey(self.shared.calls.insert(call));
+        let Ok(call) = self.shared.calls.insert(call) else {
+            // Far more exchanges than connections times their pipelines: answered when the bound allows it again.
+            return;
+        };
+        let call = CallKey(call.to_u64());
         self.calls.push(call);
         let token = self.shared.service.http(call, self.port, head, body, &mut self.shared.replies);
-        if let Some(call) = self.shared.calls.get_mut(call.0) {
+        if let Some(call) = call_mut(self.shared, call) {
             call.token = token;
         }
     }
@@ -73,14 +77,14 @@ impl HttpWire {
     pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {
         if let Reply::Http(response) = reply {
             self.connection.respond(exchange, response);
-            shared.calls.remove(call.0);
+            remove_call(shared, call);
             self.calls.retain(|other| *other != call);
         }
     }
 
     pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
         for call in self.calls.drain(..) {
-            if let Some(token) = shared.calls.remove(call.0).and_then(|call| call.token) {
+            if let Some(token) = remove_call(shared, call).and_then(|call| call.token) {
                 shared.service.cancelled(token);
             }
         }

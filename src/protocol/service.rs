@@ -107,8 +107,8 @@ pub trait Service {
         replies: &mut Replies,
     ) -> Option<Token>;
 
-    /// A streaming call was accepted; the token stands for the stream.
-    fn grpc_stream(&mut self, call: CallKey, method: u8) -> Token;
+    /// A streaming call begins; the token stands for the stream. `None`: there are too many.
+    fn grpc_stream(&mut self, call: CallKey, method: u8) -> Option<Token>;
 
     /// A request on a stream.
     fn grpc_stream_message(&mut self, stream: Token, message: grpc::Message, replies: &mut Replies);

@@ -36,25 +36,21 @@
 
 mod chunk;
 mod epoll;
-mod fake;
 mod sending;
 pub(super) mod sys;
 mod uring;
 
-#[cfg(test)]
-mod contract;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::slab::Key;
+use crate::memory::Key;
 use crate::memory::{BlockMut, Slice};
 use crate::queue::Wake;
 
 pub use chunk::{CHUNK_BYTES, Chunk};
 pub use epoll::Epoll;
-pub use fake::{Fake, Fault};
 pub use uring::{Unavailable, Uring};
 
 /// Nanoseconds after which an acceptor that ran out of descriptors or memory tries again.

@@ -81,15 +81,15 @@ impl<M: Send> Turn<M> {
             moved = true;
         }
         handler.flush(core);
-        let parks = may_park && !moved && !handler.has_work() && !handler.is_stopped() && !self.spin(core);
-        if parks {
+        let is_idle = may_park && !moved && !handler.has_work() && !handler.is_stopped();
+        if is_idle && !self.spin(core)? {
             let until = core.timers.next_deadline().map_or(Park::Forever, Park::Until);
             let (mailbox, events) = (&self.mailbox, &mut self.events);
             match mailbox.sleep(|| core.engine.turn(until, events)) {
                 Some(outcome) => outcome?,
                 None => core.engine.turn(Park::Never, events)?,
             }
-        } else {
+        } else if !is_idle {
             core.engine.turn(Park::Never, &mut self.events)?;
         }
         for event in self.events.drain(..) {
@@ -102,18 +102,19 @@ impl<M: Send> Turn<M> {
         Ok(())
     }
 
-    /// True if something came up while it was waited for.
-    fn spin(&mut self, core: &mut Core<'_>) -> bool {
+    /// Looks again and again for a bounded time; true if something came up.
+    fn spin(&mut self, core: &mut Core<'_>) -> io::Result<bool> {
         if self.spin_ns == 0 {
-            return core.engine.is_ready() || !self.mailbox.is_empty();
+            return Ok(false);
         }
         let end = core.clock.now_ns().saturating_add(self.spin_ns);
         loop {
-            if core.engine.is_ready() || !self.mailbox.is_empty() {
-                return true;
+            core.engine.turn(Park::Never, &mut self.events)?;
+            if !self.events.is_empty() || !self.mailbox.is_empty() {
+                return Ok(true);
             }
             if core.clock.now_ns() >= end {
-                return false;
+                return Ok(false);
             }
             std::hint::spin_loop();
         }

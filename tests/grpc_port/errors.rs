@@ -159,8 +159,12 @@ fn requests_that_do_not_fit_the_model() {
             code::INVALID_ARGUMENT,
             "unexpected inference output 'OUTPUT5' for model 'plain'".to_string(),
         ),
-        (asking("OUTPUT0", 2), code::INVALID_ARGUMENT, "output 'OUTPUT0' already exists in request".to_string()),
-        (doubled, code::INVALID_ARGUMENT, "input 'INPUT0' already exists in request".to_string()),
+        (asking("OUTPUT0", 2), code::INVALID_ARGUMENT, format!("{prefix}output 'OUTPUT0' already exists in request")),
+        (
+            doubled,
+            code::INVALID_ARGUMENT,
+            "[request id: <id_unknown>] input 'INPUT0' already exists in request".to_string(),
+        ),
         (
             sized("plain", "FP32", &[1], 4),
             code::INVALID_ARGUMENT,

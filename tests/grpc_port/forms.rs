@@ -51,7 +51,7 @@ fn check(answer: &ModelInferResponse, datatype: &str, shape: &[i64], bytes: &Byt
     assert_eq!((tensor.name.as_str(), tensor.datatype.as_str()), ("OUTPUT0", datatype), "{what}");
     assert_eq!(tensor.shape, shape, "{what}");
     assert!(tensor.contents.is_none() && tensor.parameters.is_empty(), "{what}: {tensor:?}");
-    assert_eq!(answer.raw_output_contents, [bytes.clone()], "{what}");
+    assert_eq!(answer.raw_output_contents, std::slice::from_ref(bytes), "{what}");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn classes_instead_of_a_tensor() {
     wanted.parameters = parameters([("classification", ParameterChoice::Int64Param(2))]);
     let request = ModelInferRequest { outputs: vec![wanted], ..numbers("plain", "", &[5, -1, 9]) };
     let answer: ModelInferResponse = grpc.call("ModelInfer", &request).expect("an answer");
-    let expected = Bytes::from_static(b"\x05\0\0\09:2:c\x05\0\0\05:0:a");
+    let expected = Bytes::from_static(b"\x05\x00\x00\x009:2:c\x05\x00\x00\x005:0:a");
     check(&answer, "BYTES", &[2], &expected, "classes");
     server.stop();
 }

@@ -125,7 +125,7 @@ fn statistics_and_index() {
     let model = &one.model_stats[0];
     assert_eq!((model.name.as_str(), model.version.as_str()), ("plain", "1"));
     assert_eq!((model.inference_count, model.execution_count), (7, 7));
-    let stats = model.inference_stats.clone().unwrap_or_default();
+    let stats = model.inference_stats.unwrap_or_default();
     assert_eq!(stats.success.unwrap_or_default().count, 7);
     assert_eq!(stats.fail.unwrap_or_default().count, 0);
     let all: ModelStatisticsResponse = grpc.call("ModelStatistics", &of("")).expect("statistics");

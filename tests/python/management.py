@@ -49,7 +49,8 @@ def main():
 
         config = as_dict(connection, "get_model_config", "batch_int32")
         config = config if connection.is_http else config["config"]
-        expect("configuration", (config["name"], config["backend"], config["max_batch_size"]), ("batch_int32", "identity", 8))
+        got = (config["name"], config["backend"], config["max_batch_size"])
+        expect("configuration", got, ("batch_int32", "identity", 8))
 
         array = np.array([[1], [2], [3]], dtype=np.int32)
         for _ in range(4):

@@ -46,7 +46,10 @@ impl Server {
         for _ in 0..5 {
             let mut server = Server::launch(variant, repository, flags);
             match server.wait_until_answers(probe) {
-                Ok(()) => return server,
+                Ok(()) => {
+                    server.wait_for_ports(flags);
+                    return server;
+                }
                 // Somebody else took one of the ports between our look at it and the server's bind.
                 Err(log) if log.contains("already in use") || log.contains("ddress in use") => continue,
                 Err(log) => panic!("the server ended before it was ready:\n{log}"),
@@ -90,6 +93,20 @@ impl Server {
             }
             assert!(started.elapsed() < PATIENCE, "the server does not get ready:\n{}", self.log.so_far());
             std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// gRPC starts before HTTP and metrics after it (cli.md section 7): readiness alone does not promise the latter.
+    fn wait_for_ports(&self, flags: &[&str]) {
+        for (service, address) in [("grpc", self.grpc), ("metrics", self.metrics)] {
+            if flags.iter().any(|flag| flag.starts_with(&format!("--allow-{service}="))) {
+                continue;
+            }
+            let started = Instant::now();
+            while TcpStream::connect(address).is_err() {
+                assert!(started.elapsed() < PATIENCE, "nobody listens at {service} {address}:\n{}", self.log.so_far());
+                std::thread::sleep(Duration::from_millis(2));
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::memory::{BlockMut, Slice};
 use crate::shard::clock::Clock;
-use crate::shard::slab::Key;
+use crate::memory::Key;
 
 /// Connections that one listener may bring in one turn.
 const ACCEPTS_PER_TURN: usize = 64;

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 
 use super::Event;
 use crate::memory::Slice;
-use crate::shard::slab::Key;
+use crate::memory::Key;
 
 /// Pieces that one system call or operation carries; longer gathers take several.
 pub(super) const PIECES_PER_CALL: usize = 256;

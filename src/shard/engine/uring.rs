@@ -23,7 +23,7 @@ use super::{
 };
 use crate::memory::{BlockMut, Slice};
 use crate::shard::clock::Clock;
-use crate::shard::slab::Key;
+use crate::memory::Key;
 use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;

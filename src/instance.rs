@@ -11,8 +11,10 @@ use std::thread::JoinHandle;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tracing::{error, warn};
 
-use crate::backend::{Instance, InstanceContext, Payload, fail};
+use crate::backend::{Instance, InstanceContext, fail};
 use crate::request::Status;
+
+pub use crate::backend::Payload;
 
 /// Where a worker gets its work: a scheduler.
 pub trait PayloadSource: Send + Sync {

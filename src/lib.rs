@@ -11,20 +11,20 @@
 //! The modules below stand in the order in which a request passes them; `use` points that way only, and
 //! `tests/tidy.rs` holds the tree to it.
 
+pub mod abi;
+pub mod api;
+pub mod backend;
 pub mod cli;
+pub mod instance;
+pub mod memory;
+pub mod model_config;
+pub mod net;
+pub mod observe;
+pub mod protocol;
+pub mod queue;
+pub mod repository;
+pub mod request;
+pub mod scheduler;
 pub mod server;
 pub mod shard;
-pub mod net;
-pub mod protocol;
-pub mod api;
-pub mod request;
-pub mod model_config;
-pub mod repository;
-pub mod scheduler;
-pub mod instance;
-pub mod backend;
-pub mod abi;
-pub mod memory;
-pub mod queue;
-pub mod observe;
 pub mod wire;

@@ -209,7 +209,8 @@ impl<S: Service> Net<S> {
             return;
         }
         for (call, deadline) in connection.take_deadlines() {
-            let deadline_ns = core.clock.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+            let deadline_ns =
+                core.clock.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
             if core.timers.start(deadline_ns, call.0).is_err() {
                 debug!("a call goes without its deadline: too many timers are running");
             }
@@ -333,7 +334,9 @@ impl<S: Service> Handler for Net<S> {
 
     fn timer(&mut self, token: u64, _core: &mut Core<'_>) {
         let call = CallKey(token);
-        let Some(Call { connection: key, at: At::Grpc(stream), .. }) = call_of(&self.shared.calls, call) else { return };
+        let Some(Call { connection: key, at: At::Grpc(stream), .. }) = call_of(&self.shared.calls, call) else {
+            return;
+        };
         let (key, stream) = (*key, *stream);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.expired(call, stream, &mut self.shared);

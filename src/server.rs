@@ -41,23 +41,17 @@ pub fn run(options: &Options, announcement: &str) -> ExitCode {
 /// Why the server does not start, or does not end in time.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    #[error("error: creating server: {0}")]
+    #[error("error: creating server: {} - {}", .0.code.name(), .0.message)]
     Creating(Status),
     #[error("error: {0}")]
     Start(String),
-    #[error("failed to stop server: {0}")]
+    #[error("failed to stop server: {} - {}", .0.code.name(), .0.message)]
     Stop(Status),
-}
-
-/// `Internal - text`, as the command line shows an error of the core.
-fn core_error(status: &Status) -> Status {
-    let message = format!("{} - {}", status.code.name(), status.message);
-    Status { code: status.code, message: message.into() }
 }
 
 fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     if options.model_repositories.is_empty() {
-        return Err(Failure::Creating(core_error(&Status::invalid("--model-repository must be specified"))));
+        return Err(Failure::Creating(Status::invalid("--model-repository must be specified")));
     }
     let placement = Placement::plan(options.io_cores).map_err(|error| Failure::Start(error.to_string()))?;
     let pool = Pool::new(pool_limit());
@@ -77,11 +71,11 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
     };
-    let loaded = repository::load(&settings).map_err(|status| Failure::Creating(core_error(&status)))?;
+    let loaded = repository::load(&settings).map_err(Failure::Creating)?;
     tables::log_start(options, &loaded.models);
     if options.exit_on_error && !loaded.is_complete {
         drain::unload(loaded.running);
-        return Err(Failure::Creating(core_error(&Status::internal("failed to load all models"))));
+        return Err(Failure::Creating(Status::internal("failed to load all models")));
     }
     let models = Arc::new(loaded.models);
     let http_bytes_max = usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX);

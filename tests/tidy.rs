@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// What each module of src/ may name besides itself. Data flows down this list; nothing may point up.
 const MAY_USE: [(&str, &[&str]); 18] = [
     ("main", &["cli"]),
-    ("cli", &["server"]),
+    // Installing a runtime looks where its backend looks; flags speak of the log's settings.
+    ("cli", &["server", "backend", "observe"]),
     (
         "server",
         &[
@@ -34,7 +35,10 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("repository", &["backend", "instance", "scheduler", "observe"]),
     ("scheduler", &["instance", "queue", "observe"]),
     ("instance", &["backend", "memory", "queue", "observe"]),
-    ("backend", &["memory", "observe"]),
+    // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of
+    // one
+    // border.
+    ("backend", &["memory", "observe", "abi"]),
     // Beside the path: the backend half names backend, memory and observe, the server half the server.
     ("abi", &["backend", "memory", "observe", "server"]),
     ("shard", &["queue", "memory", "observe"]),
@@ -44,9 +48,9 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("wire", &[]),
 ];
 
-/// The nouns that everybody above memory, queue and observe may name: requests, configurations, and the generated
-/// messages of proto/.
-const NOUNS: [&str; 3] = ["request", "model_config", "wire"];
+/// The nouns that everybody above memory, queue and observe may name: requests, configurations, the slices that carry
+/// their bytes, and the generated messages of proto/.
+const NOUNS: [&str; 4] = ["request", "model_config", "memory", "wire"];
 
 /// The modules that nobody's nouns reach: they use none of the others.
 const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"];

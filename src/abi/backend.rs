@@ -191,7 +191,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let model = unsafe { deref(model, "model")? };
-        let text = json::write(&model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner), config_version)?;
+        let text =
+            json::write(&model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner), config_version)?;
         // SAFETY: as above.
         unsafe { put(config, Message::into_raw(&text)) }
     })

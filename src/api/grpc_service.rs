@@ -69,7 +69,10 @@ pub(super) fn plan(path: &[u8]) -> Result<GrpcPlan, GrpcStatus> {
     let method = if let Some(name) = path.strip_prefix(b"/inference.GRPCInferenceService/") {
         if UNBUILT.contains(&name) {
             let name = String::from_utf8_lossy(name);
-            return Err(GrpcStatus::new(Code::Unimplemented, format!("{name} is not supported by this version of Nereid")));
+            return Err(GrpcStatus::new(
+                Code::Unimplemented,
+                format!("{name} is not supported by this version of Nereid"),
+            ));
         }
         Method::of(name).filter(|method| *method != Method::Check)
     } else if path == b"/grpc.health.v1.Health/Check" {
@@ -103,7 +106,13 @@ fn not_ours(repository_name: &str) -> Result<(), Status> {
 }
 
 impl Api {
-    pub(super) fn unary(&mut self, call: CallKey, method: u8, message: Message, replies: &mut Replies) -> Option<Token> {
+    pub(super) fn unary(
+        &mut self,
+        call: CallKey,
+        method: u8,
+        message: Message,
+        replies: &mut Replies,
+    ) -> Option<Token> {
         let message = match (Method::from_number(method), message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
                 return match self.model_infer(call, &message) {

@@ -7,6 +7,7 @@ use super::routes::{Method, Route, Target, route};
 use super::{Api, Mail, error, statistics};
 use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
+use crate::observe::log::verbose;
 use crate::protocol::http1::{self, Response};
 use crate::protocol::json::{Document, GatherSink, Writer};
 use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
@@ -21,6 +22,18 @@ fn method_of(method: http1::Method) -> Method {
         http1::Method::Get => Method::Get,
         http1::Method::Post => Method::Post,
         _ => Method::Other,
+    }
+}
+
+/// How Triton's log shows a method (cli.md section 5).
+fn method_number(method: http1::Method) -> u8 {
+    match method {
+        http1::Method::Get => 0,
+        http1::Method::Head => 1,
+        http1::Method::Post => 2,
+        http1::Method::Put => 3,
+        http1::Method::Delete => 4,
+        _ => 5,
     }
 }
 
@@ -79,6 +92,7 @@ impl Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let path = head.path();
+        verbose!(1, "HTTP request: {} {path}", method_number(head.method()));
         let Some(found) = route(path.as_bytes()) else {
             let reply = error::error_body(&self.pool, 404, "Not Found", None);
             replies.push(call, Reply::Http(reply));
@@ -98,9 +112,9 @@ impl Api {
                 }
             };
         }
-        let reply = self.manage_http(found, &body).unwrap_or_else(|status| {
-            error::http_error(&self.pool, &status, found.content_type())
-        });
+        let reply = self
+            .manage_http(found, &body)
+            .unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
         replies.push(call, Reply::Http(reply));
         None
     }
@@ -153,7 +167,8 @@ impl Api {
         writer.begin_array();
         for row in self.index(only_ready) {
             writer.begin_object();
-            let members = [("name", &*row.name), ("version", &*row.version), ("state", row.state), ("reason", &*row.reason)];
+            let members =
+                [("name", &*row.name), ("version", &*row.version), ("state", row.state), ("reason", &*row.reason)];
             for (key, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
                 writer.key(key);
                 writer.string(value);
@@ -230,12 +245,7 @@ impl Api {
     }
 
     /// `GET /metrics`; rendering walks every model, so it is done elsewhere.
-    pub(super) fn http_metrics(
-        &mut self,
-        call: CallKey,
-        head: &http1::Head,
-        replies: &mut Replies,
-    ) -> Option<Token> {
+    pub(super) fn http_metrics(&mut self, call: CallKey, head: &http1::Head, replies: &mut Replies) -> Option<Token> {
         if method_of(head.method()) != Method::Get {
             let reply = error::error_body(&self.pool, 405, "Method Not Allowed", None);
             replies.push(call, Reply::Http(reply));
@@ -273,9 +283,7 @@ fn index_body(body: &Slice) -> Result<bool, Status> {
     let document = Document::parse(body.clone()).map_err(|error| Status::internal(error.to_string()))?;
     match document.root().find("ready") {
         None => Ok(false),
-        Some(ready) => {
-            ready.as_bool().map_err(|_| Status::invalid("Invalid value for 'ready': expected a boolean"))
-        }
+        Some(ready) => ready.as_bool().map_err(|_| Status::invalid("Invalid value for 'ready': expected a boolean")),
     }
 }
 

@@ -116,9 +116,8 @@ impl Api {
         replies: &mut Replies,
     ) {
         let streamed = grpc_reply::streamed(&mut self.encoder, response, model, true, &self.pool);
-        let answer = streamed.unwrap_or_else(|status| {
-            grpc_reply::refused(&mut self.encoder, &response.id, &status, &self.pool)
-        });
+        let answer =
+            streamed.unwrap_or_else(|status| grpc_reply::refused(&mut self.encoder, &response.id, &status, &self.pool));
         self.place(token, key, answer, replies);
     }
 

@@ -29,9 +29,15 @@ pub enum Peer {
 pub enum Work {
     /// The token is given out, the rest follows.
     Reserved,
-    Decoding { call: CallKey, decoder: Box<Decoder> },
+    Decoding {
+        call: CallKey,
+        decoder: Box<Decoder>,
+    },
     Waiting(Box<Waiting>),
-    Encoding { call: CallKey, encoder: Box<http_reply::Encoder> },
+    Encoding {
+        call: CallKey,
+        encoder: Box<http_reply::Encoder>,
+    },
     Stream(Stream),
 }
 

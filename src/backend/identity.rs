@@ -99,9 +99,9 @@ impl IdentityInstance {
             fixed => fixed.byte_size(),
         };
         let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
-        let len = count.and_then(|count| count.checked_mul(size)).ok_or_else(|| {
-            Status::invalid(format!("output '{}' would be larger than memory", pair.output_name))
-        })?;
+        let len = count
+            .and_then(|count| count.checked_mul(size))
+            .ok_or_else(|| Status::invalid(format!("output '{}' would be larger than memory", pair.output_name)))?;
         let mut block = self.context.model.pool.get(len)?;
         block.fill(0);
         Ok((shape, SmallVec::from_elem(block.freeze(), 1)))

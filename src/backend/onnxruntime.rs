@@ -12,6 +12,7 @@ pub(crate) mod fixtures;
 mod instance;
 mod library;
 mod model;
+mod options;
 mod plan;
 mod runtime;
 #[cfg(test)]

@@ -23,13 +23,14 @@ pub(crate) use library::note_release;
 /// Where libraries of one server are searched, and those that are open.
 pub struct Plugins {
     directory: PathBuf,
+    auto_complete: bool,
     open: Mutex<Vec<(PathBuf, Weak<Library>)>>,
 }
 
 impl Plugins {
     /// `directory` is `--backend-directory`.
-    pub fn new(directory: PathBuf) -> Plugins {
-        Plugins { directory, open: Mutex::new(Vec::new()) }
+    pub fn new(directory: PathBuf, auto_complete: bool) -> Plugins {
+        Plugins { directory, auto_complete, open: Mutex::new(Vec::new()) }
     }
 
     /// Finds and opens the library of `backend` for a model (c_api.md section 5, "Library search").
@@ -81,7 +82,7 @@ impl Plugins {
         if let Some(library) = open.iter().find(|(known, _)| known == path).and_then(|(_, library)| library.upgrade()) {
             return Ok(library);
         }
-        let library = Arc::new(Library::open(backend, path, place, settings)?);
+        let library = Arc::new(Library::open(backend, path, place, settings, self.auto_complete)?);
         open.push((path.to_owned(), Arc::downgrade(&library)));
         Ok(library)
     }

@@ -23,7 +23,7 @@ pub struct NativeBackends {
 
 impl Default for NativeBackends {
     fn default() -> NativeBackends {
-        NativeBackends { identity: Arc::new(IdentityBackend), onnxruntime: Arc::new(OnnxRuntimeBackend::default()) }
+        NativeBackends { identity: Arc::new(IdentityBackend), onnxruntime: Arc::new(OnnxRuntimeBackend) }
     }
 }
 

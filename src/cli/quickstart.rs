@@ -57,7 +57,8 @@ fn announcement(options: &ServeOptions, serves: &[(&str, &str)]) -> String {
     let models: String = serves.iter().map(|(name, what)| format!("  {name:<10}{what}\n")).collect();
     let request = r#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[3],"data":[1,2,3]}]}"#;
     format!(
-        "\nNereid serves\n{models}\nby HTTP on port {http}, gRPC on port {grpc}, with metrics on port {metrics}. Try\n\n  \
+        "\nNereid serves\n{models}\nby HTTP on port {http}, gRPC on port {grpc}, with metrics on port \
+         {metrics}. Try\n\n  \
          curl -s localhost:{http}/v2/models/identity/infer -d '{request}'\n\nCtrl-C ends it.\n"
     )
 }

@@ -99,7 +99,10 @@ pub fn check(
 ) -> Result<(), Unsupported> {
     let backend = message.get_field_by_name("backend");
     let backend = backend.as_deref().and_then(Value::as_str).unwrap_or_default();
-    let mut scan = Scan { plug_in: !backend.is_empty() && !built_in(backend), found: Vec::new() };
+    // A runtime makes a plug-in of whatever backend is named beside it.
+    let has_runtime = message.get_field_by_name("runtime").is_some_and(|runtime| runtime.as_str() != Some(""));
+    let plug_in = !backend.is_empty() && (has_runtime || !built_in(backend));
+    let mut scan = Scan { plug_in, found: Vec::new() };
     scan.message(message, "", "");
     let position = |path: &str| positions.and_then(|positions| positions.get(path)).map(|place| place.field);
     let first = scan.found.into_iter().map(|field| (position(&field), field)).min();
@@ -263,7 +266,6 @@ mod tests {
             ("model_repository_agents { agents { } }", "1:1", "model_repository_agents"),
             ("model_metrics { }", "1:1", "model_metrics"),
             ("runtime: \"libx.so\"", "1:1", "runtime"),
-            ("backend: \"identity\" runtime: \"libx.so\"", "1:21", "runtime"),
             // The first one in the file, not in the order of field numbers.
             ("model_warmup { }\ndynamic_batching { }", "1:1", "model_warmup"),
         ];

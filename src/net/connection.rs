@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::memory::{BlockMut, Key, Slice};
-use crate::protocol::service::{CallKey, Port, Reply, Service};
 use crate::protocol::http2::StreamId;
+use crate::protocol::service::{CallKey, Port, Reply, Service};
 use crate::protocol::{http1, http2};
 
 use super::grpc::GrpcWire;

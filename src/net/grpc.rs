@@ -67,6 +67,11 @@ impl<S: Service> Handler<'_, S> {
         if let Some(name) = headers.get(b"grpc-encoding") {
             encoding = Encoding::parse(name)
                 .map_err(|error| Refusal::Grpc(GrpcStatus::new(Code::Unimplemented, error.to_string())))?;
+            if encoding != Encoding::Identity {
+                let name = encoding.header();
+                let text = format!("message compression '{name}' is not supported by this version of Nereid");
+                return Err(Refusal::Grpc(GrpcStatus::new(Code::Unimplemented, text)));
+            }
         }
         let deadline = match headers.get(b"grpc-timeout") {
             None => None,
@@ -77,7 +82,10 @@ impl<S: Service> Handler<'_, S> {
         };
         let call = Call { connection: self.key, at: At::Grpc(stream), token: None };
         let Ok(call) = self.shared.calls.insert(call) else {
-            return Err(Refusal::Grpc(GrpcStatus::new(Code::ResourceExhausted, "too many calls wait for their answers")));
+            return Err(Refusal::Grpc(GrpcStatus::new(
+                Code::ResourceExhausted,
+                "too many calls wait for their answers",
+            )));
         };
         let call = CallKey(call.to_u64());
         if plan.streaming {
@@ -90,11 +98,8 @@ impl<S: Service> Handler<'_, S> {
             self.deadlines.push((call, deadline));
         }
         let pool = &self.shared.pool;
-        let mut reader = self
-            .shared
-            .readers
-            .pop()
-            .unwrap_or_else(|| MessageReader::new(pool.clone(), Limits::default(), plan.mode));
+        let mut reader =
+            self.shared.readers.pop().unwrap_or_else(|| MessageReader::new(pool.clone(), Limits::default(), plan.mode));
         reader.reset(plan.mode, encoding);
         Ok(Stream { call, plan, reader, request_ended: false, has_request: false, head_sent: false })
     }
@@ -220,13 +225,8 @@ impl GrpcWire {
         shared: &mut Shared<S>,
         run: impl FnOnce(&mut http2::Connection, &mut Handler<'_, S>) -> R,
     ) -> R {
-        let mut handler = Handler {
-            key,
-            shared,
-            streams: &mut self.streams,
-            deadlines: &mut self.deadlines,
-            refused: Vec::new(),
-        };
+        let mut handler =
+            Handler { key, shared, streams: &mut self.streams, deadlines: &mut self.deadlines, refused: Vec::new() };
         let outcome = run(&mut self.connection, &mut handler);
         for (id, refusal) in handler.refused {
             match refusal {
@@ -336,4 +336,3 @@ impl GrpcWire {
 
 /// The head of every gRPC answer.
 const HEAD: [(&[u8], &[u8]); 2] = [(b":status", b"200"), (b"content-type", b"application/grpc")];
-

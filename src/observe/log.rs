@@ -1,6 +1,6 @@
 //! The log: `tracing` events in Triton's line format (cli.md section 5), written by a thread of its own.
 //!
-//! Code logs with `tracing`'s macros and [`crate::verbose!`]; only start-up and the logging API see the [`Logger`].
+//! Code logs with `tracing`'s macros and [`verbose!`]; only start-up and the logging API see the [`Logger`].
 
 mod civil;
 mod layer;
@@ -28,12 +28,12 @@ use writer::{Queue, Sinks};
 
 /// Logs at a verbose level: `verbose!(2, "parsed {count} files")`. Nothing is formatted unless `--log-verbose` is that
 /// high.
-#[macro_export]
 macro_rules! verbose {
     ($level:expr, $($message:tt)+) => {
         ::tracing::debug!(verbose = $level, $($message)+)
     };
 }
+pub(crate) use verbose;
 
 /// How long the end of the process waits for a log that nobody takes.
 pub const FLUSH_PATIENCE: Duration = Duration::from_secs(5);

@@ -69,7 +69,8 @@ pub trait Handler {
     /// when the connection as a whole fails.
     fn reset(&mut self, stream: StreamId, code: ErrorCode, cause: ResetCause);
 
-    /// The peer is shutting down. Client: later streams were reset with [`ResetCause::GoingAway`]: it has not seen them.
+    /// The peer is shutting down. Client: later streams were reset with [`ResetCause::GoingAway`]: it has not seen
+    /// them.
     fn goaway(&mut self, _last_stream: u32, _code: ErrorCode, _debug: &[u8]) {}
 
     /// The answer to [`Connection::ping`].

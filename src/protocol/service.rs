@@ -99,13 +99,8 @@ pub trait Service {
     fn grpc_plan(&mut self, path: &[u8]) -> Result<GrpcPlan, GrpcStatus>;
 
     /// The one request of a unary call.
-    fn grpc_unary(
-        &mut self,
-        call: CallKey,
-        method: u8,
-        message: grpc::Message,
-        replies: &mut Replies,
-    ) -> Option<Token>;
+    fn grpc_unary(&mut self, call: CallKey, method: u8, message: grpc::Message, replies: &mut Replies)
+    -> Option<Token>;
 
     /// A streaming call begins; the token stands for the stream. `None`: there are too many.
     fn grpc_stream(&mut self, call: CallKey, method: u8) -> Option<Token>;

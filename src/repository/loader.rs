@@ -4,7 +4,7 @@
 //! touched fails the poll of the model's directory, what is wrong later fails the version. A model that fails leaves
 //! the others alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,13 +71,15 @@ pub struct Loaded {
 /// Loads all models of all repositories.
 pub fn load(settings: &Settings) -> Result<Loaded, Status> {
     let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for repository in &settings.repositories {
+    // The same path given twice is one repository.
+    let repositories: BTreeSet<&PathBuf> = settings.repositories.iter().collect();
+    for repository in repositories {
         for name in directories(repository)? {
             found.entry(name.clone()).or_default().push(repository.join(name));
         }
     }
     let backends = NativeBackends::default();
-    let plugins = Plugins::new(settings.backend_directory.clone());
+    let plugins = Plugins::new(settings.backend_directory.clone(), settings.auto_complete);
     let loader = Loader { settings, backends: &backends, plugins: &plugins };
     let is_wanted = |name: &String| settings.only.as_ref().is_none_or(|only| only.contains(name));
     let work: Vec<(String, Vec<PathBuf>)> = found.into_iter().filter(|(name, _)| is_wanted(name)).collect();

@@ -54,9 +54,10 @@ fn outputs(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         return Ok(());
     }
     for output in &mut request.outputs {
-        output.index = std::str::from_utf8(output.name.as_bytes()).ok().and_then(|name| spec.output_index(name)).ok_or_else(|| {
-            Status::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, spec.name))
-        })?;
+        output.index =
+            std::str::from_utf8(output.name.as_bytes()).ok().and_then(|name| spec.output_index(name)).ok_or_else(
+                || Status::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, spec.name)),
+            )?;
     }
     Ok(())
 }
@@ -82,9 +83,10 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         )));
     }
     for input in &mut request.inputs {
-        input.index = std::str::from_utf8(input.name.as_bytes()).ok().and_then(|name| spec.input_index(name)).ok_or_else(|| {
-            Status::invalid(format!("unexpected inference input '{}' for model '{}'", input.name, spec.name))
-        })?;
+        input.index =
+            std::str::from_utf8(input.name.as_bytes()).ok().and_then(|name| spec.input_index(name)).ok_or_else(
+                || Status::invalid(format!("unexpected inference input '{}' for model '{}'", input.name, spec.name)),
+            )?;
     }
     Ok(())
 }

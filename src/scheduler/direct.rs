@@ -4,14 +4,13 @@
 //! form here, so it takes the oldest request, passes the token on, and executes. An enqueuer wakes a worker only if one
 //! sleeps that has to see the request (see [`Roster`]).
 
-use std::sync::OnceLock;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
 
 use super::{Refused, Scheduler};
-use crate::backend::Payload;
-use crate::instance::PayloadSource;
+use crate::instance::{Payload, PayloadSource};
 use crate::observe::statistics::ModelStatistics;
 use crate::queue::{Armed, Mpsc, Place, Roster, Turn};
 use crate::request::{Request, Status};
@@ -194,7 +193,14 @@ mod tests {
         let scheduler = Direct::new(3, Arc::default()).unwrap();
         let sink = Arc::new(Counter::default());
         let served: usize = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..3).map(|worker| scope.spawn({ let s = &scheduler; move || serve(s, worker) })).collect();
+            let workers: Vec<_> = (0..3)
+                .map(|worker| {
+                    scope.spawn({
+                        let s = &scheduler;
+                        move || serve(s, worker)
+                    })
+                })
+                .collect();
             let clients: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {

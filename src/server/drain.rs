@@ -12,9 +12,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as SignalStream;
 use tracing::info;
 
+use super::Failure;
 use super::options::Options;
 use super::shards::Shards;
-use super::{Failure, core_error};
 use crate::api::{Facts, ServerState};
 use crate::repository::{ModelMap, RunningModel};
 use crate::request::Status;
@@ -73,8 +73,7 @@ pub fn run(
     if finished && !budget.is_spent() {
         return Ok(ExitCode::SUCCESS);
     }
-    let status = Status::internal("Exit timeout expired. Exiting immediately.");
-    Err(Failure::Stop(core_error(&status)))
+    Err(Failure::Stop(Status::internal("Exit timeout expired. Exiting immediately.")))
 }
 
 fn wait_for_connections(shards: &Shards, budget: &Budget) {

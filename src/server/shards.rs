@@ -86,8 +86,8 @@ impl Shards {
         ];
         let mut listeners = Vec::new();
         for (listen, port, name) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
-            let socket = bind_to(listen)
-                .map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
+            let socket =
+                bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
             listeners.push(Listener { socket, port });
         }
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
@@ -213,12 +213,16 @@ impl Seat {
     fn serve(self) -> io::Result<()> {
         let clock: Rc<dyn Clock> = Rc::new(Monotonic);
         let limits = Limits { connections: net::CONNECTIONS_MAX, ..Limits::default() };
-        let mut engine: Box<dyn Engine> = match self.engine {
-            IoEngine::Epoll => Box::new(Epoll::new(limits, Rc::clone(&clock), self.waker)?),
+        let (mut engine, name): (Box<dyn Engine>, _) = match self.engine {
+            IoEngine::Epoll => (Box::new(Epoll::new(limits, Rc::clone(&clock), self.waker)?), "epoll"),
             IoEngine::IoUring | IoEngine::Auto => {
-                Box::new(Uring::new(limits, Rc::clone(&clock), self.waker).map_err(io::Error::other)?)
+                let uring = Uring::new(limits, Rc::clone(&clock), self.waker).map_err(io::Error::other)?;
+                (Box::new(uring), "io_uring")
             }
         };
+        if self.shard == 0 {
+            info!("I/O engine: {name}");
+        }
         let mut ports = Vec::new();
         for (id, listener) in self.listeners.into_iter().enumerate() {
             engine.listen(listener.socket, id).map_err(io::Error::other)?;
@@ -264,4 +268,3 @@ fn bind_to(listen_at: &Listen) -> Result<OwnedFd, String> {
         _ => format!("Unavailable - cannot listen at '{shown}': {error}"),
     })
 }
-

@@ -1,6 +1,7 @@
 //! Which cores shards and workers run on.
 //!
-//! By default a quarter of the process's cores serve connections, one shard where there are fewer than four; workers get
+//! By default a quarter of the process's cores serve connections, one shard where there are fewer than four; workers
+//! get
 //! the rest. Below four cores nothing is pinned and nobody spins, because a spinner could keep the thread it waits for
 //! from running.
 

@@ -153,7 +153,8 @@ impl<T> Timers<T> {
     }
 
     fn unhang(&mut self, key: Key) {
-        let Some((list, before, after)) = self.timers.get(key).map(|timer| (timer.list, timer.before, timer.after)) else {
+        let Some((list, before, after)) = self.timers.get(key).map(|timer| (timer.list, timer.before, timer.after))
+        else {
             return;
         };
         if let Some(timer) = after.and_then(|after| self.timers.get_mut(after)) {

@@ -316,7 +316,7 @@ fn unknown_routes_models_and_methods_are_told_apart() {
         ("/v2/models/absent", 404, unknown),
         ("/v2/models/absent/ready", 404, unknown),
         ("/v2/models/absent/config", 404, unknown),
-        ("/v2/models/absent/stats", 404, unknown),
+        ("/v2/models/absent/stats", 400, "requested model 'absent' is not available"),
         ("/v2/models/plain/versions/9", 404, no_version),
         ("/v2/models/plain/versions/9/ready", 404, no_version),
         ("/v2/models/plain/versions/9/config", 404, no_version),

@@ -56,7 +56,7 @@ fn what_is_not_offered_yet_is_refused_by_name() {
         ("ensemble_scheduling { step [ { model_name: \"x\" model_version: -1 } ] }", "ensemble_scheduling"),
         ("model_warmup [ { name: \"w\" batch_size: 1 } ]", "model_warmup"),
         ("response_cache { enable: true }", "response_cache"),
-        ("model_transaction_policy { decoupled: true }", "decoupled"),
+        ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
     ] {
         let repository = Repository::new();
         repository.identity_of("identity", "m", 4, &[Pair::new("INT8", "-1")], field);

@@ -133,6 +133,7 @@ impl Peer {
         let mut buffer = [0u8; 65536];
         let got = || String::from_utf8_lossy(&self.received).into_owned();
         match self.stream.read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(()),
             Ok(0) => Err(format!("the connection ended after {:?}", got())),
             Ok(read) => {
                 self.received.extend_from_slice(&buffer[..read]);

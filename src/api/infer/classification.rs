@@ -38,7 +38,7 @@ pub fn classify(
             let mut text = values.format(at + class);
             text.push_str(&format!(":{class}"));
             let mut text = text.into_bytes();
-            if let Some(label) = labels.and_then(|labels| labels.get(class)) {
+            if let Some(label) = labels.and_then(|labels| labels.get(class)).filter(|label| !label.is_empty()) {
                 text.push(b':');
                 text.extend_from_slice(label);
             }

@@ -70,7 +70,12 @@ impl<'a> Parts<'a> {
 }
 
 /// Frames a ModelInferResponse.
-pub fn unary(encoder: &mut Encoder, response: &Response, model: &Arc<ServedModel>, pool: &Pool) -> Result<Gather, Status> {
+pub fn unary(
+    encoder: &mut Encoder,
+    response: &Response,
+    model: &Arc<ServedModel>,
+    pool: &Pool,
+) -> Result<Gather, Status> {
     let mut parts = Parts::of(response, pool)?;
     let message = InferResponse {
         model_name: &model.name,

@@ -7,7 +7,9 @@ use crate::memory::{Pool, Slice};
 use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
 use crate::repository::ServedModel;
 use crate::request::validate::{add_input, add_output};
-use crate::request::{CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text};
+use crate::request::{
+    CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text,
+};
 use crate::request::{Parameters as RequestParameters, Value as Parameter};
 
 /// What a message asks for besides the request itself.
@@ -19,7 +21,12 @@ pub struct Options {
 }
 
 /// Fills `request` from `message`, in the specification's order.
-pub fn read(message: &InferRequest, model: &ServedModel, request: &mut Request, pool: &Pool) -> Result<Options, Status> {
+pub fn read(
+    message: &InferRequest,
+    model: &ServedModel,
+    request: &mut Request,
+    pool: &Pool,
+) -> Result<Options, Status> {
     let mut options = Options::default();
     request.id = Text::from(message.id());
     read_parameters(message.parameters(), request, &mut options)?;
@@ -99,7 +106,8 @@ fn custom(parameters: &mut RequestParameters, key: &str, value: Value<'_>) -> Re
         Value::String(string) => Parameter::String(string.into()),
         Value::Double(double) => Parameter::Double(double),
         Value::Uint64(_) | Value::Unset => {
-            let text = format!("invalid value type for '{key}' parameter, expected int64_param, bool_param, or string_param.");
+            let text =
+                format!("invalid value type for '{key}' parameter, expected int64_param, bool_param, or string_param.");
             return Err(Status::invalid(text));
         }
     };
@@ -133,9 +141,7 @@ fn read_output_parameters(parameters: Parameters<'_>, name: &Text) -> Result<u32
         None => Ok(0),
         Some(Value::Int64(count)) if count > 0 => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
         Some(Value::Int64(_)) => Err(Status::invalid("invalid value for 'classification' parameter, expected >= 0")),
-        Some(_) => {
-            Err(Status::invalid("invalid value type for 'classification' parameter, expected int64_param"))
-        }
+        Some(_) => Err(Status::invalid("invalid value type for 'classification' parameter, expected int64_param")),
     }
 }
 

@@ -8,8 +8,8 @@ use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
 use crate::api::error::{self, JSON};
 use crate::memory::{Gather, Pool, Slice};
-use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
 use crate::protocol::http1;
+use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
 use crate::repository::ServedModel;
 use crate::request::{DataType, OutputTensor, Response, Status, Value};
 
@@ -31,15 +31,8 @@ pub struct Encoder {
 
 impl Encoder {
     pub fn new(response: Response, model: &Arc<ServedModel>, form: AnswerForm, pool: &Pool) -> Result<Encoder, Status> {
-        let mut encoder = Encoder {
-            response,
-            form,
-            json: Gather::new(),
-            tail: Gather::new(),
-            done: 0,
-            array: None,
-            finished: false,
-        };
+        let mut encoder =
+            Encoder { response, form, json: Gather::new(), tail: Gather::new(), done: 0, array: None, finished: false };
         encoder.write_head(model, pool)?;
         Ok(encoder)
     }

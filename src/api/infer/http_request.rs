@@ -14,7 +14,9 @@ use crate::protocol::json::{
 };
 use crate::repository::ServedModel;
 use crate::request::validate::{add_input, add_output};
-use crate::request::{CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text};
+use crate::request::{
+    CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text,
+};
 use crate::request::{Value as Parameter, format_shape};
 
 /// JSON tokens or tensor elements that one step handles: about 50 µs.
@@ -35,11 +37,28 @@ pub struct Decoder {
 enum Stage {
     Parse(Box<Builder>),
     /// The document is there; this many inputs are done.
-    Inputs { document: Box<Document>, done: usize },
+    Inputs {
+        document: Box<Document>,
+        done: usize,
+    },
     /// The `data` of input `index` is being read.
-    Numbers { document: Box<Document>, index: usize, reader: NumbersReader, block: BlockMut },
-    Measure { document: Box<Document>, index: usize, reader: Box<StringsReader> },
-    Strings { document: Box<Document>, index: usize, reader: Box<StringsReader>, block: BlockMut },
+    Numbers {
+        document: Box<Document>,
+        index: usize,
+        reader: NumbersReader,
+        block: BlockMut,
+    },
+    Measure {
+        document: Box<Document>,
+        index: usize,
+        reader: Box<StringsReader>,
+    },
+    Strings {
+        document: Box<Document>,
+        index: usize,
+        reader: Box<StringsReader>,
+        block: BlockMut,
+    },
     Done,
 }
 
@@ -117,7 +136,8 @@ impl Decoder {
             }
             Stage::Inputs { document, done } => self.read_input(document, done, pool)?,
             Stage::Numbers { document, index, mut reader, mut block } => {
-                let done = reader.step(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
+                let done =
+                    reader.step(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
                 match done {
                     false => Stage::Numbers { document, index, reader, block },
                     true => self.finish_data(document, index, block),
@@ -136,7 +156,8 @@ impl Decoder {
                 }
             }
             Stage::Strings { document, index, mut reader, mut block } => {
-                let done = reader.fill(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
+                let done =
+                    reader.fill(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
                 match done {
                     false => Stage::Strings { document, index, reader, block },
                     true => self.finish_data(document, index, block),
@@ -284,7 +305,8 @@ impl Decoder {
                 return Ok(Stage::Measure { document, index, reader: Box::new(StringsReader::new(span)) });
             }
             return Err(Status::invalid(format!(
-                "receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
+                "receiving {datatype} data via JSON is not supported. Please use the binary data format for input \
+                 {name}"
             )));
         };
         let byte_size = bytes.unwrap_or(0);
@@ -373,7 +395,9 @@ const INPUTS_MAX: usize = 4096;
 const OUTPUTS_MAX: usize = 4096;
 
 fn unbuilt_parameter(parameter: &str, kind: &str, name: &Text) -> Status {
-    Status::unsupported(format!("'{parameter}' of {kind} '{name}': shared memory is not supported by this version of Nereid"))
+    Status::unsupported(format!(
+        "'{parameter}' of {kind} '{name}': shared memory is not supported by this version of Nereid"
+    ))
 }
 
 fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) -> Result<(), Status> {
@@ -416,7 +440,11 @@ impl<'d> Source<'d> {
         let shared = parameters.and_then(|parameters| parameters.find("shared_memory_region"));
         let rule = "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
                     'shared_memory_region' in 'parameters'. But";
-        let set = [("data", data.is_some()), ("binary_data_size", binary.is_some()), ("shared_memory_region", shared.is_some())];
+        let set = [
+            ("data", data.is_some()),
+            ("binary_data_size", binary.is_some()),
+            ("shared_memory_region", shared.is_some()),
+        ];
         let set: SmallVec<[&str; 3]> = set.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
         match (&set[..], data, binary) {
             ([], ..) => Err(Status::invalid(format!("{rule} no field is set"))),
@@ -514,7 +542,8 @@ fn raw_input(model: &ServedModel, request: &Request, body: Slice) -> Result<Inpu
     let spec = &model.spec;
     let [config] = &spec.inputs[..] else {
         return Err(Status::invalid(format!(
-            "{}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
+            "{}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model \
+             configuration",
             request.log_id(),
             spec.inputs.len(),
             spec.name
@@ -524,7 +553,8 @@ fn raw_input(model: &ServedModel, request: &Request, body: Slice) -> Result<Inpu
     let Some(datatype) = DataType::from_name(config.datatype.as_bytes()) else {
         return Err(Status::internal(format!("input '{name}' of model '{}' has no data type", spec.name)));
     };
-    let mut shape: Shape = (spec.max_batch_size > 0).then_some(1).into_iter().chain(config.dims.iter().copied()).collect();
+    let mut shape: Shape =
+        (spec.max_batch_size > 0).then_some(1).into_iter().chain(config.dims.iter().copied()).collect();
     if datatype == DataType::Bytes {
         if config.dims != [1] && config.dims != [-1] {
             return Err(Status::invalid(format!(

@@ -168,7 +168,11 @@ fn pairs(context: &ModelContext) -> Result<Arc<[TensorPair]>, Status> {
     if inputs.len() != config.input.len() || !inputs.keys().eq(outputs.keys()) {
         return Err(Status::invalid("expected input and output indices to match"));
     }
-    inputs.into_values().zip(outputs.into_values()).map(|((input, optional), output)| pair(input, optional, output)).collect()
+    inputs
+        .into_values()
+        .zip(outputs.into_values())
+        .map(|((input, optional), output)| pair(input, optional, output))
+        .collect()
 }
 
 fn pair(input: Side<'_>, optional: bool, output: Side<'_>) -> Result<TensorPair, Status> {
@@ -187,9 +191,8 @@ fn pair(input: Side<'_>, optional: bool, output: Side<'_>) -> Result<TensorPair,
         )));
     }
     let datatype = u32::try_from(input.data_type).ok().and_then(DataType::from_number);
-    let datatype = datatype.ok_or_else(|| {
-        Status::invalid(format!("model input '{}' must specify 'data_type'", input.name))
-    })?;
+    let datatype =
+        datatype.ok_or_else(|| Status::invalid(format!("model input '{}' must specify 'data_type'", input.name)))?;
     Ok(TensorPair {
         input_name: input.name.to_owned(),
         input_index: input.position,

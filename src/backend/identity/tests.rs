@@ -1,3 +1,5 @@
+//! The rules of the identity backend, without a server.
+
 use super::model::Delays;
 use super::*;
 use crate::backend::onnxruntime::fixtures::{Answers, Draft, context, floats, with_parameters};
@@ -43,7 +45,7 @@ impl Rig {
     fn new(config: ModelConfig) -> Rig {
         let context = Arc::new(context("m", config.clone()));
         let model = Arc::new(open(&context).unwrap());
-        let spec = Arc::new(ModelSpec { config });
+        let spec = Arc::new(ModelSpec::new(config).unwrap());
         let instance = InstanceContext { name: "m_0".to_owned(), ordinal: 0, spec, model: Arc::clone(&context) };
         Rig { instance: model.create_instance(instance).unwrap(), answers: Arc::default(), context }
     }
@@ -99,11 +101,8 @@ fn configurations_are_refused_by_their_texts() {
 #[test]
 fn what_is_not_wrong_is_accepted() {
     assert!(open(&context("m", ModelConfig::default())).is_ok(), "nothing to infer, but loaded");
-    let mut reshaped = config(
-        8,
-        vec![input("INPUT7", DataType::Fp32, &[2, 2])],
-        vec![output("OUTPUT7", DataType::Fp32, &[4])],
-    );
+    let mut reshaped =
+        config(8, vec![input("INPUT7", DataType::Fp32, &[2, 2])], vec![output("OUTPUT7", DataType::Fp32, &[4])]);
     reshaped.input[0].reshape = Some(ModelTensorReshape { shape: vec![4] });
     reshaped.instance_group = vec![
         ModelInstanceGroup { kind: Kind::Cpu as i32, ..Default::default() },
@@ -252,10 +251,10 @@ fn requests_are_counted() {
 #[test]
 fn input_bytes_are_counted_for_each_copied_output() {
     let mut rig = Rig::new(pair(8, &[2]));
-    let family = rig.context.metrics.counter_family(
-        "input_byte_size_counter",
-        "Cumulative input byte size of all requests received by the model",
-    );
+    let family = rig
+        .context
+        .metrics
+        .counter_family("input_byte_size_counter", "Cumulative input byte size of all requests received by the model");
     let counter = family.unwrap().counter(&[("model", "m"), ("version", "1")]).unwrap();
     assert_eq!(counter.value(), 0.0);
     let asked = rig.draft(1).batch(3).floats(0, &[3, 2], &[1.; 6]).outputs([0]);

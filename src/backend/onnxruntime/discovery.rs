@@ -95,7 +95,8 @@ impl Surroundings {
             (Origin::Variable("ORT_DYLIB_PATH"), &self.ort_dylib_path),
             (Origin::Variable("NEREID_ONNXRUNTIME_LIBRARY"), &self.nereid_onnxruntime_library),
         ];
-        let mut places: Vec<Place> = explicit.into_iter().map(|(origin, path)| named(origin, path.as_deref())).collect();
+        let mut places: Vec<Place> =
+            explicit.into_iter().map(|(origin, path)| named(origin, path.as_deref())).collect();
         places.push(self.user_place());
         let virtual_env = self.virtual_env.as_deref().into_iter().map(Path::to_path_buf).collect();
         places.push(python_place(Origin::VirtualEnvironment, virtual_env));

@@ -1,5 +1,6 @@
 //! What the tests of this backend share: models, contexts, requests, a place for answers.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -29,12 +30,17 @@ pub(crate) fn surroundings() -> Surroundings {
     surroundings
 }
 
+/// Says why a test does nothing, past the harness, which keeps what passing tests print to itself.
+pub(crate) fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
 /// ONNX Runtime, or `None` after saying that the test is skipped.
 pub(crate) fn runtime() -> Option<&'static Runtime> {
     match library::load(&surroundings(), &RuntimeOptions::default()) {
         Ok(runtime) => Some(runtime),
         Err(missing) => {
-            println!("skipped: {missing}");
+            skipped(&missing.to_string());
             None
         }
     }
@@ -132,8 +138,7 @@ impl Draft {
     }
 
     pub(crate) fn outputs(mut self, indices: impl IntoIterator<Item = usize>) -> Box<Request> {
-        self.0.outputs =
-            indices.into_iter().map(|index| RequestedOutput { name: Text::from("out"), index }).collect();
+        self.0.outputs = indices.into_iter().map(|index| RequestedOutput { name: Text::from("out"), index }).collect();
         Box::new(self.0)
     }
 }

@@ -8,15 +8,18 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::binding::{BoundInput, BoundOutputs, Produced, Returns, contiguous};
+use super::options::RunOptions;
 use super::plan::{InputPlan, OutputPlan, Plan};
 use super::runtime::RuntimeError;
-use super::session::{RunOptions, Session};
+use super::session::Session;
 use super::strings::{Content, Encoded, Strings};
 use super::value::Value;
 use crate::backend::{Instance, InstanceContext, Payload};
 use crate::memory::{Pool, Slice};
 use crate::observe::statistics::Execution;
-use crate::request::{InputTensor, OutputTensor, Request, Response, Shape, Status, element_count, format_shape, now_ns};
+use crate::request::{
+    InputTensor, OutputTensor, Request, Response, Shape, Status, element_count, format_shape, now_ns,
+};
 
 type Requests = SmallVec<[Box<Request>; 4]>;
 
@@ -205,12 +208,7 @@ impl OnnxInstance {
 
     /// Memory for outputs whose size is known: where they end up if one request has all rows and wants them, else a
     /// block that the requests share.
-    fn bind_outputs(
-        &self,
-        requests: &[Box<Request>],
-        rows: u64,
-        leave_open: bool,
-    ) -> Result<BoundOutputs, Status> {
+    fn bind_outputs(&self, requests: &[Box<Request>], rows: u64, leave_open: bool) -> Result<BoundOutputs, Status> {
         let mut outputs = BoundOutputs::default();
         for (index, plan) in self.plan.outputs.iter().enumerate() {
             let Some(fixed) = plan.fixed.as_ref().filter(|_| !leave_open) else {
@@ -245,8 +243,7 @@ impl OnnxInstance {
     ) -> Result<Response, Status> {
         let mut response = Response::new(request.id.clone());
         for requested in &request.outputs {
-            let (Some(plan), Some(result)) =
-                (self.plan.outputs.get(requested.index), results.get(requested.index))
+            let (Some(plan), Some(result)) = (self.plan.outputs.get(requested.index), results.get(requested.index))
             else {
                 continue;
             };
@@ -324,12 +321,7 @@ enum Bytes {
 }
 
 impl ResultTensor {
-    fn new(
-        produced: Produced,
-        plan: &OutputPlan,
-        content: &mut Content,
-        pool: &Pool,
-    ) -> Result<ResultTensor, Status> {
+    fn new(produced: Produced, plan: &OutputPlan, content: &mut Content, pool: &Pool) -> Result<ResultTensor, Status> {
         match produced {
             Produced::Numbers { shape, bytes } => Ok(ResultTensor { shape, bytes: Bytes::Numbers(bytes) }),
             Produced::Strings { shape, value } => {
@@ -356,7 +348,8 @@ impl ResultTensor {
             };
             let (total, item) = self.shape.split_first()?;
             let (first, count) = (usize::try_from(first).ok()?, usize::try_from(count).ok()?);
-            let end = first.checked_add(count).filter(|end| usize::try_from(*total).is_ok_and(|total| *end <= total))?;
+            let end =
+                first.checked_add(count).filter(|end| usize::try_from(*total).is_ok_and(|total| *end <= total))?;
             let elements = usize::try_from(element_count(item)?).ok()?;
             let bytes = self.bytes.window(first.checked_mul(elements)?, end.checked_mul(elements)?, plan)?;
             let mut shape = self.shape.clone();

@@ -104,6 +104,7 @@ pub fn load(surroundings: &Surroundings, options: &RuntimeOptions) -> Result<&'s
         return Ok(runtime);
     }
     let runtime = find(surroundings, |path| open(path, options))?;
+    tracing::info!("ONNX Runtime {} from {}", runtime.version(), runtime.path().display());
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 
@@ -112,10 +113,7 @@ pub fn locate(surroundings: &Surroundings) -> Result<Inspected, Missing> {
     find(surroundings, inspect)
 }
 
-fn find<T>(
-    surroundings: &Surroundings,
-    mut open: impl FnMut(&Path) -> Result<T, LibraryError>,
-) -> Result<T, Missing> {
+fn find<T>(surroundings: &Surroundings, mut open: impl FnMut(&Path) -> Result<T, LibraryError>) -> Result<T, Missing> {
     let mut searched = Vec::new();
     for place in surroundings.places() {
         let origin = place.origin;

@@ -3,14 +3,18 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::element::ElementType;
 use super::instance::OnnxInstance;
+use super::options::RunOptions;
 use super::plan::{ConfiguredTensor, Plan};
 use super::runtime::Runtime;
-use super::session::{RunOptions, Session};
+use super::session::{Session, TensorInfo};
 use super::settings::{BackendSettings, SessionSettings};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
+use crate::model_config::TensorSpec;
+use crate::model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};
 use crate::request::{DataType, Shape, Status};
-use crate::wire::inference::ModelConfig;
+use crate::wire::inference::{self as wire, ModelConfig};
 
 const DEFAULT_FILE: &str = "model.onnx";
 
@@ -31,8 +35,43 @@ impl OnnxModel {
         context: Arc<ModelContext>,
     ) -> Result<OnnxModel, Status> {
         let settings = SessionSettings::parse(&context)?;
-        let _ = backend;
-        Ok(OnnxModel { runtime, context, settings, completed: None, trial: Mutex::new(None) })
+        let mut model = OnnxModel { runtime, context, settings, completed: None, trial: Mutex::new(None) };
+        if model.context.auto_complete {
+            model.complete(backend.default_max_batch_size)?;
+        }
+        Ok(model)
+    }
+
+    /// Fills what the configuration leaves out from the model's file. A configuration with inputs and outputs costs no
+    /// look at the file.
+    fn complete(&mut self, default_max_batch_size: i32) -> Result<(), Status> {
+        let mut config = self.context.config.clone();
+        let known = (!config.input.is_empty() || !config.batch_input.is_empty()) && !config.output.is_empty();
+        let learned = match known {
+            true => Learned::default(),
+            false => {
+                let session = self.open_session()?;
+                let learned = learned(&session);
+                *self.trial.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(session);
+                learned
+            }
+        };
+        let completion = complete(&mut config, &learned, default_max_batch_size)?;
+        if let Some(skipped) = completion.skipped {
+            tracing::info!("{skipped}");
+            return Ok(());
+        }
+        if let Some(warning) = completion.warning {
+            tracing::warn!("{warning}");
+        }
+        if completion.dynamic_batching_left_out {
+            tracing::info!(
+                "model '{}' could be batched, but dynamic batching is not supported by this version of Nereid",
+                self.context.name
+            );
+        }
+        self.completed = Some(config);
+        Ok(())
     }
 
     fn open_session(&self) -> Result<Session, Status> {
@@ -40,15 +79,16 @@ impl OnnxModel {
         Ok(Session::open(self.runtime, &path, &self.settings)?)
     }
 
+    /// Holds the final configuration against the file, and makes one instance.
     pub fn instance(&self, context: InstanceContext) -> Result<OnnxInstance, Status> {
         let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner).take();
         let session = match trial {
             Some(session) => session,
             None => self.open_session()?,
         };
-        let config = &context.spec.config;
-        let max_batch_size = u64::try_from(config.max_batch_size).unwrap_or(0);
-        let plan = Plan::new(&session, &inputs(config)?, &outputs(config)?, max_batch_size)?;
+        check_instance(&context.spec.config, &learned(&session))?;
+        let (inputs, outputs) = (configured(&context.spec.inputs)?, configured(&context.spec.outputs)?);
+        let plan = Plan::new(&session, &inputs, &outputs, u64::from(context.spec.max_batch_size))?;
         let options = RunOptions::new(self.runtime, &self.settings)?;
         Ok(OnnxInstance::new(context, session, options, plan))
     }
@@ -81,33 +121,41 @@ fn model_path(context: &ModelContext) -> Result<PathBuf, Status> {
     }
 }
 
-fn inputs(config: &ModelConfig) -> Result<Vec<ConfiguredTensor>, Status> {
-    let tensor = |input: &crate::wire::inference::ModelInput| {
-        Ok(ConfiguredTensor {
-            name: input.name.clone(),
-            datatype: datatype(&input.name, input.data_type)?,
-            dims: Shape::from_slice(&input.dims),
-            reshape: input.reshape.as_ref().map(|reshape| Shape::from_slice(&reshape.shape)),
-            optional: input.optional,
-        })
-    };
-    config.input.iter().map(tensor).collect()
+/// The model's own description, in the words of the configuration.
+fn learned(session: &Session) -> Learned {
+    let tensors = |infos: &[TensorInfo]| infos.iter().map(learned_tensor).collect();
+    Learned {
+        inputs: tensors(&session.inputs),
+        overridable: tensors(&session.initializers),
+        outputs: tensors(&session.outputs),
+    }
 }
 
-fn outputs(config: &ModelConfig) -> Result<Vec<ConfiguredTensor>, Status> {
-    let tensor = |output: &crate::wire::inference::ModelOutput| {
-        Ok(ConfiguredTensor {
-            name: output.name.clone(),
-            datatype: datatype(&output.name, output.data_type)?,
-            dims: Shape::from_slice(&output.dims),
-            reshape: output.reshape.as_ref().map(|reshape| Shape::from_slice(&reshape.shape)),
-            optional: false,
-        })
+fn learned_tensor(info: &TensorInfo) -> LearnedTensor {
+    let data_type = |element: ElementType| wire::DataType::try_from(element.datatype() as i32).ok();
+    let kind = match info.is_tensor() {
+        // A type that configurations have no name for is left for the checks to refuse.
+        true => LearnedKind::Tensor(info.element.and_then(data_type).unwrap_or(wire::DataType::TypeInvalid)),
+        false => LearnedKind::Other(info.onnx_type.to_owned()),
     };
-    config.output.iter().map(tensor).collect()
+    LearnedTensor { name: info.name.clone(), kind, dims: info.dims.to_vec() }
 }
 
-fn datatype(name: &str, number: i32) -> Result<DataType, Status> {
-    let known = u32::try_from(number).ok().and_then(DataType::from_number);
-    known.ok_or_else(|| Status::invalid(format!("tensor '{name}' must specify 'data_type'")))
+fn configured(tensors: &[TensorSpec]) -> Result<Vec<ConfiguredTensor>, Status> {
+    let tensor = |tensor: &TensorSpec| {
+        let number = u32::try_from(tensor.wire_number()).ok();
+        let datatype = number.and_then(DataType::from_number);
+        Ok(ConfiguredTensor {
+            name: tensor.name.clone(),
+            datatype: datatype
+                .ok_or_else(|| Status::invalid(format!("tensor '{}' must specify 'data_type'", tensor.name)))?,
+            dims: Shape::from_slice(&tensor.dims),
+            reshape: tensor.reshape.as_deref().map(Shape::from_slice),
+            optional: tensor.optional,
+        })
+    };
+    tensors.iter().map(tensor).collect()
 }
+
+#[cfg(test)]
+mod tests;

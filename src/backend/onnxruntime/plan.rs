@@ -78,7 +78,8 @@ impl Plan {
             .map(|tensor| {
                 let info = find(session.outputs.iter(), &tensor.name)?;
                 // Strings have no fixed size, and the library does not write to an output that is an input by name.
-                let is_input = session.inputs.iter().chain(&session.initializers).any(|input| input.name == tensor.name);
+                let is_input =
+                    session.inputs.iter().chain(&session.initializers).any(|input| input.name == tensor.name);
                 let bindable = tensor.datatype != DataType::Bytes && !is_input;
                 Ok(OutputPlan {
                     name: c_name(&tensor.name)?,

@@ -233,14 +233,8 @@ fn log_level() -> sys::OrtLoggingLevel {
     }
 }
 
-type LogFunction = unsafe extern "system" fn(
-    *mut c_void,
-    c_int,
-    *const c_char,
-    *const c_char,
-    *const c_char,
-    *const c_char,
-);
+type LogFunction =
+    unsafe extern "system" fn(*mut c_void, c_int, *const c_char, *const c_char, *const c_char, *const c_char);
 
 fn logger() -> sys::OrtLoggingFunction {
     // SAFETY: the severity is repr(i32) on the other side; taking it as a number allows values this build has not seen.

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -15,6 +15,7 @@ use ort::sys;
 use smallvec::SmallVec;
 
 use super::element::ElementType;
+use super::options::{RunOptions, SessionOptions, c_string};
 use super::runtime::{Runtime, RuntimeError, filled};
 use super::settings::SessionSettings;
 use super::value::{Value, read_tensor_type};
@@ -72,13 +73,13 @@ impl Session {
     /// Loads the model at `path`.
     pub fn open(runtime: &'static Runtime, path: &Path, settings: &SessionSettings) -> Result<Session, RuntimeError> {
         static CREATING: Mutex<()> = Mutex::new(());
-        let options = Options::new(runtime, settings)?;
+        let options = SessionOptions::new(runtime, settings)?;
         let path = c_string(path.as_os_str().as_bytes())?;
         let mut session = ptr::null_mut();
         let one = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: environment and options are alive; a handle is written to the given place.
         let status = unsafe {
-            (runtime.api.CreateSession)(runtime.environment(), path.as_ptr(), options.at.as_ptr(), &mut session)
+            (runtime.api.CreateSession)(runtime.environment(), path.as_ptr(), options.as_ptr(), &mut session)
         };
         drop(one);
         runtime.check(status)?;
@@ -168,7 +169,7 @@ impl Session {
         let status = unsafe {
             (self.runtime.api.Run)(
                 self.at.as_ptr(),
-                options.at.as_ptr(),
+                options.as_ptr(),
                 input_names.as_ptr(),
                 input_values.as_ptr(),
                 inputs.len(),
@@ -228,114 +229,4 @@ unsafe fn read_type(runtime: &Runtime, description: *const sys::OrtTypeInfo) -> 
     // SAFETY: alive as long as the description.
     let (element, dims) = unsafe { read_tensor_type(runtime, tensor) }?;
     Ok((onnx_type, ElementType::from_number(element), dims))
-}
-
-/// What a run is told; made once per instance and used for each of its runs.
-pub struct RunOptions {
-    runtime: &'static Runtime,
-    at: NonNull<sys::OrtRunOptions>,
-}
-
-// SAFETY: plain data inside the library; only one instance uses it.
-unsafe impl Send for RunOptions {}
-
-impl RunOptions {
-    pub fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Result<RunOptions, RuntimeError> {
-        let mut options = ptr::null_mut();
-        // SAFETY: a handle is written to the given place.
-        runtime.check(unsafe { (runtime.api.CreateRunOptions)(&mut options) })?;
-        let options = RunOptions { runtime, at: filled(options)? };
-        for (key, value) in &settings.run_entries {
-            let (key, value) = (c_string(key.as_bytes())?, c_string(value.as_bytes())?);
-            // SAFETY: the handle is alive; both strings are copied.
-            runtime.check(unsafe {
-                (runtime.api.AddRunConfigEntry)(options.at.as_ptr(), key.as_ptr(), value.as_ptr())
-            })?;
-        }
-        Ok(options)
-    }
-}
-
-impl Drop for RunOptions {
-    fn drop(&mut self) {
-        // SAFETY: this handle owns its options, which nobody uses afterwards.
-        unsafe { (self.runtime.api.ReleaseRunOptions)(self.at.as_ptr()) }
-    }
-}
-
-/// `OrtSessionOptions`, alive while a session is created.
-struct Options {
-    runtime: &'static Runtime,
-    at: NonNull<sys::OrtSessionOptions>,
-}
-
-impl Options {
-    fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Result<Options, RuntimeError> {
-        let api = runtime.api;
-        let mut options = ptr::null_mut();
-        // SAFETY: a handle is written to the given place.
-        runtime.check(unsafe { (api.CreateSessionOptions)(&mut options) })?;
-        let options = Options { runtime, at: filled(options)? };
-        let at = options.at.as_ptr();
-        let set = |status| runtime.check(status);
-        let mode = match settings.parallel {
-            true => sys::ExecutionMode::ORT_PARALLEL,
-            false => sys::ExecutionMode::ORT_SEQUENTIAL,
-        };
-        // SAFETY (all below): the handle is alive, values are plain numbers, strings are NUL-terminated and copied.
-        set(unsafe { (api.SetSessionExecutionMode)(at, mode) })?;
-        // SAFETY: see above.
-        set(unsafe { (api.SetSessionGraphOptimizationLevel)(at, settings.optimization.into()) })?;
-        if runtime.has_global_threads() {
-            // SAFETY: see above.
-            set(unsafe { (api.DisablePerSessionThreads)(at) })?;
-        } else {
-            if let Some(threads) = settings.intra_op_threads {
-                // SAFETY: see above.
-                set(unsafe { (api.SetIntraOpNumThreads)(at, threads as c_int) })?;
-            }
-            if let Some(threads) = settings.inter_op_threads {
-                // SAFETY: see above.
-                set(unsafe { (api.SetInterOpNumThreads)(at, threads as c_int) })?;
-            }
-        }
-        if let Some(enabled) = settings.memory_arena {
-            let switch = if enabled { api.EnableCpuMemArena } else { api.DisableCpuMemArena };
-            // SAFETY: see above.
-            set(unsafe { switch(at) })?;
-        }
-        if let Some(enabled) = settings.memory_pattern {
-            let switch = if enabled { api.EnableMemPattern } else { api.DisableMemPattern };
-            // SAFETY: see above.
-            set(unsafe { switch(at) })?;
-        }
-        for (key, value) in &settings.session_entries {
-            let (key, value) = (c_string(key.as_bytes())?, c_string(value.as_bytes())?);
-            // SAFETY: see above.
-            set(unsafe { (api.AddSessionConfigEntry)(at, key.as_ptr(), value.as_ptr()) })?;
-        }
-        for library in &settings.custom_op_libraries {
-            let library = c_string(library.as_bytes())?;
-            // SAFETY: see above; the library named by the configuration runs its registration.
-            set(unsafe { (api.RegisterCustomOpsLibrary_V2)(at, library.as_ptr()) })?;
-        }
-        if settings.openvino {
-            // SAFETY: see above; no keys and no values.
-            set(unsafe {
-                (api.SessionOptionsAppendExecutionProvider)(at, c"OpenVINO".as_ptr(), ptr::null(), ptr::null(), 0)
-            })?;
-        }
-        Ok(options)
-    }
-}
-
-impl Drop for Options {
-    fn drop(&mut self) {
-        // SAFETY: this handle owns its options, which nobody uses afterwards.
-        unsafe { (self.runtime.api.ReleaseSessionOptions)(self.at.as_ptr()) }
-    }
-}
-
-fn c_string(bytes: &[u8]) -> Result<CString, RuntimeError> {
-    CString::new(bytes).map_err(|_| RuntimeError::here("a text for the library contains a zero byte"))
 }

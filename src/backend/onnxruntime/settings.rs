@@ -28,8 +28,10 @@ impl BackendSettings {
         let (intra_op, inter_op) = (integer("intra_op_thread_count", 0)?, integer("inter_op_thread_count", 0)?);
         // Reports the use of device memory; there is none here, so only its spelling is checked.
         boolean("triton-backend-memory-tracker")?;
-        let global_threads = global
-            .then(|| GlobalThreads { intra_op: intra_op.clamp(0, THREADS_MAX), inter_op: inter_op.clamp(0, THREADS_MAX) });
+        let global_threads = global.then(|| GlobalThreads {
+            intra_op: intra_op.clamp(0, THREADS_MAX),
+            inter_op: inter_op.clamp(0, THREADS_MAX),
+        });
         Ok(BackendSettings { default_max_batch_size, runtime: RuntimeOptions { global_threads } })
     }
 }
@@ -116,8 +118,11 @@ impl SessionSettings {
             }
         }
         let shrinkage = "memory.enable_memory_arena_shrinkage";
-        let run_entries =
-            context.parameter(shrinkage).map(|devices| (shrinkage.to_owned(), devices.to_owned())).into_iter().collect();
+        let run_entries = context
+            .parameter(shrinkage)
+            .map(|devices| (shrinkage.to_owned(), devices.to_owned()))
+            .into_iter()
+            .collect();
         let operations = context.config.model_operations.as_ref();
         Ok(SessionSettings {
             parallel,
@@ -156,9 +161,7 @@ fn accelerators(context: &ModelContext) -> Result<bool, Status> {
         return Ok(false);
     };
     match given.cpu_execution_accelerator.iter().find(|accelerator| accelerator.name != "openvino") {
-        Some(other) => {
-            Err(Status::invalid(format!("unknown Execution Accelerator '{}' is requested", other.name)))
-        }
+        Some(other) => Err(Status::invalid(format!("unknown Execution Accelerator '{}' is requested", other.name))),
         None => Ok(!given.cpu_execution_accelerator.is_empty()),
     }
 }

@@ -114,7 +114,13 @@ fn returned(error: *mut c_void) -> Result<(), Status> {
 
 impl Library {
     /// Opens, looks up, initialises and asks for attributes.
-    pub fn open(backend: &str, path: &Path, place: &Path, settings: &[(String, String)]) -> Result<Library, Status> {
+    pub fn open(
+        backend: &str,
+        path: &Path,
+        place: &Path,
+        settings: &[(String, String)],
+        auto_complete: bool,
+    ) -> Result<Library, Status> {
         symbols::keep();
         provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         let cannot = |error: &dyn std::fmt::Display| {
@@ -142,7 +148,7 @@ impl Library {
         let initialize = find("TRITONBACKEND_Initialize");
         let handle = Arc::new(BackendHandle {
             name: c_string(backend),
-            config: config_json(place, settings),
+            config: config_json(place, settings, auto_complete),
             directory: c_string(&place.to_string_lossy()),
             execution_policy: AtomicU32::new(0),
             state: UserState::default(),
@@ -189,9 +195,8 @@ impl Library {
         let count = requests.len() as u32;
         let list = requests.as_mut_ptr().cast::<*mut c_void>();
         // SAFETY: the requests came from boxes, the instance handle lives, and exceptions stop at the guard.
-        let error = unsafe {
-            nereid_guard_execute(self.exports.execute, instance, list, count, thrown.0.as_mut_ptr(), THROWN)
-        };
+        let error =
+            unsafe { nereid_guard_execute(self.exports.execute, instance, list, count, thrown.0.as_mut_ptr(), THROWN) };
         if let Some(status) = thrown.status() {
             return Outcome::Threw { status, released: RELEASED.with_borrow_mut(std::mem::take) };
         }
@@ -212,9 +217,10 @@ impl Drop for Library {
 }
 
 /// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5).
-fn config_json(place: &Path, settings: &[(String, String)]) -> String {
+fn config_json(place: &Path, settings: &[(String, String)], auto_complete: bool) -> String {
     let mut cmdline = serde_json::Map::new();
     let directory = place.parent().unwrap_or(place).to_string_lossy().into_owned();
+    cmdline.insert("auto-complete-config".into(), auto_complete.to_string().into());
     cmdline.insert("backend-directory".into(), directory.into());
     cmdline.insert("min-compute-capability".into(), "0.0".into());
     cmdline.insert("default-max-batch-size".into(), "4".into());
@@ -245,7 +251,8 @@ fn provide_soname() -> std::io::Result<()> {
             file.write_all(STUB)?;
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             // SAFETY: the library has no code.
-            let library = unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }.map_err(std::io::Error::other)?;
+            let library =
+                unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }.map_err(std::io::Error::other)?;
             std::mem::forget(library);
             Ok(())
         };

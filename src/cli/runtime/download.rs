@@ -72,7 +72,8 @@ impl Python {
     pub fn download(&self, version: Option<&str>, folder: &Path) -> Result<Wheel, InstallError> {
         let requirement = match version {
             Some(version) => format!("onnxruntime=={version}"),
-            None => "onnxruntime>=1.17".to_owned(),
+            // Older packages hold no library of their own.
+            None => "onnxruntime>=1.20".to_owned(),
         };
         let mut arguments: Vec<OsString> = [
             "-m",
@@ -100,7 +101,7 @@ impl Python {
             let absent = said.contains("No matching distribution found");
             return Err(match absent && !unreachable.iter().any(|sign| said.contains(sign)) {
                 true => InstallError::NoSuchVersion {
-                    version: version.unwrap_or("1.17 or newer").to_owned(),
+                    version: version.unwrap_or("1.20 or newer").to_owned(),
                     platform: std::env::consts::ARCH.to_owned(),
                     detail: detail(&output),
                 },

@@ -1,4 +1,5 @@
-//! Frames about the connection itself: SETTINGS, PING, GOAWAY, RST_STREAM, WINDOW_UPDATE (RFC 9113 sections 6.4 to 6.9).
+//! Frames about the connection itself: SETTINGS, PING, GOAWAY, RST_STREAM, WINDOW_UPDATE (RFC 9113 sections 6.4 to
+//! 6.9).
 
 use super::frame::{
     DEFAULT_WINDOW, FrameHead, MAX_31, MAX_MAX_FRAME_SIZE, MIN_MAX_FRAME_SIZE, flag, kind, number, setting,

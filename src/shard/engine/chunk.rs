@@ -79,7 +79,10 @@ impl Chunks {
     }
 
     /// Takes a chunk off the stack and lets `fill` write to it; the number of bytes that it returns are lent.
-    pub(super) fn fill<E>(self: &Rc<Self>, fill: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Option<Result<Chunk, E>> {
+    pub(super) fn fill<E>(
+        self: &Rc<Self>,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Option<Result<Chunk, E>> {
         let Free::Stack(free) = &self.free else { return None };
         let index = free.borrow_mut().pop()?;
         self.out.set(self.out.get() + 1);

@@ -18,9 +18,9 @@ use super::{
     ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window,
     is_transient_accept_error, slot_mut, sys,
 };
+use crate::memory::Key;
 use crate::memory::{BlockMut, Slice};
 use crate::shard::clock::Clock;
-use crate::memory::Key;
 
 /// Connections that one listener may bring in one turn.
 const ACCEPTS_PER_TURN: usize = 64;

@@ -59,9 +59,7 @@ pub fn send(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: no address is asked for; the new descriptor is ours.
-    unsafe {
-        own(libc::accept4(listener.as_raw_fd(), address, length, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK))
-    }
+    unsafe { own(libc::accept4(listener.as_raw_fd(), address, length, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)) }
 }
 
 /// Ends sending (`SHUT_WR`), or both directions.

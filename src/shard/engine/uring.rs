@@ -21,14 +21,15 @@ use super::{
     ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window,
     is_transient_accept_error, slot_mut, sys,
 };
+use crate::memory::Key;
 use crate::memory::{BlockMut, Slice};
 use crate::shard::clock::Clock;
-use crate::memory::Key;
 use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;
 
-/// Look at the socket before trying to receive: cheaper where the last receive emptied it (`IORING_RECVSEND_POLL_FIRST`).
+/// Look at the socket before trying to receive: cheaper where the last receive emptied it
+/// (`IORING_RECVSEND_POLL_FIRST`).
 const POLL_FIRST: u16 = 1;
 /// Most bytes of one receive or single-piece send; a completion counts them in 31 bits.
 const TRANSFER_MAX: usize = 1 << 30;
@@ -182,10 +183,11 @@ impl Uring {
             }
             None => {
                 connection.pieces.clear();
-                connection.pieces.extend(sending.io_slices().map(|piece| libc::iovec {
-                    iov_base: piece.as_ptr().cast_mut().cast(),
-                    iov_len: piece.len(),
-                }));
+                connection.pieces.extend(
+                    sending
+                        .io_slices()
+                        .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() }),
+                );
                 connection.message.msg_iov = connection.pieces.as_mut_ptr();
                 connection.message.msg_iovlen = connection.pieces.len() as _;
                 opcode::SendMsg::new(fd, &raw const connection.message).flags(flags as u32).build()

@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::backend::onnxruntime::fixtures::{skipped, surroundings};
+use crate::backend::onnxruntime::locate;
 use crate::backend::onnxruntime::scratch::Scratch;
 
 /// Says each step.
@@ -62,7 +64,8 @@ fn without_python_or_pip_the_error_says_what_to_do() {
     let install = |python: &Python| install_into(&folder, python, &InstallOptions::default(), &mut Heard::default());
     let error = install(&Python::at(scratch.path("missing"))).unwrap_err();
     assert!(matches!(error, InstallError::NoPython(_)), "{error}");
-    let file = scratch.write("python3", b"#!/bin/sh\n[ \"$1\" = --version ] || { echo No module named pip >&2; exit 1; }\n");
+    let file =
+        scratch.write("python3", b"#!/bin/sh\n[ \"$1\" = --version ] || { echo No module named pip >&2; exit 1; }\n");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let error = install(&Python::at(file)).unwrap_err();
     assert!(error.to_string().contains("No module named pip"), "{error}");
@@ -114,8 +117,8 @@ fn remains_of_dead_installations_are_removed_and_those_of_living_ones_kept() {
 
 #[test]
 fn a_library_is_installed_once_and_again_only_by_force() {
-    let Ok(found) = crate::backend::onnxruntime::locate(&crate::backend::onnxruntime::fixtures::surroundings()) else {
-        println!("skipped: no ONNX Runtime library on this host");
+    let Ok(found) = locate(&surroundings()) else {
+        skipped("no ONNX Runtime library on this host");
         return;
     };
     let scratch = Scratch::new("install-works");
@@ -143,7 +146,7 @@ fn a_library_is_installed_once_and_again_only_by_force() {
 fn only_the_library_is_unpacked_from_a_wheel() {
     let python = Python::default();
     if python.check().is_err() {
-        println!("skipped: no python3 with pip on this host");
+        skipped("no python3 with pip on this host");
         return;
     }
     let scratch = Scratch::new("install-unpack");

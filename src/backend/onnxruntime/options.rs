@@ -1,0 +1,145 @@
+//! What sessions and runs are told, in the library's own objects.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_int};
+use std::ptr::{self, NonNull};
+
+use ort::sys;
+
+use super::runtime::{Runtime, RuntimeError, filled};
+use super::settings::SessionSettings;
+
+/// `OrtSessionOptions`, alive while a session is created.
+pub(super) struct SessionOptions {
+    runtime: &'static Runtime,
+    at: NonNull<sys::OrtSessionOptions>,
+}
+
+impl SessionOptions {
+    pub fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Result<SessionOptions, RuntimeError> {
+        let mut options = ptr::null_mut();
+        // SAFETY: a handle is written to the given place.
+        runtime.check(unsafe { (runtime.api.CreateSessionOptions)(&mut options) })?;
+        let options = SessionOptions { runtime, at: filled(options)? };
+        options.set_execution(settings)?;
+        options.set_memory(settings)?;
+        options.add_entries(settings)?;
+        options.add_extensions(settings)?;
+        Ok(options)
+    }
+
+    pub fn as_ptr(&self) -> *const sys::OrtSessionOptions {
+        self.at.as_ptr()
+    }
+
+    fn set_execution(&self, settings: &SessionSettings) -> Result<(), RuntimeError> {
+        let (runtime, api, at) = (self.runtime, self.runtime.api, self.at.as_ptr());
+        let mode = match settings.parallel {
+            true => sys::ExecutionMode::ORT_PARALLEL,
+            false => sys::ExecutionMode::ORT_SEQUENTIAL,
+        };
+        // SAFETY: the handle is alive; the value is a plain number.
+        runtime.check(unsafe { (api.SetSessionExecutionMode)(at, mode) })?;
+        // SAFETY: as above.
+        runtime.check(unsafe { (api.SetSessionGraphOptimizationLevel)(at, settings.optimization.into()) })?;
+        if runtime.has_global_threads() {
+            // SAFETY: the handle is alive.
+            return runtime.check(unsafe { (api.DisablePerSessionThreads)(at) });
+        }
+        if let Some(threads) = settings.intra_op_threads {
+            // SAFETY: the handle is alive; the value is a plain number.
+            runtime.check(unsafe { (api.SetIntraOpNumThreads)(at, threads as c_int) })?;
+        }
+        if let Some(threads) = settings.inter_op_threads {
+            // SAFETY: as above.
+            runtime.check(unsafe { (api.SetInterOpNumThreads)(at, threads as c_int) })?;
+        }
+        Ok(())
+    }
+
+    fn set_memory(&self, settings: &SessionSettings) -> Result<(), RuntimeError> {
+        let api = self.runtime.api;
+        let arena = settings.memory_arena.map(|on| if on { api.EnableCpuMemArena } else { api.DisableCpuMemArena });
+        let pattern = settings.memory_pattern.map(|on| if on { api.EnableMemPattern } else { api.DisableMemPattern });
+        for switch in [arena, pattern].into_iter().flatten() {
+            // SAFETY: the handle is alive; both switches take nothing else.
+            self.runtime.check(unsafe { switch(self.at.as_ptr()) })?;
+        }
+        Ok(())
+    }
+
+    fn add_entries(&self, settings: &SessionSettings) -> Result<(), RuntimeError> {
+        let add = self.runtime.api.AddSessionConfigEntry;
+        for (key, value) in &settings.session_entries {
+            let (key, value) = (c_string(key.as_bytes())?, c_string(value.as_bytes())?);
+            // SAFETY: the handle is alive; both strings are copied.
+            self.runtime.check(unsafe { add(self.at.as_ptr(), key.as_ptr(), value.as_ptr()) })?;
+        }
+        Ok(())
+    }
+
+    fn add_extensions(&self, settings: &SessionSettings) -> Result<(), RuntimeError> {
+        let (runtime, api, at) = (self.runtime, self.runtime.api, self.at.as_ptr());
+        for library in &settings.custom_op_libraries {
+            let library = c_string(library.as_bytes())?;
+            // SAFETY: the handle is alive; the library that the configuration names runs its registration.
+            runtime.check(unsafe { (api.RegisterCustomOpsLibrary_V2)(at, library.as_ptr()) })?;
+        }
+        if settings.openvino {
+            let (keys, values) = (ptr::null(), ptr::null());
+            // SAFETY: the handle is alive; there are no keys and no values.
+            let status =
+                unsafe { (api.SessionOptionsAppendExecutionProvider)(at, c"OpenVINO".as_ptr(), keys, values, 0) };
+            runtime.check(status)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SessionOptions {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns its options, which nobody uses afterwards.
+        unsafe { (self.runtime.api.ReleaseSessionOptions)(self.at.as_ptr()) }
+    }
+}
+
+/// `OrtRunOptions`: made once per instance and used for each of its runs.
+pub struct RunOptions {
+    runtime: &'static Runtime,
+    at: NonNull<sys::OrtRunOptions>,
+}
+
+// SAFETY: plain data inside the library; only one instance uses it.
+unsafe impl Send for RunOptions {}
+
+impl RunOptions {
+    pub fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Result<RunOptions, RuntimeError> {
+        let mut options = ptr::null_mut();
+        // SAFETY: a handle is written to the given place.
+        runtime.check(unsafe { (runtime.api.CreateRunOptions)(&mut options) })?;
+        let options = RunOptions { runtime, at: filled(options)? };
+        let add = runtime.api.AddRunConfigEntry;
+        for (key, value) in &settings.run_entries {
+            let (key, value) = (c_string(key.as_bytes())?, c_string(value.as_bytes())?);
+            // SAFETY: the handle is alive; both strings are copied.
+            runtime.check(unsafe { add(options.at.as_ptr(), key.as_ptr(), value.as_ptr()) })?;
+        }
+        Ok(options)
+    }
+
+    pub(super) fn as_ptr(&self) -> *const sys::OrtRunOptions {
+        self.at.as_ptr()
+    }
+}
+
+impl Drop for RunOptions {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns its options, which nobody uses afterwards.
+        unsafe { (self.runtime.api.ReleaseRunOptions)(self.at.as_ptr()) }
+    }
+}
+
+pub(super) fn c_string(bytes: &[u8]) -> Result<CString, RuntimeError> {
+    CString::new(bytes).map_err(|_| RuntimeError::here("a text for the library contains a zero byte"))
+}

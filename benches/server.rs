@@ -9,6 +9,7 @@
 
 mod server {
     pub mod answer;
+    pub mod floor;
     pub mod http;
     pub mod line;
     pub mod load;
@@ -26,9 +27,18 @@ mod server {
 
 use std::process::ExitCode;
 
-use server::{options, run};
+use server::{floor, options, run};
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|argument| argument == floor::FLOOR_ARGUMENT) {
+        return match floor::serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let options = match options::parse(std::env::args().skip(1)) {
         Ok(options::Command::Run(options)) => options,
         Ok(options::Command::Print(text)) => {

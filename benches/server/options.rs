@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::floor::FLOOR;
 use super::scenario::{SCENARIOS, Scenario};
 
 pub const USAGE: &str = "\
 usage: cargo bench --bench server -- [options]
   --scenario NAME[,NAME]  only these (repeatable; a prefix names all that begin with it)
-  --engine NAME[,NAME]    --io-engine of the server: io_uring, epoll, auto (default io_uring,epoll)
+  --engine NAME[,NAME]    --io-engine of the server: io_uring, epoll, auto; floor is a plain echo instead of a server
+                          (default io_uring,epoll,floor)
   --seconds S             measured seconds a run (default 3)
   --rounds N              runs of each scenario and engine; the median one is printed (default 3)
   --server-cores N        cores that the server is pinned to (default 1: one saturated core)
@@ -71,7 +73,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
         options.scenarios = SCENARIOS.iter().collect();
     }
     if options.engines.is_empty() {
-        options.engines = vec!["io_uring".to_owned(), "epoll".to_owned()];
+        options.engines = ["io_uring", "epoll", FLOOR].map(str::to_owned).to_vec();
     }
     Ok(Command::Run(options))
 }

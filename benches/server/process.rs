@@ -1,7 +1,7 @@
 //! The server as a child process on free ports, with a repository made for it, and its clean end.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::floor::{FLOOR, FLOOR_ARGUMENT};
 use super::machine;
 use super::options::Options;
 
@@ -22,13 +23,17 @@ pub struct Server {
     pub http: SocketAddr,
     pub grpc: SocketAddr,
     child: Child,
-    directory: PathBuf,
+    /// Where its repository and its log are; the floor has none.
+    directory: Option<PathBuf>,
 }
 
 impl Server {
     /// Starts on `cores` and waits until the server is ready. The thread's own affinity is what a child inherits.
     pub fn start(engine: &str, cores: &[usize], options: &Options) -> Result<Server, String> {
         machine::pin_this_thread(cores)?;
+        if engine == FLOOR {
+            return launch_floor();
+        }
         let name = format!("nereid-bench-{}-{engine}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         write_repository(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -57,10 +62,18 @@ impl Server {
         Err("the server does not get ready".to_owned())
     }
 
+    pub fn is_floor(&self) -> bool {
+        self.engine == FLOOR
+    }
+
     /// SIGTERM, which must end in exit code 0.
     pub fn stop(mut self) -> Result<(), String> {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).ok_or("a process without a number")?;
-        kill_process(pid, Signal::TERM).map_err(|error| format!("SIGTERM: {error}"))?;
+        if self.is_floor() {
+            drop(self.child.stdin.take());
+        } else {
+            let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).ok_or("a process without a number")?;
+            kill_process(pid, Signal::TERM).map_err(|error| format!("SIGTERM: {error}"))?;
+        }
         let asked = Instant::now();
         while asked.elapsed() < PATIENCE {
             match self.child.try_wait().map_err(|error| error.to_string())? {
@@ -75,7 +88,8 @@ impl Server {
     }
 
     pub fn log_end(&self) -> String {
-        let log = fs::read(log_path(&self.directory)).unwrap_or_default();
+        let log = self.directory.as_deref().map(|directory| fs::read(log_path(directory)).unwrap_or_default());
+        let log = log.unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_SHOWN)..]).into_owned()
     }
 }
@@ -85,7 +99,9 @@ impl Drop for Server {
         // Both fail on a process that has ended, which is as well.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.directory);
+        if let Some(directory) = &self.directory {
+            let _ = fs::remove_dir_all(directory);
+        }
     }
 }
 
@@ -107,7 +123,21 @@ fn launch(engine: &str, directory: PathBuf, options: &Options) -> Result<Server,
         .stderr(log_too);
     let child = command.spawn().map_err(|error| format!("{}: {error}", options.binary.display()))?;
     let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    Ok(Server { engine: engine.to_owned(), http: at(http), grpc: at(grpc), child, directory })
+    Ok(Server { engine: engine.to_owned(), http: at(http), grpc: at(grpc), child, directory: Some(directory) })
+}
+
+fn launch_floor() -> Result<Server, String> {
+    let binary = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(binary);
+    command.arg(FLOOR_ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("the floor: {error}"))?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line).map_err(|error| format!("the floor: {error}"))?;
+    }
+    let port: u16 = line.trim().parse().map_err(|_| format!("the floor says {line:?} for its port"))?;
+    let at = SocketAddr::from(([127, 0, 0, 1], port));
+    Ok(Server { engine: FLOOR.to_owned(), http: at, grpc: at, child, directory: None })
 }
 
 fn log_path(directory: &Path) -> PathBuf {

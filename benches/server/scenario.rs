@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 
+use tritonserver::memory::Slice;
+
+use super::floor::EchoPeer;
 use super::http::HttpPeer;
 use super::line::Peer;
 use super::process::Server;
@@ -70,6 +73,11 @@ impl Scenario {
         let mut peers: Vec<(SocketAddr, Box<dyn Peer>)> = Vec::with_capacity(self.connections);
         for connection in 0..self.connections {
             let tensors = tensors(connection);
+            if server.is_floor() {
+                let requests = tensors.iter().map(|tensor| self.request(tensor)).collect();
+                peers.push((server.http, Box::new(EchoPeer::new(requests))));
+                continue;
+            }
             match self.protocol {
                 Protocol::GrpcUnary => peers.push((server.grpc, Box::new(UnaryPeer::new(tensors)))),
                 Protocol::GrpcStream => peers.push((server.grpc, Box::new(StreamPeer::new(tensors)))),
@@ -83,5 +91,13 @@ impl Scenario {
             }
         }
         peers
+    }
+
+    fn request(&self, tensor: &Tensor) -> Slice {
+        match self.protocol {
+            Protocol::GrpcUnary | Protocol::GrpcStream => tensor.grpc_request(""),
+            Protocol::HttpBinary => tensor.http_request(true),
+            Protocol::HttpJson => tensor.http_request(false),
+        }
     }
 }

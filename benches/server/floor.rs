@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Range;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
@@ -36,7 +37,6 @@ pub fn serve() -> Result<(), String> {
     println!("{}", listener.local_addr().map_err(text)?.port());
     let mut echoes: Vec<Option<Echo>> = Vec::new();
     let mut events = Vec::with_capacity(256);
-    let mut buffer = vec![0; RECEIVE_BYTES];
     loop {
         events.clear();
         match epoll::wait(&poll, spare_capacity(&mut events), None) {
@@ -50,11 +50,11 @@ pub fn serve() -> Result<(), String> {
                     let (socket, _) = listener.accept().map_err(text)?;
                     socket.set_nodelay(true).and_then(|()| socket.set_nonblocking(true)).map_err(text)?;
                     watch(&poll, &socket, echoes.len() as u64)?;
-                    echoes.push(Some(Echo { socket, unsent: VecDeque::new(), waits_to_write: false }));
+                    echoes.push(Some(Echo::new(socket)));
                 }
                 at => {
                     let Some(slot) = echoes.get_mut(at as usize) else { continue };
-                    if slot.as_mut().is_some_and(|echo| !echo.turn(&mut buffer, &poll, at)) {
+                    if slot.as_mut().is_some_and(|echo| !echo.turn(&poll, at)) {
                         *slot = None;
                     }
                 }
@@ -69,40 +69,38 @@ fn watch(poll: &OwnedFd, source: impl rustix::fd::AsFd, token: u64) -> Result<()
 
 struct Echo {
     socket: TcpStream,
-    unsent: VecDeque<u8>,
+    /// What was received; `unsent` of it is on its way back, and until it is nothing more is read.
+    buffer: Vec<u8>,
+    unsent: Range<usize>,
     waits_to_write: bool,
 }
 
 impl Echo {
+    fn new(socket: TcpStream) -> Echo {
+        Echo { socket, buffer: vec![0; RECEIVE_BYTES], unsent: 0..0, waits_to_write: false }
+    }
+
     /// One receive and what can be sent; false when the connection is over.
-    fn turn(&mut self, buffer: &mut [u8], poll: &OwnedFd, token: u64) -> bool {
-        let received = match self.socket.read(buffer) {
-            Ok(0) => return false,
-            Ok(n) => n,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            Err(_) => return false,
-        };
-        let mut rest = &buffer[..received];
+    fn turn(&mut self, poll: &OwnedFd, token: u64) -> bool {
         if self.unsent.is_empty() {
-            match self.socket.write(rest) {
-                Ok(n) => rest = &rest[n..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            match self.socket.read(&mut self.buffer) {
+                Ok(0) => return false,
+                Ok(n) => self.unsent = 0..n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
             }
         }
-        self.unsent.extend(rest);
         while !self.unsent.is_empty() {
-            match self.socket.write(self.unsent.as_slices().0) {
-                Ok(n) => drop(self.unsent.drain(..n)),
+            match self.socket.write(&self.buffer[self.unsent.clone()]) {
+                Ok(n) => self.unsent.start += n,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => return false,
             }
         }
         if self.waits_to_write == self.unsent.is_empty() {
             self.waits_to_write = !self.unsent.is_empty();
-            let more = if self.waits_to_write { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-            let data = epoll::EventData::new_u64(token);
-            return epoll::modify(poll, &self.socket, data, epoll::EventFlags::IN | more).is_ok();
+            let wanted = if self.waits_to_write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+            return epoll::modify(poll, &self.socket, epoll::EventData::new_u64(token), wanted).is_ok();
         }
         true
     }

@@ -20,8 +20,7 @@ use crate::protocol::http1::{self, ExchangeId};
 use crate::protocol::http2::{self, StreamId};
 use crate::protocol::service::{CallKey, Port, Replies, Reply, Service, Token};
 use crate::shard::engine::{Event, Received};
-use crate::shard::placement::Load;
-use crate::shard::{Core, Handler};
+use crate::shard::{Core, Handler, Load, Seat};
 use connection::{Connection, Wire};
 
 /// Connections of one shard.
@@ -32,7 +31,7 @@ const CALLS_MAX: usize = 1 << 20;
 /// What a shard is told from outside.
 pub enum Mail<M> {
     /// A connection that another shard accepted.
-    Accepted { fd: OwnedFd, port: Port },
+    Accepted { fd: OwnedFd, port: Port, seat: Seat },
     /// For the service.
     Service(M),
     /// Take no new connections, close idle ones, let the others finish.
@@ -42,7 +41,7 @@ pub enum Mail<M> {
 }
 
 /// Hands a connection to another shard.
-pub type HandOver = Arc<dyn Fn(usize, OwnedFd, Port) + Send + Sync>;
+pub type HandOver = Arc<dyn Fn(OwnedFd, Port, Seat) + Send + Sync>;
 
 /// What a shard shows to the rest of the server.
 #[derive(Debug, Default)]
@@ -88,7 +87,7 @@ pub struct Net<S: Service> {
     /// Port of each listener of the engine.
     listeners: Vec<Port>,
     shard: usize,
-    loads: Arc<Load>,
+    loads: Load,
     hand_over: HandOver,
     gauges: Arc<Gauges>,
     http2: http2::Config,
@@ -104,7 +103,7 @@ pub struct Parts<S> {
     pub pool: Pool,
     pub shard: usize,
     pub listeners: Vec<Port>,
-    pub loads: Arc<Load>,
+    pub loads: Load,
     pub hand_over: HandOver,
     pub gauges: Arc<Gauges>,
 }
@@ -132,20 +131,20 @@ impl<S: Service> Net<S> {
     }
 
     /// Takes a new connection, or hands it to a shard with fewer.
-    fn accepted(&mut self, fd: OwnedFd, port: Port, core: &mut Core<'_>) {
+    fn accepted(&mut self, fd: OwnedFd, port: Port, core: &mut Core<CallKey>) {
         if self.draining {
             return;
         }
-        let shard = self.loads.take_least();
-        if shard != self.shard {
-            return (self.hand_over)(shard, fd, port);
+        let seat = self.loads.take_seat();
+        if seat.shard() != self.shard {
+            return (self.hand_over)(fd, port, seat);
         }
-        self.adopt(fd, port, core);
+        self.adopt(fd, port, seat, core);
     }
 
-    fn adopt(&mut self, fd: OwnedFd, port: Port, core: &mut Core<'_>) {
+    fn adopt(&mut self, fd: OwnedFd, port: Port, seat: Seat, core: &mut Core<CallKey>) {
         if self.draining {
-            return self.loads.removed(self.shard);
+            return;
         }
         let wire = match port {
             Port::Grpc => Wire::http2(http2::Connection::server(self.http2, self.shared.pool.clone())),
@@ -153,9 +152,8 @@ impl<S: Service> Net<S> {
                 Wire::http1(http1::Connection::new(self.http1.clone(), self.shared.pool.clone()))
             }
         };
-        let Ok(key) = self.connections.insert(Connection::new(wire, port)) else {
-            debug!("a connection is closed: there are {} already", self.connections.len());
-            return self.loads.removed(self.shard);
+        let Ok(key) = self.connections.insert(Connection::new(wire, port, seat)) else {
+            return debug!("a connection is closed: there are {} already", self.connections.len());
         };
         if let Err(refused) = core.engine.register(fd, key) {
             debug!("a connection is closed: {refused}");
@@ -202,16 +200,15 @@ impl<S: Service> Net<S> {
     }
 
     /// Reads, sends or closes, whatever the connection is due for.
-    fn settle(&mut self, key: Key, core: &mut Core<'_>) {
+    fn settle(&mut self, key: Key, core: &mut Core<CallKey>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
         if connection.closing {
             return;
         }
         for (call, deadline) in connection.take_deadlines() {
-            let deadline_ns =
-                core.clock.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
-            if core.timers.start(deadline_ns, call.0).is_err() {
+            let deadline_ns = core.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+            if core.timers.start(deadline_ns, call).is_err() {
                 debug!("a call goes without its deadline: too many timers are running");
             }
         }
@@ -241,7 +238,7 @@ impl<S: Service> Net<S> {
         }
     }
 
-    fn close(&mut self, key: Key, core: &mut Core<'_>) {
+    fn close(&mut self, key: Key, core: &mut Core<CallKey>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if !std::mem::replace(&mut connection.closing, true) {
             connection.abandon(&mut self.shared);
@@ -254,7 +251,6 @@ impl<S: Service> Net<S> {
     fn closed(&mut self, key: Key) {
         if let Some(mut connection) = self.connections.remove(key) {
             connection.abandon(&mut self.shared);
-            self.loads.removed(self.shard);
             self.gauges.connections.store(self.connections.len(), Ordering::Release);
         }
     }
@@ -272,7 +268,7 @@ impl<S: Service> Net<S> {
         }
     }
 
-    fn drain(&mut self, core: &mut Core<'_>) {
+    fn drain(&mut self, core: &mut Core<CallKey>) {
         self.draining = true;
         for listener in 0..self.listeners.len() {
             // A listener of another shard is not ours to stop.
@@ -289,10 +285,12 @@ impl<S: Service> Net<S> {
 
 impl<S: Service> Handler for Net<S> {
     type Mail = Mail<S::Mail>;
+    /// A call whose deadline it is.
+    type Timer = CallKey;
 
-    fn mail(&mut self, mail: Mail<S::Mail>, core: &mut Core<'_>) {
+    fn mail(&mut self, mail: Mail<S::Mail>, core: &mut Core<CallKey>) {
         match mail {
-            Mail::Accepted { fd, port } => self.adopt(fd, port, core),
+            Mail::Accepted { fd, port, seat } => self.adopt(fd, port, seat, core),
             Mail::Service(mail) => {
                 self.shared.service.mail(mail, &mut self.shared.replies);
                 self.route_replies();
@@ -308,7 +306,7 @@ impl<S: Service> Handler for Net<S> {
         }
     }
 
-    fn event(&mut self, event: Event, core: &mut Core<'_>) {
+    fn event(&mut self, event: Event, core: &mut Core<CallKey>) {
         match event {
             Event::Accepted { listener, fd } => {
                 if let Some(port) = self.listeners.get(listener).copied() {
@@ -332,8 +330,7 @@ impl<S: Service> Handler for Net<S> {
         }
     }
 
-    fn timer(&mut self, token: u64, _core: &mut Core<'_>) {
-        let call = CallKey(token);
+    fn timer(&mut self, call: CallKey, _core: &mut Core<CallKey>) {
         let Some(Call { connection: key, at: At::Grpc(stream), .. }) = call_of(&self.shared.calls, call) else {
             return;
         };
@@ -345,7 +342,7 @@ impl<S: Service> Handler for Net<S> {
         }
     }
 
-    fn flush(&mut self, core: &mut Core<'_>) {
+    fn flush(&mut self, core: &mut Core<CallKey>) {
         self.unfinished = self.shared.service.work(&mut self.shared.replies);
         self.route_replies();
         // A connection can become due again while it is settled; it has its turn in the next round then.
@@ -362,7 +359,7 @@ impl<S: Service> Handler for Net<S> {
         self.unfinished || !self.dirty.is_empty()
     }
 
-    fn is_stopped(&self) -> bool {
+    fn stopped(&self) -> bool {
         self.stopped && self.connections.is_empty()
     }
 }

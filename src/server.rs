@@ -20,7 +20,7 @@ use crate::observe::log::Logger;
 use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
 use crate::repository::{self, ModelMap};
 use crate::request::Status;
-use crate::shard::placement::Placement;
+use crate::shard::placement::Cores;
 use options::Options;
 
 /// Share of the machine's memory that request data may take.
@@ -53,7 +53,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     if options.model_repositories.is_empty() {
         return Err(Failure::Creating(Status::invalid("--model-repository must be specified")));
     }
-    let placement = Placement::plan(options.io_cores).map_err(|error| Failure::Start(error.to_string()))?;
+    let cores = Cores::of_this_process().map_err(|error| Failure::Start(format!("cannot read the cores: {error}")))?;
+    let placement = cores.place(options.io_cores.as_ref()).map_err(|error| Failure::Start(error.to_string()))?;
     let pool = Pool::new(pool_limit());
     let metrics = Arc::new(Registry::default());
     let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
@@ -66,8 +67,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
             Arc::new(move |backend| options.settings_of(backend))
         },
         only: options.startup_models.clone(),
-        worker_cpus: placement.worker_cpus().to_vec(),
-        worker_cpu_count: placement.worker_cpu_count(),
+        worker_cpus: placement.workers.clone(),
+        worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
     };

@@ -1,13 +1,138 @@
-//! One core: an engine, a mailbox, timers and a clock, and the turn that goes round between them.
+//! One core, one thread: connections, timers and whatever needs no model run here, in turns.
 //!
-//! A shard is one thread that never blocks but when it has nothing to do. What it serves is a [`Handler`]: the
-//! transport in the server, a script in simulations.
+//! Nothing on a shard is shared, so cancelling, timing out and disconnecting are plain function calls. A shard never
+//! blocks and never waits for a lock that is held longer than O(1). Other threads reach it through its [`Mailbox`] only.
+//!
+//! ```text
+//! start ─► thread ─► host (glommio for io_uring, a loop for epoll) ─► Shard::turn, again and again
+//!                                                                      │ mail, flush, engine, events, timers
+//!                                                                      └ parks when idle: the mailbox wakes it
+//! ```
 
 pub mod clock;
 pub mod engine;
+pub mod listener;
+pub mod load;
 pub mod mailbox;
 pub mod placement;
+pub mod probe;
 pub mod timer;
-mod turn;
+pub mod turn;
 
-pub use turn::{Core, Handler, Turn};
+use std::io;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use crate::memory::Pool;
+use engine::{Engine, Epoll, Limits, Uring, host};
+
+pub use clock::{Clock, Monotonic};
+pub use load::{Load, Seat};
+pub use mailbox::{Inbox, Mailbox, mailbox};
+pub use probe::EngineKind;
+pub use timer::{TimerKey, Timers};
+pub use turn::{Core, Handler, Pace, Shard};
+
+/// Nanoseconds that an idle shard looks for work before it parks, where it may spin: about what a wake-up costs.
+const SPIN_NS: u64 = 50_000;
+
+/// How one shard is to run.
+#[derive(Clone)]
+pub struct Options {
+    /// Of its thread; the kernel keeps 15 bytes.
+    pub name: String,
+    pub engine: EngineKind,
+    /// The core that it is bound to.
+    pub cpu: Option<usize>,
+    pub spin: bool,
+    pub limits: Limits,
+    pub timers_max: usize,
+    pub pool: Pool,
+}
+
+/// A shard that runs.
+#[derive(Debug)]
+pub struct Running {
+    thread: JoinHandle<io::Result<()>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("no thread could be started for {name}: {source}")]
+    Thread { name: String, source: io::Error },
+    #[error("{name} could not start: {source}")]
+    Engine { name: String, source: io::Error },
+}
+
+/// Starts a shard on a thread of its own and returns once it runs. `make` builds its handler there, with the core at
+/// hand, so that it can listen before anybody knows of the shard.
+pub fn start<H: Handler + 'static>(
+    options: Options,
+    inbox: Inbox<H::Mail>,
+    make: impl FnOnce(&mut Core<H::Timer>) -> io::Result<H> + Send + 'static,
+) -> Result<Running, StartError> {
+    let name = options.name.clone();
+    let (ready, runs) = mpsc::sync_channel(1);
+    let body = move || {
+        let outcome = run(&options, inbox, make, || drop(ready.send(Ok(()))));
+        // Where nobody waits any more, the thread's result says it.
+        let copy = outcome.as_ref().err().map(|error| io::Error::new(error.kind(), error.to_string()));
+        let _ = ready.send(copy.map_or(Ok(()), Err));
+        outcome
+    };
+    let thread = thread::Builder::new().name(name.clone()).spawn(body);
+    let thread = thread.map_err(|source| StartError::Thread { name: name.clone(), source })?;
+    match runs.recv() {
+        Ok(Ok(())) => Ok(Running { thread }),
+        Ok(Err(source)) => Err(StartError::Engine { name, source }),
+        Err(_) => Err(StartError::Engine { name, source: io::Error::other("its thread panicked") }),
+    }
+}
+
+/// Runs a shard on the calling thread until its handler has stopped; `started` is called when its first turn is near.
+pub fn run<H: Handler>(
+    options: &Options,
+    inbox: Inbox<H::Mail>,
+    make: impl FnOnce(&mut Core<H::Timer>) -> io::Result<H>,
+    started: impl FnOnce(),
+) -> io::Result<()> {
+    let Options { engine, cpu, limits, .. } = *options;
+    let clock: Rc<dyn Clock> = Rc::new(Monotonic);
+    let begin = || {
+        let waker = inbox.waker();
+        let engine: Box<dyn Engine> = match engine {
+            EngineKind::IoUring => Box::new(Uring::new(limits, Rc::clone(&clock), waker).map_err(io::Error::other)?),
+            EngineKind::Epoll => Box::new(Epoll::new(limits, Rc::clone(&clock), waker)?),
+        };
+        let mut core = Core::new(engine, Rc::clone(&clock), options.pool.clone(), options.timers_max);
+        let handler = make(&mut core)?;
+        let mut shard = Shard::new(handler, core, inbox);
+        let mut pace = Pace::new(if options.spin { SPIN_NS } else { 0 });
+        let mut may_park = false;
+        started();
+        Ok(move || {
+            let moved = shard.turn(may_park)?;
+            may_park = pace.may_park(moved, shard.core.now_ns());
+            Ok(!shard.handler.stopped())
+        })
+    };
+    match engine {
+        EngineKind::IoUring => host::run_on_glommio(cpu, &options.name, begin),
+        EngineKind::Epoll => host::run_plainly(cpu, begin),
+    }
+}
+
+impl Running {
+    /// Waits for the end that the handler decides on. A panic of the shard's thread is an error here.
+    pub fn join(self) -> io::Result<()> {
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the shard's thread panicked")))
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+#[cfg(test)]
+mod tests;

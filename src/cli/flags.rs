@@ -3,7 +3,7 @@
 //! Flags that this version cannot honour are known by name, so that abbreviations mean what they mean in Triton and
 //! a script that relies on such a flag is told instead of misunderstood.
 
-use super::options::{IoEngine, ServeOptions};
+use super::options::{IoCores, IoEngine, ServeOptions};
 use super::values::{Value, ValueError};
 use crate::observe::log::LogFormat;
 
@@ -282,8 +282,8 @@ pub static FLAGS: &[Flag] = &[
     flag(
         "io-cores",
         NEREID,
-        Some("integer"),
-        "Cores that do network I/O. Default: 1 below 4 cores, else a quarter of them.",
+        Some("count or list"),
+        "Cores that do network I/O, as a number or a list like 0,2-3. Default: 1 below 4 cores, else a quarter of them.",
         |o, v| io_cores(v).map(|given| o.io_cores = Some(given)),
     ),
     flag(
@@ -330,15 +330,13 @@ fn input_size(value: Value<'_>) -> Result<u64, ValueError> {
     }
 }
 
-fn io_cores(value: Value<'_>) -> Result<usize, ValueError> {
-    match value.natural()? as usize {
-        count @ 1..=IO_CORES_MAX => Ok(count),
-        _ => Err(ValueError::OutOfBound(value.text())),
+fn io_cores(value: Value<'_>) -> Result<IoCores, ValueError> {
+    match value.text().parse() {
+        Ok(IoCores::Count(0)) => Err(ValueError::OutOfBound(value.text())),
+        Ok(cores) => Ok(cores),
+        Err(_) => Err(ValueError::Number(value.text())),
     }
 }
-
-/// Far beyond any machine; a bound on what a typing error can start.
-const IO_CORES_MAX: usize = 1024;
 
 fn io_engine(value: Value<'_>) -> Result<IoEngine, ValueError> {
     match value.text().to_ascii_lowercase().as_str() {

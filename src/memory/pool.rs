@@ -35,6 +35,8 @@ unsafe impl Send for Free {}
 
 pub(super) struct Shared {
     free: [ArrayQueue<Free>; CLASSES],
+    /// Fewest free blocks of each class since the last trim: that many were of no use.
+    idle: [AtomicUsize; CLASSES],
     /// Capacity in bytes of all blocks that are out.
     out: AtomicUsize,
     limit: usize,
@@ -52,7 +54,8 @@ impl Pool {
     /// A pool whose blocks may hold `limit` bytes in all while they are in use.
     pub fn new(limit: usize) -> Pool {
         let free = std::array::from_fn(|class| ArrayQueue::new((KEPT_PER_CLASS / (SMALLEST << class)).clamp(1, 4096)));
-        Pool(Arc::new(Shared { free, out: AtomicUsize::new(0), limit }))
+        let idle = std::array::from_fn(|_| AtomicUsize::new(0));
+        Pool(Arc::new(Shared { free, idle, out: AtomicUsize::new(0), limit }))
     }
 
     /// A window of `len` bytes, initialised with unspecified values, aligned to [`super::ALIGNMENT`].
@@ -65,12 +68,24 @@ impl Pool {
             shared.out.fetch_sub(capacity, Ordering::Relaxed);
             return Err(Exhausted { asked: len, left: shared.limit.saturating_sub(out), limit: shared.limit });
         }
-        let header = match kept.then(|| shared.free[class_of(len)].pop()).flatten() {
+        let header = match kept.then(|| shared.pop(class_of(len))).flatten() {
             Some(free) => free.0,
             None => block::allocate(capacity),
         };
         // SAFETY: the block is fresh or from a free list: nobody else knows it, and it holds at least `len` bytes.
         Ok(unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) })
+    }
+
+    /// Gives blocks back to the system that nobody needed since the last call. To be called now and then.
+    pub fn trim(&self) {
+        for (class, idle) in self.0.idle.iter().enumerate() {
+            let unused = idle.swap(usize::MAX, Ordering::Relaxed).min(self.0.free[class].len());
+            for _ in 0..unused {
+                let Some(Free(header)) = self.0.free[class].pop() else { break };
+                // SAFETY: free blocks have no other owner.
+                unsafe { block::free(header) }
+            }
+        }
     }
 
     /// Bytes of blocks that are in use now.
@@ -80,6 +95,12 @@ impl Pool {
 }
 
 impl Shared {
+    fn pop(&self, class: usize) -> Option<Free> {
+        let free = self.free[class].pop();
+        self.idle[class].fetch_min(self.free[class].len(), Ordering::Relaxed);
+        free
+    }
+
     /// # Safety
     /// The caller owns the block alone; it came from [`Pool::get`] of this pool and has this `capacity`.
     pub(super) unsafe fn put_back(&self, header: NonNull<Header>, capacity: usize) {
@@ -136,6 +157,21 @@ mod tests {
             assert_eq!(pool.get(len).unwrap().len(), len);
         }
         assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn what_was_of_no_use_goes_back_to_the_system() {
+        let pool = Pool::new(1 << 30);
+        let take = |n: usize| (0..n).map(|_| pool.get(1000).unwrap()).collect::<Vec<_>>();
+        let class = class_of(1000);
+        drop(take(10));
+        pool.trim();
+        assert_eq!(pool.0.free[class].len(), 10, "all were needed since the start");
+        drop(take(3));
+        pool.trim();
+        assert_eq!(pool.0.free[class].len(), 3, "seven were not needed since");
+        pool.trim();
+        assert_eq!(pool.0.free[class].len(), 0);
     }
 
     #[test]

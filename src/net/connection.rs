@@ -6,6 +6,7 @@ use crate::memory::{BlockMut, Key, Slice};
 use crate::protocol::http2::StreamId;
 use crate::protocol::service::{CallKey, Port, Reply, Service};
 use crate::protocol::{http1, http2};
+use crate::shard::Seat;
 
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
@@ -34,6 +35,8 @@ impl Wire {
 pub(super) struct Connection {
     wire: Wire,
     port: Port,
+    /// Its place in the shard's count.
+    _seat: Seat,
     /// On the list of connections to settle.
     pub dirty: bool,
     /// A receive is with the engine.
@@ -49,10 +52,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(wire: Wire, port: Port) -> Connection {
+    pub fn new(wire: Wire, port: Port, seat: Seat) -> Connection {
         Connection {
             wire,
             port,
+            _seat: seat,
             dirty: false,
             receiving: false,
             sending: false,

@@ -282,11 +282,11 @@ fn a_claim_and_a_retirement_meet() {
             move || {
                 if roster.retire(2) {
                     // And comes back at once, still on the stack or not.
-                    return roster.acquire(2) == Turn::Holder;
+                    return Some(roster.acquire(2));
                 }
                 let woken = roster.pass(2, || pending.load(Ordering::Relaxed) > 0);
                 assert!(woken.is_none_or(|worker| worker == 1));
-                false
+                None
             }
         });
         let enqueuer = thread::spawn({
@@ -300,8 +300,15 @@ fn a_claim_and_a_retirement_meet() {
         let came_back = leaver.join().unwrap();
         enqueuer.join().unwrap();
         let first = roster.place(1) == Place::Holder;
-        // A seat that is neither waiting nor granted reads as stopped here: worker 2 may be gone.
-        let second = came_back || roster.place(2) == Place::Holder;
+        let second = match came_back {
+            Some(Turn::Holder) => true,
+            Some(Turn::Idle) => {
+                let place = roster.place(2);
+                assert_ne!(place, Place::Stopped, "who comes back has its seat");
+                place == Place::Holder
+            }
+            _ => false,
+        };
         let free = !first && !second && roster.acquire(0) == Turn::Holder;
         assert_eq!(usize::from(first) + usize::from(second) + usize::from(free), 1, "exactly one token");
         if free {
@@ -330,5 +337,61 @@ fn a_claim_and_a_stop_meet() {
             None => assert_eq!((stopped, place), (vec![1], Place::Stopped)),
             other => panic!("{other:?} was never idle"),
         }
+    });
+}
+
+/// A holder's time is up and it passes the token to another one, which arms in the same way, while an enqueuer is about
+/// to wake the first: the wake-up must reach the second.
+#[test]
+fn a_wake_up_reaches_who_is_armed_now() {
+    model(PREEMPTIONS, || {
+        let roster = Arc::new(Roster::new(2).unwrap());
+        let pending = Arc::new(AtomicUsize::new(0));
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.arm(0, 1, || false), Armed::Park);
+        let second = thread::spawn({
+            let (roster, pending) = (Arc::clone(&roster), Arc::clone(&pending));
+            move || {
+                match roster.acquire(1) {
+                    Turn::Holder => {}
+                    Turn::Idle => loop {
+                        match roster.place(1) {
+                            Place::Waiting => thread::park(),
+                            Place::Holder => break,
+                            Place::Stopped => return,
+                        }
+                    },
+                    Turn::Stopped => return,
+                }
+                while pending.load(Ordering::Relaxed) == 0 && !roster.is_stopped() {
+                    if roster.arm(1, 1, || pending.load(Ordering::Relaxed) > 0) == Armed::Park {
+                        // For ever, if the wake-up went to the other one.
+                        thread::park();
+                        roster.disarm(1);
+                    }
+                }
+            }
+        });
+        let to_wake = second.thread().clone();
+        let enqueuer = thread::spawn({
+            let (roster, pending, to_wake) = (Arc::clone(&roster), Arc::clone(&pending), to_wake.clone());
+            move || {
+                pending.fetch_add(1, Ordering::Relaxed);
+                if roster.enqueued(|| pending.load(Ordering::Relaxed)) == Some(1) {
+                    to_wake.unpark();
+                }
+            }
+        });
+        // The first holder's time is up at once.
+        let woken = roster.disarm(0);
+        let serves = woken || pending.load(Ordering::Relaxed) > 0;
+        if serves {
+            roster.stop();
+            to_wake.unpark();
+        } else if roster.pass(0, || pending.load(Ordering::Relaxed) > 0) == Some(1) {
+            to_wake.unpark();
+        }
+        enqueuer.join().unwrap();
+        second.join().unwrap();
     });
 }

@@ -1,13 +1,19 @@
 //! The control thread: what could stall a shard runs here, one job after the other.
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tracing::warn;
 
+use crate::memory::Pool;
+
 /// Jobs that wait; beyond it they are refused, and whoever asked gets no answer in time.
 const WAITING_MAX: usize = 1024;
+
+/// How long a free block may be of no use before its memory goes back.
+const TRIM_EVERY: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -17,11 +23,21 @@ pub struct ControlThread {
 }
 
 impl ControlThread {
-    pub fn start() -> std::io::Result<ControlThread> {
+    /// Besides its jobs the thread gives back what `pool` has not needed for a while.
+    pub fn start(pool: Pool) -> std::io::Result<ControlThread> {
         let (jobs, waiting) = sync_channel::<Job>(WAITING_MAX);
         let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
-            while let Ok(job) = waiting.recv() {
-                job();
+            let mut trimmed = Instant::now();
+            loop {
+                match waiting.recv_timeout(TRIM_EVERY) {
+                    Ok(job) => job(),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                if trimmed.elapsed() >= TRIM_EVERY {
+                    trimmed = Instant::now();
+                    pool.trim();
+                }
             }
         })?;
         Ok(ControlThread { jobs, thread })

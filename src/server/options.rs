@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use crate::observe::log::LogSettings;
 
+pub use crate::shard::placement::IoCores;
+
 /// One listening service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
@@ -57,7 +59,7 @@ pub struct Options {
     /// In the order of the command line.
     pub backend_settings: Vec<BackendSetting>,
     /// `None`: by the number of cores.
-    pub io_cores: Option<usize>,
+    pub io_cores: Option<IoCores>,
     pub io_engine: IoEngine,
     /// The models to load; `None`: all of the repositories.
     pub startup_models: Option<Vec<String>>,

@@ -3,13 +3,9 @@
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 
-use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use tracing::{error, info};
 
 use super::Failure;
@@ -18,18 +14,14 @@ use super::options::{IoEngine, Listen, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Gauges, HandOver, Mail, Net};
-use crate::protocol::service::Port;
+use crate::protocol::service::{CallKey, Port};
 use crate::repository::ModelMap;
 use crate::request::{Delivery, Sink};
-use crate::shard::clock::{Clock, Monotonic};
-use crate::shard::engine::{Engine, Epoll, Limits, Uring, Waker};
-use crate::shard::mailbox::{Mailbox, Post};
-use crate::shard::placement::{Load, Placement};
-use crate::shard::timer::Timers;
-use crate::shard::{Core, Turn};
+use crate::shard::engine::Limits;
+use crate::shard::placement::Placement;
+use crate::shard::probe::{self, Wanted};
+use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, listener, mailbox};
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 4096;
 /// Deadlines that one shard keeps.
 const TIMERS_MAX: usize = 1 << 20;
 
@@ -47,15 +39,15 @@ pub struct Parts<'a> {
 
 /// The running shards.
 pub struct Shards {
-    posts: Vec<Post<ShardMail>>,
+    posts: Vec<Mailbox<ShardMail>>,
     gauges: Vec<Arc<Gauges>>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Running>,
     control: ControlThread,
 }
 
 /// Answers of models on their way to one shard.
 struct ShardSink {
-    post: Post<ShardMail>,
+    post: Mailbox<ShardMail>,
     pool: Pool,
 }
 
@@ -79,66 +71,64 @@ impl Shards {
     /// Binds the ports, then starts the threads.
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
         let options = parts.options;
-        let services = [
-            (&options.grpc, Port::Grpc, "GRPC"),
-            (&options.http, Port::Http, "HTTP"),
-            (&options.metrics, Port::Metrics, "Metrics"),
-        ];
-        let mut listeners = Vec::new();
-        for (listen, port, name) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
-            let socket =
-                bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
-            listeners.push(Listener { socket, port });
-        }
+        let mut listeners = Some(bind_all(options)?);
+        let choice = probe::choose(wanted(options.io_engine), probe::probe)
+            .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
+        info!("{}", choice.message);
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
-        let control = ControlThread::start().map_err(cannot)?;
-        let count = parts.placement.shards().len();
-        let loads = Arc::new(Load::new(count));
-        let mut mailboxes = Vec::with_capacity(count);
+        let control = ControlThread::start(parts.pool.clone()).map_err(cannot)?;
+        let count = parts.placement.shards.len();
+        let loads = Load::new(count);
+        let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
-            let waker = Waker::new().map_err(cannot)?;
-            mailboxes.push((Mailbox::<ShardMail>::new(waker.clone()), waker));
+            let (post, inbox) = mailbox::<ShardMail>().map_err(cannot)?;
+            posts.push(post);
+            inboxes.push(inbox);
         }
-        let posts: Vec<_> = mailboxes.iter().map(|(mailbox, _)| mailbox.post()).collect();
         let hand_over: HandOver = {
             let posts = posts.clone();
-            Arc::new(move |shard, fd, port| {
-                if let Some(post) = posts.get(shard) {
-                    post.post(Mail::Accepted { fd, port });
+            Arc::new(move |fd, port, seat| {
+                if let Some(post) = posts.get(seat.shard()) {
+                    post.post(Mail::Accepted { fd, port, seat });
                 }
             })
         };
         let mut shards = Shards { posts, gauges: Vec::new(), threads: Vec::new(), control };
-        let mut listeners = Some(listeners);
-        for (shard, (mailbox, waker)) in mailboxes.into_iter().enumerate() {
+        // The shards that only take connections over come first: the one that accepts may hand over at once.
+        for (shard, inbox) in inboxes.into_iter().enumerate().rev() {
             let gauges: Arc<Gauges> = Arc::default();
             shards.gauges.push(Arc::clone(&gauges));
-            let post = mailbox.post();
-            let seat = Seat {
+            let post = shards.posts[shard].clone();
+            let api = api::Parts {
+                facts: Arc::clone(&parts.facts),
+                models: Arc::clone(&parts.models),
+                pool: parts.pool.clone(),
+                sink: Arc::new(ShardSink { post: post.clone(), pool: parts.pool.clone() }),
+                post: Arc::new(move |mail| post.post(Mail::Service(mail))),
+                control: shards.control.handle(),
+                render_metrics: Arc::clone(&parts.render_metrics),
+            };
+            let seat = ShardParts {
                 shard,
-                mailbox,
-                waker,
-                cpu: parts.placement.shards().get(shard).copied().flatten(),
-                spin_ns: parts.placement.spin_ns(),
-                engine: options.io_engine,
                 // The first shard accepts for all.
-                listeners: listeners.take().unwrap_or_default(),
-                loads: Arc::clone(&loads),
+                listeners: if shard == 0 { listeners.take().unwrap_or_default() } else { Vec::new() },
+                loads: loads.clone(),
                 hand_over: Arc::clone(&hand_over),
                 gauges,
                 pool: parts.pool.clone(),
-                api: api::Parts {
-                    facts: Arc::clone(&parts.facts),
-                    models: Arc::clone(&parts.models),
-                    pool: parts.pool.clone(),
-                    sink: Arc::new(ShardSink { post: post.clone(), pool: parts.pool.clone() }),
-                    post: Arc::new(move |mail| post.post(Mail::Service(mail))),
-                    control: shards.control.handle(),
-                    render_metrics: Arc::clone(&parts.render_metrics),
-                },
+                api,
             };
-            let thread = std::thread::Builder::new().name(format!("shard-{shard}")).spawn(move || seat.run());
-            shards.threads.push(thread.map_err(cannot)?);
+            let options = shard::Options {
+                name: format!("shard-{shard}"),
+                engine: choice.engine,
+                cpu: parts.placement.shards[shard],
+                spin: parts.placement.spin,
+                limits: Limits { connections: net::CONNECTIONS_MAX, ..Limits::default() },
+                timers_max: TIMERS_MAX,
+                pool: parts.pool.clone(),
+            };
+            let running = shard::start(options, inbox, move |core| seat.into_net(core));
+            shards.threads.push(running.map_err(|error| Failure::Start(error.to_string()))?);
         }
         Ok(shards)
     }
@@ -172,8 +162,8 @@ impl Shards {
     pub fn stop(self) {
         self.posts.iter().for_each(|post| post.post(Mail::Stop));
         for thread in self.threads {
-            if thread.join().is_err() {
-                error!("a shard ended by a panic");
+            if let Err(error) = thread.join() {
+                error!("a shard ended: {error}");
             }
         }
         drop(self.posts);
@@ -182,53 +172,24 @@ impl Shards {
 }
 
 /// Everything that one shard takes to its thread.
-struct Seat {
+struct ShardParts {
     shard: usize,
-    mailbox: Mailbox<ShardMail>,
-    waker: Waker,
-    cpu: Option<usize>,
-    spin_ns: u64,
-    engine: IoEngine,
     listeners: Vec<Listener>,
-    loads: Arc<Load>,
+    loads: Load,
     hand_over: HandOver,
     gauges: Arc<Gauges>,
     pool: Pool,
     api: api::Parts,
 }
 
-impl Seat {
-    fn run(self) {
-        let shard = self.shard;
-        if let Some(id) = self.cpu {
-            core_affinity::set_for_current(core_affinity::CoreId { id });
-        }
-        if let Err(error) = self.serve() {
-            error!("shard {shard} ends: {error}");
-            // Without a shard there is no service: better a visible end than connections that nobody answers.
-            std::process::exit(1);
-        }
-    }
-
-    fn serve(self) -> io::Result<()> {
-        let clock: Rc<dyn Clock> = Rc::new(Monotonic);
-        let limits = Limits { connections: net::CONNECTIONS_MAX, ..Limits::default() };
-        let (mut engine, name): (Box<dyn Engine>, _) = match self.engine {
-            IoEngine::Epoll => (Box::new(Epoll::new(limits, Rc::clone(&clock), self.waker)?), "epoll"),
-            IoEngine::IoUring | IoEngine::Auto => {
-                let uring = Uring::new(limits, Rc::clone(&clock), self.waker).map_err(io::Error::other)?;
-                (Box::new(uring), "io_uring")
-            }
-        };
-        if self.shard == 0 {
-            info!("I/O engine: {name}");
-        }
+impl ShardParts {
+    fn into_net(self, core: &mut Core<CallKey>) -> io::Result<Net<Api>> {
         let mut ports = Vec::new();
         for (id, listener) in self.listeners.into_iter().enumerate() {
-            engine.listen(listener.socket, id).map_err(io::Error::other)?;
+            core.engine.listen(listener.socket, id).map_err(io::Error::other)?;
             ports.push(listener.port);
         }
-        let mut net = Net::new(net::Parts {
+        Ok(Net::new(net::Parts {
             service: Api::new(self.api),
             pool: self.pool,
             shard: self.shard,
@@ -236,11 +197,31 @@ impl Seat {
             loads: self.loads,
             hand_over: self.hand_over,
             gauges: self.gauges,
-        });
-        let mut timers = Timers::new(TIMERS_MAX, clock.now_ns());
-        let mut core = Core { engine: &mut *engine, timers: &mut timers, clock: &*clock };
-        Turn::new(self.mailbox, self.spin_ns).run(&mut net, &mut core)
+        }))
     }
+}
+
+fn wanted(engine: IoEngine) -> Wanted {
+    match engine {
+        IoEngine::Auto => Wanted::Auto,
+        IoEngine::IoUring => Wanted::Exactly(EngineKind::IoUring),
+        IoEngine::Epoll => Wanted::Exactly(EngineKind::Epoll),
+    }
+}
+
+fn bind_all(options: &Options) -> Result<Vec<Listener>, Failure> {
+    let services = [
+        (&options.grpc, Port::Grpc, "GRPC"),
+        (&options.http, Port::Http, "HTTP"),
+        (&options.metrics, Port::Metrics, "Metrics"),
+    ];
+    let mut listeners = Vec::new();
+    for (listen, port, name) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
+        let socket =
+            bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
+        listeners.push(Listener { socket, port });
+    }
+    Ok(listeners)
 }
 
 /// Binds and listens; a second server on the same port fails unless it was told to share it.
@@ -252,18 +233,8 @@ fn bind_to(listen_at: &Listen) -> Result<OwnedFd, String> {
         .map_err(|error| format!("cannot resolve '{shown}': {error}"))?
         .next()
         .ok_or_else(|| format!("'{shown}' has no address"))?;
-    let open = || -> io::Result<OwnedFd> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_reuseaddr(&socket, true)?;
-        if listen_at.reuse_port {
-            set_socket_reuseport(&socket, true)?;
-        }
-        bind(&socket, &address)?;
-        listen(&socket, BACKLOG)?;
-        Ok(socket)
-    };
-    open().map_err(|error| match error.kind() {
+    let bound = listener::tcp(&address, listen_at.reuse_port).map(OwnedFd::from);
+    bound.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => format!("Unavailable - Socket '{shown}' already in use "),
         _ => format!("Unavailable - cannot listen at '{shown}': {error}"),
     })

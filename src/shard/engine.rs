@@ -26,8 +26,7 @@
 //!
 //! # Bounds
 //!
-//! [`Limits`] says how many connections may be registered and how many 16 KiB chunks exist for [`Engine::receive`].
-//! When
+//! [`Limits`] says how many connections may be registered and how many 16 KiB chunks exist for [`Engine::receive`]. When
 //! all chunks are out, receives wait their turn and start as chunks come back (a dropped [`Chunk`] is back): nothing
 //! fails, and nobody but the slowest holders of chunks delays others. An acceptor that is out of descriptors or memory
 //! says so and tries again after [`ACCEPT_RETRY_NS`], without spinning. A turn delivers a bounded number of events;
@@ -37,9 +36,14 @@
 
 mod chunk;
 mod epoll;
+mod fake;
+pub(super) mod host;
 mod sending;
 pub(super) mod sys;
 mod uring;
+
+#[cfg(test)]
+mod contract;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -51,6 +55,7 @@ use crate::queue::Wake;
 
 pub use chunk::{CHUNK_BYTES, Chunk};
 pub use epoll::Epoll;
+pub use fake::{Fake, Fault};
 pub use uring::{Unavailable, Uring};
 
 /// Nanoseconds after which an acceptor that ran out of descriptors or memory tries again.

@@ -1,57 +1,144 @@
-//! How other threads reach a shard: a queue that takes everything, and a wake-up only for a sleeper.
+//! How other threads speak to a shard: post, and wake it only if it sleeps.
+//!
+//! Posting cannot fail and never waits. What bounds a mailbox is what may be posted to it: responses of admitted
+//! requests, one model map per swap, connections that the acceptor counts.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::engine::Waker;
 use crate::queue::{Mpsc, Sleeper};
 
+/// The senders' end. Clones post to the same shard.
+pub struct Mailbox<M>(Arc<Shared<M>>);
+
+/// The shard's end. There is one.
+pub struct Inbox<M>(Arc<Shared<M>>);
+
 struct Shared<M> {
     queue: Mpsc<M>,
     sleeper: Sleeper<Waker>,
+    closed: AtomicBool,
 }
 
-/// The sending side; clones reach the same shard.
-pub struct Post<M>(Arc<Shared<M>>);
-
-impl<M> Clone for Post<M> {
-    fn clone(&self) -> Post<M> {
-        Post(Arc::clone(&self.0))
-    }
+/// A mailbox and its inbox.
+pub fn mailbox<M>() -> io::Result<(Mailbox<M>, Inbox<M>)> {
+    let sleeper = Sleeper::new(Waker::new()?);
+    let shared = Arc::new(Shared { queue: Mpsc::new(), sleeper, closed: AtomicBool::new(false) });
+    Ok((Mailbox(Arc::clone(&shared)), Inbox(shared)))
 }
 
-impl<M: Send> Post<M> {
-    /// Cannot fail and does not block.
+impl<M> Mailbox<M> {
+    /// Hands `mail` to the shard. If the shard is gone, the mail is dropped.
     pub fn post(&self, mail: M) {
+        if self.0.closed.load(Ordering::Acquire) {
+            return;
+        }
         self.0.queue.push(mail);
         self.0.sleeper.notify();
     }
+
+    /// True once the shard is gone.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Acquire)
+    }
 }
 
-/// The shard's side.
-pub struct Mailbox<M>(Arc<Shared<M>>);
-
-impl<M: Send> Mailbox<M> {
-    /// `waker` ends a parked turn of the shard's engine.
-    pub fn new(waker: Waker) -> Mailbox<M> {
-        Mailbox(Arc::new(Shared { queue: Mpsc::new(), sleeper: Sleeper::new(waker) }))
+impl<M> Inbox<M> {
+    /// Takes at most `most` mails, oldest first, and says how many there were.
+    pub fn drain(&mut self, most: usize, mut read: impl FnMut(M)) -> usize {
+        let Some(mut consumer) = self.0.queue.consume() else { return 0 };
+        let mut taken = 0;
+        while taken < most
+            && let Some(mail) = consumer.pop()
+        {
+            taken += 1;
+            read(mail);
+        }
+        taken
     }
 
-    pub fn post(&self) -> Post<M> {
-        Post(Arc::clone(&self.0))
+    /// Runs `park`, which waits for the [`waker`](Inbox::waker), unless there is mail. Mail that comes meanwhile ends it.
+    pub fn sleep<R>(&mut self, park: impl FnOnce() -> R) -> Option<R> {
+        let has_mail = || self.0.queue.consume().is_none_or(|consumer| !consumer.is_empty());
+        self.0.sleeper.sleep(has_mail, park)
     }
 
-    /// The oldest mail.
-    pub fn take(&self) -> Option<M> {
-        self.0.queue.consume()?.pop()
+    /// What posting uses to wake the shard: the engine waits for it.
+    pub fn waker(&self) -> Waker {
+        self.0.sleeper.waker().clone()
+    }
+}
+
+impl<M> Clone for Mailbox<M> {
+    fn clone(&self) -> Mailbox<M> {
+        Mailbox(Arc::clone(&self.0))
+    }
+}
+
+impl<M> Drop for Inbox<M> {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Release);
+        self.drain(usize::MAX, drop);
+    }
+}
+
+impl<M> std::fmt::Debug for Mailbox<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mailbox")
+    }
+}
+
+impl<M> std::fmt::Debug for Inbox<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mail_comes_in_order_and_in_portions() {
+        let (mailbox, mut inbox) = mailbox().unwrap();
+        let second = mailbox.clone();
+        mailbox.post(1);
+        second.post(2);
+        mailbox.post(3);
+        let mut read = Vec::new();
+        assert_eq!(inbox.drain(2, |mail| read.push(mail)), 2);
+        assert_eq!(inbox.sleep(|| ()), None, "there is mail");
+        assert_eq!(inbox.drain(2, |mail| read.push(mail)), 1);
+        assert_eq!(inbox.drain(2, |mail| read.push(mail)), 0);
+        assert_eq!(read, [1, 2, 3]);
+        assert_eq!(inbox.sleep(|| "slept"), Some("slept"));
     }
 
-    /// True if there is nothing to take now.
-    pub fn is_empty(&self) -> bool {
-        self.0.queue.consume().is_none_or(|consumer| consumer.is_empty())
+    #[test]
+    fn mail_to_nobody_is_let_go() {
+        let (mailbox, inbox) = mailbox().unwrap();
+        let mail = Arc::new(());
+        mailbox.post(Arc::clone(&mail));
+        assert!(!mailbox.is_closed());
+        drop(inbox);
+        assert!(mailbox.is_closed());
+        mailbox.post(Arc::clone(&mail));
+        assert_eq!(Arc::strong_count(&mail), 1);
     }
 
-    /// Runs `park` unless mail came after the shard was declared asleep.
-    pub fn sleep<R>(&self, park: impl FnOnce() -> R) -> Option<R> {
-        self.0.sleeper.sleep(|| !self.is_empty(), park)
+    #[test]
+    fn a_reader_may_post_to_itself() {
+        let (mailbox, mut inbox) = mailbox().unwrap();
+        mailbox.post(3);
+        let mut read = 0;
+        inbox.drain(10, |left: u32| {
+            read += 1;
+            if left > 0 {
+                mailbox.post(left - 1);
+            }
+        });
+        assert_eq!(read, 4);
     }
 }

@@ -1,164 +1,220 @@
-//! Which cores shards and workers run on.
+//! Which cores the shards run on, and which are left to the workers.
 //!
-//! By default a quarter of the process's cores serve connections, one shard where there are fewer than four; workers
-//! get
-//! the rest. Below four cores nothing is pinned and nobody spins, because a spinner could keep the thread it waits for
-//! from running.
+//! A shard per four cores by default, and one below that. With fewer than four cores nothing is pinned and nobody
+//! spins, because every thread may have to share its core with the one that it waits for. A CPU quota counts like
+//! missing cores: spinning would burn the quota that the model needs.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+use std::str::FromStr;
 
-use crossbeam_utils::CachePadded;
+use super::engine::sys;
 
-/// Cores below which nothing is pinned.
-const PINNED_FROM: usize = 4;
-/// Spinning before a park, where placement allows it.
-const SPIN_NS: u64 = 20_000;
+/// From this many cores on, shards have cores of their own.
+const PIN_FROM: usize = 4;
+/// Cores for each shard by default.
+const CORES_PER_SHARD: usize = 4;
+
+/// What `--io-cores` says: a number of shards, or the cores that they run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IoCores {
+    Count(usize),
+    /// Ascending, without repetition. A single core is written as a range: `3-3`.
+    List(Vec<usize>),
+}
+
+/// The cores of this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cores {
+    /// Cores that the process may run on, ascending.
+    pub cpus: Vec<usize>,
+    /// Whole cores' worth of time that it may use, from its cgroup's quota; at most the number of `cpus`.
+    pub quota: usize,
+}
+
+/// Where everything runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// The core of each shard; `None` leaves it to the scheduler.
+    pub shards: Vec<Option<usize>>,
+    /// The cores of the workers, as a set; empty leaves it to the scheduler.
+    pub workers: Vec<usize>,
+    /// Whether a shard may spin for a moment before it parks.
+    pub spin: bool,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    #[error("--io-cores must be at least 1")]
-    NoShard,
-    #[error("--io-cores asks for {asked} shards, but at most {MAX_SHARDS} are possible")]
-    TooMany { asked: usize },
+    #[error("'{0}' is neither a number of cores nor a list like 0,2-3")]
+    Malformed(String),
+    #[error("at least one core is needed for I/O")]
+    None,
+    #[error("{asked} I/O cores were asked for, but this process may only use {have}")]
+    TooMany { asked: usize, have: usize },
+    #[error("core {cpu} was asked for, but this process may only use {have:?}")]
+    NotOurs { cpu: usize, have: Vec<usize> },
 }
 
-/// More shards than any machine has cores.
-pub const MAX_SHARDS: usize = 1024;
+impl FromStr for IoCores {
+    type Err = PlacementError;
 
-/// Where each thread of the server runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placement {
-    /// One for each shard: the core it is pinned to.
-    shards: Vec<Option<usize>>,
-    workers: Vec<usize>,
-    cpu_count: usize,
+    fn from_str(text: &str) -> Result<IoCores, PlacementError> {
+        let malformed = || PlacementError::Malformed(text.to_owned());
+        // `parse` alone would accept a sign.
+        let number = |part: &str| match part.trim() {
+            digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse::<usize>().map_err(|_| malformed())
+            }
+            _ => Err(malformed()),
+        };
+        if !text.contains([',', '-']) {
+            return match number(text)? {
+                0 => Err(PlacementError::None),
+                count => Ok(IoCores::Count(count)),
+            };
+        }
+        let mut cpus = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first)?, number(last)?);
+            // Far more than any machine has, and a bound for what a typing error may cost.
+            if first > last || last > 1 << 16 {
+                return Err(malformed());
+            }
+            cpus.extend(first..=last);
+        }
+        cpus.sort_unstable();
+        cpus.dedup();
+        Ok(IoCores::List(cpus))
+    }
+}
+
+impl Cores {
+    /// Those of this process: its affinity, and the quotas of its cgroups (v1 and v2), which std reads.
+    pub fn of_this_process() -> io::Result<Cores> {
+        let cpus = sys::affinity()?;
+        let quota = std::thread::available_parallelism().map_or(cpus.len(), usize::from);
+        Ok(Cores { quota: quota.clamp(1, cpus.len().max(1)), cpus })
+    }
+
+    /// Distributes shards and workers.
+    pub fn place(&self, wanted: Option<&IoCores>) -> Result<Placement, PlacementError> {
+        let count = match wanted {
+            Some(IoCores::List(list)) => return self.place_on(list),
+            Some(IoCores::Count(0)) => return Err(PlacementError::None),
+            Some(IoCores::Count(count)) if *count > self.cpus.len() => {
+                return Err(PlacementError::TooMany { asked: *count, have: self.cpus.len() });
+            }
+            Some(IoCores::Count(count)) => *count,
+            None => (self.quota / CORES_PER_SHARD).max(1),
+        };
+        // Somebody has to run the models: shards on every core share them with the workers.
+        if self.quota < PIN_FROM || count >= self.cpus.len() {
+            return Ok(Placement { shards: vec![None; count], workers: Vec::new(), spin: false });
+        }
+        self.place_on(self.cpus.get(..count).unwrap_or(&self.cpus))
+    }
+
+    fn place_on(&self, list: &[usize]) -> Result<Placement, PlacementError> {
+        if list.is_empty() {
+            return Err(PlacementError::None);
+        }
+        if let Some(&cpu) = list.iter().find(|cpu| !self.cpus.contains(cpu)) {
+            return Err(PlacementError::NotOurs { cpu, have: self.cpus.clone() });
+        }
+        let workers: Vec<usize> = self.cpus.iter().copied().filter(|cpu| !list.contains(cpu)).collect();
+        let spin = self.quota >= PIN_FROM && self.quota == self.cpus.len() && !workers.is_empty();
+        Ok(Placement { shards: list.iter().map(|cpu| Some(*cpu)).collect(), workers, spin })
+    }
 }
 
 impl Placement {
-    /// Places `io_cores` shards (`None`: by rule) on the cores that this process may use.
-    pub fn plan(io_cores: Option<usize>) -> Result<Placement, PlacementError> {
-        Placement::on(&usable_cpus(), cpu_quota(), io_cores)
-    }
-
-    fn on(cpus: &[usize], quota: Option<usize>, io_cores: Option<usize>) -> Result<Placement, PlacementError> {
-        let usable = quota.map_or(cpus.len(), |quota| quota.min(cpus.len())).max(1);
-        let count = io_cores.unwrap_or(if usable < PINNED_FROM { 1 } else { usable / 4 });
-        match count {
-            0 => return Err(PlacementError::NoShard),
-            asked if asked > MAX_SHARDS => return Err(PlacementError::TooMany { asked }),
-            _ => {}
-        }
-        // Pinning needs a core of its own for every shard and one for the workers.
-        if usable < PINNED_FROM || count >= usable || cpus.len() <= count {
-            return Ok(Placement { shards: vec![None; count], workers: Vec::new(), cpu_count: usable });
-        }
-        let (shards, workers) = cpus.split_at(count);
-        Ok(Placement {
-            shards: shards.iter().copied().map(Some).collect(),
-            workers: workers.to_vec(),
-            cpu_count: usable - count,
-        })
-    }
-
-    pub fn shards(&self) -> &[Option<usize>] {
-        &self.shards
-    }
-
-    /// Empty: anywhere.
-    pub fn worker_cpus(&self) -> &[usize] {
-        &self.workers
-    }
-
-    /// CPUs' worth of time that workers have.
-    pub fn worker_cpu_count(&self) -> usize {
-        self.cpu_count
-    }
-
-    /// Nanoseconds that a shard may spin.
-    pub fn spin_ns(&self) -> u64 {
-        if self.shards.iter().all(Option::is_some) { SPIN_NS } else { 0 }
+    /// One shard, wherever the scheduler puts it: for the library, whose process is not ours to arrange.
+    pub fn unpinned() -> Placement {
+        Placement { shards: vec![None], workers: Vec::new(), spin: false }
     }
 }
 
-fn usable_cpus() -> Vec<usize> {
-    let ids = core_affinity::get_core_ids().unwrap_or_default();
-    ids.into_iter().map(|core| core.id).collect()
-}
-
-/// Whole CPUs that the control group grants; `None` without a limit.
-fn cpu_quota() -> Option<usize> {
-    let v2 = std::fs::read_to_string("/sys/fs/cgroup/cpu.max").ok().and_then(|text| {
-        let (quota, period) = text.trim().split_once(' ')?;
-        Some((quota.parse::<u64>().ok()?, period.parse::<u64>().ok()?))
-    });
-    let v1 = || {
-        let read = |name| std::fs::read_to_string(format!("/sys/fs/cgroup/cpu/cpu.{name}")).ok();
-        Some((read("cfs_quota_us")?.trim().parse().ok()?, read("cfs_period_us")?.trim().parse().ok()?))
-    };
-    let (quota, period) = v2.or_else(v1)?;
-    let cpus = quota.div_ceil(period.max(1));
-    usize::try_from(cpus).ok().filter(|cpus| *cpus > 0)
-}
-
-/// Connections of each shard: new ones go where there are fewest.
-#[derive(Debug)]
-pub struct Load(Box<[CachePadded<AtomicUsize>]>);
-
-impl Load {
-    pub fn new(shards: usize) -> Load {
-        Load((0..shards).map(|_| CachePadded::default()).collect())
-    }
-
-    /// The shard with the fewest connections, which are one more now.
-    pub fn take_least(&self) -> usize {
-        let least = (0..self.0.len()).min_by_key(|&shard| self.of(shard)).unwrap_or(0);
-        if let Some(count) = self.0.get(least) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        least
-    }
-
-    pub fn removed(&self, shard: usize) {
-        if let Some(count) = self.0.get(shard) {
-            count.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    pub fn of(&self, shard: usize) -> usize {
-        self.0.get(shard).map_or(0, |count| count.load(Ordering::Relaxed))
-    }
+/// Binds the calling thread, and those that it starts from now on, to a set of cores. An empty set binds nothing.
+pub fn bind_this_thread(cpus: &[usize]) -> io::Result<()> {
+    if cpus.is_empty() { Ok(()) } else { sys::set_affinity(cpus) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn cores(count: usize, quota: usize) -> Cores {
+        Cores { cpus: (0..count).collect(), quota }
+    }
+
     #[test]
-    fn small_machines_pin_nothing() {
-        for cpus in [&[0][..], &[0, 1], &[3, 5, 7]] {
-            let placement = Placement::on(cpus, None, None).unwrap();
-            assert_eq!((placement.shards(), placement.worker_cpus()), (&[None][..], &[][..]));
-            assert_eq!((placement.worker_cpu_count(), placement.spin_ns()), (cpus.len(), 0));
+    fn io_cores_are_a_count_or_a_list() {
+        let parse = |text: &str| text.parse::<IoCores>();
+        assert_eq!(parse("3"), Ok(IoCores::Count(3)));
+        assert_eq!(parse("0,2-3"), Ok(IoCores::List(vec![0, 2, 3])));
+        assert_eq!(parse("5-5"), Ok(IoCores::List(vec![5])));
+        assert_eq!(parse("4, 1-2 ,2"), Ok(IoCores::List(vec![1, 2, 4])));
+        assert_eq!(parse("0"), Err(PlacementError::None));
+        for text in ["", "x", "-1", "1-", "3-1", "1,,2", "1-2-3", "+1", "1,+2", "99999999999999999999", "0-99999999"] {
+            assert_eq!(parse(text), Err(PlacementError::Malformed(text.into())), "{text}");
         }
-        assert_eq!(Placement::on(&[0, 1], None, Some(2)).unwrap().shards(), [None, None]);
     }
 
     #[test]
-    fn larger_machines_give_a_quarter_to_shards() {
-        let cpus: Vec<usize> = (8..24).collect();
-        let placement = Placement::on(&cpus, None, None).unwrap();
-        assert_eq!(placement.shards(), [Some(8), Some(9), Some(10), Some(11)]);
-        assert_eq!(placement.worker_cpus(), &cpus[4..]);
-        let limited = Placement::on(&cpus, Some(2), None).unwrap();
-        assert_eq!((limited.shards(), limited.worker_cpu_count()), (&[None][..], 2));
-        assert_eq!(Placement::on(&cpus, None, Some(0)), Err(PlacementError::NoShard));
+    fn small_hosts_are_left_alone() {
+        for count in 1..PIN_FROM {
+            assert_eq!(cores(count, count).place(None), Ok(Placement::unpinned()));
+        }
+        let two = cores(2, 2).place(Some(&IoCores::Count(2))).unwrap();
+        assert_eq!((two.shards, two.spin), (vec![None, None], false));
+        assert_eq!(cores(16, 2).place(None), Ok(Placement::unpinned()), "a quota of two is two cores");
     }
 
     #[test]
-    fn connections_go_where_there_are_fewest() {
-        let load = Load::new(3);
-        assert_eq!([load.take_least(), load.take_least(), load.take_least(), load.take_least()], [0, 1, 2, 0]);
-        load.removed(1);
-        assert_eq!(load.take_least(), 1);
+    fn large_hosts_give_a_quarter() {
+        let sixteen = cores(16, 16).place(None).unwrap();
+        assert_eq!(sixteen.shards, [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(sixteen.workers, (4..16).collect::<Vec<_>>());
+        assert!(sixteen.spin);
+        assert_eq!(cores(7, 7).place(None).unwrap().shards, [Some(0)]);
+        let limited = cores(64, 8).place(None).unwrap();
+        assert_eq!((limited.shards.len(), limited.spin), (2, false), "spinning would burn the quota");
+        let odd = Cores { cpus: vec![3, 8, 9, 20], quota: 4 }.place(None).unwrap();
+        assert_eq!((odd.shards, odd.workers), (vec![Some(3)], vec![8, 9, 20]));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_given_or_refused() {
+        let listed = cores(8, 8).place(Some(&IoCores::List(vec![2, 5]))).unwrap();
+        assert_eq!((listed.shards, listed.workers), (vec![Some(2), Some(5)], vec![0, 1, 3, 4, 6, 7]));
+        let all = cores(4, 4).place(Some(&IoCores::Count(4))).unwrap();
+        assert_eq!((all.shards, all.workers, all.spin), (vec![None; 4], vec![], false), "workers share them");
+        let pinned = cores(2, 2).place(Some(&IoCores::List(vec![1]))).unwrap();
+        assert_eq!((pinned.shards, pinned.workers, pinned.spin), (vec![Some(1)], vec![0], false));
+        let error = cores(4, 4).place(Some(&IoCores::List(vec![1, 9]))).unwrap_err();
+        assert_eq!(error, PlacementError::NotOurs { cpu: 9, have: vec![0, 1, 2, 3] });
+        let error = cores(4, 4).place(Some(&IoCores::Count(5))).unwrap_err();
+        assert_eq!(error, PlacementError::TooMany { asked: 5, have: 4 });
+        assert_eq!(cores(4, 4).place(Some(&IoCores::Count(0))), Err(PlacementError::None));
+        assert_eq!(cores(4, 4).place(Some(&IoCores::List(vec![]))), Err(PlacementError::None));
+    }
+
+    #[test]
+    fn threads_are_bound_to_what_they_are_told() {
+        let ours = Cores::of_this_process().unwrap();
+        assert!(!ours.cpus.is_empty() && (1..=ours.cpus.len()).contains(&ours.quota));
+        let last = vec![*ours.cpus.last().unwrap()];
+        let bound = std::thread::spawn({
+            let last = last.clone();
+            move || {
+                bind_this_thread(&last).unwrap();
+                let child = std::thread::spawn(|| sys::affinity().unwrap()).join().unwrap();
+                bind_this_thread(&[]).unwrap();
+                (sys::affinity().unwrap(), child)
+            }
+        });
+        assert_eq!(bound.join().unwrap(), (last.clone(), last));
+        assert_eq!(sys::affinity().unwrap(), ours.cpus, "other threads are not");
+        assert!(bind_this_thread(&[usize::MAX]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A hierarchical timer wheel: starting and cancelling cost O(1), and no sweep does more work than it is told to.
+//! A hierarchical timer wheel: starting and cancelling cost O(1), and no step does more work than it is told to.
 //!
 //! Ticks are 2¹⁸ ns (0.26 ms): a timer fires never early and, on an awake shard, less than one tick late. Eight levels
 //! of 64 slots cover every deadline that fits 64 bits of nanoseconds. A timer hangs at the level of the highest
@@ -56,7 +56,7 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Starts a timer that fires at the first sweep at or after `deadline_ns` (rounded up to a tick).
+    /// Starts a timer that fires at the first look at or after `deadline_ns` (rounded up to a tick).
     pub fn start(&mut self, deadline_ns: u64, token: T) -> Result<TimerKey, TooManyTimers> {
         let tick = deadline_ns.div_ceil(1 << TICK_SHIFT);
         let timer = Timer { tick, list: REACHED, before: None, after: None, token };
@@ -71,30 +71,27 @@ impl<T> Timers<T> {
         self.timers.remove(key.0).map(|timer| timer.token)
     }
 
-    /// When the next sweep has something to do: a timer to fire, or timers to bring closer. Never later than the
+    /// When there is something to do again: a timer to fire, or timers to bring closer. Never later than the
     /// earliest deadline, rounded up to a tick.
     pub fn next_deadline(&self) -> Option<u64> {
         if self.lists[REACHED].is_some() {
             return Some(self.position << TICK_SHIFT);
         }
         // The last tick may round up past the end of time.
-        self.next_slot().map(|(_, _, start)| start.checked_mul(1 << TICK_SHIFT).unwrap_or(u64::MAX))
+        self.next_slot().map(|(_, _, start)| start.saturating_mul(1 << TICK_SHIFT))
     }
 
-    /// Moves the wheel to `now_ns`, putting the tokens of at most `budget` timers that are due into `due`. Timers that
-    /// move to a lower level count against the budget too. True if it was used up with work left: sweep again.
-    pub fn sweep(&mut self, now_ns: u64, mut budget: usize, due: &mut Vec<T>) -> bool {
+    /// Moves the wheel to `now_ns` and takes the next timer that is due. A timer that moves to a lower level costs one
+    /// of `budget` as one that fires does; with none left there may be more to do, and the next call goes on with it.
+    pub fn pop_due(&mut self, now_ns: u64, budget: &mut usize) -> Option<T> {
         let now = now_ns >> TICK_SHIFT;
         loop {
             while let Some(key) = self.lists[REACHED] {
-                if budget == 0 {
-                    return true;
-                }
-                budget -= 1;
+                *budget = budget.checked_sub(1)?;
                 self.unhang(key);
                 match self.timers.get(key).map(|timer| timer.tick) {
                     Some(tick) if tick > self.position => self.hang(key, tick),
-                    _ => due.extend(self.timers.remove(key).map(|timer| timer.token)),
+                    _ => return self.timers.remove(key).map(|timer| timer.token),
                 }
             }
             match self.next_slot() {
@@ -106,7 +103,7 @@ impl<T> Timers<T> {
             }
         }
         self.position = self.position.max(now);
-        false
+        None
     }
 
     pub fn len(&self) -> usize {
@@ -185,8 +182,7 @@ mod tests {
     const TICK: u64 = 1 << TICK_SHIFT;
 
     fn fired(timers: &mut Timers<u64>, now_ns: u64) -> Vec<u64> {
-        let mut due = Vec::new();
-        assert!(!timers.sweep(now_ns, usize::MAX, &mut due));
+        let mut due: Vec<u64> = std::iter::from_fn(|| timers.pop_due(now_ns, &mut usize::MAX.clone())).collect();
         due.sort_unstable();
         due
     }
@@ -219,26 +215,44 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_keeps_to_its_budget_and_goes_on_where_it_stopped() {
+    fn a_budget_is_kept_and_the_next_one_goes_on() {
         let mut timers = Timers::new(1000, 0);
         let keys: Vec<TimerKey> = (0..500).map(|i| timers.start(100 * TICK, i).unwrap()).collect();
-        let mut due = Vec::new();
         let now = 100 * TICK;
-        let mut sweeps = 0;
-        while timers.sweep(now, 64, &mut due) {
-            sweeps += 1;
-            assert!(due.len() <= 64 * sweeps, "moves count too");
-            assert!(timers.next_deadline().unwrap() <= now);
-            if sweeps == 2 {
-                // Of a slot that is half worked off, some at its head, some inside, some at its end.
+        let (mut fired, mut budgets) = (Vec::new(), 0);
+        while !timers.is_empty() {
+            let mut budget = 64;
+            let mut step = 0;
+            while let Some(id) = timers.pop_due(now, &mut budget) {
+                assert!(timers.cancel(keys[id as usize]).is_none());
+                fired.push(id);
+                step += 1;
+            }
+            assert!(step <= 64 && timers.next_deadline().is_none_or(|next| next <= now));
+            budgets += 1;
+            if budgets == 2 {
+                // Of a slot that is half worked off: some at its head, some inside, some at its end.
                 for key in keys.iter().step_by(7) {
                     timers.cancel(*key);
                 }
             }
         }
-        let cancelled = keys.iter().step_by(7).count();
-        assert!(due.len() >= 500 - cancelled && due.len() + timers.len() <= 500);
-        assert!(timers.is_empty());
+        assert!((7..=16).contains(&budgets), "each timer moves at most once and fires once: {budgets}");
+        let before = fired.len();
+        fired.sort_unstable();
+        fired.dedup();
+        assert_eq!(fired.len(), before);
+        assert!((0..500).filter(|id| id % 7 != 0).all(|id| fired.binary_search(&id).is_ok()));
+    }
+
+    #[test]
+    fn a_timer_that_is_due_can_still_be_cancelled() {
+        let mut timers = Timers::new(2, 0);
+        let keys = [0, 1].map(|i| timers.start(TICK, i).unwrap());
+        let first = timers.pop_due(TICK, &mut 10).unwrap();
+        let second = 1 - first;
+        assert_eq!(timers.cancel(keys[second as usize]), Some(second));
+        assert_eq!(timers.pop_due(TICK, &mut 10), None);
     }
 
     #[test]

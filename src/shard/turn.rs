@@ -1,122 +1,308 @@
-//! The turn: mail, one send per dirty connection, one look at the engine, its events, due timers; and again.
+//! What a shard does, over and over: mail, sends, one call of the engine, events, timers.
 //!
-//! A turn is a plain function of its handler, so that a simulation can call it with a fake engine and a clock of its
-//! own. When nothing moves it spins for a bounded time where placement allows it, then parks: it says that it sleeps,
-//! looks again, and waits for the engine, the next timer or a wake-up.
+//! A turn is a plain function without hidden time or threads, so a simulation runs it with a fake engine and a clock
+//! that it moves by hand. Every part has a budget, so that none starves the others.
 
 use std::io;
+use std::rc::Rc;
 
 use super::clock::Clock;
 use super::engine::{Engine, Event, Park};
-use super::mailbox::Mailbox;
+use super::mailbox::Inbox;
 use super::timer::Timers;
+use crate::memory::Pool;
 
-/// Mails taken in one turn before the engine has its say again.
-const MAIL_PER_TURN: usize = 256;
-/// Timers that fire in one turn.
+/// Mails that one turn reads.
+const MAILS_PER_TURN: usize = 256;
+/// Timers that one turn fires or moves.
 const TIMERS_PER_TURN: usize = 256;
 
-/// What a handler works with.
-pub struct Core<'a> {
-    pub engine: &'a mut dyn Engine,
-    pub timers: &'a mut Timers<u64>,
-    pub clock: &'a dyn Clock,
-}
-
-/// What a shard serves.
+/// What runs on a shard: everything from the bytes to the request and back.
 pub trait Handler {
+    /// What other threads post.
     type Mail: Send;
+    /// What a timer carries. It names its owner by a generational key, as operations do.
+    type Timer;
 
-    /// Something another thread posted.
-    fn mail(&mut self, mail: Self::Mail, core: &mut Core<'_>);
+    fn mail(&mut self, mail: Self::Mail, core: &mut Core<Self::Timer>);
 
-    fn event(&mut self, event: Event, core: &mut Core<'_>);
+    fn event(&mut self, event: Event, core: &mut Core<Self::Timer>);
 
-    /// A timer that was started with this token is due.
-    fn timer(&mut self, token: u64, core: &mut Core<'_>);
+    fn timer(&mut self, timer: Self::Timer, core: &mut Core<Self::Timer>);
 
-    /// Everything of this turn was told: sends and reads go out now.
-    fn flush(&mut self, core: &mut Core<'_>);
+    /// Starts one send for each connection that has something to say. Called once a turn, before the engine.
+    fn flush(&mut self, core: &mut Core<Self::Timer>);
 
-    /// There is something to do that nobody will tell about: the turn does not park.
-    fn has_work(&self) -> bool;
+    /// True while there is work that nobody will tell about: the turn does not park.
+    fn has_work(&self) -> bool {
+        false
+    }
 
-    /// The shard may end.
-    fn is_stopped(&self) -> bool;
+    /// True once the shard may end.
+    fn stopped(&self) -> bool;
 }
 
-/// One shard's loop and its scratch memory.
-pub struct Turn<M> {
-    mailbox: Mailbox<M>,
+/// What a shard offers to its handler.
+pub struct Core<T> {
+    pub engine: Box<dyn Engine>,
+    pub timers: Timers<T>,
+    pub pool: Pool,
+    clock: Rc<dyn Clock>,
+    now_ns: u64,
+}
+
+impl<T> Core<T> {
+    /// `clock` is also the engine's; at most `timers_max` timers run at a time.
+    pub fn new(engine: Box<dyn Engine>, clock: Rc<dyn Clock>, pool: Pool, timers_max: usize) -> Core<T> {
+        let now_ns = clock.now_ns();
+        Core { engine, timers: Timers::new(timers_max, now_ns), pool, clock, now_ns }
+    }
+
+    /// When this part of the turn began: cheap, and the same for all events of a turn.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// The time right now, for stamps that must not be shared.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    fn look_at_clock(&mut self) {
+        self.now_ns = self.clock.now_ns();
+    }
+}
+
+/// A handler, its core, and what comes in from other threads.
+pub struct Shard<H: Handler> {
+    pub handler: H,
+    pub core: Core<H::Timer>,
+    inbox: Inbox<H::Mail>,
     events: Vec<Event>,
-    due: Vec<u64>,
-    /// Nanoseconds of spinning before a park; 0 where the core may be shared.
-    spin_ns: u64,
 }
 
-impl<M: Send> Turn<M> {
-    pub fn new(mailbox: Mailbox<M>, spin_ns: u64) -> Turn<M> {
-        Turn { mailbox, events: Vec::new(), due: Vec::new(), spin_ns }
+impl<H: Handler> Shard<H> {
+    /// The engine must wait for the inbox's waker.
+    pub fn new(handler: H, core: Core<H::Timer>, inbox: Inbox<H::Mail>) -> Shard<H> {
+        Shard { handler, core, inbox, events: Vec::new() }
     }
 
-    /// Goes round until the handler has stopped. An error is the engine's, and final.
-    pub fn run(&mut self, handler: &mut impl Handler<Mail = M>, core: &mut Core<'_>) -> io::Result<()> {
-        while !handler.is_stopped() {
-            self.once(handler, core, true)?;
-        }
-        Ok(())
-    }
-
-    /// One turn; parks only if `may_park` and nothing moved.
-    pub fn once(
-        &mut self,
-        handler: &mut impl Handler<Mail = M>,
-        core: &mut Core<'_>,
-        may_park: bool,
-    ) -> io::Result<()> {
-        let mut moved = false;
-        for _ in 0..MAIL_PER_TURN {
-            let Some(mail) = self.mailbox.take() else { break };
-            handler.mail(mail, core);
-            moved = true;
-        }
+    /// One turn. If nothing is to be done it waits, unless `may_park` is false. True if anything moved: then there may
+    /// be more to do at once.
+    pub fn turn(&mut self, may_park: bool) -> io::Result<bool> {
+        let Shard { handler, core, inbox, events } = self;
+        core.look_at_clock();
+        let mut moved = inbox.drain(MAILS_PER_TURN, |mail| handler.mail(mail, core)) > 0;
         handler.flush(core);
-        let is_idle = may_park && !moved && !handler.has_work() && !handler.is_stopped();
-        if is_idle && !self.spin(core)? {
-            let until = core.timers.next_deadline().map_or(Park::Forever, Park::Until);
-            let (mailbox, events) = (&self.mailbox, &mut self.events);
-            match mailbox.sleep(|| core.engine.turn(until, events)) {
-                Some(outcome) => outcome?,
-                None => core.engine.turn(Park::Never, events)?,
+        let parked = match may_park && !moved && !handler.stopped() && !handler.has_work() {
+            true => {
+                let park = core.timers.next_deadline().map_or(Park::Forever, Park::Until);
+                inbox.sleep(|| core.engine.turn(park, events))
             }
-        } else if !is_idle {
-            core.engine.turn(Park::Never, &mut self.events)?;
-        }
-        for event in self.events.drain(..) {
+            false => None,
+        };
+        // Mail came just before the park, or there was none to be: what the handler asked for is started all the same.
+        parked.unwrap_or_else(|| core.engine.turn(Park::Never, events))?;
+        core.look_at_clock();
+        for event in events.drain(..) {
+            moved = true;
             handler.event(event, core);
         }
-        core.timers.sweep(core.clock.now_ns(), TIMERS_PER_TURN, &mut self.due);
-        for token in self.due.drain(..) {
-            handler.timer(token, core);
+        let mut budget = TIMERS_PER_TURN;
+        while let Some(timer) = core.timers.pop_due(core.now_ns, &mut budget) {
+            moved = true;
+            handler.timer(timer, core);
         }
-        Ok(())
+        Ok(moved || budget == 0 || handler.has_work())
+    }
+}
+
+/// When a shard that has nothing to do stops looking and parks.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    spin_ns: u64,
+    idle_since_ns: Option<u64>,
+}
+
+impl Pace {
+    /// Looks for `spin_ns` more after the last move; 0 parks at once.
+    pub fn new(spin_ns: u64) -> Pace {
+        Pace { spin_ns, idle_since_ns: None }
     }
 
-    /// Looks again and again for a bounded time; true if something came up.
-    fn spin(&mut self, core: &mut Core<'_>) -> io::Result<bool> {
-        if self.spin_ns == 0 {
-            return Ok(false);
+    /// Whether the next turn may park, after one that moved something or not.
+    pub fn may_park(&mut self, moved: bool, now_ns: u64) -> bool {
+        if moved {
+            self.idle_since_ns = None;
+            return false;
         }
-        let end = core.clock.now_ns().saturating_add(self.spin_ns);
-        loop {
-            core.engine.turn(Park::Never, &mut self.events)?;
-            if !self.events.is_empty() || !self.mailbox.is_empty() {
-                return Ok(true);
+        let since = *self.idle_since_ns.get_or_insert(now_ns);
+        now_ns.saturating_sub(since) >= self.spin_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::memory::Slice;
+    use crate::memory::{Key, Slab};
+    use crate::shard::clock::Manual;
+    use crate::shard::engine::{Epoll, Fake, Limits, Received};
+    use crate::shard::mailbox::{Mailbox, mailbox};
+
+    enum Mail {
+        Connection(UnixStream),
+        Stop,
+    }
+
+    /// Echoes, says "late" after a silence of a second, and closes when the peer does.
+    struct Echo {
+        connections: Slab<Option<Vec<u8>>>,
+        dirty: Vec<Key>,
+        flushes: usize,
+        stopped: bool,
+    }
+
+    const SILENCE_NS: u64 = 1_000_000_000;
+
+    impl Handler for Echo {
+        type Mail = Mail;
+        type Timer = Key;
+
+        fn mail(&mut self, mail: Mail, core: &mut Core<Key>) {
+            match mail {
+                Mail::Connection(stream) => {
+                    let key = self.connections.insert(None).unwrap();
+                    core.engine.register(stream.into(), key).unwrap();
+                    core.engine.receive(key).unwrap();
+                    core.timers.start(core.now_ns() + SILENCE_NS, key).unwrap();
+                }
+                Mail::Stop => self.stopped = true,
             }
-            if core.clock.now_ns() >= end {
-                return Ok(false);
-            }
-            std::hint::spin_loop();
         }
+
+        fn event(&mut self, event: Event, core: &mut Core<Key>) {
+            match event {
+                Event::Received { key, received: Received::Chunk(chunk) } => {
+                    *self.connections.get_mut(key).unwrap() = Some(chunk.to_vec());
+                    self.dirty.push(key);
+                }
+                Event::Sent { key, result, .. } => {
+                    result.unwrap();
+                    // The reply to the silence is not an answer.
+                    let _ = core.engine.receive(key);
+                }
+                Event::Received { key, .. } => core.engine.close(key).unwrap(),
+                Event::Closed { key } => drop(self.connections.remove(key)),
+                Event::Woken => {}
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn timer(&mut self, key: Key, core: &mut Core<Key>) {
+            if self.connections.contains(key) {
+                core.engine.send(key, vec![Slice::from_static(b"late")]).unwrap();
+            }
+        }
+
+        fn flush(&mut self, core: &mut Core<Key>) {
+            self.flushes += 1;
+            for key in self.dirty.drain(..) {
+                if let Some(bytes) = self.connections.get_mut(key).and_then(Option::take) {
+                    core.engine.send(key, vec![Slice::copy_of(&bytes)]).unwrap();
+                }
+            }
+        }
+
+        fn stopped(&self) -> bool {
+            self.stopped
+        }
+    }
+
+    fn shard(seed: u64) -> (Shard<Echo>, Mailbox<Mail>, Manual) {
+        let (clock, (mailbox, inbox)) = (Manual::new(5), mailbox().unwrap());
+        let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), inbox.waker()).unwrap();
+        let engine = Box::new(Fake::new(epoll, seed).with_clock(clock.clone()));
+        let core = Core::new(engine, Rc::new(clock.clone()), Pool::new(1 << 20), 100);
+        let handler = Echo { connections: Slab::new(10), dirty: Vec::new(), flushes: 0, stopped: false };
+        (Shard::new(handler, core, inbox), mailbox, clock)
+    }
+
+    #[test]
+    fn a_late_and_disorderly_engine_changes_nothing() {
+        for seed in 1..30 {
+            let (mut shard, mailbox, clock) = shard(seed);
+            let mut peers = Vec::new();
+            for _ in 0..5 {
+                let (mine, peer) = UnixStream::pair().unwrap();
+                peer.set_nonblocking(true).unwrap();
+                mailbox.post(Mail::Connection(mine));
+                peers.push(peer);
+            }
+            for round in 0..3u8 {
+                for (i, peer) in peers.iter_mut().enumerate() {
+                    peer.write_all(&[round, i as u8]).unwrap();
+                }
+                for (i, peer) in peers.iter_mut().enumerate() {
+                    let mut answer = [0; 2];
+                    while peer.read(&mut answer).is_err() {
+                        shard.turn(false).unwrap();
+                    }
+                    assert_eq!(answer, [round, i as u8]);
+                }
+            }
+            assert_eq!(clock.now_ns(), 5, "nothing waited");
+            drop(peers);
+            while !shard.handler.connections.is_empty() {
+                shard.turn(false).unwrap();
+            }
+            assert_eq!(shard.core.pool.bytes_in_use(), 0);
+        }
+    }
+
+    #[test]
+    fn an_idle_shard_sleeps_until_its_next_timer() {
+        let (mut shard, mailbox, clock) = shard(3);
+        let (mine, mut peer) = UnixStream::pair().unwrap();
+        peer.set_nonblocking(true).unwrap();
+        mailbox.post(Mail::Connection(mine));
+        assert!(shard.turn(true).unwrap(), "there was mail");
+        let mut answer = [0; 8];
+        let mut turns = 0;
+        while peer.read(&mut answer).is_err() {
+            shard.turn(true).unwrap();
+            turns += 1;
+            assert!(turns < 50, "each park goes to the next thing to do");
+        }
+        assert_eq!(&answer[..4], b"late");
+        let now = clock.now_ns();
+        assert!((5 + SILENCE_NS..5 + SILENCE_NS + 1_000_000).contains(&now), "{now}");
+    }
+
+    #[test]
+    fn a_shard_that_is_told_to_stop_does_not_park() {
+        let (mut shard, mailbox, _) = shard(1);
+        mailbox.post(Mail::Stop);
+        shard.turn(true).unwrap();
+        assert!(shard.handler.stopped());
+        // With no timer and no event it would hang.
+        assert!(!shard.turn(true).unwrap());
+        assert_eq!(shard.handler.flushes, 2);
+    }
+
+    #[test]
+    fn a_pace_spins_for_its_time_and_then_parks() {
+        let mut pace = Pace::new(100);
+        assert!(!pace.may_park(true, 0));
+        assert!(!pace.may_park(false, 1000));
+        assert!(!pace.may_park(false, 1099));
+        assert!(pace.may_park(false, 1100));
+        assert!(pace.may_park(false, 1101), "still idle");
+        assert!(!pace.may_park(true, 1102));
+        assert!(!pace.may_park(false, 1103));
+        assert!(Pace::new(0).may_park(false, 7));
     }
 }

@@ -89,7 +89,7 @@ const VALUES: &[Case] = &[
         o.backend_settings =
             vec![BackendSetting { backend: Some("python".into()), key: "a".into(), value: "b".into() }];
     }),
-    ("io-cores", "4", |o| o.io_cores = Some(4)),
+    ("io-cores", "4", |o| o.io_cores = Some(IoCores::Count(4))),
     ("io-engine", "auto", |_| {}),
     ("io-engine", "IO_uring", |o| o.io_engine = IoEngine::IoUring),
     ("io-engine", "epoll", |o| o.io_engine = IoEngine::Epoll),

@@ -175,11 +175,15 @@ impl Epoll {
 
     /// As many starved receives as there are chunks may try again.
     fn feed_starved(&mut self) {
-        for _ in 0..self.chunks.free() {
-            let Some(key) = self.starved.pop_front() else { return };
+        let mut free = self.chunks.free();
+        while free > 0
+            && let Some(key) = self.starved.pop_front()
+        {
+            // It may have closed meanwhile.
             if let Ok(connection) = self.connection(key) {
                 connection.starved = false;
                 self.queue(key);
+                free -= 1;
             }
         }
     }

@@ -28,8 +28,7 @@ use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;
 
-/// Look at the socket before trying to receive: cheaper where the last receive emptied it
-/// (`IORING_RECVSEND_POLL_FIRST`).
+/// Look at the socket before trying to receive: cheaper where the last receive emptied it (`IORING_RECVSEND_POLL_FIRST`).
 const POLL_FIRST: u16 = 1;
 /// Most bytes of one receive or single-piece send; a completion counts them in 31 bits.
 const TRANSFER_MAX: usize = 1 << 30;
@@ -224,12 +223,15 @@ impl Uring {
 
     /// As many starved receives as there are chunks may try again.
     fn feed_starved(&mut self) {
-        if self.starved.is_empty() {
-            return;
-        }
-        for _ in 0..self.ring.chunks().free() {
-            let Some(key) = self.starved.pop_front() else { return };
-            self.arm_receive(key);
+        let mut free = self.ring.chunks().free();
+        while free > 0
+            && let Some(key) = self.starved.pop_front()
+        {
+            // It may have closed meanwhile.
+            if self.connection(key).is_ok() {
+                self.arm_receive(key);
+                free -= 1;
+            }
         }
     }
 

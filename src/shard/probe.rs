@@ -1,0 +1,218 @@
+//! Which engine runs: tried out at start-up, on a thread of its own, before anything depends on it.
+//!
+//! Reading a version number would not do: containers refuse io_uring by seccomp, distributions by sysctl, and memory
+//! that may be locked runs out. So the real engine does everything once, on sockets of its own. glommio, which hosts the
+//! shard, panics in its executor's thread where io_uring is refused, so it is not asked before the answer is yes.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::rc::Rc;
+use std::str::FromStr;
+
+use super::clock::{Clock, Monotonic};
+use super::engine::{Engine, Event, Limits, Park, Received, Unavailable, Uring, Waker, sys};
+use crate::memory::Key;
+use crate::memory::{BlockMut, Slice};
+use crate::queue::Wake;
+
+/// glommio refuses to start below this.
+const LOCKED_MEMORY: u64 = 512 * 1024;
+/// Each step takes microseconds; one that takes longer does not work.
+const STEP_NS: u64 = 500_000_000;
+
+/// What `--io-engine` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wanted {
+    #[default]
+    Auto,
+    Exactly(EngineKind),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineKind {
+    IoUring,
+    Epoll,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not an engine: auto, io_uring or epoll")]
+pub struct UnknownEngine(String);
+
+/// The engine that will run, and what the log should say about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    pub engine: EngineKind,
+    pub message: String,
+}
+
+/// Decides with the help of `probe`, which is only asked if the answer matters. An error if io_uring was demanded and is
+/// not there.
+pub fn choose(wanted: Wanted, probe: impl FnOnce() -> Result<(), Unavailable>) -> Result<Choice, Unavailable> {
+    let found = match wanted {
+        Wanted::Exactly(EngineKind::Epoll) => {
+            return Ok(Choice { engine: EngineKind::Epoll, message: "using the epoll engine, as asked".into() });
+        }
+        _ => probe(),
+    };
+    match (found, wanted) {
+        (Ok(()), _) => Ok(Choice { engine: EngineKind::IoUring, message: "using the io_uring engine".into() }),
+        (Err(reason), Wanted::Auto) => {
+            let message = format!("io_uring is not available ({reason}): using the epoll engine");
+            Ok(Choice { engine: EngineKind::Epoll, message })
+        }
+        (Err(reason), Wanted::Exactly(_)) => Err(reason),
+    }
+}
+
+/// Tries out everything that the io_uring engine needs, and says in plain words what is missing.
+pub fn probe() -> Result<(), Unavailable> {
+    if let Some(limit) = sys::memory_lock_limit()?
+        && limit < LOCKED_MEMORY
+    {
+        return Err(Unavailable::LockLimit { limit, needed: LOCKED_MEMORY });
+    }
+    // The ring belongs to the thread that makes it, and so does whatever goes wrong.
+    let thread = std::thread::Builder::new().name("io-probe".into()).spawn(|| Trial::new()?.run())?;
+    thread.join().unwrap_or_else(|_| Err(Unavailable::System(io::Error::other("the probe itself failed"))))
+}
+
+/// A small engine and the event that each step waits for.
+struct Trial {
+    engine: Uring,
+    events: Vec<Event>,
+}
+
+impl Trial {
+    fn new() -> Result<Trial, Unavailable> {
+        let limits = Limits { connections: 1, chunks: 1, listeners: 1 };
+        Ok(Trial { engine: Uring::new(limits, Rc::new(Monotonic), Waker::new()?)?, events: Vec::new() })
+    }
+
+    fn run(mut self) -> Result<(), Unavailable> {
+        let lacks = |what: &'static str| move |_| Unavailable::Lacks(vec![what]);
+        let name = format!("nereid-probe-{}-{}", std::process::id(), Monotonic.now_ns());
+        let address = SocketAddr::from_abstract_name(name)?;
+        let (listener, listening) = (UnixListener::bind_addr(&address)?, 0);
+        self.ask(|engine| engine.listen(listener.into(), listening))?;
+        let peer = UnixStream::connect_addr(&address)?;
+        peer.set_read_timeout(Some(std::time::Duration::from_nanos(STEP_NS)))?;
+        let accepted = self.wait(|event| match event {
+            Event::Accepted { fd, .. } => Some(fd),
+            _ => None,
+        });
+        let fd = accepted.map_err(lacks("multishot accept (Linux 5.19)"))?;
+        let key = Key::from_u64(1 << 32).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        self.ask(|engine| engine.register(fd, key))?;
+
+        io::Write::write_all(&mut &peer, b"chunk")?;
+        self.ask(|engine| engine.receive(key))?;
+        let chunk = self.wait(|event| match event {
+            Event::Received { received: Received::Chunk(chunk), .. } => Some(chunk.to_vec()),
+            _ => None,
+        });
+        chunk.map_err(lacks("receiving into provided buffers (Linux 5.19)"))?;
+
+        io::Write::write_all(&mut &peer, b"direct")?;
+        self.ask(|engine| engine.receive_direct(key, BlockMut::unpooled(16), 0, 16))?;
+        let direct = self.wait(|event| match event {
+            Event::Received { received: Received::Direct { .. }, .. } => Some(()),
+            _ => None,
+        });
+        direct.map_err(lacks("receiving (Linux 5.6)"))?;
+
+        for pieces in [vec![Slice::from_static(b"one")], vec![Slice::from_static(b"two"), Slice::from_static(b"three")]]
+        {
+            self.ask(|engine| engine.send(key, pieces))?;
+            let sent = self.wait(|event| match event {
+                Event::Sent { result: Ok(_), .. } => Some(()),
+                _ => None,
+            });
+            sent.map_err(lacks("gathered sending (Linux 5.6)"))?;
+        }
+        let mut answer = [0; 11];
+        io::Read::read_exact(&mut &peer, &mut answer)?;
+
+        self.engine.waker().wake();
+        let woken = self.wait(|event| matches!(event, Event::Woken).then_some(()));
+        woken.map_err(lacks("reading of an eventfd (Linux 5.6)"))?;
+
+        self.ask(|engine| engine.receive(key))?;
+        self.engine.turn(Park::Never, &mut self.events)?;
+        self.ask(|engine| engine.close(key))?;
+        let closed = self.wait(|event| matches!(event, Event::Closed { .. }).then_some(()));
+        closed.map_err(lacks("cancellation (Linux 5.19)"))?;
+        self.ask(|engine| engine.stop_listening(listening))?;
+        let stopped = self.wait(|event| matches!(event, Event::ListenerClosed { .. }).then_some(()));
+        stopped.map_err(lacks("cancellation (Linux 5.5)"))
+    }
+
+    fn ask(&mut self, what: impl FnOnce(&mut Uring) -> Result<(), super::engine::Refused>) -> io::Result<()> {
+        what(&mut self.engine).map_err(io::Error::other)
+    }
+
+    /// The first event that is wanted; an error if any other one comes, or none.
+    fn wait<T>(&mut self, mut wanted: impl FnMut(Event) -> Option<T>) -> Result<T, io::Error> {
+        let deadline = Monotonic.now_ns().saturating_add(STEP_NS);
+        while Monotonic.now_ns() < deadline {
+            self.engine.turn(Park::Until(deadline), &mut self.events)?;
+            if let Some(event) = self.events.drain(..).next() {
+                return wanted(event).ok_or_else(|| io::ErrorKind::Unsupported.into());
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl FromStr for Wanted {
+    type Err = UnknownEngine;
+
+    fn from_str(text: &str) -> Result<Wanted, UnknownEngine> {
+        match text {
+            "auto" => Ok(Wanted::Auto),
+            "io_uring" => Ok(Wanted::Exactly(EngineKind::IoUring)),
+            "epoll" => Ok(Wanted::Exactly(EngineKind::Epoll)),
+            _ => Err(UnknownEngine(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_is_chosen_and_the_choice_is_explained() {
+        let forbidden = || Err(Unavailable::Forbidden);
+        assert_eq!(choose(Wanted::Auto, || Ok(())).unwrap().engine, EngineKind::IoUring);
+        let fallen_back = choose(Wanted::Auto, forbidden).unwrap();
+        assert_eq!(fallen_back.engine, EngineKind::Epoll);
+        assert_eq!(
+            fallen_back.message,
+            "io_uring is not available (io_uring is forbidden to this process, by a seccomp filter or by \
+             kernel.io_uring_disabled): using the epoll engine"
+        );
+        let lacks = || Err(Unavailable::Lacks(vec!["wheels", "wings"]));
+        let message = choose(Wanted::Auto, lacks).unwrap().message;
+        assert_eq!(
+            message,
+            "io_uring is not available (the kernel's io_uring has no wheels, no wings): using the epoll engine"
+        );
+        assert!(choose("io_uring".parse().unwrap(), forbidden).is_err());
+        assert_eq!(choose("io_uring".parse().unwrap(), || Ok(())).unwrap().engine, EngineKind::IoUring);
+        let asked = choose("epoll".parse().unwrap(), || unreachable!("nobody needs to know"));
+        assert_eq!(asked.unwrap().engine, EngineKind::Epoll);
+        assert!("kqueue".parse::<Wanted>().is_err());
+    }
+
+    /// Where the ring can be made at all, every step of the trial works; where it cannot, the reason is a known one.
+    #[test]
+    fn the_probe_agrees_with_the_engine() {
+        let made = Uring::new(Limits::default(), Rc::new(Monotonic), Waker::new().unwrap());
+        match (probe(), made) {
+            (Ok(()), Ok(_)) | (Err(Unavailable::LockLimit { .. }), _) => {}
+            (Err(probed), Err(made)) => assert_eq!(probed.to_string(), made.to_string()),
+            (probed, made) => panic!("{probed:?} but {:?}", made.map(drop)),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The client: one thread that keeps every connection's requests in flight and counts what comes back.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+
+use super::line::{Line, Peer};
+
+/// Connections settle and answers are learnt before anything counts.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// A server that gives no answer for so long gives none any more.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Latencies beyond a minute count as a minute.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
+const EVENTS: usize = 128;
+const RECEIVE_BYTES: usize = 256 * 1024;
+
+/// What came back in the measured time.
+pub struct Tally {
+    /// Requests may begin.
+    pub open: bool,
+    recording: bool,
+    pub requests: u64,
+    /// Of the whole run: an error while warming up is one too.
+    pub errors: u64,
+    pub first_error: Option<String>,
+    pub latency_ns: Histogram<u64>,
+    /// Answers of the whole run.
+    answers: u64,
+}
+
+impl Tally {
+    fn new() -> Result<Tally, String> {
+        let latency_ns = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).map_err(|error| error.to_string())?;
+        Ok(Tally { open: true, recording: false, requests: 0, errors: 0, first_error: None, latency_ns, answers: 0 })
+    }
+
+    /// A request that was sent at `sent_ns` has its whole answer.
+    pub fn answered(&mut self, sent_ns: u64, now_ns: u64, outcome: Result<(), String>) {
+        self.answers += 1;
+        match outcome {
+            Ok(()) if self.recording => {
+                self.requests += 1;
+                self.latency_ns.saturating_record(now_ns.saturating_sub(sent_ns).max(1));
+            }
+            Ok(()) => {}
+            Err(error) => self.failed(error),
+        }
+    }
+
+    pub fn failed(&mut self, error: String) {
+        self.errors += 1;
+        self.first_error.get_or_insert(error);
+    }
+}
+
+pub struct Outcome {
+    pub tally: Tally,
+    pub measured: Duration,
+}
+
+/// Loads the peers' server: warms up, then calls `mark` at the begin and at the end of `measured`, then lets what is in
+/// flight come home. Err only if there was nothing to measure; failures of single requests are in the tally.
+pub fn run(
+    peers: Vec<(SocketAddr, Box<dyn Peer>)>,
+    measured: Duration,
+    mut mark: impl FnMut() -> Result<(), String>,
+) -> Result<Outcome, String> {
+    let mut load = Load::connect(peers)?;
+    load.go_on_for(WARM_UP)?;
+    if load.tally.answers == 0 {
+        load.wait_for_first_answer()?;
+    }
+    mark()?;
+    load.tally.recording = true;
+    let began = Instant::now();
+    load.go_on_for(measured)?;
+    load.tally.recording = false;
+    let measured = began.elapsed();
+    mark()?;
+    load.come_home()?;
+    Ok(Outcome { tally: load.tally, measured })
+}
+
+struct Load {
+    epoll: rustix::fd::OwnedFd,
+    lines: Vec<Line>,
+    events: Vec<epoll::Event>,
+    buffer: Vec<u8>,
+    tally: Tally,
+    began: Instant,
+}
+
+impl Load {
+    fn connect(peers: Vec<(SocketAddr, Box<dyn Peer>)>) -> Result<Load, String> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| format!("epoll: {error}"))?;
+        let mut load = Load {
+            epoll,
+            lines: Vec::with_capacity(peers.len()),
+            events: Vec::with_capacity(EVENTS),
+            buffer: vec![0; RECEIVE_BYTES],
+            tally: Tally::new()?,
+            began: Instant::now(),
+        };
+        for (at, (address, peer)) in peers.into_iter().enumerate() {
+            let mut line = Line::connect(address, peer, &load.epoll, at as u64)?;
+            line.begin(load.began.elapsed().as_nanos() as u64, &mut load.tally)?;
+            line.flush(&load.epoll)?;
+            load.lines.push(line);
+        }
+        Ok(load)
+    }
+
+    fn go_on_for(&mut self, time: Duration) -> Result<(), String> {
+        let end = Instant::now() + time;
+        let (mut answers, mut last_answer) = (self.tally.answers, Instant::now());
+        loop {
+            let now = Instant::now();
+            if now >= end {
+                return Ok(());
+            }
+            if self.tally.answers != answers {
+                (answers, last_answer) = (self.tally.answers, now);
+            } else if now - last_answer > SILENCE {
+                return Err(self.silence());
+            }
+            self.turn(end.min(now + Duration::from_secs(1)) - now)?;
+        }
+    }
+
+    fn wait_for_first_answer(&mut self) -> Result<(), String> {
+        let end = Instant::now() + SILENCE;
+        while self.tally.answers == 0 {
+            if Instant::now() >= end {
+                return Err(self.silence());
+            }
+            self.turn(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Begins nothing more and waits for the last answers.
+    fn come_home(&mut self) -> Result<(), String> {
+        self.tally.open = false;
+        let end = Instant::now() + SILENCE;
+        for line in &mut self.lines {
+            line.begin(self.began.elapsed().as_nanos() as u64, &mut self.tally)?;
+            line.flush(&self.epoll)?;
+        }
+        while self.lines.iter().any(|line| !line.is_idle()) {
+            if Instant::now() >= end {
+                let error = self.silence();
+                self.tally.failed(error);
+                return Ok(());
+            }
+            self.turn(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for sockets at most for `patience` and serves those that are ready.
+    fn turn(&mut self, patience: Duration) -> Result<(), String> {
+        let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(format!("epoll: {error}")),
+        }
+        for event in &self.events {
+            let Some(line) = self.lines.get_mut(event.data.u64() as usize) else { continue };
+            let ready = event.flags;
+            if ready.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                line.receive(&mut self.buffer, self.began, &mut self.tally)?;
+            }
+            line.begin(self.began.elapsed().as_nanos() as u64, &mut self.tally)?;
+            line.flush(&self.epoll)?;
+        }
+        Ok(())
+    }
+
+    fn silence(&self) -> String {
+        let waiting = self.lines.iter().filter(|line| !line.is_idle()).count();
+        let error = self.tally.first_error.as_deref().unwrap_or("no error before");
+        format!("no answer for {} s on {waiting} of {} connections ({error})", SILENCE.as_secs(), self.lines.len())
+    }
+}

@@ -1,0 +1,103 @@
+//! What is asked of the server: which protocol, how large a tensor, and how many at a time.
+
+use std::net::SocketAddr;
+
+use tritonserver::memory::Slice;
+
+use super::floor::EchoPeer;
+use super::http::HttpPeer;
+use super::line::Peer;
+use super::process::Server;
+use super::stream::StreamPeer;
+use super::tensor::Tensor;
+use super::unary::UnaryPeer;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    GrpcUnary,
+    /// All requests of a connection on one ModelStreamInfer call.
+    GrpcStream,
+    HttpBinary,
+    HttpJson,
+}
+
+pub struct Scenario {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub protocol: Protocol,
+    pub shape: &'static [i64],
+    pub model: &'static str,
+    pub connections: usize,
+    /// Requests in flight on each connection.
+    pub in_flight: usize,
+}
+
+/// 16 FP32: 64 bytes.
+const SMALL: &[i64] = &[16];
+/// One image: 588 KiB.
+const IMAGE: &[i64] = &[1, 3, 224, 224];
+
+#[rustfmt::skip]
+pub const SCENARIOS: [Scenario; 9] = [
+    of("grpc-64b-64x1", "gRPC unary, 64 B, 64 connections × 1 in flight", Protocol::GrpcUnary, SMALL, 64, 1),
+    of("grpc-64b-4x16", "gRPC unary, 64 B, 4 connections × 16 in flight", Protocol::GrpcUnary, SMALL, 4, 16),
+    of("grpc-64b-1x1", "gRPC unary, 64 B, one client", Protocol::GrpcUnary, SMALL, 1, 1),
+    of("http-64b-64x1", "HTTP binary tensors, 64 B, 64 connections × 1 in flight", Protocol::HttpBinary, SMALL, 64, 1),
+    of("http-64b-1x1", "HTTP binary tensors, 64 B, one client", Protocol::HttpBinary, SMALL, 1, 1),
+    of("json-64b-64x1", "HTTP JSON tensors, 64 B, 64 connections × 1 in flight", Protocol::HttpJson, SMALL, 64, 1),
+    of("stream-64b-1x64", "ModelStreamInfer, 64 B, one stream × 64 in flight", Protocol::GrpcStream, SMALL, 1, 64),
+    of("grpc-588k-4x1", "gRPC unary, 588 KiB in and out, 4 connections × 1", Protocol::GrpcUnary, IMAGE, 4, 1),
+    of("http-588k-4x1", "HTTP binary tensors, 588 KiB in and out, 4 connections × 1", Protocol::HttpBinary, IMAGE, 4, 1),
+];
+
+const fn of(
+    name: &'static str,
+    about: &'static str,
+    protocol: Protocol,
+    shape: &'static [i64],
+    connections: usize,
+    in_flight: usize,
+) -> Scenario {
+    let model = if shape.len() == 1 { "identity" } else { "image" };
+    Scenario { name, about, protocol, shape, model, connections, in_flight }
+}
+
+impl Scenario {
+    /// The clients of one run. Every slot of every connection sends a tensor of its own.
+    pub fn peers(&self, server: &Server) -> Vec<(SocketAddr, Box<dyn Peer>)> {
+        let tensors = |connection: usize| -> Vec<Tensor> {
+            let first = connection * self.in_flight;
+            (first..first + self.in_flight).map(|slot| Tensor::new(self.model, self.shape, slot)).collect()
+        };
+        let http = |binary| move |tensor: Tensor| Box::new(HttpPeer::new(tensor, binary)) as Box<dyn Peer>;
+        let mut peers: Vec<(SocketAddr, Box<dyn Peer>)> = Vec::with_capacity(self.connections);
+        for connection in 0..self.connections {
+            let tensors = tensors(connection);
+            if server.is_floor() {
+                let requests = tensors.iter().map(|tensor| self.request(tensor)).collect();
+                peers.push((server.http, Box::new(EchoPeer::new(requests))));
+                continue;
+            }
+            match self.protocol {
+                Protocol::GrpcUnary => peers.push((server.grpc, Box::new(UnaryPeer::new(tensors)))),
+                Protocol::GrpcStream => peers.push((server.grpc, Box::new(StreamPeer::new(tensors)))),
+                // One request at a time: HTTP/1.1 has no other way that clients use.
+                Protocol::HttpBinary => {
+                    peers.extend(tensors.into_iter().map(http(true)).map(|peer| (server.http, peer)))
+                }
+                Protocol::HttpJson => {
+                    peers.extend(tensors.into_iter().map(http(false)).map(|peer| (server.http, peer)))
+                }
+            }
+        }
+        peers
+    }
+
+    fn request(&self, tensor: &Tensor) -> Slice {
+        match self.protocol {
+            Protocol::GrpcUnary | Protocol::GrpcStream => tensor.grpc_request(""),
+            Protocol::HttpBinary => tensor.http_request(true),
+            Protocol::HttpJson => tensor.http_request(false),
+        }
+    }
+}

@@ -237,8 +237,7 @@ impl<S: Service> Net<S> {
         for (call, deadline) in connection.take_deadlines() {
             // A call can be over in the turn in which it began.
             let Some(call_mut) = call_mut(&mut self.shared, call) else { continue };
-            let deadline_ns =
-                core.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+            let deadline_ns = core.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
             match core.timers.start(deadline_ns, call.0) {
                 Ok(timer) => call_mut.timer = Some(timer),
                 Err(refused) => debug!("a call goes without its deadline: {refused}"),

@@ -89,14 +89,14 @@ impl Rest {
 
 impl<S: Service> Net<S> {
     /// Goes round from now on, if it does not yet.
-    pub(super) fn go_round(&mut self, core: &mut Core<'_>) {
+    pub(super) fn go_round(&mut self, core: &mut Core<u64>) {
         if !self.going_round {
-            self.going_round = core.timers.start(core.clock.now_ns().saturating_add(ROUND_NS), ROUND).is_ok();
+            self.going_round = core.timers.start(core.now_ns().saturating_add(ROUND_NS), ROUND).is_ok();
         }
     }
 
     /// A timer that is none of a call. False: it is one of a call.
-    pub(super) fn time_passed(&mut self, token: u64, core: &mut Core<'_>) -> bool {
+    pub(super) fn time_passed(&mut self, token: u64, core: &mut Core<u64>) -> bool {
         if token == ROUND {
             self.going_round = false;
             if !self.connections.is_empty() {
@@ -119,7 +119,7 @@ impl<S: Service> Net<S> {
     }
 
     /// A part of the round.
-    pub(super) fn look_around(&mut self, core: &mut Core<'_>) {
+    pub(super) fn look_around(&mut self, core: &mut Core<u64>) {
         for _ in 0..LOOKED_AT_PER_TURN {
             let Some(key) = self.round.pop() else { return };
             let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else {
@@ -144,8 +144,8 @@ impl<S: Service> Net<S> {
     }
 
     /// The send of a connection holds memory that is not ours: it is looked at again soon.
-    pub(super) fn watch(&mut self, key: Key, core: &mut Core<'_>) {
-        let until = core.clock.now_ns().saturating_add(FOREIGN_NS);
+    pub(super) fn watch(&mut self, key: Key, core: &mut Core<u64>) {
+        let until = core.now_ns().saturating_add(FOREIGN_NS);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.timer = core.timers.start(until, token_of(key)).ok();
         }

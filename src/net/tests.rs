@@ -80,7 +80,7 @@ fn a_peer_that_leaves_cancels_its_calls() {
         };
         world.turns(60);
         assert_eq!(world.script.borrow().cancelled, [Token(call.0)], "seed {seed}");
-        assert_eq!(world.net.connections.len(), 0);
+        assert_eq!(world.shard.handler.connections.len(), 0);
         let late = if port == Port::Http { Reply::Http(ok_text("xx")) } else { Reply::GrpcEnd(GrpcStatus::ok()) };
         world.mail(call, late);
         world.end();
@@ -116,7 +116,7 @@ fn deadlines_cancel_and_stop_with_their_calls() {
 #[test]
 fn a_request_that_stops_half_way_is_given_up() {
     let mut world = World::new(9);
-    world.net.stall_s = 3;
+    world.shard.handler.stall_s = 3;
     let mut stopped = world.connect(Port::Http);
     stopped.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
     let mut slow = world.connect(Port::Http);
@@ -128,13 +128,13 @@ fn a_request_that_stops_half_way_is_given_up() {
     let stream = half.begin(b"/unary", None);
     half.send(stream, b"\0\0\0\0\x09half", false);
     half.run(&mut world, 60);
-    assert_eq!(world.net.connections.len(), 5);
+    assert_eq!(world.shard.handler.connections.len(), 5);
     for _ in 0..6 {
         slow.write_all(b".").unwrap();
         world.clock.advance(SECOND_NS);
         half.run(&mut world, 60);
     }
-    assert_eq!(world.net.connections.len(), 3, "the slow, the idle and the one whose call was ended");
+    assert_eq!(world.shard.handler.connections.len(), 3, "the slow, the idle and the one whose call was ended");
     assert_eq!(half.status(stream).unwrap().0, "1");
     assert!(world.read(&mut idle).starts_with("HTTP/1.1 200"));
     drop((stopped, slow, idle, silent, half));
@@ -160,12 +160,12 @@ fn a_slow_reader_does_not_hold_foreign_memory_nor_its_place_for_ever() {
             let got = world.read_bytes(&mut peer);
             assert!(got.ends_with(&owner[..]), "seed {seed}: {} bytes", got.len());
         } else {
-            world.net.stall_s = 3;
+            world.shard.handler.stall_s = 3;
             for _ in 0..8 {
                 world.clock.advance(SECOND_NS);
                 world.turns(60);
             }
-            assert_eq!(world.net.connections.len(), 0, "a peer that takes nothing is given up");
+            assert_eq!(world.shard.handler.connections.len(), 0, "a peer that takes nothing is given up");
         }
         drop(peer);
         world.end();
@@ -245,7 +245,7 @@ fn a_drain_ends_idle_connections_and_those_that_do_not_answer() {
     let call = world.script.borrow().unary[0];
     world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
     world.turns(60);
-    assert_eq!(world.net.connections.len(), 0);
+    assert_eq!(world.shard.handler.connections.len(), 0);
     let _ = (idle, stream);
     world.end();
 }

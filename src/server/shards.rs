@@ -16,7 +16,7 @@ use super::options::{IoEngine, Listen, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Gauges, HandOver, Mail, Net};
-use crate::protocol::service::{CallKey, Port};
+use crate::protocol::service::Port;
 use crate::repository::ModelMap;
 use crate::request::{Delivery, Sink};
 use crate::shard::engine::Limits;

@@ -13,16 +13,16 @@ use crate::memory::Gather;
 use crate::protocol::http1::{Response, ResponseHead};
 use crate::protocol::http2::{Headers, ResetCause};
 use crate::shard::clock::{Clock, Manual};
-use crate::shard::engine::{Engine, Epoll, Limits, Park, Waker};
-use crate::shard::timer::Timers;
+use crate::shard::engine::{Epoll, Limits};
+use crate::shard::{Mailbox, Shard, mailbox};
 
 pub struct World {
-    pub net: Net<Scripted>,
+    pub shard: Shard<Net<Scripted>>,
     pub clock: Manual,
     pub script: Rc<RefCell<Script>>,
     pub pool: Pool,
-    engine: Late<Epoll>,
-    timers: Timers<u64>,
+    mailbox: Mailbox<Mail<(CallKey, Reply)>>,
+    loads: Load,
 }
 
 pub fn ok_text(text: &str) -> Response {
@@ -55,54 +55,45 @@ impl World {
     pub fn with_timers(seed: u64, timers: usize) -> World {
         let (clock, pool) = (Manual::new(SECOND_NS), Pool::new(256 << 20));
         let script = Rc::new(RefCell::new(Script::default()));
+        let loads = Load::new(1);
         let net = Net::new(Parts {
             service: Scripted { script: Rc::clone(&script), pool: pool.clone() },
             pool: pool.clone(),
             shard: 0,
             listeners: Vec::new(),
-            loads: Arc::new(Load::new(1)),
+            loads: loads.clone(),
             hand_over: Arc::new(|_, _, _| {}),
             gauges: Arc::default(),
         });
-        let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), Waker::new().unwrap()).unwrap();
-        let timers = Timers::new(timers, clock.now_ns());
-        World { net, clock, script, pool, engine: Late::new(epoll, seed), timers }
-    }
-
-    fn with_core<R>(&mut self, run: impl FnOnce(&mut Net<Scripted>, &mut Core<'_>) -> R) -> R {
-        let mut core = Core { engine: &mut self.engine, timers: &mut self.timers, clock: &self.clock };
-        run(&mut self.net, &mut core)
+        let (mailbox, inbox) = mailbox().unwrap();
+        let shared_clock: Rc<dyn Clock> = Rc::new(clock.clone());
+        let epoll = Epoll::new(Limits::default(), Rc::clone(&shared_clock), inbox.waker()).unwrap();
+        let core = Core::new(Box::new(Late::new(epoll, seed)), shared_clock, pool.clone(), timers);
+        World { shard: Shard::new(net, core, inbox), clock, script, pool, mailbox, loads }
     }
 
     pub fn connect(&mut self, port: Port) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        self.net.loads.take_least();
-        self.with_core(|net, core| net.mail(Mail::Accepted { fd: theirs.into(), port }, core));
+        self.mailbox.post(Mail::Accepted { fd: theirs.into(), port, seat: self.loads.take_seat() });
+        self.turns(1);
         ours
     }
 
     pub fn mail(&mut self, call: CallKey, reply: Reply) {
-        self.with_core(|net, core| net.mail(Mail::Service((call, reply)), core));
+        self.mailbox.post(Mail::Service((call, reply)));
+        self.turns(1);
     }
 
     pub fn drain(&mut self) {
-        self.with_core(|net, core| net.mail(Mail::Drain, core));
+        self.mailbox.post(Mail::Drain);
+        self.turns(1);
     }
 
     pub fn turns(&mut self, turns: usize) {
         for _ in 0..turns {
-            let (mut events, mut due) = (Vec::new(), Vec::new());
-            self.with_core(|net, core| net.flush(core));
-            self.engine.turn(Park::Never, &mut events).unwrap();
-            for event in events {
-                self.with_core(|net, core| net.event(event, core));
-            }
-            self.timers.sweep(self.clock.now_ns(), 1000, &mut due);
-            for token in due {
-                self.with_core(|net, core| net.timer(token, core));
-            }
+            self.shard.turn(false).unwrap();
         }
     }
 
@@ -133,15 +124,16 @@ impl World {
     /// Everybody is gone: nothing may be left behind.
     pub fn end(mut self) {
         self.turns(60);
-        assert_eq!(self.net.connections.len(), 0, "connections");
-        assert_eq!(self.net.shared.calls.len(), 0, "calls");
-        assert!(!self.net.has_work());
+        assert_eq!(self.shard.handler.connections.len(), 0, "connections");
+        assert_eq!(self.shard.handler.shared.calls.len(), 0, "calls");
+        assert!(!self.shard.handler.has_work());
+        assert_eq!(self.loads.total(), 0, "seats");
         self.clock.advance(2 * SECOND_NS);
         self.turns(3);
-        assert_eq!(self.timers.next_deadline(), None, "timers");
-        self.net.shared.readers.clear();
-        let World { net, pool, engine, .. } = self;
-        drop((net, engine));
+        assert_eq!(self.shard.core.timers.next_deadline(), None, "timers");
+        self.shard.handler.shared.readers.clear();
+        let World { shard, pool, .. } = self;
+        drop(shard);
         assert_eq!(pool.bytes_in_use(), 0, "bytes of the pool");
     }
 }

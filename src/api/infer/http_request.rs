@@ -308,7 +308,8 @@ impl Decoder {
                 return Ok(Stage::Measure { document, index, reader: Box::new(StringsReader::new(span)) });
             }
             return Err(Status::invalid(format!(
-                "receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
+                "receiving {datatype} data via JSON is not supported. Please use the binary data format for input \
+                 {name}"
             )));
         };
         let byte_size = bytes.unwrap_or(0);
@@ -546,7 +547,8 @@ fn raw_input(model: &ServedModel, request: &Request, body: Slice) -> Result<Inpu
     let spec = &model.spec;
     let [config] = &spec.inputs[..] else {
         return Err(Status::invalid(format!(
-            "{}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
+            "{}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model \
+             configuration",
             request.log_id(),
             spec.inputs.len(),
             spec.name

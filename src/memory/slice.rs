@@ -58,6 +58,13 @@ impl Slice {
         Slice { at, len, owner: Owner::Foreign(owner) }
     }
 
+    /// What a runtime's output is to its readers, for tests.
+    #[cfg(test)]
+    pub fn foreign_vec(bytes: &Arc<Vec<u8>>) -> Slice {
+        // SAFETY: the slice holds the vector, and a shared vector is written by nobody.
+        unsafe { Slice::foreign(bytes.as_ptr(), bytes.len(), Arc::clone(bytes) as Arc<_>) }
+    }
+
     /// A window on the same bytes.
     ///
     /// # Panics

@@ -435,7 +435,7 @@ impl GrpcWire {
 
     /// An answer to something that is not gRPC.
     fn end_plain(&mut self, id: StreamId, status: &[u8]) {
-        let _ = self.connection.send_headers(id, [(&b":status"[..], status)].into_iter(), true);
+        let _ = self.connection.send_headers(id, [(&b":status"[..], status)], true);
         if self.connection.is_open(id) {
             self.connection.reset(id, ErrorCode::NO_ERROR);
         }

@@ -154,6 +154,8 @@ impl<S: Service> Net<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -167,11 +169,8 @@ mod tests {
     fn what_comes_back_is_copied_in_portions_and_stays_the_same() {
         let pool = Pool::new(8 << 20);
         let bytes: Arc<Vec<u8>> = Arc::new((0..COPIED_PER_TURN * 2 + 5).map(|at| at as u8).collect());
-        let owner = Arc::clone(&bytes);
         let own = Slice::copy_of(b"head");
-        // SAFETY: the vector lives in its owner and nobody writes to it.
-        #[allow(unsafe_code)]
-        let foreign = unsafe { Slice::foreign(bytes.as_ptr(), bytes.len(), owner) };
+        let foreign = Slice::foreign_vec(&bytes);
         let mut rest = Rest::of(vec![own.clone(), foreign, own]);
         let mut turns = 0;
         while !rest.is_copied() {
@@ -184,6 +183,4 @@ mod tests {
         assert_eq!(sent, [b"head", &bytes[..], b"head"].concat());
         assert!(Rest::of(vec![Slice::from_static(b"x")]).copy(&Pool::new(0)).is_ok(), "ours is not copied");
     }
-
-    use std::sync::Arc;
 }

@@ -185,7 +185,7 @@ fn data_of<'a>(
 }
 
 /// The type a list stands for when the input declares `declared`, and its element size where it has to be narrowed.
-fn list_type<'a>(list: List, declared: &'a str) -> (&'a str, usize) {
+fn list_type(list: List, declared: &str) -> (&str, usize) {
     match (list, declared) {
         (List::Bool, _) => ("BOOL", 0),
         (List::Int, "INT8") => ("INT8", 1),

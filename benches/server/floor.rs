@@ -29,6 +29,8 @@ const RECEIVE_BYTES: usize = 256 * 1024;
 
 /// Echoes until standard input ends. Says its port first.
 pub fn serve() -> Result<(), String> {
+    // Otherwise the thread has the name of this binary, with its hash.
+    rustix::thread::set_name(c"floor").map_err(|error| error.to_string())?;
     let text = |error: std::io::Error| error.to_string();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(text)?;
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| error.to_string())?;

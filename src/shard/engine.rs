@@ -205,7 +205,7 @@ impl Waker {
 
 impl Wake for Waker {
     fn wake(&self) {
-        // The counter of an eventfd fills after 2⁶⁴ − 2 wake-ups that nobody saw; a full one is as awake as can be.
+        // Fails or waits only with a full counter, after 2⁶⁴ − 2 wake-ups that nobody saw.
         let _ = io::Write::write(&mut self.file(), &1u64.to_ne_bytes());
     }
 }

@@ -70,6 +70,7 @@ struct Listener {
 impl Epoll {
     pub fn new(limits: Limits, clock: Rc<dyn Clock>, waker: Waker) -> io::Result<Epoll> {
         let epoll = sys::epoll_create()?;
+        sys::set_nonblocking(waker.file().as_fd(), true)?;
         sys::epoll_add(epoll.as_fd(), waker.file().as_fd(), libc::EPOLLIN as u32, WAKE)?;
         Ok(Epoll {
             epoll,

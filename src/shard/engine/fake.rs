@@ -193,3 +193,99 @@ impl<E> Fake<E> {
         if in_flight { Err(Refused::Busy) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::shard::clock::Clock;
+    use crate::shard::engine::{Epoll, Limits};
+
+    fn fake(seed: u64, clock: &Manual) -> Fake<Epoll> {
+        let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), Waker::new().unwrap()).unwrap();
+        Fake::new(epoll, seed).with_clock(clock.clone())
+    }
+
+    fn key(index: u64) -> Key {
+        Key::from_u64(1 << 32 | index).unwrap()
+    }
+
+    /// The order in which ten connections' bytes are reported, and the number of turns that it took.
+    fn run(seed: u64) -> (Vec<usize>, usize) {
+        let mut fake = fake(seed, &Manual::new(0));
+        let mut peers = Vec::new();
+        for index in 0..10 {
+            let (mine, mut peer) = UnixStream::pair().unwrap();
+            fake.register(mine.into(), key(index)).unwrap();
+            fake.receive(key(index)).unwrap();
+            peer.write_all(b"x").unwrap();
+            peers.push(peer);
+        }
+        let (mut order, mut turns) = (Vec::new(), 0);
+        while order.len() < 10 {
+            let mut events = Vec::new();
+            fake.turn(Park::Never, &mut events).unwrap();
+            order.extend(events.iter().filter_map(key_of).map(Key::index));
+            turns += 1;
+        }
+        (order, turns)
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_disorder() {
+        assert_eq!(run(5), run(5));
+        let all: std::collections::HashSet<_> = (0..20).map(run).collect();
+        assert!(all.len() > 15, "other seeds give another one");
+        assert!(all.iter().all(|(order, _)| order.iter().sum::<usize>() == 45));
+        assert!(all.iter().any(|(_, turns)| *turns > 2) && all.iter().all(|(_, turns)| *turns <= 10));
+    }
+
+    #[test]
+    fn faults_hit_the_next_operation_of_their_kind_once() {
+        let mut fake = fake(1, &Manual::new(0));
+        let (mine, mut peer) = UnixStream::pair().unwrap();
+        fake.register(mine.into(), key(0)).unwrap();
+        fake.inject(key(0), Fault::Receive(libc::ECONNRESET));
+        fake.inject(key(0), Fault::Send(libc::EPIPE));
+        let mut events = Vec::new();
+        for failing in [true, false] {
+            peer.write_all(b"x").unwrap();
+            fake.receive(key(0)).unwrap();
+            fake.send(key(0), vec![Slice::from_static(b"y")]).unwrap();
+            while events.len() < 2 {
+                fake.turn(Park::Never, &mut events).unwrap();
+            }
+            for event in events.drain(..) {
+                let failed = match event {
+                    Event::Received { received: Received::Failed(error), .. } => error.raw_os_error(),
+                    Event::Received { received: Received::Chunk(_), .. } => None,
+                    Event::Sent { result, .. } => result.err().and_then(|error| error.raw_os_error()),
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(failed.is_some(), failing, "{failed:?}");
+                assert!(failed.is_none_or(|code| [libc::ECONNRESET, libc::EPIPE].contains(&code)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_park_moves_the_clock_and_does_not_wait() {
+        let clock = Manual::new(10);
+        let mut fake = fake(1, &clock);
+        let mut events = Vec::new();
+        fake.turn(Park::Until(u64::MAX / 2), &mut events).unwrap();
+        assert_eq!((clock.now_ns(), events.len()), (u64::MAX / 2, 0));
+        // With something to report, time stands still.
+        let (mine, mut peer) = UnixStream::pair().unwrap();
+        fake.register(mine.into(), key(0)).unwrap();
+        fake.receive(key(0)).unwrap();
+        peer.write_all(b"x").unwrap();
+        while events.is_empty() {
+            fake.turn(Park::Until(u64::MAX), &mut events).unwrap();
+        }
+        assert_eq!(clock.now_ns(), u64::MAX / 2);
+    }
+}

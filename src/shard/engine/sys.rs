@@ -22,9 +22,10 @@ unsafe fn own(fd: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Whether it blocks is up to the engine that reads it.
 pub fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: no pointers are involved; the new descriptor is ours.
-    unsafe { own(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)) }
+    unsafe { own(libc::eventfd(0, libc::EFD_CLOEXEC)) }
 }
 
 /// Sets or clears `O_NONBLOCK`, saving the second call where it is as wanted.

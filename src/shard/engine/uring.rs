@@ -108,6 +108,8 @@ fn kind_of(user_data: u64) -> Option<Kind> {
 impl Uring {
     /// The ring belongs to the calling thread, which must be the one that uses it.
     pub fn new(limits: Limits, clock: Rc<dyn Clock>, waker: Waker) -> Result<Uring, Unavailable> {
+        // Older kernels do not wait for a descriptor that says it must not block.
+        sys::set_nonblocking(waker.file().as_fd(), false)?;
         let mut uring = Uring {
             ring: Ring::new(limits.chunks)?,
             waker,

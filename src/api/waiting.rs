@@ -13,8 +13,10 @@ use crate::repository::ServedModel;
 use crate::request::validate::validate;
 use crate::request::{Admission, Completion, Delivery, Request, Response, Status, now_ns};
 
-/// Steps of decoding or encoding that are done at once before the rest is put off to a later turn.
-const STEPS_AT_ONCE: usize = 2;
+/// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
+const LONG_STEPS_AT_ONCE: usize = 2;
+/// Steps of any length, so that many small inputs make a turn no longer than few large ones.
+const STEPS_AT_ONCE: usize = 64;
 
 /// Where an answer goes.
 #[derive(Debug, Clone, Copy)]
@@ -81,9 +83,15 @@ impl Api {
 
     /// Decodes on, and submits when that is done.
     pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<Decoder>, replies: &mut Replies) {
+        let mut long_steps = 0;
         for _ in 0..STEPS_AT_ONCE {
             match decoder.step(&self.pool) {
-                Ok(Progress::More) => {}
+                Ok(Progress::More { is_long }) => {
+                    long_steps += usize::from(is_long);
+                    if long_steps == LONG_STEPS_AT_ONCE {
+                        break;
+                    }
+                }
                 Ok(Progress::Ready) => {
                     let (model, request, form) = decoder.finish();
                     let peer = Peer::Http(call);
@@ -221,7 +229,7 @@ impl Api {
         mut encoder: Box<http_reply::Encoder>,
         replies: &mut Replies,
     ) {
-        for _ in 0..STEPS_AT_ONCE {
+        for _ in 0..LONG_STEPS_AT_ONCE {
             let reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
                 Ok(true) => encoder.finish(),

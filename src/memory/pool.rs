@@ -62,7 +62,13 @@ impl Pool {
     pub fn get(&self, len: usize) -> Result<BlockMut, Exhausted> {
         let shared = &*self.0;
         let kept = len <= LARGEST_KEPT;
-        let capacity = if kept { SMALLEST << class_of(len) } else { len.next_multiple_of(4096) };
+        // A length that nothing could hold is as good as one beyond the limit.
+        let capacity =
+            if kept { SMALLEST << class_of(len) } else { len.checked_next_multiple_of(4096).unwrap_or(usize::MAX) };
+        if capacity > shared.limit {
+            let out = shared.out.load(Ordering::Relaxed);
+            return Err(Exhausted { asked: len, left: shared.limit.saturating_sub(out), limit: shared.limit });
+        }
         let out = shared.out.fetch_add(capacity, Ordering::Relaxed);
         if out.saturating_add(capacity) > shared.limit {
             shared.out.fetch_sub(capacity, Ordering::Relaxed);
@@ -148,6 +154,7 @@ mod tests {
         assert_eq!(pool.get(700_000).unwrap().as_ptr(), at, "the same block serves again");
         let error = pool.get(5 << 20).unwrap_err();
         assert_eq!((error.asked, error.left), (5 << 20, 4 << 20));
+        assert_eq!(pool.get(usize::MAX).unwrap_err().asked, usize::MAX);
     }
 
     #[test]

@@ -64,7 +64,10 @@ enum Stage {
 
 /// The outcome of a step.
 pub enum Progress {
-    More,
+    /// There is more; `is_long` if this step was as long as a step may be.
+    More {
+        is_long: bool,
+    },
     Ready,
 }
 
@@ -119,6 +122,7 @@ impl Decoder {
 
     /// Does a bounded amount of work.
     pub fn step(&mut self, pool: &Pool) -> Result<Progress, Status> {
+        let before = std::mem::discriminant(&self.stage);
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Parse(mut builder) => {
                 let done = builder.step(STEP).map_err(|error| match error {
@@ -165,7 +169,9 @@ impl Decoder {
             }
             Stage::Done => Stage::Done,
         };
-        Ok(if matches!(self.stage, Stage::Done) { Progress::Ready } else { Progress::More })
+        // What stays in its stage has used its step up, except for the walk from input to input.
+        let is_long = std::mem::discriminant(&self.stage) == before && !matches!(self.stage, Stage::Inputs { .. });
+        Ok(if matches!(self.stage, Stage::Done) { Progress::Ready } else { Progress::More { is_long } })
     }
 
     /// The request, once a step said that it is ready.

@@ -70,19 +70,13 @@ pub fn run(
     mut mark: impl FnMut() -> Result<(), String>,
 ) -> Result<Outcome, String> {
     let mut load = Load::connect(peers)?;
-    load.go_on_for(WARM_UP)?;
-    if load.tally.answers == 0 {
-        load.wait_for_first_answer()?;
+    let outcome = load.measure(measured, &mut mark);
+    // A connection that breaks was often told why in an answer before.
+    let tally = load.tally;
+    match outcome {
+        Ok(measured) => Ok(Outcome { tally, measured }),
+        Err(error) => Err(tally.first_error.map_or(error.clone(), |first| format!("{error}; first error: {first}"))),
     }
-    mark()?;
-    load.tally.recording = true;
-    let began = Instant::now();
-    load.go_on_for(measured)?;
-    load.tally.recording = false;
-    let measured = began.elapsed();
-    mark()?;
-    load.come_home()?;
-    Ok(Outcome { tally: load.tally, measured })
 }
 
 struct Load {
@@ -112,6 +106,22 @@ impl Load {
             load.lines.push(line);
         }
         Ok(load)
+    }
+
+    fn measure(&mut self, time: Duration, mark: &mut impl FnMut() -> Result<(), String>) -> Result<Duration, String> {
+        self.go_on_for(WARM_UP)?;
+        if self.tally.answers == 0 {
+            self.wait_for_first_answer()?;
+        }
+        mark()?;
+        self.tally.recording = true;
+        let began = Instant::now();
+        self.go_on_for(time)?;
+        self.tally.recording = false;
+        let measured = began.elapsed();
+        mark()?;
+        self.come_home()?;
+        Ok(measured)
     }
 
     fn go_on_for(&mut self, time: Duration) -> Result<(), String> {
@@ -183,7 +193,6 @@ impl Load {
 
     fn silence(&self) -> String {
         let waiting = self.lines.iter().filter(|line| !line.is_idle()).count();
-        let error = self.tally.first_error.as_deref().unwrap_or("no error before");
-        format!("no answer for {} s on {waiting} of {} connections ({error})", SILENCE.as_secs(), self.lines.len())
+        format!("no answer for {} s on {waiting} of {} connections", SILENCE.as_secs(), self.lines.len())
     }
 }

@@ -65,9 +65,12 @@ impl Code {
 pub fn encode_message(message: &str, into: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     into.reserve(message.len());
-    for &byte in message.as_bytes() {
+    let last = message.len().saturating_sub(1);
+    for (at, &byte) in message.as_bytes().iter().enumerate() {
+        // A field's value neither begins nor ends with a blank (RFC 9113 section 8.2.1).
+        let is_outer_blank = byte == b' ' && (at == 0 || at == last);
         match byte {
-            b' '..=b'~' if byte != b'%' => into.push(byte),
+            b' '..=b'~' if byte != b'%' && !is_outer_blank => into.push(byte),
             _ => into.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]),
         }
     }
@@ -124,6 +127,8 @@ mod tests {
             ("a\nb\r\0\x7f", "a%0Ab%0D%00%7F"),
             ("größer 日", "gr%C3%B6%C3%9Fer %E6%97%A5"),
             ("", ""),
+            (" a b ", "%20a b%20"),
+            (" ", "%20"),
         ];
         for (message, header) in cases {
             let mut encoded = Vec::new();

@@ -2,7 +2,8 @@
 //!
 //! Wall time is noise on a shared machine; the instructions that one operation takes are not. The bench starts itself
 //! under valgrind's callgrind, once for K operations and once for 2K, and the difference divided by K is the count, so
-//! that start-up and warm-up cancel. Only the operation itself is collected, not the peer that feeds it. Allocations are
+//! that start-up and warm-up cancel. Only the operation itself is collected, not the peer that feeds it. Allocations
+//! are
 //! counted the same way: the paths that serve requests should have none. Without valgrind it says so and does nothing.
 
 mod parse {

@@ -1,7 +1,8 @@
 //! One core, one thread: connections, timers and whatever needs no model run here, in turns.
 //!
 //! Nothing on a shard is shared, so cancelling, timing out and disconnecting are plain function calls. A shard never
-//! blocks and never waits for a lock that is held longer than O(1). Other threads reach it through its [`Mailbox`] only.
+//! blocks and never waits for a lock that is held longer than O(1). Other threads reach it through its [`Mailbox`]
+//! only.
 //!
 //! ```text
 //! start ─► thread ─► host (glommio for io_uring, a loop for epoll) ─► Shard::turn, again and again

@@ -283,7 +283,7 @@ pub static FLAGS: &[Flag] = &[
         "io-cores",
         NEREID,
         Some("count or list"),
-        "Cores that do network I/O, as a number or a list like 0,2-3. Default: 1 below 4 cores, else a quarter of them.",
+        "Cores for network I/O, a number or a list like 0,2-3. Default: 1 below 4 cores, else a quarter.",
         |o, v| io_cores(v).map(|given| o.io_cores = Some(given)),
     ),
     flag(

@@ -17,7 +17,8 @@
 //! passes such a fence and looks at the work again. Whichever fence comes second sees the other side's write. With a
 //! wake count above one, the enqueuer whose fence comes last also sees what every earlier one counted.
 //!
-//! Only the holder takes workers off the stack, so its links cannot change under a pop (ABA). The word carries a tag all
+//! Only the holder takes workers off the stack, so its links cannot change under a pop (ABA). The word carries a tag
+//! all
 //! the same, which every change bumps: a stale exchange then always fails, and a wake-up goes to who is armed now.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence};

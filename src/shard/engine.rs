@@ -26,7 +26,8 @@
 //!
 //! # Bounds
 //!
-//! [`Limits`] says how many connections may be registered and how many 16 KiB chunks exist for [`Engine::receive`]. When
+//! [`Limits`] says how many connections may be registered and how many 16 KiB chunks exist for [`Engine::receive`].
+//! When
 //! all chunks are out, receives wait their turn and start as chunks come back (a dropped [`Chunk`] is back): nothing
 //! fails, and nobody but the slowest holders of chunks delays others. An acceptor that is out of descriptors or memory
 //! says so and tries again after [`ACCEPT_RETRY_NS`], without spinning. A turn delivers a bounded number of events;

@@ -59,7 +59,8 @@ impl<M> Inbox<M> {
         taken
     }
 
-    /// Runs `park`, which waits for the [`waker`](Inbox::waker), unless there is mail. Mail that comes meanwhile ends it.
+    /// Runs `park`, which waits for the [`waker`](Inbox::waker), unless there is mail. Mail that comes meanwhile ends
+    /// it.
     pub fn sleep<R>(&mut self, park: impl FnOnce() -> R) -> Option<R> {
         let has_mail = || self.0.queue.consume().is_none_or(|consumer| !consumer.is_empty());
         self.0.sleeper.sleep(has_mail, park)

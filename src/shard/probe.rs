@@ -1,7 +1,8 @@
 //! Which engine runs: tried out at start-up, on a thread of its own, before anything depends on it.
 //!
 //! Reading a version number would not do: containers refuse io_uring by seccomp, distributions by sysctl, and memory
-//! that may be locked runs out. So the real engine does everything once, on sockets of its own. glommio, which hosts the
+//! that may be locked runs out. So the real engine does everything once, on sockets of its own. glommio, which hosts
+//! the
 //! shard, panics in its executor's thread where io_uring is refused, so it is not asked before the answer is yes.
 
 use std::io;
@@ -46,7 +47,8 @@ pub struct Choice {
     pub message: String,
 }
 
-/// Decides with the help of `probe`, which is only asked if the answer matters. An error if io_uring was demanded and is
+/// Decides with the help of `probe`, which is only asked if the answer matters. An error if io_uring was demanded and
+/// is
 /// not there.
 pub fn choose(wanted: Wanted, probe: impl FnOnce() -> Result<(), Unavailable>) -> Result<Choice, Unavailable> {
     let found = match wanted {

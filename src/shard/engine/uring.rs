@@ -28,7 +28,8 @@ use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;
 
-/// Look at the socket before trying to receive: cheaper where the last receive emptied it (`IORING_RECVSEND_POLL_FIRST`).
+/// Look at the socket before trying to receive: cheaper where the last receive emptied it
+/// (`IORING_RECVSEND_POLL_FIRST`).
 const POLL_FIRST: u16 = 1;
 /// Most bytes of one receive or single-piece send; a completion counts them in 31 bits.
 const TRANSFER_MAX: usize = 1 << 30;

@@ -334,6 +334,7 @@ fn io_cores(value: Value<'_>) -> Result<IoCores, ValueError> {
     match value.text().parse() {
         Ok(IoCores::Count(0)) => Err(ValueError::OutOfBound(value.text())),
         Ok(cores) => Ok(cores),
+        Err(_) if value.natural().is_ok_and(|count| count == 0) => Err(ValueError::OutOfBound(value.text())),
         Err(_) => Err(ValueError::Number(value.text())),
     }
 }

@@ -36,7 +36,7 @@ fn bad_flags_are_named() {
         (&["--backend-config=onnxruntime"], &["Bad option: \"--backend-config\"."]),
         (&["--model-control-mode=sometimes"], &["invalid argument for --model-control-mode"]),
         (&["--load-model=x"], &["--load-model is not supported by this version of Nereid"]),
-        (&["--io-engine=steam"], &["--io-engine", "steam"]),
+        (&["--io-engine=steam"], &["invalid argument for --io-engine"]),
         (&["--io-cores=none"], &["--io-cores", "none"]),
         (&["--io-cores=0"], &["--io-cores"]),
     ] {

@@ -31,6 +31,9 @@ use crate::wire::inference::model_instance_group::Kind;
 /// Models that are loaded at the same time (`--model-load-thread-count` of Triton).
 const LOAD_THREADS: usize = 4;
 
+/// The settings of a backend, by its name.
+pub type BackendSettings = Arc<dyn Fn(&str) -> Vec<(String, String)> + Send + Sync>;
+
 /// What loading needs to know.
 pub struct Settings {
     pub repositories: Vec<PathBuf>,
@@ -40,7 +43,7 @@ pub struct Settings {
     pub auto_complete: bool,
     pub backend_directory: PathBuf,
     /// What `--backend-config` says to a backend, later settings win.
-    pub backend_settings: Arc<dyn Fn(&str) -> Vec<(String, String)> + Send + Sync>,
+    pub backend_settings: BackendSettings,
     /// Where workers may run; empty: anywhere.
     pub worker_cpus: Vec<usize>,
     pub worker_cpu_count: usize,

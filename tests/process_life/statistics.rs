@@ -28,7 +28,7 @@ fn over_grpc(server: &Server, model: &str) -> Value {
     let mut peer = Grpc::connect(server.grpc);
     let answer: ModelStatisticsResponse = peer.call("ModelStatistics", &request).expect("statistics");
     let of = &answer.model_stats[0];
-    let stats = of.inference_stats.clone().unwrap_or_default();
+    let stats = of.inference_stats.unwrap_or_default();
     let batches = of.batch_stats.iter().map(|batch| {
         json!({
             "batch_size": batch.batch_size,

@@ -25,6 +25,7 @@ use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Ser
 use crate::protocol::{grpc, http1};
 use crate::repository::ModelMap;
 use crate::request::{Delivery, Sink};
+use crate::scheduler::WakeUp;
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
@@ -112,6 +113,8 @@ pub struct Api {
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
     in_flight: usize,
+    /// Workers to wake before the turn ends.
+    wake_ups: Vec<WakeUp>,
 }
 
 /// What a service is made of.
@@ -141,6 +144,7 @@ impl Api {
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,
+            wake_ups: Vec::new(),
         }
     }
 }
@@ -206,6 +210,7 @@ impl Service for Api {
 
     fn work(&mut self, replies: &mut Replies) -> bool {
         self.go_on(replies);
+        self.wake_ups.drain(..).for_each(WakeUp::now);
         !self.unfinished.is_empty()
     }
 

@@ -141,12 +141,16 @@ impl Api {
             *place = Work::Waiting(Box::new(waiting));
         }
         request.stamps.queued_ns = now_ns();
-        if let Err(refused) = model.scheduler.enqueue(request) {
-            refused.request.withdraw();
-            if let Some(place) = self.work_mut(token.0) {
-                *place = Work::Reserved;
+        match model.scheduler.enqueue(request) {
+            Ok(wake_up) if wake_up.is_needless() => {}
+            Ok(wake_up) => self.wake_ups.push(wake_up),
+            Err(refused) => {
+                refused.request.withdraw();
+                if let Some(place) = self.work_mut(token.0) {
+                    *place = Work::Reserved;
+                }
+                return Err(refused.status);
             }
-            return Err(refused.status);
         }
         self.in_flight += 1;
         Ok(())

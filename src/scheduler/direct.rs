@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
 
-use super::{Refused, Scheduler};
+use super::{Refused, Scheduler, WakeUp};
 use crate::instance::{Payload, PayloadSource};
 use crate::observe::statistics::ModelStatistics;
 use crate::queue::{Armed, Mpsc, Place, Roster, Turn};
@@ -83,7 +83,7 @@ impl Direct {
 }
 
 impl Scheduler for Direct {
-    fn enqueue(&self, request: Box<Request>) -> Result<(), Refused> {
+    fn enqueue(&self, request: Box<Request>) -> Result<WakeUp, Refused> {
         // Counted first: a worker that sees nothing waiting after the stop may leave, because whoever counts later
         // sees the stop.
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -94,8 +94,8 @@ impl Scheduler for Direct {
         }
         self.statistics.pending_added();
         self.inbox.push(request);
-        self.wake(self.roster.enqueued(|| self.waiting()));
-        Ok(())
+        let worker = self.roster.enqueued(|| self.waiting());
+        Ok(WakeUp(worker.and_then(|worker| self.threads.get(worker)?.get().cloned())))
     }
 
     fn withdrawn(&self) {
@@ -206,7 +206,7 @@ mod tests {
                     scope.spawn(|| {
                         for _ in 0..EACH {
                             let request = Box::new(Request::new(Completion::new(sink.clone(), 1)));
-                            scheduler.enqueue(request).unwrap();
+                            scheduler.enqueue(request).unwrap().now();
                         }
                     })
                 })
@@ -226,7 +226,7 @@ mod tests {
         let scheduler = Direct::new(1, Arc::default()).unwrap();
         let sink = Arc::new(Counter::default());
         let request = || Box::new(Request::new(Completion::new(sink.clone(), 1)));
-        scheduler.enqueue(request()).unwrap();
+        scheduler.enqueue(request()).unwrap().now();
         scheduler.stop();
         let refused = scheduler.enqueue(request()).unwrap_err();
         assert_eq!(
@@ -244,8 +244,8 @@ mod tests {
         let sink = Arc::new(Counter::default());
         let gone = Box::new(Request::new(Completion::new(sink.clone(), 1)));
         let admission = Arc::clone(gone.admission());
-        scheduler.enqueue(gone).unwrap();
-        scheduler.enqueue(Box::new(Request::new(Completion::new(sink.clone(), 2)))).unwrap();
+        scheduler.enqueue(gone).unwrap().now();
+        scheduler.enqueue(Box::new(Request::new(Completion::new(sink.clone(), 2)))).unwrap().now();
         assert!(admission.cancel() && admission.end());
         scheduler.withdrawn();
         scheduler.stop();

@@ -112,6 +112,21 @@ impl Rig {
         all
     }
 
+    /// Has `n` chunks in hand at the same time: hangs if one was lost.
+    fn hold_chunks(&mut self, n: usize) {
+        let mut held = Vec::new();
+        for _ in 0..n {
+            let (key, mut peer) = self.unix_pair();
+            peer.write_all(b"x").unwrap();
+            self.engine.receive(key).unwrap();
+            held.push((key, self.received(key)));
+        }
+        for (key, received) in held {
+            assert!(matches!(received, Received::Chunk(_)));
+            self.close(key);
+        }
+    }
+
     fn accepted(&mut self, of: usize) -> OwnedFd {
         self.next(|event| match event {
             Event::Accepted { listener, fd } if listener == of => Ok(fd),
@@ -299,7 +314,12 @@ fn closing_ends_what_is_in_flight(make: Make) {
             rig.waiting.clear();
             rig.engine.close(key).unwrap();
             assert!(matches!(rig.engine.receive(key), Err(Refused::Unknown)), "a closing key is no key");
+            // Whoever gets memory now must not get what the operation still has.
+            let mut other = rig.block(100_000);
+            other.fill(0xee);
             rig.closed(key);
+            assert!(other.iter().all(|byte| *byte == 0xee), "a late completion wrote to memory of others");
+            drop(other);
             assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
             assert_eq!(rig.pool.bytes_in_use(), 0, "all memory is back when the connection is closed");
             // The place is used again, and hears nothing of its predecessor.
@@ -532,9 +552,11 @@ fn a_parked_turn_is_woken(make: Make) {
     }
     producer.join().unwrap();
     assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
-    // And without anybody asking whether it sleeps.
-    rig.engine.waker().wake();
-    rig.next(|event| if matches!(event, Event::Woken) { Ok(()) } else { Err(event) });
+    // And without anybody asking whether it sleeps, again and again.
+    for _ in 0..3 {
+        rig.engine.waker().wake();
+        rig.next(|event| if matches!(event, Event::Woken) { Ok(()) } else { Err(event) });
+    }
 }
 
 fn receives_wait_for_chunks(make: Make) {
@@ -736,6 +758,7 @@ fn keys_are_never_confused(make: Make) {
         rig.keys.remove(key).unwrap();
     }
     assert_eq!(rig.pool.bytes_in_use(), 0);
+    rig.hold_chunks(4);
 }
 
 /// Runs one ignored test of this file in a process of its own: it counts or limits what the process has.

@@ -2,175 +2,20 @@
 //!
 //! Each test runs on epoll, on io_uring (whose queues are tiny in tests, so that they overflow) and on the fake around
 //! both. Nothing here measures time; a promise that is not kept shows as a wrong value or as a hang, which
-//! [`Rig::next`] turns into a failure.
+//! [`rig::Rig::next`] turns into a failure.
+
+mod alone;
+mod rig;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::process::Command;
-use std::rc::Rc;
 
 use super::*;
-use crate::memory::Pool;
-use crate::memory::Slab;
 use crate::shard::clock::{Clock, Monotonic};
-
-/// An engine under test, keys for it, and the events that nobody has asked for yet.
-struct Rig {
-    engine: Box<dyn Engine>,
-    keys: Slab<()>,
-    waiting: VecDeque<Event>,
-    pool: Pool,
-}
-
-/// Longer than any test takes, on the slowest machine.
-const HANG_NS: u64 = 60_000_000_000;
-
-impl Rig {
-    fn turn(&mut self, park: Park) {
-        let mut events = Vec::new();
-        self.engine.turn(park, &mut events).unwrap();
-        self.waiting.extend(events);
-    }
-
-    /// The first event that `wanted` accepts; others keep waiting.
-    fn next<T>(&mut self, mut wanted: impl FnMut(Event) -> Result<T, Event>) -> T {
-        let deadline = Monotonic.now_ns() + HANG_NS;
-        loop {
-            for _ in 0..self.waiting.len() {
-                match wanted(self.waiting.pop_front().unwrap()) {
-                    Ok(value) => return value,
-                    Err(event) => self.waiting.push_back(event),
-                }
-            }
-            assert!(Monotonic.now_ns() < deadline, "it never comes; waiting: {:?}", self.waiting);
-            self.turn(Park::Until(deadline));
-        }
-    }
-
-    fn key(&mut self) -> Key {
-        self.keys.insert(()).unwrap()
-    }
-
-    fn register(&mut self, fd: impl Into<OwnedFd>) -> Key {
-        let key = self.key();
-        self.engine.register(fd.into(), key).unwrap();
-        key
-    }
-
-    fn unix_pair(&mut self) -> (Key, UnixStream) {
-        let (mine, peer) = UnixStream::pair().unwrap();
-        (self.register(mine), peer)
-    }
-
-    fn tcp_pair(&mut self) -> (Key, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (self.register(listener.accept().unwrap().0), peer)
-    }
-
-    fn received(&mut self, of: Key) -> Received {
-        self.next(|event| match event {
-            Event::Received { key, received } if key == of => Ok(received),
-            other => Err(other),
-        })
-    }
-
-    fn sent(&mut self, of: Key) -> (io::Result<usize>, Vec<Slice>) {
-        self.next(|event| match event {
-            Event::Sent { key, result, pieces } if key == of => Ok((result, pieces)),
-            other => Err(other),
-        })
-    }
-
-    fn closed(&mut self, of: Key) {
-        self.next(|event| match event {
-            Event::Closed { key } if key == of => Ok(()),
-            other => Err(other),
-        });
-        self.keys.remove(of).unwrap();
-    }
-
-    fn close(&mut self, key: Key) {
-        self.engine.close(key).unwrap();
-        self.closed(key);
-    }
-
-    /// Receives until `n` bytes are there.
-    fn receive_exactly(&mut self, key: Key, n: usize) -> Vec<u8> {
-        let mut all = Vec::new();
-        while all.len() < n {
-            self.engine.receive(key).unwrap();
-            match self.received(key) {
-                Received::Chunk(chunk) => all.extend_from_slice(&chunk),
-                other => panic!("{other:?} after {} bytes", all.len()),
-            }
-        }
-        assert_eq!(all.len(), n);
-        all
-    }
-
-    fn accepted(&mut self, of: usize) -> OwnedFd {
-        self.next(|event| match event {
-            Event::Accepted { listener, fd } if listener == of => Ok(fd),
-            other => Err(other),
-        })
-    }
-
-    fn slice(&self, bytes: &[u8]) -> Slice {
-        let mut block = self.pool.get(bytes.len()).unwrap();
-        block.copy_from_slice(bytes);
-        block.freeze()
-    }
-
-    fn block(&self, len: usize) -> BlockMut {
-        self.pool.get(len).unwrap()
-    }
-}
-
-fn bytes(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed) as u8).collect()
-}
-
-/// Fills the socket until the peer would have to read.
-fn more_than_fits() -> usize {
-    16 << 20
-}
-
-type Make = fn(Limits) -> Option<Box<dyn Engine>>;
-
-fn rig(make: Make, limits: Limits) -> Option<Rig> {
-    let engine = make(limits)?;
-    Some(Rig { engine, keys: Slab::new(limits.connections), waiting: VecDeque::new(), pool: Pool::new(1 << 30) })
-}
-
-fn epoll(limits: Limits) -> Option<Box<dyn Engine>> {
-    Some(Box::new(Epoll::new(limits, Rc::new(Monotonic), Waker::new().unwrap()).unwrap()))
-}
-
-fn uring(limits: Limits) -> Option<Box<dyn Engine>> {
-    match Uring::new(limits, Rc::new(Monotonic), Waker::new().unwrap()) {
-        Ok(uring) => Some(Box::new(uring)),
-        Err(reason) => {
-            eprintln!("not tested: {reason}");
-            None
-        }
-    }
-}
-
-fn late_epoll(limits: Limits) -> Option<Box<dyn Engine>> {
-    let inner = Epoll::new(limits, Rc::new(Monotonic), Waker::new().unwrap()).unwrap();
-    Some(Box::new(Fake::new(inner, 7)))
-}
-
-fn late_uring(limits: Limits) -> Option<Box<dyn Engine>> {
-    match Uring::new(limits, Rc::new(Monotonic), Waker::new().unwrap()) {
-        Ok(inner) => Some(Box::new(Fake::new(inner, 11))),
-        Err(_) => None,
-    }
-}
+use rig::*;
 
 macro_rules! contract {
     ($($test:ident)*) => {
@@ -299,7 +144,12 @@ fn closing_ends_what_is_in_flight(make: Make) {
             rig.waiting.clear();
             rig.engine.close(key).unwrap();
             assert!(matches!(rig.engine.receive(key), Err(Refused::Unknown)), "a closing key is no key");
+            // Whoever gets memory now must not get what the operation still has.
+            let mut other = rig.block(100_000);
+            other.fill(0xee);
             rig.closed(key);
+            assert!(other.iter().all(|byte| *byte == 0xee), "a late completion wrote to memory of others");
+            drop(other);
             assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
             assert_eq!(rig.pool.bytes_in_use(), 0, "all memory is back when the connection is closed");
             // The place is used again, and hears nothing of its predecessor.
@@ -532,9 +382,11 @@ fn a_parked_turn_is_woken(make: Make) {
     }
     producer.join().unwrap();
     assert!(rig.waiting.is_empty(), "{:?}", rig.waiting);
-    // And without anybody asking whether it sleeps.
-    rig.engine.waker().wake();
-    rig.next(|event| if matches!(event, Event::Woken) { Ok(()) } else { Err(event) });
+    // And without anybody asking whether it sleeps, again and again.
+    for _ in 0..3 {
+        rig.engine.waker().wake();
+        rig.next(|event| if matches!(event, Event::Woken) { Ok(()) } else { Err(event) });
+    }
 }
 
 fn receives_wait_for_chunks(make: Make) {
@@ -736,113 +588,5 @@ fn keys_are_never_confused(make: Make) {
         rig.keys.remove(key).unwrap();
     }
     assert_eq!(rig.pool.bytes_in_use(), 0);
-}
-
-/// Runs one ignored test of this file in a process of its own: it counts or limits what the process has.
-fn alone(test: &str) {
-    let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &name, "--ignored", "--test-threads=1"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success() && said.contains("1 passed"), "{name}: {said}");
-}
-
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-#[test]
-fn no_descriptor_stays_open() {
-    alone("descriptors_return_to_their_level");
-}
-
-#[test]
-#[ignore = "counts the descriptors of its process: run by no_descriptor_stays_open"]
-fn descriptors_return_to_their_level() {
-    for make in [epoll as Make, uring, late_epoll, late_uring] {
-        let before = open_descriptors();
-        let Some(mut rig) = rig(make, Limits::default()) else { continue };
-        let with_engine = open_descriptors();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        rig.engine.listen(listener.into(), 0).unwrap();
-        for _ in 0..50 {
-            let mut peer = TcpStream::connect(address).unwrap();
-            let fd = rig.accepted(0);
-            let key = rig.register(fd);
-            peer.write_all(b"x").unwrap();
-            rig.receive_exactly(key, 1);
-            rig.engine.receive(key).unwrap();
-            rig.close(key);
-        }
-        rig.engine.stop_listening(0).unwrap();
-        rig.next(|event| if matches!(event, Event::ListenerClosed { .. }) { Ok(()) } else { Err(event) });
-        assert_eq!(open_descriptors(), with_engine);
-        let refused = UnixStream::pair().unwrap().0;
-        rig.engine.register(refused.into(), Key::from_u64(1 << 32 | 0xffff_fff0).unwrap()).unwrap_err();
-        assert_eq!(open_descriptors(), with_engine);
-        let _connected: Vec<_> = (0..5).map(|_| rig.unix_pair().1).collect();
-        drop(rig);
-        assert_eq!(open_descriptors(), before + 5);
-    }
-}
-
-#[test]
-fn an_acceptor_without_descriptors_waits() {
-    alone("accepting_pauses_and_goes_on");
-}
-
-#[test]
-#[ignore = "takes away the descriptors of its process: run by an_acceptor_without_descriptors_waits"]
-fn accepting_pauses_and_goes_on() {
-    let limit = |soft: u64| {
-        let limit = libc::rlimit { rlim_cur: soft, rlim_max: 4096 };
-        // SAFETY: the kernel reads one limit.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-    };
-    type MakeWith = fn(Rc<dyn Clock>) -> Option<Box<dyn Engine>>;
-    let makes: [MakeWith; 2] = [
-        |clock| Some(Box::new(Epoll::new(Limits::default(), clock, Waker::new().unwrap()).unwrap())),
-        |clock| Some(Box::new(Uring::new(Limits::default(), clock, Waker::new().unwrap()).ok()?)),
-    ];
-    for make in makes {
-        // A clock of ours, so that the pause ends when we say.
-        let clock = crate::shard::clock::Manual::new(1);
-        let Some(engine) = make(Rc::new(clock.clone())) else { continue };
-        let mut rig = Rig { engine, keys: Slab::new(1), waiting: VecDeque::new(), pool: Pool::new(0) };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let peers: Vec<OwnedFd> = (0..3).map(|_| sys::tcp_socket(&address).unwrap()).collect();
-        // Before the engine looks: io_uring goes by the limit of the moment at which it begins to accept.
-        limit(4);
-        rig.engine.listen(listener.into(), 0).unwrap();
-        rig.turn(Park::Never);
-        peers.iter().for_each(|peer| connect(peer, address.port()));
-        let (error, retry_at_ns) = rig.next(|event| match event {
-            Event::AcceptFailed { listener: 0, error, retry_at_ns } => Ok((error, retry_at_ns)),
-            other => Err(other),
-        });
-        assert_eq!((error.raw_os_error(), retry_at_ns), (Some(libc::EMFILE), 1 + ACCEPT_RETRY_NS));
-        clock.advance(ACCEPT_RETRY_NS - 1);
-        (0..100).for_each(|_| rig.turn(Park::Never));
-        assert!(rig.waiting.is_empty(), "it does not spin: {:?}", rig.waiting);
-        limit(4096);
-        clock.advance(1);
-        (0..3).for_each(|_| drop(rig.accepted(0)));
-    }
-}
-
-/// Connects a socket that exists already to a port of this host: needs no new descriptor.
-fn connect(socket: &OwnedFd, port: u16) {
-    // SAFETY: all-zero is a valid address, which lives for the call.
-    let result = unsafe {
-        let mut to: libc::sockaddr_in = std::mem::zeroed();
-        to.sin_family = libc::AF_INET as libc::sa_family_t;
-        to.sin_port = port.to_be();
-        to.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
-        libc::connect(socket.as_raw_fd(), (&raw const to).cast(), size_of_val(&to) as libc::socklen_t)
-    };
-    assert_eq!(result, 0);
+    rig.hold_chunks(4);
 }

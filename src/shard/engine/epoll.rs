@@ -411,3 +411,37 @@ impl Engine for Epoll {
         self.waker.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::shard::clock::Monotonic;
+
+    /// Every edge finds the same starved receive: it must not be remembered once more each time.
+    #[test]
+    fn a_peer_cannot_grow_the_starved_ones() {
+        let limits = Limits { chunks: 1, ..Limits::default() };
+        let mut engine = Epoll::new(limits, Rc::new(Monotonic), Waker::new().unwrap()).unwrap();
+        let mut peers = Vec::new();
+        for index in 0..3 {
+            let (mine, mut peer) = UnixStream::pair().unwrap();
+            let key = Key::from_u64(1 << 32 | index).unwrap();
+            engine.register(mine.into(), key).unwrap();
+            engine.receive(key).unwrap();
+            peer.write_all(b"x").unwrap();
+            peers.push(peer);
+        }
+        let mut events = Vec::new();
+        while events.is_empty() {
+            engine.turn(Park::Never, &mut events).unwrap();
+        }
+        for _ in 0..100 {
+            peers.iter_mut().for_each(|peer| peer.write_all(b"y").unwrap());
+            engine.turn(Park::Never, &mut events).unwrap();
+        }
+        assert_eq!((events.len(), engine.starved.len()), (1, 2));
+    }
+}

@@ -5,11 +5,12 @@
 //! connection that closes stays in its place, deaf, until its last operation has come back. `user_data` is the
 //! connection's key and the kind of operation, never a descriptor.
 
+mod accept;
 mod ring;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ use io_uring::{cqueue, opcode, squeue};
 
 use super::sending::Sending;
 use super::{
-    ACCEPT_RETRY_NS, EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window,
-    is_transient_accept_error, slot_mut, sys,
+    EVENTS_PER_TURN, Engine, Event, Limits, Park, Receive, Received, Refused, Waker, check_window, slot_mut, sys,
 };
 use crate::memory::Key;
 use crate::memory::{BlockMut, Slice};
 use crate::shard::clock::Clock;
+use accept::Listener;
 use ring::{CHUNK_GROUP, Completion, Ring, Wait};
 
 pub use ring::Unavailable;
@@ -71,16 +72,6 @@ struct Connection {
     pieces: Vec<libc::iovec>,
     cancels: u32,
     closing: bool,
-}
-
-struct Listener {
-    socket: OwnedFd,
-    generation: u32,
-    accepting: bool,
-    cancels: u32,
-    closing: bool,
-    /// Out of descriptors or memory until then.
-    retry_at_ns: Option<u64>,
 }
 
 /// What an operation was, in the top four bits of its `user_data`; below are 28 bits of generation and the index.
@@ -199,15 +190,6 @@ impl Uring {
         unsafe { self.push(entry.user_data(user_data(Kind::Send, key.generation(), key.index()))) }
     }
 
-    fn arm_accept(&mut self, id: usize) {
-        let Some(listener) = self.listeners.get_mut(id).and_then(Option::as_mut) else { return };
-        listener.accepting = true;
-        let entry = opcode::AcceptMulti::new(Fd(listener.socket.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build();
-        let name = user_data(Kind::Accept, listener.generation, id);
-        // SAFETY: no memory is involved; the descriptor stays open until the completion.
-        unsafe { self.push(entry.user_data(name)) }
-    }
-
     /// Cancels one operation by its name, under a name of its own.
     fn cancel(&mut self, target: u64, name: u64) {
         // SAFETY: no memory is involved.
@@ -238,23 +220,6 @@ impl Uring {
         }
     }
 
-    /// Listens again where a pause is over, and says when the next one ends.
-    fn resume_listeners(&mut self, now_ns: u64) -> Option<u64> {
-        let mut next: Option<u64> = None;
-        for id in 0..self.listeners.len() {
-            let Some(listener) = self.listeners[id].as_mut() else { continue };
-            match listener.retry_at_ns {
-                Some(at) if at <= now_ns => {
-                    listener.retry_at_ns = None;
-                    self.arm_accept(id);
-                }
-                Some(at) => next = Some(next.map_or(at, |next| next.min(at))),
-                None => {}
-            }
-        }
-        next
-    }
-
     fn complete(&mut self, completion: Completion, now_ns: u64, events: &mut Vec<Event>) {
         let Completion { user_data, result, flags } = completion;
         let index = (user_data & u64::from(u32::MAX)) as usize;
@@ -276,12 +241,7 @@ impl Uring {
                 }
             }
             Some(Kind::Accept) => self.accepted(index, generation, outcome, flags, now_ns, events),
-            Some(Kind::CancelAccept) => {
-                if let Some(listener) = self.listener_of(index, generation) {
-                    listener.cancels = listener.cancels.saturating_sub(1);
-                    self.finish_listener(index);
-                }
-            }
+            Some(Kind::CancelAccept) => self.cancelled_accept(index, generation),
             Some(Kind::Wake) => {
                 self.wake_armed = false;
                 if !self.stopping {
@@ -297,10 +257,6 @@ impl Uring {
     fn of(&mut self, index: usize, generation: u32) -> Option<&mut Connection> {
         let slot = self.connections.get_mut(index)?.as_deref_mut();
         slot.filter(|connection| connection.key.generation() & GENERATION_MASK == generation)
-    }
-
-    fn listener_of(&mut self, id: usize, generation: u32) -> Option<&mut Listener> {
-        self.listeners.get_mut(id)?.as_mut().filter(|listener| listener.generation == generation)
     }
 
     fn received(
@@ -366,42 +322,6 @@ impl Uring {
         events.push(event);
     }
 
-    fn accepted(
-        &mut self,
-        id: usize,
-        generation: u32,
-        outcome: io::Result<usize>,
-        flags: u32,
-        now_ns: u64,
-        events: &mut Vec<Event>,
-    ) {
-        let error = match outcome {
-            Ok(fd) => {
-                // SAFETY: the kernel has just made this descriptor for us, and says so once.
-                let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-                events.push(Event::Accepted { listener: id, fd });
-                None
-            }
-            Err(error) => Some(error),
-        };
-        let Some(listener) = self.listener_of(id, generation) else { return };
-        if cqueue::more(flags) {
-            return;
-        }
-        listener.accepting = false;
-        if listener.closing {
-            return self.finish_listener(id);
-        }
-        match error {
-            Some(error) if !is_transient_accept_error(&error) => {
-                let retry_at_ns = now_ns.saturating_add(ACCEPT_RETRY_NS);
-                listener.retry_at_ns = Some(retry_at_ns);
-                events.push(Event::AcceptFailed { listener: id, error, retry_at_ns });
-            }
-            _ => self.arm_accept(id),
-        }
-    }
-
     /// Lets go of a closing connection once the ring has none of its operations.
     fn finish(&mut self, index: usize) {
         let Some(slot) = self.connections.get_mut(index) else { return };
@@ -414,18 +334,6 @@ impl Uring {
             self.closed.push(Event::Closed { key });
         }
     }
-
-    fn finish_listener(&mut self, id: usize) {
-        let Some(slot) = self.listeners.get_mut(id) else { return };
-        if let Some(listener) = slot
-            && listener.closing
-            && !listener.accepting
-            && listener.cancels == 0
-        {
-            *slot = None;
-            self.closed.push(Event::ListenerClosed { listener: id });
-        }
-    }
 }
 
 impl Connection {
@@ -436,30 +344,11 @@ impl Connection {
 
 impl Engine for Uring {
     fn listen(&mut self, socket: OwnedFd, listener: usize) -> Result<(), Refused> {
-        let slot = slot_mut(&mut self.listeners, listener, self.limits.listeners)?;
-        if slot.is_some() {
-            return Err(Refused::Occupied);
-        }
-        sys::set_nonblocking(socket.as_fd(), false)?;
-        self.generation = self.generation.wrapping_add(1) & GENERATION_MASK;
-        let generation = self.generation;
-        *slot = Some(Listener { socket, generation, accepting: false, cancels: 0, closing: false, retry_at_ns: None });
-        self.arm_accept(listener);
-        Ok(())
+        self.start_listening(socket, listener)
     }
 
-    fn stop_listening(&mut self, id: usize) -> Result<(), Refused> {
-        let listener = self.listeners.get_mut(id).and_then(Option::as_mut).filter(|listener| !listener.closing);
-        let listener = listener.ok_or(Refused::Unknown)?;
-        listener.closing = true;
-        listener.retry_at_ns = None;
-        let generation = listener.generation;
-        if listener.accepting {
-            listener.cancels += 1;
-            self.cancel(user_data(Kind::Accept, generation, id), user_data(Kind::CancelAccept, generation, id));
-        }
-        self.finish_listener(id);
-        Ok(())
+    fn stop_listening(&mut self, listener: usize) -> Result<(), Refused> {
+        self.end_listening(listener)
     }
 
     fn register(&mut self, fd: OwnedFd, key: Key) -> Result<(), Refused> {

@@ -185,3 +185,36 @@ fn many_calls_share_a_connection() {
         server.stop();
     });
 }
+
+#[test]
+fn a_deadline_ends_a_call_that_waits_in_its_queue() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }";
+        repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
+        let server = Server::start(variant, repository.path(), &[]);
+        let mut grpc = Grpc::connect(server.grpc);
+        let path = format!("{SERVICE}ModelInfer");
+        let mut patient = grpc.open(&path, &[]);
+        grpc.send(&mut patient, &numbers("slow", "patient", &[1]));
+        grpc.half_close(&mut patient);
+        let mut hasty = grpc.open(&path, &[("grpc-timeout", "100m")]);
+        grpc.send(&mut hasty, &numbers("slow", "hasty", &[2]));
+        grpc.half_close(&mut hasty);
+        let reply = grpc.finish(hasty);
+        assert_eq!((reply.status.code, reply.messages.len()), (DEADLINE_EXCEEDED, 0), "{reply:?}");
+        let reply = grpc.finish(patient);
+        assert_eq!((reply.status.code, reply.messages.len()), (code::OK, 1), "{reply:?}");
+        let asked = ModelStatisticsRequest { name: "slow".to_owned(), ..Default::default() };
+        let answer: ModelStatisticsResponse = grpc.call("ModelStatistics", &asked).expect("statistics");
+        let model = &answer.model_stats[0];
+        let stats = model.inference_stats.unwrap_or_default();
+        let count = |of: Option<StatisticDuration>| of.unwrap_or_default().count;
+        assert_eq!((count(stats.success), count(stats.fail), model.execution_count), (1, 1, 1), "never executed");
+        drop(grpc);
+        server.stop();
+    });
+}
+
+/// `grpc-status` of a call whose time is up.
+const DEADLINE_EXCEEDED: u32 = 4;

@@ -195,7 +195,8 @@ fn clients_that_leave_are_counted_as_cancelled_and_pending_returns_to_nothing() 
         while pending() < 2 {
             std::thread::yield_now();
         }
-        drop(peers);
+        // The first one stays: whichever of the three executes, one succeeds, and of the two that leave one waits.
+        drop(peers.split_off(1));
         let ended = |stats: &Value| {
             let count = |part: &str| stats["inference_stats"][part]["count"].as_u64().unwrap_or_default();
             (count("success"), count("fail"))
@@ -207,7 +208,7 @@ fn clients_that_leave_are_counted_as_cancelled_and_pending_returns_to_nothing() 
             }
             std::thread::yield_now();
         };
-        assert!(failed >= 1, "{succeeded} executed, {failed} cancelled");
+        assert!(failed >= 1 && succeeded >= 1, "{succeeded} executed, {failed} cancelled");
         let cancelled = metric(server.metrics, "slow", "nv_inference_request_failure", "reason=\"CANCELED\"");
         assert_eq!(cancelled, failed);
         assert_eq!(pending(), 0);

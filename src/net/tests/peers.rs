@@ -25,6 +25,30 @@ pub struct World {
     loads: Load,
 }
 
+/// A peer's socket whose end is seen at once. A process that another test starts holds a copy of every descriptor until
+/// it runs its program, so that closing ours alone may take effect turns later.
+pub struct Socket(UnixStream);
+
+impl std::ops::Deref for Socket {
+    type Target = UnixStream;
+
+    fn deref(&self) -> &UnixStream {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Socket {
+    fn deref_mut(&mut self) -> &mut UnixStream {
+        &mut self.0
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
+}
+
 pub fn ok_text(text: &str) -> Response {
     Response::text(&Pool::new(1 << 20), ResponseHead::new(200), text.as_bytes())
 }
@@ -69,13 +93,13 @@ impl World {
         World { shard: Shard::new(net, core, inbox), clock, script, pool, mailbox, loads }
     }
 
-    pub fn connect(&mut self, port: Port) -> UnixStream {
+    pub fn connect(&mut self, port: Port) -> Socket {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         self.mailbox.post(Mail::Accepted { fd: theirs.into(), port, seat: self.loads.take_seat() });
         self.turns(1);
-        ours
+        Socket(ours)
     }
 
     pub fn mail(&mut self, call: CallKey, reply: Reply) {
@@ -94,7 +118,7 @@ impl World {
         }
     }
 
-    pub fn read_bytes(&mut self, peer: &mut UnixStream) -> Vec<u8> {
+    pub fn read_bytes(&mut self, peer: &mut Socket) -> Vec<u8> {
         let (mut got, mut dry) = (Vec::new(), 0);
         let mut portion = [0; 65536];
         while dry < 20 {
@@ -114,7 +138,7 @@ impl World {
         got
     }
 
-    pub fn read(&mut self, peer: &mut UnixStream) -> String {
+    pub fn read(&mut self, peer: &mut Socket) -> String {
         String::from_utf8_lossy(&self.read_bytes(peer)).into_owned()
     }
 
@@ -137,7 +161,7 @@ impl World {
 
 /// A client of gRPC with small windows.
 pub struct GrpcPeer {
-    socket: UnixStream,
+    socket: Socket,
     connection: http2::Connection,
     seen: Seen,
     unsent: Vec<u8>,

@@ -328,10 +328,10 @@ fn listening_ends(make: Make) {
     });
     assert!(matches!(rig.engine.stop_listening(1), Err(Refused::Unknown)));
     // A process that another test starts holds a copy of the listener until it runs its program.
-    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while let Ok(taken) = TcpStream::connect(address) {
         assert!(std::time::Instant::now() < until, "the port still listens: {taken:?}");
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     let again = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -11,7 +11,7 @@ mod support {
     pub mod variant;
 }
 
-mod cloud {
+mod bucket_stores {
     pub mod stands;
 
     mod failures;

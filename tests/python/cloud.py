@@ -179,6 +179,11 @@ def iso(seconds):
     return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
 
 
+class Services(ThreadingHTTPServer):
+    def handle_error(self, *_):
+        """A client that closes its connection is no news."""
+
+
 class Stands:
     """Both services, and the commands of the test."""
 
@@ -187,7 +192,7 @@ class Stands:
         self.moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self.moto.start()
         self.s3_port = self.moto.get_host_and_port()[1]
-        self.other = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+        self.other = Services(("127.0.0.1", 0), Service)
         threading.Thread(target=self.other.serve_forever, daemon=True).start()
         self.s3 = self.client("s3")
         self.s3.create_bucket(Bucket=BUCKET)
@@ -206,10 +211,12 @@ class Stands:
     def make_user(self):
         iam = self.client("iam")
         iam.create_user(UserName="reader")
-        rule = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [rule]})
-        iam.put_user_policy(UserName="reader", PolicyName="read", PolicyDocument=policy)
+        iam.put_user_policy(UserName="reader", PolicyName="read", PolicyDocument=self.policy())
         return iam.create_access_key(UserName="reader")["AccessKey"]
+
+    def policy(self):
+        rule = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+        return json.dumps({"Version": "2012-10-17", "Statement": [rule]})
 
     def places(self):
         key = google_key.private_bytes(
@@ -237,12 +244,10 @@ class Stands:
         count = "0" if must else OPEN
         requests.post(f"http://127.0.0.1:{self.s3_port}/moto-api/reset-auth", data=count).raise_for_status()
 
-    def put(self, key, content, many=1):
-        for number in range(many):
-            name = key.replace("#", str(number))
-            data = base64.b64decode(content)
-            self.s3.put_object(Bucket=BUCKET, Key=name, Body=data)
-            objects[name] = (data, int(time.time()), hashlib.md5(data).hexdigest())
+    def put(self, key, content):
+        data = base64.b64decode(content)
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=data)
+        objects[key] = (data, int(time.time()), hashlib.md5(data).hexdigest())
 
     def delete(self, key):
         self.s3.delete_object(Bucket=BUCKET, Key=key)
@@ -254,9 +259,18 @@ class Stands:
     def authorization(self, kind):
         wanted["authorization"] = kind
 
-    def role(self, key_id, secret_key):
+    def role(self):
+        """Gives the host a role that may read."""
+        iam, trust = self.client("iam"), json.dumps({"Version": "2012-10-17", "Statement": []})
+        arn = iam.create_role(RoleName="host", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+        iam.put_role_policy(RoleName="host", PolicyName="read", PolicyDocument=self.policy())
+        given = self.client("sts").assume_role(RoleArn=arn, RoleSessionName="host")["Credentials"]
         metadata_role.update(
-            AccessKeyId=key_id, SecretAccessKey=secret_key, Token="", Code="Success", Expiration="2099-01-01T00:00:00Z"
+            AccessKeyId=given["AccessKeyId"],
+            SecretAccessKey=given["SecretAccessKey"],
+            Token=given["SessionToken"],
+            Code="Success",
+            Expiration="2099-01-01T00:00:00Z",
         )
 
     def asked(self):

@@ -1,10 +1,10 @@
 //! Buckets that cannot be read: who says no, and what to check.
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use serde_json::json;
-use tritonserver::repository::store::Store;
 use tritonserver::request::Code;
 
 use super::stands::{Mount, Stands, open};
@@ -25,7 +25,8 @@ fn refused_credentials_are_told_without_them() {
         let keys = variables(&[("AWS_ACCESS_KEY_ID", key_id), ("AWS_SECRET_ACCESS_KEY", "hush")]);
         let store = open(&location, &mount, &keys).expect("a store");
         let error = store.models().expect_err("refused");
-        let start = format!("failed to list the models of '{location}': access denied ({code}): check AWS_ACCESS_KEY_ID");
+        let start =
+            format!("failed to list the models of '{location}': access denied ({code}): check AWS_ACCESS_KEY_ID");
         assert!(error.code == Code::Internal && error.message.starts_with(&start), "{error}");
         assert!(!error.message.contains("hush"), "{error}");
         assert!(!format!("{store:?}").contains("hush"));
@@ -71,6 +72,7 @@ fn profiles_hosts_and_public_buckets_need_no_keys() {
     let store = open(&location, &mount, &[]).expect("a store");
     assert_eq!(store.models().expect("models"), ["model"]);
 
+    stands.tell(&json!({"do": "role"}));
     stands.sign(true);
     let (key_id, secret_key) = (stands.place("key_id").to_owned(), stands.place("secret_key").to_owned());
     let text = format!("[reader]\naws_access_key_id = {key_id}\naws_secret_access_key = {secret_key}\n");
@@ -83,7 +85,6 @@ fn profiles_hosts_and_public_buckets_need_no_keys() {
     assert!(error.message.contains("there is no AWS profile 'writer' in"), "{error}");
 
     // What the host grants its processes.
-    stands.tell(&json!({"do": "role", "key_id": key_id, "secret_key": secret_key}));
     let metadata = format!("{}/ec2", stands.place("other"));
     let host = [("AWS_EC2_METADATA_DISABLED", "false"), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.as_str())];
     let store = open(&location, &mount, &variables(&host)).expect("a store");
@@ -119,7 +120,6 @@ fn a_service_that_speaks_another_language_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let peer = std::thread::spawn(move || {
-        use std::io::{Read, Write};
         let (mut stream, _) = listener.accept().expect("a connection");
         let _ = stream.read(&mut [0; 4096]);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
@@ -130,6 +130,32 @@ fn a_service_that_speaks_another_language_is_an_error() {
     let error = store.models().expect_err("no listing");
     assert!(error.code == Code::Internal && !error.message.contains("hush"), "{error}");
     peer.join().expect("the peer");
+}
+
+#[test]
+fn an_answer_without_end_is_cut_off() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let _ = stream.read(&mut [0; 4096]);
+        let mut sent_bytes = 0u64;
+        let head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<ListBucketResult>";
+        let mut outcome = stream.write_all(head);
+        while outcome.is_ok() {
+            outcome = stream.write_all(&[b' '; 1 << 16]);
+            sent_bytes += 1 << 16;
+        }
+        sent_bytes
+    });
+    let mount = Mount::new();
+    let keys = variables(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")]);
+    let store = open(&format!("s3://127.0.0.1:{port}/models/repo"), &mount, &keys).expect("a store");
+    let error = store.models().expect_err("no listing");
+    assert!(error.message.contains("longer than 64 MiB"), "{error}");
+    drop(store);
+    let sent_bytes = peer.join().expect("the peer");
+    assert!(sent_bytes < 128 << 20, "{sent_bytes} bytes were taken");
 }
 
 #[test]

@@ -68,7 +68,11 @@ fn a_google_bucket_is_read_with_a_service_account() {
     assert_eq!(store.models().expect("models").len(), 5);
 
     stands.authorization("token");
-    denied(&*open(location, &mount, &account).expect("a store"), "AuthenticationFailed", "GOOGLE_APPLICATION_CREDENTIALS");
+    denied(
+        &*open(location, &mount, &account).expect("a store"),
+        "AuthenticationFailed",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    );
     stands.authorization("account");
     let store = open("gs://other/repo", &mount, &account).expect("a store");
     assert!(store.models().expect_err("no bucket").message.contains("not found (NoSuchBucket)"));
@@ -145,8 +149,7 @@ fn an_azure_container_is_read_with_the_hosts_identity_or_by_anybody() {
     let mount = Mount::new();
     let identity = format!("{}/msi", stands.place("other"));
     for (kind, more) in [("managed_identity", Some("client-1")), ("managed_identity", None), ("default", None)] {
-        let mut variables =
-            azure(&stands, &[("AZURE_STORAGE_AUTH_TYPE", kind), ("IDENTITY_ENDPOINT", &identity)]);
+        let mut variables = azure(&stands, &[("AZURE_STORAGE_AUTH_TYPE", kind), ("IDENTITY_ENDPOINT", &identity)]);
         variables.extend(more.map(|client| ("AZURE_STORAGE_CLIENT_ID", client.to_owned())));
         stands.tell(&json!({"do": "asked"}));
         let store = open("as://account/models/repo", &mount, &variables).expect("a store");

@@ -67,7 +67,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
             let options = options.clone();
             Arc::new(move |backend| options.settings_of(backend))
         },
-        only: options.startup_models.clone(),
+        only: options.models_at_start(),
         worker_cpus: placement.workers.clone(),
         worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
         pool: pool.clone(),

@@ -10,6 +10,7 @@ mod health;
 mod http_service;
 mod index;
 pub mod infer;
+mod logging;
 mod metadata;
 pub mod routes;
 mod statistics;
@@ -31,8 +32,8 @@ use crate::scheduler::WakeUp;
 pub const SERVER_VERSION: &str = "2.73.0";
 
 /// The extensions that work (http.md section 3 has the order).
-pub const EXTENSIONS: [&str; 5] =
-    ["classification", "model_configuration", "binary_tensor_data", "parameters", "statistics"];
+pub const EXTENSIONS: [&str; 6] =
+    ["classification", "model_configuration", "binary_tensor_data", "parameters", "statistics", "logging"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

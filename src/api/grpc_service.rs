@@ -2,7 +2,7 @@
 
 use super::infer::grpc_request;
 use super::waiting::Peer;
-use super::{Api, ServerState, error, statistics};
+use super::{Api, ServerState, error, logging, statistics};
 use crate::memory::{Gather, Slice};
 use crate::protocol::grpc::{Code, Message, Mode};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
@@ -43,10 +43,11 @@ methods! {
     ModelStatistics = 8;
     RepositoryIndex = 9;
     Check = 10;
+    LogSettings = 11;
 }
 
 /// RPCs of the contract that this build does not serve.
-const UNBUILT: [&[u8]; 10] = [
+const UNBUILT: [&[u8]; 9] = [
     b"RepositoryModelLoad",
     b"RepositoryModelUnload",
     b"SystemSharedMemoryStatus",
@@ -56,7 +57,6 @@ const UNBUILT: [&[u8]; 10] = [
     b"CudaSharedMemoryRegister",
     b"CudaSharedMemoryUnregister",
     b"TraceSetting",
-    b"LogSettings",
 ];
 
 /// What gRPC answers for a method that the service does not have: no text.
@@ -223,6 +223,10 @@ impl Api {
                     wire::repository_index_response::ModelIndex { name, version, state: row.state.to_owned(), reason }
                 });
                 let response = wire::RepositoryIndexResponse { models: models.collect() };
+                self.frame(&response)
+            }
+            Method::LogSettings => {
+                let response = logging::log_settings(&decode(message)?)?;
                 self.frame(&response)
             }
             // These have their own ways in.

@@ -112,9 +112,11 @@ impl Api {
                 }
             };
         }
-        let reply = self
-            .manage_http(found, &body)
-            .unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
+        let answer = match found {
+            Route::Logging => self.logging_http((head.method() == http1::Method::Post).then_some(&body)),
+            _ => self.manage_http(found, &body),
+        };
+        let reply = answer.unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
         replies.push(call, Reply::Http(reply));
         None
     }
@@ -157,7 +159,7 @@ impl Api {
             Route::Unbuilt(feature, _) => {
                 Err(Status::unsupported(format!("{feature} is not supported by this version of Nereid")))
             }
-            Route::Infer(_) => Err(Status::internal("inference has its own way in")),
+            Route::Infer(_) | Route::Logging => Err(Status::internal("this route has its own way in")),
         }
     }
 

@@ -24,6 +24,7 @@ pub enum Route<'a> {
     ModelStatistics(Target<'a>),
     AllStatistics,
     RepositoryIndex,
+    Logging,
     /// A route of Triton's that this build does not serve: the feature's name, and the methods it answers to.
     Unbuilt(&'static str, &'static [Method]),
 }
@@ -49,6 +50,7 @@ impl Route<'_> {
             | Route::ModelStatistics(_)
             | Route::AllStatistics => &[Method::Get],
             Route::Infer(_) | Route::RepositoryIndex => &[Method::Post],
+            Route::Logging => GET_POST,
             Route::Unbuilt(_, methods) => methods,
         }
     }
@@ -69,7 +71,7 @@ pub fn route(path: &[u8]) -> Option<Route<'_>> {
         rest.strip_prefix(b"/")?.split(|&byte| byte == b'/').take(SEGMENTS_MAX).collect();
     let route = match &segments[..] {
         [b"models", b"stats"] => Route::AllStatistics,
-        [b"logging"] => Route::Unbuilt("logging", GET_POST),
+        [b"logging"] => Route::Logging,
         [b"models", model, b"versions", version, action @ ..] if is_version(version) => {
             return model_route(model, Some(version), action);
         }
@@ -160,6 +162,8 @@ mod tests {
             ("/v2/models/m/config", Some(Route::ModelConfig(model("m", None)))),
             ("/v2/models/m/trace/setting", Some(Route::Unbuilt("trace setting", GET_POST))),
             ("/v2/models/m/versions/1/trace/setting", None),
+            ("/v2/logging", Some(Route::Logging)),
+            ("/v2/logging/", None),
             ("/v2/repository/index", Some(Route::RepositoryIndex)),
             ("/v2/repository/any/index", Some(Route::RepositoryIndex)),
             ("/v2/repository//index", None),

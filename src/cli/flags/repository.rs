@@ -62,7 +62,7 @@ pub static FLAGS: &[Flag] = &[
     REPOSITORY.set(
         "model-config-name",
         "string",
-        "Use configs/<name>.pbtxt of a model, where it has that file, instead of its config.pbtxt.",
+        "Use configs/NAME.pbtxt of a model, where it has that file, instead of its config.pbtxt.",
         |g, v| config_name(v).map(|given| g.options.model_config_name = Some(given)),
     ),
     REPOSITORY.set(

@@ -390,6 +390,6 @@ mod tests {
         let text = "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format \
                     <first>-<second>. Found: a:b";
         assert_eq!(value("a:b").pair('-').unwrap_err().to_string(), text);
-        assert_eq!(value("1:2x").per_device(Value::bytes), Ok((1, 2)));
+        assert_eq!(value("1:2x").per_device(|bytes| bytes.bytes()), Ok((1, 2)));
     }
 }

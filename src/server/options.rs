@@ -151,12 +151,6 @@ impl Default for Options {
 pub const WILDCARD: &str = "*";
 
 impl Options {
-    /// The models to load at the start; `None`: all that the repositories have.
-    pub fn models_at_start(&self) -> Option<Vec<String>> {
-        let is_all = self.startup_models.iter().any(|name| name == WILDCARD);
-        (self.model_control == ModelControl::Explicit && !is_all).then(|| self.startup_models.clone())
-    }
-
     /// What no server can be created with.
     pub fn check(&self) -> Result<(), Status> {
         if self.model_repositories.is_empty() {

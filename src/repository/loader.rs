@@ -235,8 +235,7 @@ impl Loader<'_> {
 
     fn read(&self, file: &Path) -> Result<ModelConfig, Status> {
         let shown = file.to_string_lossy();
-        let text = std::fs::read(file)
-            .map_err(|error| Status::internal(format!("failed to read text proto from {shown}: {error}")))?;
+        let text = layout::read_config(file)?;
         let document = model_config::parse(&shown, &text)
             .map_err(|error| Status::internal(format!("failed to read text proto from {shown}: {error}")))?;
         support::check(&document.message, Some(&document.positions), |backend| NATIVE_NAMES.contains(&backend))

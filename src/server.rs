@@ -70,6 +70,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         only: options.startup_models.clone(),
         worker_cpus: placement.workers.clone(),
         worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
+        host_policies: Arc::default(),
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
     };

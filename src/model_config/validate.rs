@@ -13,7 +13,6 @@ mod metrics;
 mod platform;
 mod scheduling;
 mod sequence;
-mod warmup;
 
 /// What can be known before a backend is touched.
 ///
@@ -38,7 +37,7 @@ pub fn at_load(config: &ModelConfig) -> Result<(), Error> {
     general(config)?;
     io::check(config)?;
     instances::check(config)?;
-    warmup::check(config)
+    super::warmup::check(config)
 }
 
 fn general(config: &ModelConfig) -> Result<(), Error> {

@@ -16,17 +16,15 @@ use tracing::{error, info, warn};
 use super::models::{Entry, ModelMap, ServedModel, VersionState};
 use crate::backend::plugin::Plugins;
 use crate::backend::registry::{NATIVE_NAMES, NativeBackends};
-use crate::backend::{Backend, InstanceContext, ModelContext};
-use crate::instance::{PayloadSource, Workers};
+use crate::backend::{Backend, HostPolicies, ModelContext};
+use crate::instance::{Instances, PayloadSource, Plan};
 use crate::memory::Pool;
-use crate::model_config::normalize::{self, PreferredGroup};
-use crate::model_config::{self, ModelSpec, labels, layout, support, validate};
+use crate::model_config::{self, ModelSpec, labels, layout, normalize, support, validate, warmup};
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
 use crate::scheduler::{Direct, Scheduler};
 use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_instance_group::Kind;
 
 /// Models that are loaded at the same time (`--model-load-thread-count` of Triton).
 const LOAD_THREADS: usize = 4;
@@ -47,6 +45,8 @@ pub struct Settings {
     /// Where workers may run; empty: anywhere.
     pub worker_cpus: Vec<usize>,
     pub worker_cpu_count: usize,
+    /// What `--host-policy` says.
+    pub host_policies: Arc<HostPolicies>,
     pub pool: Pool,
     pub metrics: Arc<Registry>,
 }
@@ -54,13 +54,13 @@ pub struct Settings {
 /// A version and the threads that execute it.
 pub struct RunningModel {
     pub model: Arc<ServedModel>,
-    workers: Workers,
+    instances: Instances,
 }
 
 impl RunningModel {
     /// Waits for the workers, once their scheduler was stopped.
     pub fn join(self) {
-        self.workers.join();
+        self.instances.join();
     }
 
     /// Finishes what was accepted, and ends.
@@ -297,36 +297,30 @@ impl Loader<'_> {
         let config = completed.unwrap_or_else(|| polled.config.clone());
         let spec = Arc::new(resolve(config, &*backend)?);
         let labels = labels::load(name, directory, &spec.config.output)?;
-        let mut instances = Vec::with_capacity(spec.instances.len());
-        for (ordinal, instance) in spec.instances.iter().enumerate() {
-            let context = InstanceContext {
-                name: instance.name.clone(),
-                ordinal,
-                spec: Arc::clone(&spec),
-                model: Arc::clone(&context),
-            };
-            instances.push((context.clone(), Arc::clone(&model).create_instance(context)?));
-            info!("instance {} of model '{name}' is initialized", instance.name);
-        }
-        let scheduler = Arc::new(Direct::new(instances.len(), Arc::clone(&statistics))?);
+        let plan = Plan {
+            warmup: warmup::resolve(&spec, directory)?,
+            spec: Arc::clone(&spec),
+            model,
+            context: Arc::clone(&context),
+            attributes: backend.attributes(),
+            policies: Arc::clone(&self.settings.host_policies),
+            worker_cpus: self.settings.worker_cpus.clone(),
+        };
+        let scheduler = Arc::new(Direct::new(Arc::clone(&statistics)));
         let source: Arc<dyn PayloadSource> = scheduler.clone();
-        let workers = Workers::spawn(instances, &source, &self.settings.worker_cpus).map_err(|error| {
-            scheduler.stop();
-            Status::internal(format!("cannot start the workers of model '{name}': {error}"))
-        })?;
+        let instances = Instances::start(&plan, &source)?;
         let scheduler: Arc<dyn Scheduler> = scheduler;
         let load_duration_secs = started.elapsed().as_secs_f64();
         let served =
             ServedModel { name: name.to_owned(), version, spec, statistics, scheduler, labels, load_duration_secs };
-        Ok(RunningModel { model: Arc::new(served), workers })
+        Ok(RunningModel { model: Arc::new(served), instances })
     }
 }
 
 /// Defaults and checks after the backend's own completion.
 fn resolve(mut config: ModelConfig, backend: &dyn Backend) -> Result<ModelSpec, Status> {
     normalize::fill_defaults(&mut config);
-    let count = i32::try_from(backend.attributes().cpu_instance_count).unwrap_or(i32::MAX);
-    normalize::instance_groups(&mut config, &[PreferredGroup { kind: Kind::Cpu, count }]);
+    normalize::instance_groups(&mut config, &backend.attributes().preferred_groups);
     validate::at_load(&config)?;
     Ok(ModelSpec::new(config)?)
 }

@@ -1,0 +1,1 @@
+//! Host policies on a pretended host.

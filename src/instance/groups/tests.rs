@@ -1,0 +1,1 @@
+//! Which instances are asked for, kept, and on which threads.

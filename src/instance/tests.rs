@@ -1,0 +1,1 @@
+//! Instances of a pretended model: how they start, change and end.

@@ -1,0 +1,1 @@
+//! What a sample becomes, and what is refused.

@@ -13,6 +13,7 @@ mod reshape;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
@@ -142,6 +143,8 @@ pub struct InstanceContext {
     pub device: i32,
     /// It is created and kept, and never executes.
     pub is_passive: bool,
+    /// What it executes now is warm-up, which is not counted.
+    pub is_warming: Arc<AtomicBool>,
     pub host_policy: Arc<HostPolicy>,
     /// The final configuration.
     pub spec: Arc<ModelSpec>,
@@ -157,6 +160,7 @@ impl InstanceContext {
             kind: Kind::Cpu,
             device: 0,
             is_passive: false,
+            is_warming: Arc::default(),
             host_policy: Arc::default(),
             spec,
             model,
@@ -166,8 +170,18 @@ impl InstanceContext {
     /// Counts a success of `request`. To be called before its response leaves, so that whoever has the answer also
     /// sees it counted.
     pub fn report_success(&self, request: &Request, execution: &Execution) {
+        if request.is_warm_up {
+            return;
+        }
         let stamps = &request.stamps;
         self.model.statistics.request_succeeded(stamps.started_ns, stamps.queued_ns, request.batch_size, execution);
+    }
+
+    /// Counts an execution that ran, of `rows` items of batches.
+    pub fn report_batch(&self, rows: u64, execution: &Execution) {
+        if !self.is_warming.load(Ordering::Acquire) {
+            self.model.statistics.batch_executed(rows, execution);
+        }
     }
 
     /// Answers `request` with an error, and counts it.
@@ -184,8 +198,15 @@ impl InstanceContext {
 
 /// Answers `request` with an error of its backend, and counts it.
 pub fn fail(statistics: &ModelStatistics, request: Box<Request>, status: Status) {
-    statistics.request_failed(request.stamps.started_ns, now_ns(), FailureReason::Backend);
+    report_failure(statistics, &request);
     request.fail(status);
+}
+
+/// Counts a failure of the backend.
+pub fn report_failure(statistics: &ModelStatistics, request: &Request) {
+    if !request.is_warm_up {
+        statistics.request_failed(request.stamps.started_ns, now_ns(), FailureReason::Backend);
+    }
 }
 
 /// One execution resource of a model, driven by one worker thread at a time.

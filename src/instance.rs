@@ -6,6 +6,7 @@
 
 mod confinement;
 mod groups;
+mod warmup;
 mod worker;
 
 use std::ffi::OsStr;
@@ -163,6 +164,7 @@ impl Instances {
             kind: wish.key.kind(),
             device: wish.key.device,
             is_passive: share.is_passive,
+            is_warming: Arc::default(),
             host_policy: Arc::clone(&policy),
             spec: Arc::clone(&plan.spec),
             model: Arc::clone(&plan.context),

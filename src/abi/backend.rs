@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
 use super::server::{Error, Message, deref, deref_mut, entry, put};
+use crate::backend::report_failure;
 use crate::model_config::json;
 use crate::model_config::normalize::PreferredGroup;
-use crate::observe::statistics::{Execution, FailureReason};
-use crate::request::{Request, Status, now_ns};
+use crate::observe::statistics::Execution;
+use crate::request::{Request, Status};
 use crate::wire::inference::model_instance_group::Kind;
 
 /// Version of the backend half of the interface: major, minor.
@@ -269,11 +270,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
         let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
         match success {
             true => instance.context.report_success(request, &execution),
-            false => {
-                let started_ns = request.stamps.started_ns;
-                let statistics = &instance.context.model.statistics;
-                statistics.request_failed(started_ns, now_ns(), FailureReason::Backend);
-            }
+            false => report_failure(&instance.context.model.statistics, request),
         }
         Ok(())
     })
@@ -294,7 +291,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
         // SAFETY: the caller's promise is passed on.
         let instance = unsafe { deref(instance, "instance")? };
         let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
-        instance.context.model.statistics.batch_executed(batch_size, &execution);
+        instance.context.report_batch(batch_size, &execution);
         Ok(())
     })
 }

@@ -13,6 +13,7 @@ use tracing::{error, info};
 use super::PayloadSource;
 use super::confinement::Confinement;
 use super::groups::{Key, Share};
+use super::warmup;
 use crate::backend::{Instance, InstanceContext, Model, Payload, fail};
 use crate::model_config::warmup::Sample;
 use crate::request::Status;
@@ -133,8 +134,11 @@ fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), St
         let (name, model) = (&context.name, &context.spec.name);
         let create = AssertUnwindSafe(|| Arc::clone(&task.model).create_instance(context.clone()));
         let panicked = |_| Err(Status::internal(format!("instance '{name}' panicked while it was initialized")));
-        instances.push(catch_unwind(create).unwrap_or_else(panicked)?);
+        let mut instance = catch_unwind(create).unwrap_or_else(panicked)?;
         info!("instance {name} of model '{model}' is initialized");
+        let warmed = warmup::run(&mut *instance, context, &task.warmup);
+        instances.push(instance);
+        warmed?;
     }
     Ok(())
 }
@@ -157,7 +161,11 @@ fn run(number: usize, contexts: &[InstanceContext], instances: &mut [Box<dyn Ins
 }
 
 /// One execution; a panic is an error like others.
-fn execute(instance: &mut dyn Instance, context: &InstanceContext, payload: &mut Payload) -> Result<(), Status> {
+pub(super) fn execute(
+    instance: &mut dyn Instance,
+    context: &InstanceContext,
+    payload: &mut Payload,
+) -> Result<(), Status> {
     catch_unwind(AssertUnwindSafe(|| instance.execute(payload))).unwrap_or_else(|_| {
         error!("instance {} panicked while it executed; its requests are answered with an error", context.name);
         Err(Status::internal(format!("instance '{}' failed while it executed the request", context.name)))

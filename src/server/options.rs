@@ -1,13 +1,15 @@
 //! What the server is told to do, whoever tells it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::observe::log::LogSettings;
+use crate::request::Status;
 
 pub use crate::shard::placement::IoCores;
 
 /// One listening service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listen {
     pub allowed: bool,
     pub address: String,
@@ -17,11 +19,39 @@ pub struct Listen {
     pub reuse_port: bool,
 }
 
+impl Listen {
+    /// At this port of every address.
+    pub fn at(port: i32) -> Listen {
+        Listen { allowed: true, address: "0.0.0.0".to_owned(), port, reuse_port: false }
+    }
+}
+
 /// A `--backend-config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendSetting {
     /// `None`: for every backend.
     pub backend: Option<String>,
+    pub key: String,
+    pub value: String,
+}
+
+/// When models come and go after the start (`--model-control-mode`, schedulers.md section 10).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ModelControl {
+    /// All models of the repositories, once, at the start.
+    #[default]
+    None,
+    /// The repositories are looked at again every so many seconds; 0: never again.
+    Poll { period_secs: u32 },
+    /// [`Options::startup_models`] at the start, then what clients ask for.
+    Explicit,
+}
+
+/// A `--host-policy`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPolicySetting {
+    pub policy: String,
+    /// `numa-node`, `cpu-cores`, or a word that only backends know.
     pub key: String,
     pub value: String,
 }
@@ -35,7 +65,7 @@ pub enum IoEngine {
     Epoll,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     pub server_id: String,
     pub exit_timeout_secs: u32,
@@ -61,13 +91,29 @@ pub struct Options {
     /// `None`: by the number of cores.
     pub io_cores: Option<IoCores>,
     pub io_engine: IoEngine,
-    /// The models to load; `None`: all of the repositories.
-    pub startup_models: Option<Vec<String>>,
+    pub model_control: ModelControl,
+    /// What `--load-model` names, sorted, each once; `*` alone is every model. Empty in any mode but explicit.
+    pub startup_models: Vec<String>,
+    /// `--model-config-name`: `<model>/configs/<name>.pbtxt` stands in for `config.pbtxt` where it is there.
+    pub model_config_name: Option<String>,
+    /// Models that load at the same time; at least 1.
+    pub model_load_thread_count: usize,
+    /// Further attempts, at once, after a load that failed.
+    pub model_load_retry_count: u32,
+    /// Models of one name may lie in several repositories.
+    pub model_namespacing: bool,
+    /// In the order of the command line.
+    pub host_policies: Vec<HostPolicySetting>,
+    /// 0: no pool.
+    pub pinned_memory_pool_byte_size: u64,
+    /// By device, where it is not the default.
+    pub cuda_memory_pools: BTreeMap<i32, u64>,
+    /// GPUs below are not used.
+    pub min_compute_capability: f64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        let listen = |port| Listen { allowed: true, address: "0.0.0.0".to_owned(), port, reuse_port: false };
         Options {
             server_id: "triton".to_owned(),
             exit_timeout_secs: 30,
@@ -77,22 +123,47 @@ impl Default for Options {
             exit_on_error: true,
             auto_complete_config: true,
             strict_readiness: true,
-            http: listen(8000),
+            http: Listen::at(8000),
             http_max_input_size: 64 << 20,
-            grpc: listen(8001),
-            metrics: listen(8002),
+            grpc: Listen::at(8001),
+            metrics: Listen::at(8002),
             allow_cpu_metrics: true,
             metrics_interval_ms: 2000,
             backend_directory: "/opt/tritonserver/backends".into(),
             backend_settings: Vec::new(),
             io_cores: None,
             io_engine: IoEngine::Auto,
-            startup_models: None,
+            model_control: ModelControl::None,
+            startup_models: Vec::new(),
+            model_config_name: None,
+            model_load_thread_count: 4,
+            model_load_retry_count: 0,
+            model_namespacing: false,
+            host_policies: Vec::new(),
+            pinned_memory_pool_byte_size: 256 << 20,
+            cuda_memory_pools: BTreeMap::new(),
+            min_compute_capability: 0.0,
         }
     }
 }
 
+/// In [`Options::startup_models`]: every model there is.
+pub const WILDCARD: &str = "*";
+
 impl Options {
+    /// What no server can be created with.
+    pub fn check(&self) -> Result<(), Status> {
+        if self.model_repositories.is_empty() {
+            return Err(Status::invalid("--model-repository must be specified"));
+        }
+        let is_wild = self.startup_models.iter().any(|name| name == WILDCARD);
+        if is_wild && self.startup_models.len() > 1 {
+            let text = "Wildcard model name '*' must be the ONLY startup model if specified at all.";
+            return Err(Status::invalid(text));
+        }
+        Ok(())
+    }
+
     /// What `--backend-config` says to one backend: global settings first, so that a later one wins.
     pub fn settings_of(&self, backend: &str) -> Vec<(String, String)> {
         let of = |whose: Option<&str>| {

@@ -387,3 +387,6 @@ fn text(environment: &Environment, name: &str) -> Result<Option<String>, Failure
 fn local(status: crate::request::Status) -> Failure {
     Failure::Local(status.message.into_owned())
 }
+
+#[cfg(test)]
+mod tests;

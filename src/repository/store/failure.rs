@@ -98,8 +98,8 @@ fn bucket(provider: &Provider) -> &'static str {
 fn credentials(provider: &Provider) -> &'static str {
     match provider {
         Provider::S3 { .. } => {
-            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, the profile of AWS_PROFILE, or the file of \
-             TRITON_CLOUD_CREDENTIAL_PATH, and what they may read"
+            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, the profile of AWS_PROFILE, or the file \
+             of TRITON_CLOUD_CREDENTIAL_PATH, and what they may read"
         }
         Provider::Google => {
             "the file of GOOGLE_APPLICATION_CREDENTIALS, or that of TRITON_CLOUD_CREDENTIAL_PATH, and what its account \

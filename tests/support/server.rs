@@ -43,8 +43,19 @@ impl Server {
 
     /// Starts and waits for 200 from `probe` (live, where a model is meant not to load).
     pub fn start_with(variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {
+        Server::start_in(&[], variant, repository, flags, probe)
+    }
+
+    /// The same with further variables in its environment.
+    pub fn start_in(
+        environment: &[(&str, &str)],
+        variant: Variant,
+        repository: &Path,
+        flags: &[&str],
+        probe: &str,
+    ) -> Server {
         for _ in 0..5 {
-            let mut server = Server::launch(variant, repository, flags);
+            let mut server = Server::launch(environment, variant, repository, flags);
             match server.wait_until_answers(probe) {
                 Ok(()) => {
                     server.wait_for_ports(flags);
@@ -58,7 +69,7 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
-    fn launch(variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+    fn launch(environment: &[(&str, &str)], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
         let mut command = Command::new(binary());
         command.arg(format!("--model-repository={}", repository.display()));
@@ -69,6 +80,7 @@ impl Server {
         command.arg(format!("--io-engine={}", variant.io_engine));
         command.arg(format!("--io-cores={}", variant.io_cores));
         command.args(flags);
+        command.envs(environment.iter().copied());
         let mut child = spawn(&mut command);
         let log = Log::of(&mut child);
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));

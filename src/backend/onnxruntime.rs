@@ -28,7 +28,7 @@ pub use discovery::{INSTALL_COMMAND, Origin, Place, Surroundings};
 pub use library::{Inspected, LibraryError, Missing, inspect, locate};
 
 use self::model::OnnxModel;
-use self::settings::BackendSettings;
+use self::settings::{BackendSettings, SessionSettings};
 use super::{Attributes, Backend, Model, ModelContext};
 use crate::request::Status;
 
@@ -43,6 +43,14 @@ impl Backend for OnnxRuntimeBackend {
 
     fn attributes(&self) -> Attributes {
         Attributes { cpu_instance_count: 2, parallel_instance_loading: true }
+    }
+
+    fn examine(&self, context: &ModelContext) -> Result<(), Status> {
+        BackendSettings::parse(context)?;
+        SessionSettings::parse(context)?;
+        model::model_path(context)?;
+        library::candidate(&Surroundings::of_process(context.setting("library")))?;
+        Ok(())
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {

@@ -24,6 +24,10 @@ pub enum Route<'a> {
     ModelStatistics(Target<'a>),
     AllStatistics,
     RepositoryIndex,
+    /// Repository, perhaps empty, and model.
+    Load(&'a [u8], &'a [u8]),
+    Unload(&'a [u8], &'a [u8]),
+    Logging,
     /// A route of Triton's that this build does not serve: the feature's name, and the methods it answers to.
     Unbuilt(&'static str, &'static [Method]),
 }
@@ -48,7 +52,8 @@ impl Route<'_> {
             | Route::ModelConfig(_)
             | Route::ModelStatistics(_)
             | Route::AllStatistics => &[Method::Get],
-            Route::Infer(_) | Route::RepositoryIndex => &[Method::Post],
+            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => &[Method::Post],
+            Route::Logging => GET_POST,
             Route::Unbuilt(_, methods) => methods,
         }
     }
@@ -69,7 +74,7 @@ pub fn route(path: &[u8]) -> Option<Route<'_>> {
         rest.strip_prefix(b"/")?.split(|&byte| byte == b'/').take(SEGMENTS_MAX).collect();
     let route = match &segments[..] {
         [b"models", b"stats"] => Route::AllStatistics,
-        [b"logging"] => Route::Unbuilt("logging", GET_POST),
+        [b"logging"] => Route::Logging,
         [b"models", model, b"versions", version, action @ ..] if is_version(version) => {
             return model_route(model, Some(version), action);
         }
@@ -80,9 +85,9 @@ pub fn route(path: &[u8]) -> Option<Route<'_>> {
         [b"cudasharedmemory", action @ ..] => return shared_memory("CUDA shared memory", action),
         [b"repository", b"index"] => Route::RepositoryIndex,
         [b"repository", repository, b"index"] if !repository.is_empty() => Route::RepositoryIndex,
-        [b"repository", b"models", model, action] => return repository_route(model, action),
+        [b"repository", b"models", model, action] => return repository_route(b"", model, action),
         [b"repository", repository, b"models", model, action] if !repository.is_empty() => {
-            return repository_route(model, action);
+            return repository_route(repository, model, action);
         }
         [b"trace", b"setting"] => Route::Unbuilt("trace setting", GET_POST),
         _ => return None,
@@ -110,11 +115,11 @@ fn model_route<'a>(model: &'a [u8], version: Option<&'a [u8]>, action: &[&[u8]])
     }
 }
 
-fn repository_route(model: &[u8], action: &[u8]) -> Option<Route<'static>> {
+fn repository_route<'a>(repository: &'a [u8], model: &'a [u8], action: &[u8]) -> Option<Route<'a>> {
     match action {
         _ if model.is_empty() => None,
-        b"load" => Some(Route::Unbuilt("model load", POST)),
-        b"unload" => Some(Route::Unbuilt("model unload", POST)),
+        b"load" => Some(Route::Load(repository, model)),
+        b"unload" => Some(Route::Unload(repository, model)),
         _ => None,
     }
 }
@@ -160,13 +165,15 @@ mod tests {
             ("/v2/models/m/config", Some(Route::ModelConfig(model("m", None)))),
             ("/v2/models/m/trace/setting", Some(Route::Unbuilt("trace setting", GET_POST))),
             ("/v2/models/m/versions/1/trace/setting", None),
+            ("/v2/logging", Some(Route::Logging)),
+            ("/v2/logging/", None),
             ("/v2/repository/index", Some(Route::RepositoryIndex)),
             ("/v2/repository/any/index", Some(Route::RepositoryIndex)),
             ("/v2/repository//index", None),
             ("/v2/repository//models/m/load", None),
             ("/v2/repository/models//load", None),
-            ("/v2/repository/models/m/load", Some(Route::Unbuilt("model load", POST))),
-            ("/v2/repository/any/models/m/unload", Some(Route::Unbuilt("model unload", POST))),
+            ("/v2/repository/models/m/load", Some(Route::Load(b"", b"m"))),
+            ("/v2/repository/any/models/m/unload", Some(Route::Unload(b"any", b"m"))),
             ("/v2/systemsharedmemory/region/r/register", Some(Route::Unbuilt("system shared memory", POST))),
             ("/v2/systemsharedmemory/register", None),
             ("/", None),

@@ -13,8 +13,11 @@ mod support {
 
 mod process_life {
     mod flags;
+    mod instances;
     mod models;
+    mod stages;
     mod statistics;
     mod stop;
+    mod warmup;
     mod without;
 }

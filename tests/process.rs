@@ -12,7 +12,9 @@ mod support {
 }
 
 mod process_life {
+    mod crash;
     mod flags;
+    mod logging;
     mod models;
     mod statistics;
     mod stop;

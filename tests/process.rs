@@ -12,8 +12,10 @@ mod support {
 }
 
 mod process_life {
+    mod crash;
     mod flags;
     mod instances;
+    mod logging;
     mod models;
     mod stages;
     mod statistics;

@@ -2,6 +2,7 @@
 //! stops (spec: cli.md sections 1, 2, 5, 6, 7).
 
 mod support {
+    pub mod confine;
     pub mod grpc;
     pub mod http;
     pub mod python;
@@ -12,6 +13,7 @@ mod support {
 }
 
 mod process_life {
+    mod engine;
     mod flags;
     mod models;
     mod statistics;

@@ -43,8 +43,19 @@ impl Server {
 
     /// Starts and waits for 200 from `probe` (live, where a model is meant not to load).
     pub fn start_with(variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {
+        Server::start_under(&[], variant, repository, flags, probe)
+    }
+
+    /// The same under a program that confines what it starts (support/confine.rs).
+    pub fn start_under(
+        confined: &[String],
+        variant: Variant,
+        repository: &Path,
+        flags: &[&str],
+        probe: &str,
+    ) -> Server {
         for _ in 0..5 {
-            let mut server = Server::launch(variant, repository, flags);
+            let mut server = Server::launch(confined, variant, repository, flags);
             match server.wait_until_answers(probe) {
                 Ok(()) => {
                     server.wait_for_ports(flags);
@@ -58,9 +69,9 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
-    fn launch(variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+    fn launch(confined: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
-        let mut command = Command::new(binary());
+        let mut command = command_under(confined);
         command.arg(format!("--model-repository={}", repository.display()));
         command.args(["--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"]);
         command.arg(format!("--http-port={http}"));
@@ -157,6 +168,10 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("descriptors of the server").count()
     }
 
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("threads of the server").count()
+    }
+
     /// Resident memory of the process in KiB.
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("status of the server");
@@ -175,9 +190,22 @@ impl Drop for Server {
     }
 }
 
+/// The binary, or the program and words of `confined` that start it.
+fn command_under(confined: &[String]) -> Command {
+    let Some((program, words)) = confined.split_first() else { return Command::new(binary()) };
+    let mut command = Command::new(program);
+    command.args(words).arg(binary());
+    command
+}
+
 /// Runs the binary to its end with exactly these arguments; returns status, standard output and standard error.
 pub fn run_to_end(arguments: &[&str]) -> (ExitStatus, String, String) {
-    let mut command = Command::new(binary());
+    run_to_end_under(&[], arguments)
+}
+
+/// The same under a program that confines what it starts.
+pub fn run_to_end_under(confined: &[String], arguments: &[&str]) -> (ExitStatus, String, String) {
+    let mut command = command_under(confined);
     command.args(arguments);
     let mut child = spawn(&mut command);
     let (out, err) = (Log::read(child.stdout.take()), Log::read(child.stderr.take()));

@@ -8,9 +8,9 @@ mod error;
 mod grpc_service;
 mod health;
 mod http_service;
-mod index;
 pub mod infer;
 mod metadata;
+mod repository;
 pub mod routes;
 mod statistics;
 mod stream;
@@ -19,20 +19,21 @@ mod waiting;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 
 use crate::memory::{Pool, Slab, Slice};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
 use crate::protocol::{grpc, http1};
-use crate::repository::ModelMap;
-use crate::request::{Delivery, Sink};
+use crate::repository::{IndexRow, Lifecycle, ModelMap};
+use crate::request::{Delivery, Sink, Status};
 use crate::scheduler::WakeUp;
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
 
 /// The extensions that work (http.md section 3 has the order).
-pub const EXTENSIONS: [&str; 5] =
-    ["classification", "model_configuration", "binary_tensor_data", "parameters", "statistics"];
+pub const EXTENSIONS: [&str; 6] =
+    ["classification", "model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -85,8 +86,25 @@ pub enum Mail {
     Delivered { key: u64, delivery: Delivery },
     /// The metrics page that a call asked for.
     Metrics { call: CallKey, page: String },
-    /// Models came or went.
-    Models(Arc<ModelMap>),
+    /// Models came or went. The sender is dropped once this shard uses the new map.
+    Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
+    /// A control thread has done what a call asked for.
+    Done { call: CallKey, protocol: Protocol, outcome: Result<Outcome, Status> },
+}
+
+/// How an answer is dressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Http,
+    Grpc,
+}
+
+/// What a control thread found or did.
+#[derive(Debug)]
+pub enum Outcome {
+    Loaded,
+    Unloaded,
+    Index(Vec<IndexRow>),
 }
 
 /// Requests and streams of one shard at a time.
@@ -103,6 +121,7 @@ pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 pub struct Api {
     facts: Arc<Facts>,
     models: Arc<ModelMap>,
+    lifecycle: Arc<Lifecycle>,
     pool: Pool,
     sink: Arc<dyn Sink>,
     post: Post,
@@ -121,6 +140,7 @@ pub struct Api {
 pub struct Parts {
     pub facts: Arc<Facts>,
     pub models: Arc<ModelMap>,
+    pub lifecycle: Arc<Lifecycle>,
     pub pool: Pool,
     /// Where models send answers to requests of this shard.
     pub sink: Arc<dyn Sink>,
@@ -131,10 +151,11 @@ pub struct Parts {
 
 impl Api {
     pub fn new(parts: Parts) -> Api {
-        let Parts { facts, models, pool, sink, post, control, render_metrics } = parts;
+        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics } = parts;
         Api {
             facts,
             models,
+            lifecycle,
             pool,
             sink,
             post,
@@ -204,7 +225,11 @@ impl Service for Api {
         match mail {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
             Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
-            Mail::Models(models) => self.models = models,
+            Mail::Models { models, acknowledge } => {
+                self.models = models;
+                drop(acknowledge);
+            }
+            Mail::Done { call, protocol, outcome } => self.done(call, protocol, outcome, replies),
         }
     }
 

@@ -1,7 +1,81 @@
-//! Disk → models: configuration, versions, loading.
+//! Disk → models: where models lie, what their directories say, and which of them are served.
+//!
+//! ```text
+//! store (directory or bucket) ─► poll (configuration, versions) ─► version (backend, instances) ─► models (the map)
+//!                     └──────────────────── lifecycle: when, and in which order ───────────────────┘
+//! ```
 
-mod loader;
+mod index;
+mod lifecycle;
 mod models;
+mod overrides;
+mod poll;
+pub mod store;
+mod version;
 
-pub use loader::{Loaded, RunningModel, Settings, load};
-pub use models::{Entry, ModelMap, ServedModel, VersionState, parse_version};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::memory::Pool;
+use crate::observe::metrics::Registry;
+use crate::request::Status;
+use store::Store;
+
+pub use index::IndexRow;
+pub use lifecycle::{InFlight, Lifecycle, Publisher};
+pub use models::{Entry, ModelId, ModelMap, ServedModel, VersionState, parse_version};
+pub use overrides::{Parameter, ParameterValue};
+
+/// Who decides which models are loaded (schedulers.md section 10).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ControlMode {
+    /// All of them, once.
+    #[default]
+    None,
+    /// All of them, again when they change.
+    Poll,
+    /// Requests.
+    Explicit,
+}
+
+/// The settings of a backend, by its name.
+pub type BackendSettings = dyn Fn(&str) -> Vec<(String, String)> + Send + Sync;
+
+/// What loading needs to know.
+pub struct Settings {
+    /// The model repositories.
+    pub stores: Vec<Arc<dyn Store>>,
+    pub mode: ControlMode,
+    /// `--load-model`, for the explicit mode; `*` is every model.
+    pub startup_models: Vec<String>,
+    /// `--disable-auto-complete-config` was not given.
+    pub auto_complete: bool,
+    /// `--model-config-name`.
+    pub config_name: Option<String>,
+    /// `--model-namespacing`.
+    pub namespacing: bool,
+    /// Versions that load at the same time.
+    pub load_thread_count: usize,
+    pub load_retry_count: u32,
+    pub backend_directory: PathBuf,
+    /// What `--backend-config` says to a backend, later settings win.
+    pub backend_settings: Arc<BackendSettings>,
+    /// Where workers may run; empty: anywhere.
+    pub worker_cpus: Vec<usize>,
+    pub worker_cpu_count: usize,
+    pub pool: Pool,
+    pub metrics: Arc<Registry>,
+}
+
+impl From<crate::model_config::Error> for Status {
+    fn from(error: crate::model_config::Error) -> Status {
+        use crate::model_config::Error;
+        let message = error.to_string();
+        match error {
+            Error::Invalid { .. } => Status::invalid(message),
+            Error::NotFound { .. } => Status::not_found(message),
+            Error::Unsupported { .. } => Status::unsupported(message),
+            Error::Internal { .. } => Status::internal(message),
+        }
+    }
+}

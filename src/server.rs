@@ -19,10 +19,12 @@ use crate::api::{Facts, ServerState};
 use crate::memory::Pool;
 use crate::observe::log::Logger;
 use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
-use crate::repository::{self, ModelMap};
+use crate::repository::store::{self, Store};
+use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
 use crate::request::Status;
 use crate::shard::placement::Cores;
-use options::Options;
+use control::RepositoryPoller;
+use options::{ModelControl, Options};
 
 /// Share of the machine's memory that request data may take.
 const POOL_SHARE: u64 = 2;
@@ -60,26 +62,35 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     let metrics = Arc::new(Registry::default());
     let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
     let settings = repository::Settings {
-        repositories: options.model_repositories.clone(),
+        stores: open_repositories(options)?,
+        mode: match options.model_control {
+            ModelControl::None => ControlMode::None,
+            ModelControl::Poll { .. } => ControlMode::Poll,
+            ModelControl::Explicit => ControlMode::Explicit,
+        },
+        startup_models: options.startup_models.clone(),
         auto_complete: options.auto_complete_config,
+        config_name: options.model_config_name.clone(),
+        namespacing: options.model_namespacing,
+        load_thread_count: options.model_load_thread_count,
+        load_retry_count: options.model_load_retry_count,
         backend_directory: options.backend_directory.clone(),
         backend_settings: {
             let options = options.clone();
             Arc::new(move |backend| options.settings_of(backend))
         },
-        only: options.startup_models.clone(),
         worker_cpus: placement.workers.clone(),
         worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
     };
-    let loaded = repository::load(&settings).map_err(Failure::Creating)?;
-    tables::log_start(options, &loaded.models);
-    if options.exit_on_error && !loaded.is_complete {
-        drain::unload(loaded.running);
+    let lifecycle = Lifecycle::new(settings);
+    let is_complete = lifecycle.start().map_err(Failure::Creating)?;
+    tables::log_start(options, &lifecycle.map());
+    if options.exit_on_error && !is_complete {
+        drain::unload(&lifecycle);
         return Err(Failure::Creating(Status::internal("failed to load all models")));
     }
-    let models = Arc::new(loaded.models);
     let http_bytes_max = usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX);
     let facts = Arc::new(Facts::new(options.server_id.clone(), options.strict_readiness, http_bytes_max));
     let _gauges = own_metrics(&metrics, &facts, &pool);
@@ -91,29 +102,51 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         placement: &placement,
         pool: pool.clone(),
         facts: Arc::clone(&facts),
-        models: Arc::clone(&models),
+        lifecycle: Arc::clone(&lifecycle),
         render_metrics: {
-            let (models, host, metrics) = (Arc::clone(&models), Arc::clone(&host), Arc::clone(&metrics));
-            Arc::new(move || render_page(&models, &host, &metrics))
+            let (lifecycle, host, metrics) = (Arc::clone(&lifecycle), Arc::clone(&host), Arc::clone(&metrics));
+            Arc::new(move || render_page(&lifecycle.map(), &host, &metrics))
         },
         ends: ends.notify(),
     }) {
         Ok(shards) => shards,
         Err(failure) => {
-            drain::unload(loaded.running);
+            drain::unload(&lifecycle);
             return Err(failure);
         }
     };
+    lifecycle.attach(shards.publisher());
     facts.set_state(ServerState::Ready);
     shards.log_endpoints();
     say(std::io::stdout(), announcement);
+    let poller = match options.model_control {
+        ModelControl::Poll { period_secs } => Some(RepositoryPoller::start(&lifecycle, period_secs)),
+        ModelControl::None | ModelControl::Explicit => None,
+    };
+    let _poller = poller.transpose().map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     match ends.wait() {
         Ok(drain::End::Signal(signal)) => say(std::io::stdout(), &format!("Signal ({signal}) received.\n")),
         // Better a visible end than connections that nobody answers.
         Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
-    drain::run(options, &facts, shards, &models, loaded.running)
+    drain::run(options, &facts, shards, &lifecycle)
+}
+
+/// The same location given twice is one repository.
+fn open_repositories(options: &Options) -> Result<Vec<Arc<dyn Store>>, Failure> {
+    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+    for location in &options.model_repositories {
+        let location = location.to_str().ok_or_else(|| {
+            let shown = location.display();
+            Failure::Creating(Status::invalid(format!("the model repository's location '{shown}' is not UTF-8")))
+        })?;
+        if stores.iter().all(|store| store.location() != location) {
+            let opened = store::open(location, &|name| std::env::var_os(name)).map_err(Failure::Creating)?;
+            stores.push(Arc::from(opened));
+        }
+    }
+    Ok(stores)
 }
 
 /// Prints; whoever read it may be gone, and `println!` would panic then.

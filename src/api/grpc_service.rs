@@ -1,6 +1,7 @@
 //! The RPCs of GRPCInferenceService and of the health protocol (grpc.md sections 1 to 6).
 
 use super::infer::grpc_request;
+use super::repository::Ask;
 use super::waiting::Peer;
 use super::{Api, ServerState, error, statistics};
 use crate::memory::{Gather, Slice};
@@ -43,12 +44,12 @@ methods! {
     ModelStatistics = 8;
     RepositoryIndex = 9;
     Check = 10;
+    RepositoryModelLoad = 11;
+    RepositoryModelUnload = 12;
 }
 
 /// RPCs of the contract that this build does not serve.
-const UNBUILT: [&[u8]; 10] = [
-    b"RepositoryModelLoad",
-    b"RepositoryModelUnload",
+const UNBUILT: [&[u8]; 8] = [
     b"SystemSharedMemoryStatus",
     b"SystemSharedMemoryRegister",
     b"SystemSharedMemoryUnregister",
@@ -98,13 +99,6 @@ fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
     M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
 }
 
-fn not_ours(repository_name: &str) -> Result<(), Status> {
-    match repository_name.is_empty() {
-        true => Ok(()),
-        false => Err(Status::unsupported("'repository_name' specification is not supported")),
-    }
-}
-
 impl Api {
     pub(super) fn unary(
         &mut self,
@@ -122,6 +116,18 @@ impl Api {
                         None
                     }
                 };
+            }
+            (Some(Method::RepositoryIndex), Message::Collected(message)) => {
+                self.ask_repository(call, Ask::GrpcIndex { message }, replies);
+                return None;
+            }
+            (Some(Method::RepositoryModelLoad), Message::Collected(message)) => {
+                self.ask_repository(call, Ask::GrpcLoad { message }, replies);
+                return None;
+            }
+            (Some(Method::RepositoryModelUnload), Message::Collected(message)) => {
+                self.ask_repository(call, Ask::GrpcUnload { message }, replies);
+                return None;
             }
             (Some(method), Message::Collected(message)) => self.manage(method, &message),
             _ => Err(Status::unsupported("compressed messages are not supported by this version of Nereid")),
@@ -158,7 +164,7 @@ impl Api {
         }
     }
 
-    fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
+    pub(super) fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
         let mut framed = Gather::new();
         self.encoder.message(message, &self.pool, &mut framed)?;
         Ok(framed)
@@ -214,19 +220,12 @@ impl Api {
                 let response = statistics::to_message(&models);
                 self.frame(&response)
             }
-            Method::RepositoryIndex => {
-                let request: wire::RepositoryIndexRequest = decode(message)?;
-                not_ours(&request.repository_name)?;
-                self.check_not_exiting()?;
-                let models = self.index(request.ready).into_iter().map(|row| {
-                    let (name, version, reason) = (row.name, row.version, row.reason);
-                    wire::repository_index_response::ModelIndex { name, version, state: row.state.to_owned(), reason }
-                });
-                let response = wire::RepositoryIndexResponse { models: models.collect() };
-                self.frame(&response)
-            }
             // These have their own ways in.
-            Method::ModelInfer | Method::ModelStreamInfer => {
+            Method::ModelInfer
+            | Method::ModelStreamInfer
+            | Method::RepositoryIndex
+            | Method::RepositoryModelLoad
+            | Method::RepositoryModelUnload => {
                 Err(Status { code: StatusCode::Internal, message: "Unable to parse request".into() })
             }
         }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::infer::http_request::Decoder;
+use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
 use super::{Api, Mail, error, statistics};
 use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
 use crate::observe::log::verbose;
 use crate::protocol::http1::{self, Response};
-use crate::protocol::json::{Document, GatherSink, Writer};
 use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
 use crate::repository::parse_version;
 use crate::request::Status;
@@ -112,15 +112,24 @@ impl Api {
                 }
             };
         }
+        if let Some(ask) = ask_of(found, &body) {
+            match ask {
+                Ok(ask) => self.ask_repository(call, ask, replies),
+                Err(status) => {
+                    replies.push(call, Reply::Http(error::http_error(&self.pool, &status, found.content_type())));
+                }
+            }
+            return None;
+        }
         let reply = self
-            .manage_http(found, &body)
+            .manage_http(found)
             .unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
         replies.push(call, Reply::Http(reply));
         None
     }
 
     /// The routes that are answered at once.
-    fn manage_http(&mut self, route: Route<'_>, body: &Slice) -> Result<Response, Status> {
+    fn manage_http(&mut self, route: Route<'_>) -> Result<Response, Status> {
         let version = |target: &Target<'_>| parse_version(target.version.unwrap_or_default());
         match route {
             Route::ServerMetadata => Ok(json(self.server_json())),
@@ -149,34 +158,13 @@ impl Api {
                 self.check_not_exiting()?;
                 Ok(json(statistics::to_json(&self.models.ready().collect::<Vec<_>>(), &self.pool)))
             }
-            Route::RepositoryIndex => {
-                let only_ready = index_body(body)?;
-                self.check_not_exiting()?;
-                Ok(json(self.index_json(only_ready)))
-            }
             Route::Unbuilt(feature, _) => {
                 Err(Status::unsupported(format!("{feature} is not supported by this version of Nereid")))
             }
-            Route::Infer(_) => Err(Status::internal("inference has its own way in")),
-        }
-    }
-
-    fn index_json(&self, only_ready: bool) -> Gather {
-        let mut body = Gather::new();
-        let mut writer = Writer::new(GatherSink { gather: &mut body, pool: &self.pool });
-        writer.begin_array();
-        for row in self.index(only_ready) {
-            writer.begin_object();
-            let members =
-                [("name", &*row.name), ("version", &*row.version), ("state", row.state), ("reason", &*row.reason)];
-            for (key, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
-                writer.key(key);
-                writer.string(value);
+            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => {
+                Err(Status::internal("this route has its own way in"))
             }
-            writer.end_object();
         }
-        writer.end_array();
-        body
     }
 
     /// Checks an inference request up to its body, and begins to decode that.
@@ -269,23 +257,26 @@ impl Api {
     }
 }
 
+/// What a route asks of the repository, if it does.
+fn ask_of(route: Route<'_>, body: &Slice) -> Option<Result<Ask, Status>> {
+    let body = body.clone();
+    let named = |repository: &[u8], model: &[u8]| {
+        not_ours(&String::from_utf8_lossy(repository))?;
+        Ok(String::from_utf8_lossy(model).into_owned())
+    };
+    Some(match route {
+        Route::RepositoryIndex => Ok(Ask::HttpIndex { body }),
+        Route::Load(repository, model) => named(repository, model).map(|model| Ask::HttpLoad { model, body }),
+        Route::Unload(repository, model) => named(repository, model).map(|model| Ask::HttpUnload { model, body }),
+        _ => return None,
+    })
+}
+
 fn too_long(length: u64, most: usize) -> Status {
     Status::invalid(format!(
         "request JSON size of {length} bytes exceeds the maximum allowed input size of {most} bytes. Use \
          --http-max-input-size to increase the limit."
     ))
-}
-
-/// Whether only ready models are asked for; the body is optional.
-fn index_body(body: &Slice) -> Result<bool, Status> {
-    if body.is_empty() {
-        return Ok(false);
-    }
-    let document = Document::parse(body.clone()).map_err(|error| Status::internal(error.to_string()))?;
-    match document.root().find("ready") {
-        None => Ok(false),
-        Some(ready) => ready.as_bool().map_err(|_| Status::invalid("Invalid value for 'ready': expected a boolean")),
-    }
 }
 
 impl Route<'_> {

@@ -24,6 +24,9 @@ pub enum Route<'a> {
     ModelStatistics(Target<'a>),
     AllStatistics,
     RepositoryIndex,
+    /// Repository, perhaps empty, and model.
+    Load(&'a [u8], &'a [u8]),
+    Unload(&'a [u8], &'a [u8]),
     /// A route of Triton's that this build does not serve: the feature's name, and the methods it answers to.
     Unbuilt(&'static str, &'static [Method]),
 }
@@ -48,7 +51,7 @@ impl Route<'_> {
             | Route::ModelConfig(_)
             | Route::ModelStatistics(_)
             | Route::AllStatistics => &[Method::Get],
-            Route::Infer(_) | Route::RepositoryIndex => &[Method::Post],
+            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => &[Method::Post],
             Route::Unbuilt(_, methods) => methods,
         }
     }
@@ -80,9 +83,9 @@ pub fn route(path: &[u8]) -> Option<Route<'_>> {
         [b"cudasharedmemory", action @ ..] => return shared_memory("CUDA shared memory", action),
         [b"repository", b"index"] => Route::RepositoryIndex,
         [b"repository", repository, b"index"] if !repository.is_empty() => Route::RepositoryIndex,
-        [b"repository", b"models", model, action] => return repository_route(model, action),
+        [b"repository", b"models", model, action] => return repository_route(b"", model, action),
         [b"repository", repository, b"models", model, action] if !repository.is_empty() => {
-            return repository_route(model, action);
+            return repository_route(repository, model, action);
         }
         [b"trace", b"setting"] => Route::Unbuilt("trace setting", GET_POST),
         _ => return None,
@@ -110,11 +113,11 @@ fn model_route<'a>(model: &'a [u8], version: Option<&'a [u8]>, action: &[&[u8]])
     }
 }
 
-fn repository_route(model: &[u8], action: &[u8]) -> Option<Route<'static>> {
+fn repository_route<'a>(repository: &'a [u8], model: &'a [u8], action: &[u8]) -> Option<Route<'a>> {
     match action {
         _ if model.is_empty() => None,
-        b"load" => Some(Route::Unbuilt("model load", POST)),
-        b"unload" => Some(Route::Unbuilt("model unload", POST)),
+        b"load" => Some(Route::Load(repository, model)),
+        b"unload" => Some(Route::Unload(repository, model)),
         _ => None,
     }
 }
@@ -165,8 +168,8 @@ mod tests {
             ("/v2/repository//index", None),
             ("/v2/repository//models/m/load", None),
             ("/v2/repository/models//load", None),
-            ("/v2/repository/models/m/load", Some(Route::Unbuilt("model load", POST))),
-            ("/v2/repository/any/models/m/unload", Some(Route::Unbuilt("model unload", POST))),
+            ("/v2/repository/models/m/load", Some(Route::Load(b"", b"m"))),
+            ("/v2/repository/any/models/m/unload", Some(Route::Unload(b"any", b"m"))),
             ("/v2/systemsharedmemory/region/r/register", Some(Route::Unbuilt("system shared memory", POST))),
             ("/v2/systemsharedmemory/register", None),
             ("/", None),

@@ -9,7 +9,9 @@ use super::flags::{Action, FLAGS, Flag};
 use super::getopt::{Item, Items};
 use super::values::{Value, ValueError};
 
-pub use crate::server::options::{BackendSetting, IoCores, IoEngine, Listen, Options as ServeOptions};
+pub use crate::server::options::{
+    BackendSetting, HostPolicySetting, IoCores, IoEngine, Listen, ModelControl, Options as ServeOptions,
+};
 
 /// Why the server does not start; [`OptionsError::report`] is what its user sees.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

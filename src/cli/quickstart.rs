@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::options::{BackendSetting, ServeOptions};
+use super::options::{BackendSetting, ModelControl, ServeOptions};
 use super::runtime::{self, Terminal};
 use super::{Arguments, serve};
 
@@ -48,7 +48,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     }
     options.model_repositories = vec![repository];
-    options.startup_models = Some(serves.iter().map(|(name, _)| (*name).to_owned()).collect());
+    options.model_control = ModelControl::Explicit;
+    options.startup_models = serves.iter().map(|(name, _)| (*name).to_owned()).collect();
     serve::start(&options, &announcement(&options, &serves))
 }
 

@@ -11,9 +11,18 @@ use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
 use crate::scheduler::Scheduler;
 
+/// What tells models apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelId {
+    pub name: String,
+    /// The repository's location with `--model-namespacing`, else empty.
+    pub namespace: String,
+}
+
 /// A version that answers requests.
 pub struct ServedModel {
     pub name: String,
+    pub namespace: String,
     pub version: i64,
     pub spec: Arc<ModelSpec>,
     pub statistics: Arc<ModelStatistics>,
@@ -23,17 +32,58 @@ pub struct ServedModel {
     pub load_duration_secs: f64,
 }
 
+impl ServedModel {
+    /// The same instances under another configuration.
+    pub fn with_spec(&self, spec: Arc<ModelSpec>) -> ServedModel {
+        ServedModel {
+            name: self.name.clone(),
+            namespace: self.namespace.clone(),
+            version: self.version,
+            spec,
+            statistics: Arc::clone(&self.statistics),
+            scheduler: Arc::clone(&self.scheduler),
+            labels: self.labels.clone(),
+            load_duration_secs: self.load_duration_secs,
+        }
+    }
+}
+
 impl std::fmt::Debug for ServedModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ServedModel({} version {})", self.name, self.version)
     }
 }
 
+/// The states of schedulers.md section 10; a version that nobody ever asked for has none.
 #[derive(Debug, Clone)]
 pub enum VersionState {
+    Loading,
     Ready(Arc<ServedModel>),
-    /// It could not be loaded, and why.
+    /// It takes no new requests; those that it has are being finished.
+    Unloading,
+    /// It was unloaded or could not be loaded, and why.
     Unavailable(String),
+}
+
+/// The reason of a version that was asked to go. Nothing is wrong with it.
+pub const UNLOADED: &str = "unloaded";
+
+impl VersionState {
+    pub fn name(&self) -> &'static str {
+        match self {
+            VersionState::Loading => "LOADING",
+            VersionState::Ready(_) => "READY",
+            VersionState::Unloading => "UNLOADING",
+            VersionState::Unavailable(_) => "UNAVAILABLE",
+        }
+    }
+
+    pub fn reason(&self) -> &str {
+        match self {
+            VersionState::Unavailable(reason) => reason,
+            _ => "",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -47,30 +97,56 @@ impl Entry {
     pub fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<ServedModel>> {
         self.versions.values().filter_map(|state| match state {
             VersionState::Ready(model) => Some(model),
-            VersionState::Unavailable(_) => None,
+            _ => None,
         })
     }
 }
 
-/// Every model that the server knows, by name.
+/// Whom a bare name means.
+#[derive(Debug)]
+enum Named {
+    One {
+        id: ModelId,
+        /// The highest ready version: requests find it in one step.
+        latest: Option<Arc<ServedModel>>,
+    },
+    /// So many repositories have a model of that name.
+    Many(usize),
+}
+
+/// Every model that the server knows.
 #[derive(Debug, Default)]
 pub struct ModelMap {
-    entries: BTreeMap<String, Entry>,
-    /// Requests name their model: this finds the highest ready version in one step.
-    latest: HashMap<Box<[u8]>, Arc<ServedModel>>,
+    entries: BTreeMap<ModelId, Entry>,
+    names: HashMap<Box<[u8]>, Named>,
+    namespacing: bool,
 }
 
 impl ModelMap {
-    pub fn new(entries: BTreeMap<String, Entry>) -> ModelMap {
-        let latest = entries
-            .iter()
-            .filter_map(|(name, entry)| Some((name.as_bytes().into(), Arc::clone(entry.ready().next_back()?))))
-            .collect();
-        ModelMap { entries, latest }
+    /// `namespacing` is `--model-namespacing`.
+    pub fn new(entries: BTreeMap<ModelId, Entry>, namespacing: bool) -> ModelMap {
+        let mut names: HashMap<Box<[u8]>, Named> = HashMap::new();
+        for (id, entry) in &entries {
+            let named = || Named::One { id: id.clone(), latest: entry.ready().next_back().cloned() };
+            names
+                .entry(id.name.as_bytes().into())
+                .and_modify(|named| {
+                    *named = match named {
+                        Named::One { .. } => Named::Many(2),
+                        Named::Many(count) => Named::Many(*count + 1),
+                    }
+                })
+                .or_insert_with(named);
+        }
+        ModelMap { entries, names, namespacing }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&String, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ModelId, &Entry)> {
         self.entries.iter()
+    }
+
+    pub fn get(&self, id: &ModelId) -> Option<&Entry> {
+        self.entries.get(id)
     }
 
     /// Every version that answers requests, by name, then by version.
@@ -78,33 +154,53 @@ impl ModelMap {
         self.entries.values().flat_map(Entry::ready)
     }
 
-    fn entry(&self, name: &[u8]) -> Option<&Entry> {
-        self.entries.get(std::str::from_utf8(name).ok()?)
+    fn named(&self, name: &[u8]) -> Result<(&Entry, Option<&Arc<ServedModel>>), Status> {
+        let shown = || String::from_utf8_lossy(name);
+        match self.names.get(name) {
+            Some(Named::One { id, latest }) => match self.entries.get(id) {
+                Some(entry) => Ok((entry, latest.as_ref())),
+                None => Err(Status::internal(format!("model '{}' has no entry", shown()))),
+            },
+            Some(Named::Many(count)) => Err(Status::invalid(format!(
+                "There are {count} identifiers of model '{}' in global map, model namespace must be provided to \
+                 resolve ambiguity.",
+                shown()
+            ))),
+            None => {
+                let text = format!("Request for unknown model: '{}' is not found", shown());
+                Err(if self.namespacing { Status::invalid(text) } else { Status::not_found(text) })
+            }
+        }
     }
 
     /// The version that a request means; `None` for the highest that is ready (http.md section 2, "Model lookup").
     pub fn lookup(&self, name: &[u8], version: Option<i64>) -> Result<&Arc<ServedModel>, Status> {
+        let (entry, latest) = self.named(name)?;
         let unknown = |what: String| format!("Request for unknown model: '{}'{what}", String::from_utf8_lossy(name));
         let Some(version) = version else {
-            if let Some(model) = self.latest.get(name) {
-                return Ok(model);
-            }
-            let what = if self.entry(name).is_some() { " has no available versions" } else { " is not found" };
-            return Err(Status::not_found(unknown(what.to_owned())));
+            let text = " has no available versions";
+            return latest.ok_or_else(|| Status::not_found(unknown(text.to_owned())));
         };
-        match self.entry(name).map(|entry| entry.versions.get(&version)) {
-            None => Err(Status::not_found(unknown(" is not found".to_owned()))),
-            Some(None) => Err(Status::not_found(unknown(format!(" version {version} is not found")))),
-            Some(Some(VersionState::Unavailable(_))) => {
-                Err(Status::unavailable(unknown(format!(" version {version} is not at ready state"))))
-            }
-            Some(Some(VersionState::Ready(model))) => Ok(model),
+        match entry.versions.get(&version) {
+            None => Err(Status::not_found(unknown(format!(" version {version} is not found")))),
+            Some(VersionState::Ready(model)) => Ok(model),
+            Some(_) => Err(Status::unavailable(unknown(format!(" version {version} is not at ready state")))),
         }
+    }
+
+    /// How often this map holds on to a model.
+    pub(super) fn references(&self, model: &Arc<ServedModel>) -> usize {
+        let latest = match self.names.get(model.name.as_bytes()) {
+            Some(Named::One { latest: Some(latest), .. }) => usize::from(Arc::ptr_eq(latest, model)),
+            _ => 0,
+        };
+        latest + self.ready().filter(|ready| Arc::ptr_eq(ready, model)).count()
     }
 
     /// The ready versions of a model, ascending.
     pub fn ready_versions(&self, name: &str) -> impl Iterator<Item = i64> {
-        self.entries.get(name).into_iter().flat_map(|entry| entry.ready().map(|model| model.version))
+        let entry = self.named(name.as_bytes()).ok().map(|(entry, _)| entry);
+        entry.into_iter().flat_map(|entry| entry.ready().map(|model| model.version))
     }
 
     /// The versions that statistics are asked of: all of a model, or one (metrics.md section 3).
@@ -113,7 +209,7 @@ impl ModelMap {
             return Ok(self.ready().collect());
         }
         let shown = String::from_utf8_lossy(name);
-        let ready: Vec<_> = self.entry(name).map(|entry| entry.ready().collect()).unwrap_or_default();
+        let ready: Vec<_> = self.named(name).map(|(entry, _)| entry.ready().collect()).unwrap_or_default();
         if ready.is_empty() {
             return Err(Status::invalid(format!("requested model '{shown}' is not available")));
         }
@@ -125,12 +221,14 @@ impl ModelMap {
         }
     }
 
-    /// Every known model has a version and every version is ready: what strict readiness asks.
+    /// Every known model has a version, and every version is ready or was asked to go: what strict readiness asks.
     pub fn is_complete(&self) -> bool {
-        self.entries.values().all(|entry| {
-            let all_ready = entry.versions.values().all(|state| matches!(state, VersionState::Ready(_)));
-            all_ready && !entry.versions.is_empty()
-        })
+        let fine = |state: &VersionState| match state {
+            VersionState::Ready(_) => true,
+            VersionState::Unavailable(reason) => reason == UNLOADED,
+            VersionState::Loading | VersionState::Unloading => false,
+        };
+        self.entries.values().all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
     }
 }
 

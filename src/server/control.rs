@@ -1,13 +1,14 @@
-//! The control thread: what could stall a shard runs here, one job after the other.
+//! Control threads: what could stall a shard runs here, one job after the other; and the polling of repositories.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tracing::warn;
 
 use crate::memory::Pool;
+use crate::repository::Lifecycle;
 
 /// Jobs that wait; beyond it they are refused, and whoever asked gets no answer in time.
 const WAITING_MAX: usize = 1024;
@@ -58,5 +59,26 @@ impl ControlThread {
         if self.thread.join().is_err() {
             warn!("the control thread ended by a panic");
         }
+    }
+}
+
+/// Looks for changed models at once, and then time and again until it is dropped.
+pub struct RepositoryPoller(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
+
+impl RepositoryPoller {
+    /// A period of 0 looks only once.
+    pub fn start(lifecycle: &Arc<Lifecycle>, period_secs: u32) -> std::io::Result<RepositoryPoller> {
+        let (alive, ended) = channel::<()>();
+        let lifecycle = Arc::clone(lifecycle);
+        std::thread::Builder::new().name("model-poll".to_owned()).spawn(move || {
+            loop {
+                lifecycle.poll();
+                let period = Duration::from_secs(u64::from(period_secs));
+                if period.is_zero() || ended.recv_timeout(period) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(RepositoryPoller(alive))
     }
 }

@@ -17,7 +17,7 @@ use super::Failure;
 use super::options::Options;
 use super::shards::Shards;
 use crate::api::{Facts, ServerState};
-use crate::repository::{ModelMap, RunningModel};
+use crate::repository::{InFlight, Lifecycle};
 use crate::request::Status;
 
 /// How often the end of the work is looked for.
@@ -99,22 +99,61 @@ pub fn run(
     options: &Options,
     facts: &Arc<Facts>,
     shards: Shards,
-    models: &ModelMap,
-    running: Vec<RunningModel>,
+    lifecycle: &Arc<Lifecycle>,
 ) -> Result<ExitCode, Failure> {
     let budget = Budget(Instant::now() + Duration::from_secs(u64::from(options.exit_timeout_secs)));
     facts.set_state(ServerState::Exiting);
+    lifecycle.refuse_changes();
     shards.drain();
     wait_for_connections(&shards, &budget);
     info!("Waiting for in-flight requests to complete.");
-    models.ready().for_each(|model| model.scheduler.stop());
-    let finished = wait_for_workers(running, &budget);
+    lifecycle.stop_scheduling();
+    let answered = wait_for(&budget, || lifecycle.in_flight().is_empty(), || log_in_flight(lifecycle, &budget));
     info!("All models are stopped, unloading models");
+    lifecycle.detach();
+    let unloaded = answered && wait_for_models(lifecycle, &budget);
     shards.stop();
-    if finished && !budget.is_spent() {
+    if unloaded && !budget.is_spent() {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::Stop(Status::internal("Exit timeout expired. Exiting immediately.")))
+}
+
+/// Waits until `is_done`, and tells once a second what it waits for. False if the budget is spent first.
+fn wait_for(budget: &Budget, is_done: impl Fn() -> bool, tell: impl Fn()) -> bool {
+    let mut told = Instant::now();
+    while !is_done() {
+        if budget.is_spent() {
+            return false;
+        }
+        if told.elapsed() >= Duration::from_secs(1) {
+            told = Instant::now();
+            tell();
+        }
+        std::thread::sleep(POLL);
+    }
+    true
+}
+
+fn log_in_flight(lifecycle: &Lifecycle, budget: &Budget) {
+    let in_flight = lifecycle.in_flight();
+    let (secs, count) = (budget.left().as_secs(), in_flight.len());
+    info!("Timeout {secs}: Found {count} model versions that have in-flight inferences");
+    for InFlight { name, version, requests } in in_flight {
+        info!("Model '{name}' (version {version}) has {requests} in-flight inferences");
+    }
+}
+
+fn wait_for_models(lifecycle: &Arc<Lifecycle>, budget: &Budget) -> bool {
+    let is_done = || {
+        // Again each time: a load that was under way leaves its model behind.
+        lifecycle.unload_all();
+        lifecycle.operations() == 0 && lifecycle.live_models() == 0
+    };
+    wait_for(budget, is_done, || {
+        let (secs, live, waiting) = (budget.left().as_secs(), lifecycle.live_models(), lifecycle.operations());
+        info!("Timeout {secs}: Found {live} live models and {waiting} in-flight non-inference requests");
+    })
 }
 
 fn wait_for_connections(shards: &Shards, budget: &Budget) {
@@ -133,32 +172,12 @@ fn wait_for_connections(shards: &Shards, budget: &Budget) {
     }
 }
 
-/// True if every worker ended in time.
-fn wait_for_workers(running: Vec<RunningModel>, budget: &Budget) -> bool {
-    let (done, waiting) = channel();
-    let count = running.len();
-    std::thread::spawn(move || {
-        for model in running {
-            model.join();
-            let _ = done.send(());
-        }
-    });
-    for left in (1..=count).rev() {
-        while waiting.recv_timeout(budget.left().min(Duration::from_secs(1))).is_err() {
-            if budget.is_spent() {
-                return false;
-            }
-            let secs = budget.left().as_secs();
-            info!("Timeout {secs}: Found {left} model versions that have in-flight inferences");
-        }
-    }
-    true
-}
-
 /// Ends models that will not be served after all.
-pub fn unload(running: Vec<RunningModel>) {
-    running.iter().for_each(|model| model.model.scheduler.stop());
-    running.into_iter().for_each(RunningModel::join);
+pub fn unload(lifecycle: &Arc<Lifecycle>) {
+    lifecycle.unload_all();
+    while lifecycle.live_models() > 0 {
+        std::thread::sleep(POLL);
+    }
 }
 
 #[cfg(test)]

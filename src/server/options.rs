@@ -26,6 +26,27 @@ pub struct BackendSetting {
     pub value: String,
 }
 
+/// When models come and go after the start (`--model-control-mode`, schedulers.md section 10).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ModelControl {
+    /// All models of the repositories, once, at the start.
+    #[default]
+    None,
+    /// The repositories are looked at again every so many seconds; 0: never again.
+    Poll { period_secs: u32 },
+    /// [`Options::startup_models`] at the start, then what clients ask for.
+    Explicit,
+}
+
+/// A `--host-policy`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPolicySetting {
+    pub policy: String,
+    /// `numa-node`, `cpu-cores`, or a word that only backends know.
+    pub key: String,
+    pub value: String,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoEngine {
     /// io_uring where the kernel has what it takes, else epoll.
@@ -61,8 +82,19 @@ pub struct Options {
     /// `None`: by the number of cores.
     pub io_cores: Option<IoCores>,
     pub io_engine: IoEngine,
-    /// The models to load; `None`: all of the repositories.
-    pub startup_models: Option<Vec<String>>,
+    pub model_control: ModelControl,
+    /// What `--load-model` names, sorted, each once; `*` alone is every model. Empty in any mode but explicit.
+    pub startup_models: Vec<String>,
+    /// `--model-config-name`: `<model>/configs/<name>.pbtxt` stands in for `config.pbtxt` where it is there.
+    pub model_config_name: Option<String>,
+    /// Models that load at the same time; at least 1.
+    pub model_load_thread_count: usize,
+    /// Further attempts, at once, after a load that failed.
+    pub model_load_retry_count: u32,
+    /// Models of one name may lie in several repositories.
+    pub model_namespacing: bool,
+    /// In the order of the command line.
+    pub host_policies: Vec<HostPolicySetting>,
 }
 
 impl Default for Options {
@@ -87,12 +119,27 @@ impl Default for Options {
             backend_settings: Vec::new(),
             io_cores: None,
             io_engine: IoEngine::Auto,
-            startup_models: None,
+            model_control: ModelControl::None,
+            startup_models: Vec::new(),
+            model_config_name: None,
+            model_load_thread_count: 4,
+            model_load_retry_count: 0,
+            model_namespacing: false,
+            host_policies: Vec::new(),
         }
     }
 }
 
+/// In [`Options::startup_models`]: every model there is.
+pub const WILDCARD: &str = "*";
+
 impl Options {
+    /// The models to load at the start; `None`: all that the repositories have.
+    pub fn models_at_start(&self) -> Option<Vec<String>> {
+        let is_all = self.startup_models.iter().any(|name| name == WILDCARD);
+        (self.model_control == ModelControl::Explicit && !is_all).then(|| self.startup_models.clone())
+    }
+
     /// What `--backend-config` says to one backend: global settings first, so that a later one wins.
     pub fn settings_of(&self, backend: &str) -> Vec<(String, String)> {
         let of = |whose: Option<&str>| {

@@ -5,7 +5,7 @@ use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, channel};
 
 use tracing::{error, info};
 
@@ -17,7 +17,7 @@ use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Gauges, HandOver, Mail, Net};
 use crate::protocol::service::Port;
-use crate::repository::ModelMap;
+use crate::repository::{Lifecycle, Publisher};
 use crate::request::{Delivery, Sink};
 use crate::shard::engine::Limits;
 use crate::shard::placement::Placement;
@@ -35,7 +35,7 @@ pub struct Parts<'a> {
     pub placement: &'a Placement,
     pub pool: Pool,
     pub facts: Arc<Facts>,
-    pub models: Arc<ModelMap>,
+    pub lifecycle: Arc<Lifecycle>,
     pub render_metrics: RenderMetrics,
     /// Told when a shard ends that was not asked to.
     pub ends: Sender<End>,
@@ -111,7 +111,8 @@ impl Shards {
             let post = shards.posts[shard].clone();
             let api = api::Parts {
                 facts: Arc::clone(&parts.facts),
-                models: Arc::clone(&parts.models),
+                models: parts.lifecycle.map(),
+                lifecycle: Arc::clone(&parts.lifecycle),
                 pool: parts.pool.clone(),
                 sink: Arc::new(ShardSink { post: post.clone(), pool: parts.pool.clone() }),
                 post: Arc::new(move |mail| post.post(Mail::Service(mail))),
@@ -151,6 +152,19 @@ impl Shards {
             }
         }
         Ok(shards)
+    }
+
+    /// Hands new maps of models to every shard. A shard drops its sender with the mail, once it uses the map.
+    pub fn publisher(&self) -> Publisher {
+        let posts = self.posts.clone();
+        Box::new(move |map| {
+            let (acknowledge, acknowledged) = channel();
+            for post in &posts {
+                let (models, acknowledge) = (Arc::clone(map), acknowledge.clone());
+                post.post(Mail::Service(api::Mail::Models { models, acknowledge }));
+            }
+            acknowledged
+        })
     }
 
     pub fn log_endpoints(&self) {

@@ -17,17 +17,18 @@ pub fn log_start(options: &Options, models: &ModelMap) {
     }
     info!(object = %backends, "");
     let mut table = Table::new(["Model", "Version", "Status"]);
-    for (name, entry) in models.iter() {
+    for (id, entry) in models.iter() {
         for (version, state) in &entry.versions {
             let status = match state {
                 VersionState::Ready(_) => "READY".to_owned(),
                 VersionState::Unavailable(reason) => format!("UNAVAILABLE: {reason}"),
+                state => state.name().to_owned(),
             };
-            table.push([name.clone(), version.to_string(), status]);
+            table.push([id.name.clone(), version.to_string(), status]);
         }
         if entry.versions.is_empty() {
             let reason = if entry.reason.is_empty() { "No model version was found" } else { &entry.reason };
-            table.push([name, "-", &format!("Not loaded: {reason}")]);
+            table.push([&id.name, "-", &format!("Not loaded: {reason}")]);
         }
     }
     info!(object = %table, "");

@@ -1,0 +1,348 @@
+//! The model repository extension: index, load and unload (http.md section 3, grpc.md section 5, schedulers.md
+//! section 10).
+//!
+//! All of it waits for disks and backends, so it runs on control threads; what a request carries is understood there
+//! too, since a file sent along may be large. The answer comes back as mail. A client that left meanwhile changes
+//! nothing: what it asked for is done all the same.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::{Api, Mail, Outcome, Protocol, error};
+use crate::memory::{Gather, Slice};
+use crate::protocol::http1::Response;
+use crate::protocol::json::{Document, GatherSink, Writer};
+use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply};
+use crate::repository::{IndexRow, Lifecycle, Parameter, ParameterValue};
+use crate::request::Status;
+use crate::wire::inference as wire;
+use crate::wire::inference::model_repository_parameter::ParameterChoice;
+
+/// What a request asks of the repository, with its body still to be read.
+pub(super) enum Ask {
+    HttpIndex { body: Slice },
+    HttpLoad { model: String, body: Slice },
+    HttpUnload { model: String, body: Slice },
+    GrpcIndex { message: Slice },
+    GrpcLoad { message: Slice },
+    GrpcUnload { message: Slice },
+}
+
+impl Ask {
+    fn protocol(&self) -> Protocol {
+        match self {
+            Ask::HttpIndex { .. } | Ask::HttpLoad { .. } | Ask::HttpUnload { .. } => Protocol::Http,
+            Ask::GrpcIndex { .. } | Ask::GrpcLoad { .. } | Ask::GrpcUnload { .. } => Protocol::Grpc,
+        }
+    }
+
+    /// Does what was asked, on a control thread.
+    fn carry_out(self, lifecycle: &Arc<Lifecycle>) -> Result<Outcome, Status> {
+        match self {
+            Ask::HttpIndex { body } => lifecycle.index(index_body(&body)?).map(Outcome::Index),
+            Ask::HttpLoad { model, body } => {
+                lifecycle.load(&model, load_body(&body)?)?;
+                Ok(Outcome::Loaded)
+            }
+            Ask::HttpUnload { model, body } => {
+                unload_body(&body)?;
+                lifecycle.unload(&model)?;
+                Ok(Outcome::Unloaded)
+            }
+            Ask::GrpcIndex { message } => {
+                let request: wire::RepositoryIndexRequest = decode(&message)?;
+                not_ours(&request.repository_name)?;
+                lifecycle.index(request.ready).map(Outcome::Index)
+            }
+            Ask::GrpcLoad { message } => {
+                let request: wire::RepositoryModelLoadRequest = decode(&message)?;
+                // Its files are copied by now.
+                drop(message);
+                not_ours(&request.repository_name)?;
+                let parameters = request.parameters.into_iter().map(|(name, value)| load_parameter(name, value));
+                lifecycle.load(&request.model_name, parameters.collect::<Result<_, Status>>()?)?;
+                Ok(Outcome::Loaded)
+            }
+            Ask::GrpcUnload { message } => {
+                let request: wire::RepositoryModelUnloadRequest = decode(&message)?;
+                not_ours(&request.repository_name)?;
+                request.parameters.into_iter().try_for_each(|(name, value)| unload_parameter(&name, value))?;
+                lifecycle.unload(&request.model_name)?;
+                Ok(Outcome::Unloaded)
+            }
+        }
+    }
+}
+
+fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+    M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
+}
+
+/// There are no named repositories: http.md and grpc.md refuse whoever asks for one.
+pub(super) fn not_ours(repository_name: &str) -> Result<(), Status> {
+    match repository_name.is_empty() {
+        true => Ok(()),
+        false => Err(Status::unsupported("'repository_name' specification is not supported")),
+    }
+}
+
+fn parsed(body: &Slice) -> Result<Document, Status> {
+    Document::parse(body.clone()).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Whether only ready models are asked for; the body is optional.
+fn index_body(body: &Slice) -> Result<bool, Status> {
+    if body.is_empty() {
+        return Ok(false);
+    }
+    let document = parsed(body)?;
+    match document.root().find("ready") {
+        None => Ok(false),
+        Some(ready) => ready.as_bool().map_err(|_| Status::invalid("Invalid value for 'ready': expected a boolean")),
+    }
+}
+
+/// `{"parameters": {"config": "…", "file:1/model.onnx": "<base64>"}}`; the body is optional.
+fn load_body(body: &Slice) -> Result<Vec<Parameter>, Status> {
+    if body.is_empty() {
+        return Ok(Vec::new());
+    }
+    let document = parsed(body)?;
+    let Some(parameters) = document.root().find("parameters") else { return Ok(Vec::new()) };
+    let internal = |error: crate::protocol::json::AccessError| Status::internal(error.to_string());
+    let mut read = Vec::new();
+    // Of a key given twice each occurrence has the first value (http.md section 2).
+    for (name, value) in parameters.members_with_first_values().map_err(internal)? {
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let value = match () {
+            () if name == "config" => {
+                ParameterValue::Text(String::from_utf8_lossy(&value.as_str().map_err(internal)?).into_owned())
+            }
+            () if name.starts_with("file:") => {
+                let text = value.as_str().map_err(internal)?;
+                if i32::try_from(text.len()).is_err() {
+                    let text = format!("'{name}' exceeds the maximum allowed data size limit INT_MAX");
+                    return Err(Status::invalid(text));
+                }
+                ParameterValue::Bytes(from_base64(&text))
+            }
+            () => return Err(Status::internal("unexpected error on creating Triton parameter")),
+        };
+        read.push(Parameter { name, value });
+    }
+    Ok(read)
+}
+
+/// Reads base64 as Triton does: what does not belong to it is skipped, and an end that is missing is not missed.
+fn from_base64(text: &[u8]) -> Vec<u8> {
+    let lenient = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true);
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut digits: Vec<u8> = text.iter().copied().filter(is_digit).collect();
+    if digits.len() % 4 == 1 {
+        // Six bits are no byte.
+        digits.pop();
+    }
+    // Nothing is left that could be wrong.
+    GeneralPurpose::new(&STANDARD, lenient).decode(digits).unwrap_or_default()
+}
+
+/// `{"parameters": {"unload_dependents": true}}`; the body is optional, and a value that is no boolean is ignored.
+fn unload_body(body: &Slice) -> Result<(), Status> {
+    if body.is_empty() {
+        return Ok(());
+    }
+    let document = parsed(body)?;
+    if let Some(parameters) = document.root().find("parameters") {
+        parameters.members().map_err(|error| Status::internal(error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn load_parameter(name: String, value: wire::ModelRepositoryParameter) -> Result<Parameter, Status> {
+    let expected =
+        |what: &str| Status::invalid(format!("invalid value type for load parameter '{name}', expected {what}."));
+    let value = match (&*name, value.parameter_choice) {
+        ("config", Some(ParameterChoice::StringParam(text))) => ParameterValue::Text(text),
+        ("config", _) => return Err(expected("string_param")),
+        (file, value) if file.starts_with("file:") => match value {
+            Some(ParameterChoice::BytesParam(bytes)) => ParameterValue::Bytes(bytes.into()),
+            _ => return Err(expected("bytes_param")),
+        },
+        _ => return Err(Status::invalid(format!("unrecognized load parameter '{name}'."))),
+    };
+    Ok(Parameter { name, value })
+}
+
+fn unload_parameter(name: &str, value: wire::ModelRepositoryParameter) -> Result<(), Status> {
+    match value.parameter_choice {
+        _ if name != "unload_dependents" => Ok(()),
+        Some(ParameterChoice::BoolParam(_)) => Ok(()),
+        _ => Err(Status::invalid(format!("invalid value type for '{name}' parameter, expected bool_param."))),
+    }
+}
+
+impl Api {
+    /// Has a control thread do what a call asks for.
+    pub(super) fn ask_repository(&mut self, call: CallKey, ask: Ask, replies: &mut Replies) {
+        let protocol = ask.protocol();
+        let post = Arc::clone(&self.post);
+        let begun = self.check_not_exiting().and_then(|()| {
+            self.lifecycle.spawn(move |lifecycle| {
+                let outcome = ask.carry_out(lifecycle);
+                post(Mail::Done { call, protocol, outcome });
+            })
+        });
+        if let Err(status) = begun {
+            self.done(call, protocol, Err(status), replies);
+        }
+    }
+
+    /// Answers what a control thread did.
+    pub(super) fn done(
+        &mut self,
+        call: CallKey,
+        protocol: Protocol,
+        outcome: Result<Outcome, Status>,
+        replies: &mut Replies,
+    ) {
+        match protocol {
+            Protocol::Http => {
+                let reply = match outcome {
+                    Ok(Outcome::Loaded | Outcome::Unloaded) => Response::empty(200),
+                    Ok(Outcome::Index(rows)) => error::reply(200, error::JSON, self.index_json(&rows)),
+                    Err(status) => error::http_error(&self.pool, &status, error::JSON),
+                };
+                replies.push(call, Reply::Http(reply));
+            }
+            Protocol::Grpc => {
+                let framed = outcome.and_then(|outcome| match outcome {
+                    Outcome::Loaded => self.frame(&wire::RepositoryModelLoadResponse {}),
+                    Outcome::Unloaded => self.frame(&wire::RepositoryModelUnloadResponse {}),
+                    Outcome::Index(rows) => self.frame(&index_message(rows)),
+                });
+                match framed {
+                    Ok(message) => {
+                        replies.push(call, Reply::GrpcMessage(message));
+                        replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+                    }
+                    Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+                }
+            }
+        }
+    }
+
+    fn index_json(&self, rows: &[IndexRow]) -> Gather {
+        let mut body = Gather::new();
+        let mut writer = Writer::new(GatherSink { gather: &mut body, pool: &self.pool });
+        writer.begin_array();
+        for row in rows {
+            let version = row.version.map(|version| version.to_string()).unwrap_or_default();
+            writer.begin_object();
+            let members =
+                [("name", &*row.name), ("version", &*version), ("state", row.state), ("reason", &*row.reason)];
+            for (key, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
+                writer.key(key);
+                writer.string(value);
+            }
+            writer.end_object();
+        }
+        writer.end_array();
+        body
+    }
+}
+
+fn index_message(rows: Vec<IndexRow>) -> wire::RepositoryIndexResponse {
+    let models = rows.into_iter().map(|row| wire::repository_index_response::ModelIndex {
+        name: row.name,
+        version: row.version.map(|version| version.to_string()).unwrap_or_default(),
+        state: row.state.to_owned(),
+        reason: row.reason,
+    });
+    wire::RepositoryIndexResponse { models: models.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(text: &str) -> Slice {
+        Slice::copy_of(text.as_bytes())
+    }
+
+    #[test]
+    fn base64_is_read_leniently() {
+        for (text, bytes) in [
+            ("", &b""[..]),
+            ("aGVsbG8=", b"hello"),
+            ("aGVsbG8", b"hello"),
+            ("aGV\nsb G8", b"hello"),
+            ("aGVs*bG8==", b"hello"),
+            ("aGVsbG9h", b"helloa"),
+            ("aGVsb", b"hel"),
+            ("+/+/", &[0xfb, 0xff, 0xbf]),
+            ("????", b""),
+        ] {
+            assert_eq!(from_base64(text.as_bytes()), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn bodies_of_loads() {
+        assert_eq!(load_body(&slice("")), Ok(vec![]));
+        assert_eq!(load_body(&slice("{}")), Ok(vec![]));
+        let both = r#"{"parameters":{"config":"{}","file:1/x":"aGk="}}"#;
+        let config = Parameter { name: "config".to_owned(), value: ParameterValue::Text("{}".to_owned()) };
+        let file = Parameter { name: "file:1/x".to_owned(), value: ParameterValue::Bytes(b"hi".to_vec()) };
+        assert_eq!(load_body(&slice(both)), Ok(vec![config, file]));
+        for (body, text) in [
+            (r#"{"parameters":{"other":"x"}}"#, "unexpected error on creating Triton parameter"),
+            (r#"{"parameters":{"config":1}}"#, "attempt to access JSON non-string as string"),
+            (r#"{"parameters":{"file:x":{}}}"#, "attempt to access JSON non-string as string"),
+            (r#"{"parameters":[]}"#, "attempt to get members for non-object"),
+        ] {
+            assert_eq!(load_body(&slice(body)), Err(Status::internal(text)), "{body}");
+        }
+        assert!(load_body(&slice("{")).is_err());
+    }
+
+    #[test]
+    fn bodies_of_unloads_and_of_the_index() {
+        for body in
+            ["", "{}", r#"{"parameters":{"unload_dependents":true}}"#, r#"{"parameters":{"unload_dependents":1}}"#]
+        {
+            assert_eq!(unload_body(&slice(body)), Ok(()), "{body}");
+        }
+        assert!(unload_body(&slice("[")).is_err());
+        assert_eq!(index_body(&slice("")), Ok(false));
+        assert_eq!(index_body(&slice(r#"{"ready":true}"#)), Ok(true));
+        let text = "Invalid value for 'ready': expected a boolean";
+        assert_eq!(index_body(&slice(r#"{"ready":1}"#)), Err(Status::invalid(text)));
+    }
+
+    #[test]
+    fn parameters_of_grpc_have_their_types() {
+        let value = |choice| wire::ModelRepositoryParameter { parameter_choice: Some(choice) };
+        let text = || value(ParameterChoice::StringParam("{}".to_owned()));
+        let bytes = || value(ParameterChoice::BytesParam(b"hi".to_vec().into()));
+        let given = load_parameter("config".to_owned(), text()).unwrap();
+        assert_eq!(given.value, ParameterValue::Text("{}".to_owned()));
+        let given = load_parameter("file:1/x".to_owned(), bytes()).unwrap();
+        assert_eq!(given.value, ParameterValue::Bytes(b"hi".to_vec()));
+        for (name, value, text) in [
+            ("config", bytes(), "invalid value type for load parameter 'config', expected string_param."),
+            ("file:x", text(), "invalid value type for load parameter 'file:x', expected bytes_param."),
+            ("other", text(), "unrecognized load parameter 'other'."),
+        ] {
+            assert_eq!(load_parameter(name.to_owned(), value), Err(Status::invalid(text)));
+        }
+        let flag = value(ParameterChoice::BoolParam(true));
+        assert_eq!(unload_parameter("unload_dependents", flag), Ok(()));
+        let error = unload_parameter("unload_dependents", text()).unwrap_err();
+        assert_eq!(error.message, "invalid value type for 'unload_dependents' parameter, expected bool_param.");
+    }
+}

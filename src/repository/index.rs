@@ -1,0 +1,62 @@
+//! The repository index: every model of every repository, whatever its state (schedulers.md section 10, "States").
+
+use std::collections::BTreeMap;
+
+use super::lifecycle::Lifecycle;
+use super::models::{ModelId, VersionState};
+use crate::request::Status;
+
+/// Why a model that two repositories hold is not loaded.
+pub const DUPLICATE: &str = "model appears in two or more repositories";
+
+/// One row of the index. A model that was never loaded has a name and nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IndexRow {
+    pub name: String,
+    pub version: Option<i64>,
+    /// Empty where nothing is known.
+    pub state: &'static str,
+    pub reason: String,
+}
+
+impl Lifecycle {
+    /// Reads the repositories anew, so it may take as long as they do.
+    pub fn index(&self, only_ready: bool) -> Result<Vec<IndexRow>, Status> {
+        let mut holders: BTreeMap<ModelId, usize> = BTreeMap::new();
+        for store in self.stores() {
+            for name in store.models()? {
+                *holders.entry(self.id(&name, &**store)).or_default() += 1;
+            }
+        }
+        let map = self.map();
+        // What serves is listed, be its directory gone or never in a repository.
+        for (id, entry) in map.iter() {
+            if entry.versions.values().any(|state| !matches!(state, VersionState::Unavailable(_))) {
+                holders.entry(id.clone()).or_insert(1);
+            }
+        }
+        let mut rows = Vec::new();
+        for (id, holders) in holders {
+            let name = || id.name.clone();
+            if holders > 1 && !only_ready {
+                let reason = DUPLICATE.to_owned();
+                rows.push(IndexRow { name: name(), version: None, state: "UNAVAILABLE", reason });
+            }
+            if holders > 1 {
+                continue;
+            }
+            let entry = map.get(&id).filter(|entry| !entry.versions.is_empty());
+            let Some(entry) = entry else {
+                rows.extend((!only_ready).then(|| IndexRow { name: name(), ..IndexRow::default() }));
+                continue;
+            };
+            for (&version, state) in &entry.versions {
+                if !only_ready || matches!(state, VersionState::Ready(_)) {
+                    let reason = state.reason().to_owned();
+                    rows.push(IndexRow { name: name(), version: Some(version), state: state.name(), reason });
+                }
+            }
+        }
+        Ok(rows)
+    }
+}

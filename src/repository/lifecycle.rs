@@ -1,0 +1,320 @@
+//! Which models are served, and how that changes: start, load, reload, unload, polling (schedulers.md section 10).
+//!
+//! All of it happens on control threads. What shards see is a [`ModelMap`] that never changes: a change makes a new
+//! one, hands it to every shard, and counts as done when each has acknowledged it. Only then do replaced versions end,
+//! and only once nobody holds them any more, so that no request fails because its model was reloaded.
+//!
+//! Operations on one model wait for each other behind the lock of its [`Slot`]; those on different models run at the
+//! same time, and versions load on at most `--model-load-thread-count` threads.
+
+mod operation;
+mod polling;
+mod retirement;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tracing::{error, warn};
+
+use super::models::{Entry, ModelId, ModelMap};
+use super::overrides::{Override, Parameter};
+use super::store::Store;
+use super::version::{Loader, RunningVersion};
+use super::{ControlMode, Settings};
+use crate::request::Status;
+use operation::Loaded;
+pub use retirement::InFlight;
+
+/// Operations of the API that run or wait at the same time; each has a thread.
+const OPERATIONS_MAX: usize = 64;
+/// A shard answers within microseconds; this only keeps a broken one from stopping everything else.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(60);
+
+/// Hands a new map to every shard. The receiver is disconnected when all of them use it.
+pub type Publisher = Box<dyn Fn(&Arc<ModelMap>) -> Receiver<()> + Send + Sync>;
+
+/// Locks; a panic under a lock has left nothing half done that another holder could trip over.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What one model runs, and what it was loaded from.
+#[derive(Default)]
+struct Slot {
+    running: BTreeMap<i64, RunningVersion>,
+    /// The last load that succeeded and was not undone by an unload.
+    loaded: Option<Loaded>,
+    /// What polling saw when it last tried, and how that ended.
+    attempt: Option<polling::Attempt>,
+}
+
+/// What everybody can see.
+struct Visible {
+    entries: BTreeMap<ModelId, Entry>,
+    /// Unloads of a version that are under way.
+    unloading: HashMap<(ModelId, i64), usize>,
+    /// Made from `entries` when somebody asks, or at every change once there are shards.
+    map: Option<Arc<ModelMap>>,
+    publisher: Option<Publisher>,
+}
+
+/// See the [module](self).
+pub struct Lifecycle {
+    settings: Arc<Settings>,
+    loader: Loader,
+    slots: Mutex<HashMap<ModelId, Arc<Mutex<Slot>>>>,
+    visible: Mutex<Visible>,
+    load_permits: Permits,
+    /// Operations that were asked for and are not answered yet.
+    operations: AtomicUsize,
+    /// Versions that finish their work in the background.
+    retiring: AtomicUsize,
+    is_stopping: AtomicBool,
+}
+
+impl Lifecycle {
+    pub fn new(settings: Settings) -> Arc<Lifecycle> {
+        let settings = Arc::new(settings);
+        Arc::new(Lifecycle {
+            loader: Loader::new(Arc::clone(&settings)),
+            load_permits: Permits::new(settings.load_thread_count.max(1)),
+            settings,
+            slots: Mutex::default(),
+            visible: Mutex::new(Visible {
+                entries: BTreeMap::new(),
+                unloading: HashMap::new(),
+                map: None,
+                publisher: None,
+            }),
+            operations: AtomicUsize::new(0),
+            retiring: AtomicUsize::new(0),
+            is_stopping: AtomicBool::new(false),
+        })
+    }
+
+    pub fn mode(&self) -> ControlMode {
+        self.settings.mode
+    }
+
+    pub(super) fn stores(&self) -> &[Arc<dyn Store>] {
+        &self.settings.stores
+    }
+
+    /// The models as they are now.
+    pub fn map(&self) -> Arc<ModelMap> {
+        let mut visible = lock(&self.visible);
+        let Visible { entries, map, .. } = &mut *visible;
+        Arc::clone(map.get_or_insert_with(|| self.new_map(entries)))
+    }
+
+    /// From now on shards learn of every change.
+    pub fn attach(&self, publisher: Publisher) {
+        lock(&self.visible).publisher = Some(publisher);
+        self.change(|_| ());
+    }
+
+    /// The shards are about to end.
+    pub fn detach(&self) {
+        lock(&self.visible).publisher = None;
+    }
+
+    fn new_map(&self, entries: &BTreeMap<ModelId, Entry>) -> Arc<ModelMap> {
+        Arc::new(ModelMap::new(entries.clone(), self.settings.namespacing))
+    }
+
+    /// Changes what is visible, and waits until every shard sees it.
+    fn change(&self, edit: impl FnOnce(&mut BTreeMap<ModelId, Entry>)) {
+        let acknowledged = {
+            let mut visible = lock(&self.visible);
+            edit(&mut visible.entries);
+            visible.map = None;
+            visible.publisher.is_some().then(|| {
+                let map = self.new_map(&visible.entries);
+                // Under the lock: shards must get the maps in the order in which they were made.
+                let acknowledged = visible.publisher.as_ref().map(|publish| publish(&map));
+                visible.map = Some(map);
+                acknowledged
+            })
+        };
+        if let Some(acknowledged) = acknowledged.flatten()
+            && acknowledged.recv_timeout(ACKNOWLEDGE_WITHIN) == Err(RecvTimeoutError::Timeout)
+        {
+            warn!("a shard has not taken over the new models within {} s", ACKNOWLEDGE_WITHIN.as_secs());
+        }
+    }
+
+    /// The model is expected to serve: until it does, the server is not complete.
+    fn expect(&self, id: &ModelId) {
+        self.change(|entries| {
+            entries.entry(id.clone()).or_default();
+        });
+    }
+
+    fn slot(&self, id: &ModelId) -> Arc<Mutex<Slot>> {
+        Arc::clone(lock(&self.slots).entry(id.clone()).or_default())
+    }
+
+    fn slots(&self) -> Vec<(ModelId, Arc<Mutex<Slot>>)> {
+        lock(&self.slots).iter().map(|(id, slot)| (id.clone(), Arc::clone(slot))).collect()
+    }
+
+    pub(super) fn id(&self, name: &str, store: &dyn Store) -> ModelId {
+        let namespace = if self.settings.namespacing { store.location() } else { "" };
+        ModelId { name: name.to_owned(), namespace: namespace.to_owned() }
+    }
+
+    /// Runs `job` on a thread of its own, if there are not too many already.
+    pub fn spawn(self: &Arc<Self>, job: impl FnOnce(&Arc<Lifecycle>) + Send + 'static) -> Result<(), Status> {
+        let operation = self.begin()?;
+        let lifecycle = Arc::clone(self);
+        let run = move || {
+            let _operation = operation;
+            job(&lifecycle);
+        };
+        let cannot = |error| Status::unavailable(format!("cannot start a thread for the operation: {error}"));
+        std::thread::Builder::new().name("model-control".to_owned()).spawn(run).map(drop).map_err(cannot)
+    }
+
+    fn begin(self: &Arc<Self>) -> Result<Operation, Status> {
+        let operation = Operation::new(Arc::clone(self));
+        if self.is_stopping.load(Ordering::SeqCst) {
+            return Err(Status::unavailable("Server not ready"));
+        }
+        if self.operations.load(Ordering::SeqCst) > OPERATIONS_MAX {
+            return Err(Status::unavailable(format!("{OPERATIONS_MAX} model operations are waiting already")));
+        }
+        Ok(operation)
+    }
+
+    /// Operations of the API that are not answered yet.
+    pub fn operations(&self) -> usize {
+        self.operations.load(Ordering::SeqCst)
+    }
+
+    fn refuse_unless_explicit(&self) -> Result<(), Status> {
+        match self.settings.mode {
+            ControlMode::Explicit => Ok(()),
+            ControlMode::None | ControlMode::Poll => {
+                Err(Status::unavailable("explicit model load / unload is not allowed if polling is enabled"))
+            }
+        }
+    }
+
+    /// Loads a model because the API was asked to; returns when it serves or why it does not.
+    pub fn load(self: &Arc<Self>, name: &str, parameters: Vec<Parameter>) -> Result<(), Status> {
+        self.refuse_unless_explicit()?;
+        check_name(name)?;
+        let given = Override::read(parameters).map_err(|status| poll_failed(name, &status))?;
+        self.load_named(name, &given, operation::Asker::Api)
+    }
+
+    /// Loads a model wherever it lies: in one repository, or with namespacing in each that has it.
+    fn load_named(self: &Arc<Self>, name: &str, given: &Override, asker: operation::Asker) -> Result<(), Status> {
+        let mut places = Vec::new();
+        for store in &self.settings.stores {
+            match store.stamp(name) {
+                Ok(Some(_)) => places.push(store),
+                Ok(None) => {}
+                Err(status) => return Err(poll_failed(name, &status)),
+            }
+        }
+        let is_ambiguous = places.len() > 1 && !self.settings.namespacing;
+        match (places.as_slice(), given) {
+            _ if is_ambiguous => {
+                error!("failed to poll model '{name}': not unique across all model repositories");
+                Err(Status::internal(format!("failed to load '{name}', failed to poll from model repository")))
+            }
+            ([], Override::Files { .. }) => {
+                let namespace = self.settings.stores.first().map(|store| self.id(name, &**store).namespace);
+                let id = ModelId { name: name.to_owned(), namespace: namespace.unwrap_or_default() };
+                self.load_one(&id, None, given, asker)
+            }
+            ([], _) => Err(poll_failed(name, &Status::not_found("no model repository has a directory of this name"))),
+            (places, _) => {
+                let load =
+                    |store: &&Arc<dyn Store>| self.load_one(&self.id(name, &***store), Some(store), given, asker);
+                places.iter().map(load).fold(Ok(()), Result::and)
+            }
+        }
+    }
+
+    /// Takes a model out of service. Requests that it has are finished in the background.
+    pub fn unload(self: &Arc<Self>, name: &str) -> Result<(), Status> {
+        self.refuse_unless_explicit()?;
+        for (id, slot) in self.slots() {
+            if id.name == name {
+                self.unload_slot(&id, &mut lock(&slot));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses changes from now on, because the server ends.
+    pub fn refuse_changes(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+    }
+}
+
+/// An operation of the API, counted as long as it lives.
+struct Operation(Arc<Lifecycle>);
+
+impl Operation {
+    fn new(lifecycle: Arc<Lifecycle>) -> Operation {
+        lifecycle.operations.fetch_add(1, Ordering::SeqCst);
+        Operation(lifecycle)
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.0.operations.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Names that a load may give (model_config.md section 4).
+fn check_name(name: &str) -> Result<(), Status> {
+    if name.trim().is_empty() {
+        return Err(Status::invalid("Model name cannot be empty. Please enter a valid name to deploy."));
+    }
+    if name == ".." || name.contains(['/', '\0']) {
+        let text = "model name must not contain path traversal characters";
+        return Err(Status::invalid(format!("invalid model name '{name}', {text}")));
+    }
+    Ok(())
+}
+
+/// Logs why a model did not get past its poll; the asker is told only that it did not.
+fn poll_failed(name: &str, status: &Status) -> Status {
+    error!("Poll failed for model directory '{name}': {}", status.message);
+    Status::internal(format!("failed to load '{name}', failed to poll from model repository"))
+}
+
+/// How many versions may load at the same time.
+struct Permits {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Permits {
+    fn new(count: usize) -> Permits {
+        Permits { free: Mutex::new(count), freed: Condvar::new() }
+    }
+
+    /// Runs `job` once there is a permit.
+    fn with<T>(&self, job: impl FnOnce() -> T) -> T {
+        struct Return<'a>(&'a Permits);
+        impl Drop for Return<'_> {
+            fn drop(&mut self) {
+                *lock(&self.0.free) += 1;
+                self.0.freed.notify_one();
+            }
+        }
+        let free = self.freed.wait_while(lock(&self.free), |free| *free == 0);
+        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+        let _permit = Return(self);
+        job()
+    }
+}

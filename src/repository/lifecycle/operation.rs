@@ -1,0 +1,280 @@
+//! Loading and unloading one model: what has to be loaded, what may stay, and the switch from old to new.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tracing::{error, info};
+
+use super::super::models::{ModelId, UNLOADED, VersionState};
+use super::super::overrides::{Override, write_files};
+use super::super::poll::{Polled, poll};
+use super::super::store::{Store, TreeStamp};
+use super::super::version::{Directory, RunningVersion};
+use super::{Lifecycle, Slot, lock, poll_failed};
+use crate::request::Status;
+use crate::wire::inference::ModelConfig;
+
+/// Who wants a model to be loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// The start, or polling: the model is expected to be there from now on, whatever becomes of it.
+    Server,
+    /// A request: one that fails early leaves no trace.
+    Api,
+}
+
+/// A load that succeeded.
+pub struct Loaded {
+    /// As it was before the load began, so that what changed meanwhile is noticed later. None for a model of files that
+    /// were sent along, which the next plain load leaves behind.
+    pub stamp: Option<TreeStamp>,
+    /// When a configuration was sent along: older files do not undo it.
+    overridden_ns: Option<i128>,
+    /// As it passed the poll, before any backend completed it.
+    config: ModelConfig,
+}
+
+impl Loaded {
+    /// Files as they are now would load as something else.
+    pub fn is_outdated_by(&self, now: &TreeStamp) -> bool {
+        let seen_ns = self.stamp.as_ref().map(|stamp| stamp.newest_ns.max(self.overridden_ns.unwrap_or(i128::MIN)));
+        seen_ns.is_none_or(|seen_ns| now.newest_ns > seen_ns)
+    }
+}
+
+fn now_ns() -> i128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos().try_into().unwrap_or(i128::MAX))
+}
+
+/// The configuration without what can change in place.
+fn without_placement(config: &ModelConfig) -> ModelConfig {
+    ModelConfig { instance_group: Vec::new(), version_policy: None, ..config.clone() }
+}
+
+impl Lifecycle {
+    /// Loads the model of one repository, or one made of `given` files alone.
+    pub(super) fn load_one(
+        self: &Arc<Self>,
+        id: &ModelId,
+        store: Option<&Arc<dyn Store>>,
+        given: &Override,
+        asker: Asker,
+    ) -> Result<(), Status> {
+        let slot = self.slot(id);
+        let mut slot = lock(&slot);
+        self.load_slot(id, &mut slot, store, given, asker)
+    }
+
+    pub(super) fn load_slot(
+        self: &Arc<Self>,
+        id: &ModelId,
+        slot: &mut Slot,
+        store: Option<&Arc<dyn Store>>,
+        given: &Override,
+        asker: Asker,
+    ) -> Result<(), Status> {
+        let called_ns = now_ns();
+        let polled = self.poll_slot(id, slot, store, given);
+        let (stamp, directory, polled) = match polled {
+            Ok(None) => return Ok(()),
+            Ok(Some(found)) => found,
+            Err(status) => {
+                if asker == Asker::Server {
+                    self.expect(id);
+                }
+                return Err(poll_failed(&id.name, &status));
+            }
+        };
+        if polled.versions.is_empty() {
+            let text = "at least one version must be available under the version policy of model";
+            let status = Status::invalid(format!("{text} '{}'", id.name));
+            error!("failed to load '{}': {status}", id.name);
+            if slot.running.is_empty() {
+                self.change(|entries| entries.entry(id.clone()).or_default().reason = status.to_string());
+            }
+            return Err(status);
+        }
+        let plan = Plan::new(slot, stamp.as_ref(), &polled);
+        let fresh = self.load_versions(id, &plan, &directory, &polled)?;
+        for &version in &plan.changed_in_place {
+            if let Some(running) = slot.running.get_mut(&version)
+                && let Err(status) = running.change_placement(&polled.config)
+            {
+                fresh.into_values().for_each(RunningVersion::end);
+                return Err(self.load_failed(id, [(version, status)]));
+            }
+        }
+        self.switch(id, slot, fresh, &polled.versions);
+        let overridden_ns = matches!(given, Override::Config(_)).then_some(called_ns);
+        slot.loaded = Some(Loaded { stamp, overridden_ns, config: polled.config });
+        info!("successfully loaded '{}'", id.name);
+        Ok(())
+    }
+
+    /// Finds out what is to be loaded; `None`: nothing, all of it serves already.
+    fn poll_slot(
+        &self,
+        id: &ModelId,
+        slot: &Slot,
+        store: Option<&Arc<dyn Store>>,
+        given: &Override,
+    ) -> Result<Option<(Option<TreeStamp>, Directory, Polled)>, Status> {
+        let name = &id.name;
+        if let Override::Files { config, files } = given {
+            let directory = write_files(name, files)?;
+            let polled = poll(&self.settings, name, &directory.path, Some(config))?;
+            return Ok(Some((None, directory, polled)));
+        }
+        let store = store.ok_or_else(|| Status::not_found("no model repository has a directory of this name"))?;
+        let stamp = store.stamp(name)?;
+        let stamp = stamp.ok_or_else(|| Status::not_found(format!("'{name}' is gone from '{}'", store.location())))?;
+        let serves = |loaded: &Loaded| !slot.running.is_empty() && !loaded.is_outdated_by(&stamp);
+        if *given == Override::None && slot.loaded.as_ref().is_some_and(serves) {
+            return Ok(None);
+        }
+        let local = store.localize(name)?;
+        let directory = Directory { path: local.path().to_owned(), keep: Arc::new(local) };
+        let polled = poll(&self.settings, name, &directory.path, given.config())?;
+        Ok(Some((Some(stamp), directory, polled)))
+    }
+
+    /// Loads what the plan says, beside what serves. All of it, or nothing.
+    fn load_versions(
+        &self,
+        id: &ModelId,
+        plan: &Plan,
+        directory: &Directory,
+        polled: &Polled,
+    ) -> Result<BTreeMap<i64, RunningVersion>, Status> {
+        self.change(|entries| {
+            let entry = entries.entry(id.clone()).or_default();
+            entry.reason.clear();
+            for &version in &plan.to_load {
+                // Beside one that serves, nobody sees the new one yet.
+                if !matches!(entry.versions.get(&version), Some(VersionState::Ready(_))) {
+                    entry.versions.insert(version, VersionState::Loading);
+                }
+            }
+        });
+        let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+        let work = || {
+            while let Some(&version) = plan.to_load.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let outcome = self.load_permits.with(|| self.loader.load(id, version, directory, polled));
+                lock(&outcomes).insert(version, outcome);
+            }
+        };
+        let threads = self.settings.load_thread_count.min(plan.to_load.len());
+        std::thread::scope(|scope| {
+            let name = || std::thread::Builder::new().name("model-load".to_owned());
+            let helpers: Vec<_> = (1..threads).map(|_| name().spawn_scoped(scope, work)).collect();
+            // A thread that could not be started leaves its share to the others.
+            drop(helpers);
+            work();
+        });
+        let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (mut fresh, mut failures) = (BTreeMap::new(), Vec::new());
+        for (version, outcome) in outcomes {
+            match outcome {
+                Ok(running) => drop(fresh.insert(version, running)),
+                Err(status) => failures.push((version, status)),
+            }
+        }
+        if failures.is_empty() {
+            return Ok(fresh);
+        }
+        // The versions of a model come and go together (schedulers.md section 10, "unit").
+        let loaded: Vec<i64> = fresh.keys().copied().collect();
+        fresh.into_values().for_each(RunningVersion::end);
+        self.change(|entries| {
+            let entry = entries.entry(id.clone()).or_default();
+            let failed = failures.iter().map(|(version, status)| (*version, status.to_string()));
+            for (version, reason) in failed.chain(loaded.into_iter().map(|version| (version, UNLOADED.to_owned()))) {
+                if let MapEntry::Occupied(mut state) = entry.versions.entry(version)
+                    && !matches!(state.get(), VersionState::Ready(_))
+                {
+                    state.insert(VersionState::Unavailable(reason));
+                }
+            }
+        });
+        Err(self.load_failed(id, failures))
+    }
+
+    fn load_failed(&self, id: &ModelId, failures: impl IntoIterator<Item = (i64, Status)>) -> Status {
+        let mut text = format!("load failed for model '{}': ", id.name);
+        for (version, status) in failures {
+            error!("failed to load '{}' version {version}: {status}", id.name);
+            text.push_str(&format!("version {version} is at UNAVAILABLE state: {status};"));
+        }
+        error!("{text}");
+        text.push('\n');
+        Status::invalid(text)
+    }
+
+    /// Lets the new versions serve, together with those that stay; then the replaced and the surplus ones end.
+    fn switch(self: &Arc<Self>, id: &ModelId, slot: &mut Slot, fresh: BTreeMap<i64, RunningVersion>, chosen: &[i64]) {
+        let replaced: Vec<RunningVersion> =
+            fresh.into_iter().filter_map(|(version, running)| slot.running.insert(version, running)).collect();
+        let surplus: Vec<i64> = slot.running.keys().filter(|version| !chosen.contains(version)).copied().collect();
+        let surplus: Vec<RunningVersion> =
+            surplus.into_iter().filter_map(|version| slot.running.remove(&version)).collect();
+        self.change(|entries| {
+            let entry = entries.entry(id.clone()).or_default();
+            entry.reason.clear();
+            // What failed once and is not chosen any more is nobody's business.
+            entry.versions.retain(|version, state| chosen.contains(version) || state.reason() == UNLOADED);
+            for (&version, running) in &slot.running {
+                entry.versions.insert(version, VersionState::Ready(Arc::clone(&running.served)));
+            }
+            for running in &surplus {
+                entry.versions.insert(running.served.version, VersionState::Unloading);
+            }
+        });
+        replaced.into_iter().for_each(|running| self.retire(id, running, false));
+        surplus.into_iter().for_each(|running| self.retire(id, running, true));
+    }
+
+    /// Takes all versions out of service and forgets what they were loaded from.
+    pub(super) fn unload_slot(self: &Arc<Self>, id: &ModelId, slot: &mut Slot) {
+        slot.loaded = None;
+        slot.attempt = None;
+        let running = std::mem::take(&mut slot.running);
+        if running.is_empty() {
+            return;
+        }
+        self.change(|entries| {
+            let entry = entries.entry(id.clone()).or_default();
+            for &version in running.keys() {
+                entry.versions.insert(version, VersionState::Unloading);
+            }
+        });
+        running.into_values().for_each(|running| self.retire(id, running, true));
+    }
+}
+
+/// What a load does to each version.
+struct Plan {
+    to_load: Vec<i64>,
+    /// They go on serving; only their instances or the policy around them changed.
+    changed_in_place: Vec<i64>,
+}
+
+impl Plan {
+    /// A serving version is loaded again only if its own directory, or something that all versions share, became newer,
+    /// or the configuration changed in more than instance groups and version policy.
+    fn new(slot: &Slot, stamp: Option<&TreeStamp>, polled: &Polled) -> Plan {
+        let before = slot.loaded.as_ref().and_then(|loaded| Some((loaded, loaded.stamp.as_ref()?)));
+        let kept = |version: &i64| {
+            let ((loaded, before), now) = (before?, stamp?);
+            let is_shared_unchanged = now.rest_ns <= before.rest_ns
+                && loaded.config.instance_group == polled.config.instance_group
+                && without_placement(&loaded.config) == without_placement(&polled.config);
+            let is_older = now.versions.get(version)? <= before.versions.get(version)?;
+            (is_shared_unchanged && is_older && slot.running.contains_key(version)).then_some(())
+        };
+        let (in_place, to_load) = polled.versions.iter().partition(|version| kept(version).is_some());
+        Plan { to_load, changed_in_place: in_place }
+    }
+}

@@ -1,0 +1,130 @@
+//! The end of versions that serve no more, and of all of them.
+//!
+//! A version ends when nobody can hand it another request: after every shard has the map without it, and when the last
+//! request that names it is answered.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tracing::{error, info};
+
+use super::super::models::{ModelId, UNLOADED, VersionState};
+use super::super::version::RunningVersion;
+use super::{Lifecycle, lock};
+
+/// How often holders are counted: soon at first, since most requests are short.
+const FIRST_PAUSE: Duration = Duration::from_micros(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Requests that a version has not answered yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlight {
+    pub name: String,
+    pub version: i64,
+    pub requests: usize,
+}
+
+impl Lifecycle {
+    /// Ends a version in the background. `shows`: the index says that it unloads, and then that it is unloaded.
+    pub(super) fn retire(self: &Arc<Self>, id: &ModelId, running: RunningVersion, shows: bool) {
+        let version = running.served.version;
+        if shows {
+            *lock(&self.visible).unloading.entry((id.clone(), version)).or_default() += 1;
+        }
+        self.retiring.fetch_add(1, Ordering::SeqCst);
+        let (lifecycle, id) = (Arc::clone(self), id.clone());
+        let work = move || {
+            let mut pause = FIRST_PAUSE;
+            while running.holders() > 0 {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            running.end();
+            info!("successfully unloaded '{}' version {version}", id.name);
+            if shows {
+                lifecycle.unloaded(&id, version);
+            }
+            lifecycle.retiring.fetch_sub(1, Ordering::SeqCst);
+        };
+        if let Err(error) = std::thread::Builder::new().name("model-unload".to_owned()).spawn(work) {
+            // Its threads go on and its memory stays; nothing that it accepted is lost.
+            error!("a version stays in memory because no thread can be started to end it: {error}");
+            self.retiring.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn unloaded(&self, id: &ModelId, version: i64) {
+        let is_last = {
+            let mut visible = lock(&self.visible);
+            let key = (id.clone(), version);
+            let left = visible.unloading.get(&key).map_or(0, |count| count.saturating_sub(1));
+            match left {
+                0 => drop(visible.unloading.remove(&key)),
+                left => drop(visible.unloading.insert(key, left)),
+            }
+            left == 0
+        };
+        if is_last {
+            self.change(|entries| {
+                if let Some(entry) = entries.get_mut(id)
+                    && let Some(state @ VersionState::Unloading) = entry.versions.get_mut(&version)
+                {
+                    *state = VersionState::Unavailable(UNLOADED.to_owned());
+                }
+            });
+        }
+    }
+
+    /// Versions that have requests in flight. Requests that hold on to a version are told from what else does: the
+    /// running version itself, the entry, and the map.
+    pub fn in_flight(&self) -> Vec<InFlight> {
+        let map = self.map();
+        let mut found = Vec::new();
+        for served in map.ready() {
+            let ours = 2 + map.references(served);
+            let requests = Arc::strong_count(served).saturating_sub(ours);
+            if requests > 0 {
+                found.push(InFlight { name: served.name.clone(), version: served.version, requests });
+            }
+        }
+        found
+    }
+
+    /// Refuses new requests to every model. What was accepted is still executed.
+    pub fn stop_scheduling(&self) {
+        self.map().ready().for_each(|served| served.scheduler.stop());
+    }
+
+    /// Ends every version. Returns at once; [`Lifecycle::live_models`] says how many are left.
+    pub fn unload_all(self: &Arc<Self>) {
+        for (id, slot) in self.slots() {
+            // A load that is under way holds the slot, and ends what it made when it finds the server stopping.
+            if let Ok(mut slot) = slot.try_lock() {
+                for running in std::mem::take(&mut slot.running).into_values() {
+                    running.served.scheduler.stop();
+                    self.end_in_background(&id, running);
+                }
+            }
+        }
+    }
+
+    fn end_in_background(self: &Arc<Self>, id: &ModelId, running: RunningVersion) {
+        self.retiring.fetch_add(1, Ordering::SeqCst);
+        let (lifecycle, name) = (Arc::clone(self), id.name.clone());
+        let work = move || {
+            let version = running.served.version;
+            running.end();
+            info!("successfully unloaded '{name}' version {version}");
+            lifecycle.retiring.fetch_sub(1, Ordering::SeqCst);
+        };
+        if std::thread::Builder::new().name("model-unload".to_owned()).spawn(work).is_err() {
+            self.retiring.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Versions that are being ended.
+    pub fn live_models(&self) -> usize {
+        self.retiring.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,215 @@
+//! What a load request brings along in place of the repository's own configuration and files (schedulers.md section 10,
+//! "override").
+//!
+//! Errors of this kind are for the log: whoever asked is told no more than that the model's poll failed.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::version::Directory;
+use crate::model_config::json;
+use crate::request::Status;
+use crate::wire::inference::ModelConfig;
+
+/// A parameter of a load request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameter {
+    pub name: String,
+    pub value: ParameterValue,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParameterValue {
+    Text(String),
+    Bytes(Vec<u8>),
+    Integer(i64),
+    Boolean(bool),
+}
+
+impl ParameterValue {
+    /// How Triton names the type.
+    fn type_name(&self) -> &'static str {
+        match self {
+            ParameterValue::Text(_) => "STRING",
+            ParameterValue::Bytes(_) => "BYTES",
+            ParameterValue::Integer(_) => "INT",
+            ParameterValue::Boolean(_) => "BOOL",
+        }
+    }
+}
+
+/// What stands in for the repository.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Override {
+    /// Nothing: the model is loaded as it lies there.
+    #[default]
+    None,
+    Config(Box<ModelConfig>),
+    /// These files, and nothing of the repository's. Paths are relative and stay inside the model's directory.
+    Files {
+        config: Box<ModelConfig>,
+        files: Vec<(PathBuf, Vec<u8>)>,
+    },
+}
+
+impl Override {
+    pub fn config(&self) -> Option<&ModelConfig> {
+        match self {
+            Override::None => None,
+            Override::Config(config) | Override::Files { config, .. } => Some(config),
+        }
+    }
+
+    /// Understands the parameters of a load request.
+    pub fn read(parameters: Vec<Parameter>) -> Result<Override, Status> {
+        let (mut config, mut files) = (None, Vec::new());
+        for Parameter { name, value } in parameters {
+            match (name.strip_prefix("file:"), value) {
+                (None, ParameterValue::Text(text)) if name == "config" => {
+                    let read = json::read(text.as_bytes());
+                    let read = read.map_err(|error| Status::invalid(format!("Invalid config override: {error}")))?;
+                    config = Some(Box::new(read));
+                }
+                (Some(path), ParameterValue::Bytes(contents)) => files.push((inside(&name, path)?, contents)),
+                (_, value) => {
+                    let type_name = value.type_name();
+                    let text = format!("Unrecognized load parameter '{name}' with type '{type_name}'");
+                    return Err(Status::invalid(text));
+                }
+            }
+        }
+        match (config, files.is_empty()) {
+            (None, true) => Ok(Override::None),
+            (Some(config), true) => Ok(Override::Config(config)),
+            (Some(config), false) => Ok(Override::Files { config, files }),
+            (None, false) => Err(Status::invalid("Load parameter 'config' must be specified for model file override")),
+        }
+    }
+}
+
+/// The path without detours, if it stays inside the directory that it is relative to.
+fn inside(parameter: &str, path: &str) -> Result<PathBuf, Status> {
+    let mut normal = PathBuf::new();
+    let mut escapes = path.is_empty() || path.contains('\0');
+    for component in Path::new(path).components() {
+        match component {
+            Component::Normal(part) => normal.push(part),
+            Component::CurDir => {}
+            Component::ParentDir => escapes |= !normal.pop(),
+            Component::RootDir | Component::Prefix(_) => escapes = true,
+        }
+    }
+    if escapes || normal.as_os_str().is_empty() {
+        let shown = if escapes { Path::new(path) } else { &normal };
+        return Err(Status::invalid(format!(
+            "Invalid file parameter '{parameter}' with normalized path '{}' must stay within model directory.",
+            shown.display()
+        )));
+    }
+    Ok(normal)
+}
+
+/// A directory that is removed with its last holder.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!("the temporary directory '{}' cannot be removed: {error}", self.0.display());
+        }
+    }
+}
+
+/// Writes the files of an override to a directory of their own, which bears the model's name.
+pub fn write_files(model: &str, files: &[(PathBuf, Vec<u8>)]) -> Result<Directory, Status> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let root = std::env::temp_dir().join(format!("nereid-override-{}-{count}", std::process::id()));
+    let cannot = |path: &Path, error: std::io::Error| {
+        Status::internal(format!("failed to write the file override '{}': {error}", path.display()))
+    };
+    std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700)
+        .create(&root)
+        .map_err(|error| cannot(&root, error))?;
+    let keep = Arc::new(Temporary(root.clone()));
+    let path = root.join(model);
+    fs::create_dir(&path).map_err(|error| cannot(&path, error))?;
+    for (relative, contents) in files {
+        let file = path.join(relative);
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent).map_err(|error| cannot(parent, error))?;
+        }
+        fs::write(&file, contents).map_err(|error| cannot(&file, error))?;
+    }
+    Ok(Directory { path, keep })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(name: &str, value: &str) -> Parameter {
+        Parameter { name: name.to_owned(), value: ParameterValue::Text(value.to_owned()) }
+    }
+
+    fn file(name: &str) -> Parameter {
+        Parameter { name: name.to_owned(), value: ParameterValue::Bytes(b"contents".to_vec()) }
+    }
+
+    #[test]
+    fn parameters_are_a_config_and_files() {
+        assert_eq!(Override::read(vec![]), Ok(Override::None));
+        let config = Box::new(ModelConfig { max_batch_size: 3, ..ModelConfig::default() });
+        let given = text("config", r#"{"maxBatchSize": 3}"#);
+        assert_eq!(Override::read(vec![given.clone()]), Ok(Override::Config(config.clone())));
+        let files = vec![("1/model.onnx".into(), b"contents".to_vec()), ("labels".into(), b"contents".to_vec())];
+        let parameters = vec![file("file:1/model.onnx"), given, file("file:./x/../labels")];
+        assert_eq!(Override::read(parameters), Ok(Override::Files { config, files }));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let config = || text("config", "{}");
+        let outside = |name: &str, path: &str| {
+            format!("Invalid file parameter '{name}' with normalized path '{path}' must stay within model directory.")
+        };
+        let unknown = |name: &str, kind: &str| format!("Unrecognized load parameter '{name}' with type '{kind}'");
+        let other = |value| Parameter { name: "config".to_owned(), value };
+        let cases = [
+            (vec![file("file:1/m")], "Load parameter 'config' must be specified for model file override".to_owned()),
+            (vec![config(), file("file:../m")], outside("file:../m", "../m")),
+            (vec![config(), file("file:1/../../m")], outside("file:1/../../m", "1/../../m")),
+            (vec![config(), file("file:/etc/x")], outside("file:/etc/x", "/etc/x")),
+            (vec![config(), file("file:1/..")], outside("file:1/..", "")),
+            (vec![config(), file("file:")], outside("file:", "")),
+            (vec![config(), text("file:1/m", "x")], unknown("file:1/m", "STRING")),
+            (vec![text("other", "x")], unknown("other", "STRING")),
+            (vec![file("other")], unknown("other", "BYTES")),
+            (vec![other(ParameterValue::Integer(1))], unknown("config", "INT")),
+            (vec![other(ParameterValue::Boolean(true))], unknown("config", "BOOL")),
+        ];
+        for (parameters, text) in cases {
+            assert_eq!(Override::read(parameters).unwrap_err(), Status::invalid(text));
+        }
+        let error = Override::read(vec![text("config", r#"{"max_batch_sise": 1}"#)]).unwrap_err();
+        assert!(error.message.starts_with("Invalid config override: "), "{error}");
+    }
+
+    #[test]
+    fn files_are_private_and_go_with_their_holder() {
+        let files = [(PathBuf::from("1/model.onnx"), b"x".to_vec()), (PathBuf::from("config.pbtxt"), Vec::new())];
+        let directory = write_files("m", &files).unwrap();
+        assert_eq!(fs::read(directory.path.join("1/model.onnx")).unwrap(), b"x");
+        assert!(directory.path.ends_with("m") && directory.path.join("config.pbtxt").is_file());
+        let root = directory.path.parent().unwrap().to_owned();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&root).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700);
+        drop(directory);
+        assert!(!root.exists());
+        let name = "x".repeat(300);
+        let error = write_files("m", &[(PathBuf::from(&name), Vec::new())]).map(|_| ()).unwrap_err();
+        assert!(error.message.contains(&name), "{error}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What a model's directory says, before any backend is touched: its configuration, completed by rule and checked, and
+//! the versions to serve (model_config.md sections 4 to 6, stage "poll").
+
+use std::path::Path;
+
+use tracing::warn;
+
+use super::Settings;
+use crate::backend::registry::NATIVE_NAMES;
+use crate::model_config::{self, layout, normalize, support, validate};
+use crate::request::Status;
+use crate::wire::inference::ModelConfig;
+
+/// A directory that passed its poll.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Polled {
+    /// Normalised, before the backend completes it.
+    pub config: ModelConfig,
+    /// Those that the version policy chooses, ascending; perhaps none.
+    pub versions: Vec<i64>,
+    /// A configuration was given, be it empty: a backend need not complete it.
+    pub has_config: bool,
+}
+
+/// Reads, completes by rule and checks the configuration of the model `name` in `directory`. `given` stands in for the
+/// file.
+pub fn poll(settings: &Settings, name: &str, directory: &Path, given: Option<&ModelConfig>) -> Result<Polled, Status> {
+    let layout = layout::scan(directory)?;
+    for ignored in &layout.ignored {
+        warn!("model '{name}': {}", ignored.warning());
+    }
+    let file = layout::config_file(directory, settings.config_name.as_deref());
+    let has_config = given.is_some() || file.is_some();
+    let mut config = match (given, &file) {
+        (Some(given), _) => {
+            honoured(given).map_err(|text| Status::unsupported(format!("Invalid config override: {text}")))?;
+            given.clone()
+        }
+        (None, Some(file)) => read(file)?,
+        (None, None) if settings.auto_complete => ModelConfig::default(),
+        (None, None) => {
+            return Err(Status::not_found(format!("model configuration is not provided for model '{name}'")));
+        }
+    };
+    normalize::normalize(&mut config, name, &layout)?;
+    validate::at_poll(&config, name, !settings.auto_complete)?;
+    let policy = model_config::VersionPolicy::from_config(config.version_policy.as_ref());
+    let selection = policy.select(&layout.versions);
+    for absent in &selection.absent {
+        warn!("model '{name}': version {absent} is specified by its version policy but is not found");
+    }
+    Ok(Polled { config, versions: selection.versions, has_config })
+}
+
+fn read(file: &Path) -> Result<ModelConfig, Status> {
+    let shown = file.to_string_lossy();
+    let text = std::fs::read(file)
+        .map_err(|error| Status::internal(format!("failed to read text proto from {shown}: {error}")))?;
+    let document = model_config::parse(&shown, &text)
+        .map_err(|error| Status::internal(format!("failed to read text proto from {shown}: {error}")))?;
+    support::check(&document.message, Some(&document.positions), is_built_in)
+        .map_err(|error| Status::unsupported(error.to_string()))?;
+    Ok(model_config::from_dynamic(&document.message)?)
+}
+
+/// Whether this build honours all of a configuration that is not from a file.
+pub fn honoured(config: &ModelConfig) -> Result<(), String> {
+    let message = model_config::to_dynamic(config).map_err(|error| error.to_string())?;
+    support::check(&message, None, is_built_in).map_err(|error| error.to_string())
+}
+
+fn is_built_in(backend: &str) -> bool {
+    NATIVE_NAMES.contains(&backend)
+}

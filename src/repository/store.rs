@@ -1,0 +1,119 @@
+//! Where models lie: a directory of this host, or a bucket.
+//!
+//! The life cycle asks a repository three things only: which models it holds, whether one of them became newer, and
+//! its files as a directory. What answers is chosen by how the location is written (model_config.md section 4), so
+//! that nothing above this module knows of buckets.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use crate::request::Status;
+
+mod local;
+mod tree;
+
+use local::LocalStore;
+
+/// A model repository.
+pub trait Store: Send + Sync + Debug {
+    /// As the operator wrote it.
+    fn location(&self) -> &str;
+
+    /// The sub-directories: each is a model (hidden ones too; plain files are ignored; names that are not UTF-8 are
+    /// skipped with a warning). Sorted.
+    fn models(&self) -> Result<Vec<String>, Status>;
+
+    /// Newest modification times of a model's tree, without copying it; `None`: no such model directory.
+    fn stamp(&self, model: &str) -> Result<Option<TreeStamp>, Status>;
+
+    /// The model's files as a directory of this host, kept until the value is dropped (temporary copies are removed
+    /// then; a local directory is the directory itself).
+    fn localize(&self, model: &str) -> Result<LocalModel, Status>;
+}
+
+/// How new the parts of a model are, in ns since the epoch; 0 stands for a part that is not there.
+///
+/// Which of them became newer decides what a reload touches (schedulers.md section 10).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TreeStamp {
+    /// Of anything in the tree, the model's directory and all others included.
+    pub newest_ns: i128,
+    /// `config.pbtxt` and what lies in `configs/`.
+    pub config_ns: i128,
+    /// Each version directory with all that lies in it.
+    pub versions: BTreeMap<i64, i128>,
+    /// All else but the model's own directory, whose time moves whenever an entry comes or goes.
+    pub rest_ns: i128,
+}
+
+/// A model's directory on this host.
+#[derive(Debug)]
+pub struct LocalModel {
+    path: PathBuf,
+}
+
+impl LocalModel {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The repository at `location`; `environment` answers for the variables of cli.md section 4.
+///
+/// A location is only understood here. Whether it can be reached shows when it is first used.
+pub fn open(location: &str, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Box<dyn Store>, Status> {
+    let _ = environment;
+    Ok(Box::new(LocalStore::new(location)))
+}
+
+/// A model is one directory of its repository, never a path that leads elsewhere (schedulers.md section 10).
+fn check_name(model: &str) -> Result<(), Status> {
+    let leads_elsewhere = model.is_empty() || model == "." || model == ".." || model.contains(['/', '\0']);
+    if leads_elsewhere {
+        return Err(Status::invalid(format!(
+            "invalid model name '{model}', model name must not contain path traversal characters"
+        )));
+    }
+    Ok(())
+}
+
+/// Which part of a model the first component of a path within it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Config,
+    Version(i64),
+    Rest,
+}
+
+impl Part {
+    /// `is_directory`: of the component itself. Version directories follow model_config.md section 4: an integer
+    /// without a leading zero.
+    fn of(first_component: &str, is_directory: bool) -> Part {
+        match first_component {
+            "config.pbtxt" if !is_directory => Part::Config,
+            "configs" if is_directory => Part::Config,
+            name if is_directory => version_of(name).map_or(Part::Rest, Part::Version),
+            _ => Part::Rest,
+        }
+    }
+}
+
+fn version_of(name: &str) -> Option<i64> {
+    let has_leading_zero = name.len() > 1 && name.starts_with('0');
+    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number && !has_leading_zero { name.parse().ok() } else { None }
+}
+
+impl TreeStamp {
+    fn note(&mut self, part: Part, time_ns: i128) {
+        self.newest_ns = self.newest_ns.max(time_ns);
+        let slot = match part {
+            Part::Config => &mut self.config_ns,
+            Part::Version(version) => self.versions.entry(version).or_default(),
+            Part::Rest => &mut self.rest_ns,
+        };
+        *slot = (*slot).max(time_ns);
+    }
+}

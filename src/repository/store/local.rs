@@ -1,0 +1,72 @@
+//! A directory of this host.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tracing::warn;
+
+use super::{LocalModel, Store, TreeStamp, check_name, tree};
+use crate::request::Status;
+
+/// Sub-directories that a repository may hold: what start-up and polling list each time.
+const MODELS_MAX: usize = 100_000;
+
+#[derive(Debug)]
+pub struct LocalStore {
+    location: String,
+    root: PathBuf,
+}
+
+impl LocalStore {
+    pub fn new(location: &str) -> LocalStore {
+        LocalStore { location: location.to_owned(), root: PathBuf::from(location) }
+    }
+}
+
+impl Store for LocalStore {
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn models(&self) -> Result<Vec<String>, Status> {
+        let cannot = |error: std::io::Error| {
+            Status::internal(format!("failed to stat the model repository '{}': {error}", self.location))
+        };
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.root).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            // A link counts as what it leads to; one that leads nowhere is no directory.
+            if !entry.path().is_dir() {
+                continue;
+            }
+            match entry.file_name().into_string() {
+                Ok(name) => names.push(name),
+                Err(name) => {
+                    warn!("ignoring '{}' in the model repository: its name is not UTF-8", name.to_string_lossy());
+                }
+            }
+            if names.len() > MODELS_MAX {
+                let location = &self.location;
+                return Err(Status::internal(format!(
+                    "the model repository '{location}' holds more than {MODELS_MAX} directories"
+                )));
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn stamp(&self, model: &str) -> Result<Option<TreeStamp>, Status> {
+        check_name(model)?;
+        tree::stamp(&self.root.join(model), tree::BOUNDS)
+    }
+
+    fn localize(&self, model: &str) -> Result<LocalModel, Status> {
+        check_name(model)?;
+        let path = self.root.join(model);
+        if !path.is_dir() {
+            return Err(Status::not_found(format!("no model directory '{}'", path.display())));
+        }
+        Ok(LocalModel { path })
+    }
+}

@@ -1,0 +1,126 @@
+//! How new a model's directory is: one walk over everything in it.
+//!
+//! The directory belongs to whoever deploys models, and may hold anything: links that lead in circles or nowhere,
+//! folders that cannot be read, more files than a walk should ever look at. Each of these ends in a time or in an
+//! error that names the path, never in a walk without end.
+
+use std::collections::HashSet;
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::{Part, TreeStamp};
+use crate::request::Status;
+
+/// What a walk looks at before it gives up.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub entries_max: usize,
+    /// Directories within one another, the model's own counted as one.
+    pub depth_max: usize,
+}
+
+pub const BOUNDS: Bounds = Bounds { entries_max: 1_000_000, depth_max: 128 };
+
+/// The times of the tree at `root`; `None` if there is no such directory.
+///
+/// Links are followed, but no directory is walked twice, however it is reached: that ends circles. A link that leads
+/// nowhere counts with its own time. What vanishes during the walk was not there.
+pub fn stamp(root: &Path, bounds: Bounds) -> Result<Option<TreeStamp>, Status> {
+    let metadata = match fs::metadata(root) {
+        Ok(metadata) => metadata,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => return Err(cannot("stat", root, &error)),
+    };
+    if !metadata.is_dir() {
+        return Ok(None);
+    }
+    let mut walk = Walk { bounds, stamp: TreeStamp::default(), seen: HashSet::new(), entries: 0 };
+    walk.stamp.newest_ns = time_ns(&metadata);
+    walk.seen.insert((metadata.dev(), metadata.ino()));
+    let mut pending = vec![Folder { path: root.to_owned(), part: None, depth: 1 }];
+    while let Some(folder) = pending.pop() {
+        walk.folder(&folder, &mut pending)?;
+    }
+    Ok(Some(walk.stamp))
+}
+
+struct Folder {
+    path: PathBuf,
+    /// `None` for the model's own directory, whose entries decide.
+    part: Option<Part>,
+    depth: usize,
+}
+
+struct Walk {
+    bounds: Bounds,
+    stamp: TreeStamp,
+    seen: HashSet<(u64, u64)>,
+    entries: usize,
+}
+
+impl Walk {
+    fn folder(&mut self, folder: &Folder, pending: &mut Vec<Folder>) -> Result<(), Status> {
+        let entries = match fs::read_dir(&folder.path) {
+            Ok(entries) => entries,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(cannot("read directory", &folder.path, &error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| cannot("read directory", &folder.path, &error))?;
+            self.entries += 1;
+            if self.entries > self.bounds.entries_max {
+                let max = self.bounds.entries_max;
+                let path = folder.path.display();
+                return Err(Status::internal(format!("the model's tree holds more than {max} entries, at '{path}'")));
+            }
+            let path = entry.path();
+            let Some(metadata) = look(&path)? else { continue };
+            let is_directory = metadata.is_dir();
+            let part = folder.part.unwrap_or_else(|| match entry.file_name().to_str() {
+                Some(name) => Part::of(name, is_directory),
+                None => Part::Rest,
+            });
+            self.stamp.note(part, time_ns(&metadata));
+            if is_directory && self.seen.insert((metadata.dev(), metadata.ino())) {
+                let depth = folder.depth + 1;
+                if depth > self.bounds.depth_max {
+                    let (max, path) = (self.bounds.depth_max, path.display());
+                    return Err(Status::internal(format!("directories lie more than {max} deep, at '{path}'")));
+                }
+                pending.push(Folder { path, part: Some(part), depth });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a path leads to, or the link itself if it leads nowhere; `None`: it is gone.
+fn look(path: &Path) -> Result<Option<Metadata>, Status> {
+    let followed = match fs::metadata(path) {
+        Ok(metadata) => return Ok(Some(metadata)),
+        Err(error) => error,
+    };
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_symlink() && leads_nowhere(&followed) => Ok(Some(metadata)),
+        Err(error) if is_absent(&error) => Ok(None),
+        _ => Err(cannot("stat", path, &followed)),
+    }
+}
+
+fn leads_nowhere(error: &io::Error) -> bool {
+    is_absent(error) || error.raw_os_error() == Some(libc::ELOOP)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn time_ns(metadata: &Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> Status {
+    Status::internal(format!("failed to {what} '{}': {error}", path.display()))
+}

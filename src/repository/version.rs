@@ -1,0 +1,195 @@
+//! One version of a model, from its directory to threads that execute it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use tracing::info;
+
+use super::Settings;
+use super::models::{ModelId, ServedModel};
+use super::poll::{Polled, honoured};
+use crate::backend::plugin::Plugins;
+use crate::backend::registry::NativeBackends;
+use crate::backend::{Backend, InstanceContext, ModelContext};
+use crate::instance::{PayloadSource, Workers};
+use crate::model_config::normalize::{self, PreferredGroup};
+use crate::model_config::{ModelSpec, labels, layout, validate};
+use crate::observe::statistics::ModelStatistics;
+use crate::request::Status;
+use crate::scheduler::{Direct, Scheduler};
+use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_instance_group::Kind;
+
+/// A directory of this host and whatever keeps its files there.
+#[derive(Clone)]
+pub struct Directory {
+    pub path: PathBuf,
+    /// A temporary copy is removed when the last holder lets go.
+    #[expect(dead_code, reason = "held, never looked at")]
+    pub keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// Opens versions. One value lives as long as the server: it knows which libraries are open.
+pub struct Loader {
+    settings: Arc<Settings>,
+    backends: NativeBackends,
+    plugins: Plugins,
+}
+
+/// A version that serves, and the threads behind it.
+pub struct RunningVersion {
+    pub served: Arc<ServedModel>,
+    /// What was served under older configurations by the same instances.
+    former: Vec<Weak<ServedModel>>,
+    workers: Workers,
+    _directory: Directory,
+}
+
+impl RunningVersion {
+    /// Those who hold on to the version: requests in flight, and maps of models.
+    pub fn holders(&self) -> usize {
+        let former: usize = self.former.iter().map(Weak::strong_count).sum();
+        former + Arc::strong_count(&self.served) - 1
+    }
+
+    /// Takes over a configuration that differs in its version policy only.
+    pub fn change_placement(&mut self, polled: &ModelConfig) -> Result<(), Status> {
+        let spec = &self.served.spec;
+        let config = ModelConfig { version_policy: polled.version_policy.clone(), ..spec.config.clone() };
+        if config == spec.config {
+            return Ok(());
+        }
+        let spec = Arc::new(ModelSpec::new(config)?);
+        self.former.retain(|former| former.strong_count() > 0);
+        self.former.push(Arc::downgrade(&self.served));
+        self.served = Arc::new(self.served.with_spec(spec));
+        Ok(())
+    }
+
+    /// Finishes what was accepted, and ends. What comes later is refused.
+    pub fn end(self) {
+        self.served.scheduler.stop();
+        self.workers.join();
+    }
+}
+
+impl Loader {
+    pub fn new(settings: Arc<Settings>) -> Loader {
+        let plugins = Plugins::new(settings.backend_directory.clone(), settings.auto_complete);
+        Loader { settings, backends: NativeBackends::default(), plugins }
+    }
+
+    /// Loads a version, again as often as `--model-load-retry-count` says.
+    pub fn load(
+        &self,
+        id: &ModelId,
+        version: i64,
+        directory: &Directory,
+        polled: &Polled,
+    ) -> Result<RunningVersion, Status> {
+        let mut retries = self.settings.load_retry_count;
+        loop {
+            info!("loading: {}:{version}", id.name);
+            // A backend that panics fails its version, not the server.
+            let load = AssertUnwindSafe(|| self.attempt(id, version, directory, polled));
+            let panicked = Status::internal("the backend panicked while it loaded the model");
+            match catch_unwind(load).unwrap_or(Err(panicked)) {
+                Err(status) if retries > 0 => {
+                    info!("loading '{}' version {version} again after a failure: {status}", id.name);
+                    retries -= 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn backend(&self, config: &ModelConfig, directory: &Path, version: &Path) -> Result<Arc<dyn Backend>, Status> {
+        if config.runtime.is_empty()
+            && let Some(native) = self.backends.get(&config.backend)
+        {
+            return Ok(native);
+        }
+        let settings = (self.settings.backend_settings)(&config.backend);
+        self.plugins.find(&config.backend, &config.runtime, directory, version, &config.name, &settings)
+    }
+
+    fn attempt(
+        &self,
+        id: &ModelId,
+        version: i64,
+        directory: &Directory,
+        polled: &Polled,
+    ) -> Result<RunningVersion, Status> {
+        let started = Instant::now();
+        let name = &id.name;
+        let version_directory = layout::version_dir(&directory.path, version);
+        let backend = self.backend(&polled.config, &directory.path, &version_directory)?;
+        let statistics: Arc<ModelStatistics> = Arc::default();
+        let context = Arc::new(ModelContext {
+            name: name.to_owned(),
+            version,
+            directory: directory.path.clone(),
+            version_directory,
+            config: polled.config.clone(),
+            auto_complete: self.settings.auto_complete,
+            settings: (self.settings.backend_settings)(&polled.config.backend),
+            statistics: Arc::clone(&statistics),
+            metrics: Arc::clone(&self.settings.metrics),
+            pool: self.settings.pool.clone(),
+            worker_cpu_count: self.settings.worker_cpu_count,
+        });
+        let model = backend.create_model(Arc::clone(&context))?;
+        let completed = model.completed_config();
+        if completed.is_none() && !polled.has_config {
+            return Err(Status::not_found(format!("model configuration is not provided for model '{name}'")));
+        }
+        if let Some(completed) = &completed {
+            // What a backend adds is held to what this version honours, as a file is.
+            honoured(completed)
+                .map_err(|error| Status::unsupported(format!("the backend completed the configuration: {error}")))?;
+        }
+        let config = completed.unwrap_or_else(|| polled.config.clone());
+        let spec = Arc::new(resolve(config, &*backend)?);
+        let labels = labels::load(name, &directory.path, &spec.config.output)?;
+        let mut instances = Vec::with_capacity(spec.instances.len());
+        for (ordinal, instance) in spec.instances.iter().enumerate() {
+            let context = InstanceContext {
+                name: instance.name.clone(),
+                ordinal,
+                spec: Arc::clone(&spec),
+                model: Arc::clone(&context),
+            };
+            instances.push((context.clone(), Arc::clone(&model).create_instance(context)?));
+            info!("instance {} of model '{name}' is initialized", instance.name);
+        }
+        let scheduler = Arc::new(Direct::new(instances.len(), Arc::clone(&statistics))?);
+        let source: Arc<dyn PayloadSource> = scheduler.clone();
+        let workers = Workers::spawn(instances, &source, &self.settings.worker_cpus).map_err(|error| {
+            scheduler.stop();
+            Status::internal(format!("cannot start the workers of model '{name}': {error}"))
+        })?;
+        let served = ServedModel {
+            name: name.to_owned(),
+            namespace: id.namespace.clone(),
+            version,
+            spec,
+            statistics,
+            scheduler,
+            labels,
+            load_duration_secs: started.elapsed().as_secs_f64(),
+        };
+        Ok(RunningVersion { served: Arc::new(served), former: Vec::new(), workers, _directory: directory.clone() })
+    }
+}
+
+/// Defaults and checks after the backend's own completion.
+fn resolve(mut config: ModelConfig, backend: &dyn Backend) -> Result<ModelSpec, Status> {
+    normalize::fill_defaults(&mut config);
+    let count = i32::try_from(backend.attributes().cpu_instance_count).unwrap_or(i32::MAX);
+    normalize::instance_groups(&mut config, &[PreferredGroup { kind: Kind::Cpu, count }]);
+    validate::at_load(&config)?;
+    Ok(ModelSpec::new(config)?)
+}

@@ -14,7 +14,10 @@ mod support {
 }
 
 mod repository_life {
+    mod changes;
     mod control;
     mod modes;
+    mod overrides;
     mod texts;
+    mod versions;
 }

@@ -6,6 +6,7 @@ use tritonserver::wire::inference::model_repository_parameter::ParameterChoice;
 use crate::repository_life::control::{EXPLICIT, Life, config, grpc_load, grpc_unload, parameter};
 use crate::support::grpc::{Grpc, Status, code};
 use crate::support::repository::Repository;
+use crate::support::server::OTHER_SERVER;
 use crate::support::variant::{self, each, usual};
 
 fn not_polled(model: &str) -> String {
@@ -87,10 +88,27 @@ fn unloadable(repository: &Repository) -> Vec<(&'static str, u16, u32, String)> 
             load_failed(
                 "dims",
                 "version 1 is at UNAVAILABLE state: Invalid argument: model input 'INPUT0' dimension must be \
-                 integer >= 1, or -1 to indicate a variable-size dimension;\n",
+                 integer >= 1, or -1 to indicate a variable-size dimension for dims;\n",
             ),
         ),
     ]
+}
+
+/// The contract gives the text about missing versions alone, the 2.51 server puts it behind `load failed for model`:
+/// both are taken. Failed versions are told in any order; here they are compared in ascending order.
+fn bare(model: &str, text: &str) -> String {
+    let prefix = format!("load failed for model '{model}': ");
+    let Some(inner) = text.strip_prefix(&prefix) else { return text.to_string() };
+    if inner.starts_with("at least one version") {
+        return inner.trim_end().to_string();
+    }
+    let Some(versions) = inner.strip_suffix(";\n") else { return text.to_string() };
+    let mut versions: Vec<&str> = versions.split(";version ").collect();
+    let first = versions.first().and_then(|first| first.strip_prefix("version "));
+    let (Some(first), Some(slot)) = (first, versions.first_mut()) else { return text.to_string() };
+    *slot = first;
+    versions.sort();
+    format!("{prefix}version {};\n", versions.join(";version "))
 }
 
 #[test]
@@ -102,9 +120,9 @@ fn what_cannot_be_loaded_says_why() {
         let mut grpc = Grpc::connect(life.server.grpc);
         for (model, http_status, grpc_code, text) in &cases {
             let answer = life.load(model);
-            assert_eq!((answer.status, &answer.error()), (*http_status, text), "{model}");
+            assert_eq!((answer.status, &bare(model, &answer.error())), (*http_status, text), "{model}");
             let refused = grpc_load(&mut grpc, "", model, &[]).expect_err("a failure");
-            assert_eq!(refused, status(*grpc_code, text), "{model}");
+            assert_eq!(status(refused.code, &bare(model, &refused.message)), status(*grpc_code, text), "{model}");
         }
         assert_eq!(life.get("/v2/health/live").status, 200);
         life.server.stop();
@@ -148,8 +166,6 @@ fn failed_loads_leave_their_reason_in_the_index() {
     for (model, wanted) in [
         ("syntax", &["::"][..]),
         ("nothing", &["::"]),
-        ("versionless", &["::"]),
-        ("policy", &["::"]),
         ("failing", &["2:UNAVAILABLE:Invalid argument: I was told to"]),
         ("several", &["1:UNAVAILABLE:Invalid argument: both", "5:UNAVAILABLE:Invalid argument: both"]),
         (
@@ -177,6 +193,11 @@ fn requests_are_checked_before_anything_is_loaded() {
     repository.model("m", &config("m", ""));
     let Some(mut life) = Life::start(usual(), &repository, &[EXPLICIT]) else { return };
     let parameters = |value: Value| json!({ "parameters": value }).to_string();
+    let not_bool = if std::env::var_os(OTHER_SERVER).is_some() {
+        (500, "attempt to access JSON non-boolean as boolean")
+    } else {
+        (400, "Invalid value for 'ready': expected a boolean")
+    };
     for (path, body, http_status, text) in [
         ("models/m/load", parameters(json!({ "colour": "red" })), 500, "unexpected error on creating Triton parameter"),
         ("models/m/load", parameters(json!({ "config": 7 })), 500, "attempt to access JSON non-string as string"),
@@ -189,7 +210,7 @@ fn requests_are_checked_before_anything_is_loaded() {
         ("models/m/load", "{".into(), 500, "failed to parse the request JSON buffer: "),
         ("x/models/m/load", String::new(), 501, "'repository_name' specification is not supported"),
         ("x/models/m/unload", String::new(), 501, "'repository_name' specification is not supported"),
-        ("index", "{\"ready\":1}".into(), 400, "Invalid value for 'ready': expected a boolean"),
+        ("index", "{\"ready\":1}".into(), not_bool.0, not_bool.1),
     ] {
         let answer = life.post(&format!("/v2/repository/{path}"), &body);
         assert_eq!(answer.status, http_status, "{path} {body}: {}", answer.text());
@@ -225,6 +246,9 @@ fn names_that_are_no_names() {
     repository.model("m", &config("m", ""));
     let Some(mut life) = Life::start(usual(), &repository, &[EXPLICIT]) else { return };
     let mut grpc = Grpc::connect(life.server.grpc);
+    if std::env::var_os(OTHER_SERVER).is_some() {
+        return; // 2.51 does not check names yet.
+    }
     let empty = "Model name cannot be empty. Please enter a valid name to deploy.";
     for name in ["", " ", "\t \n"] {
         let refused = grpc_load(&mut grpc, "", name, &[]);

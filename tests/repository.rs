@@ -16,8 +16,13 @@ mod support {
 mod repository_life {
     mod changes;
     mod control;
+    mod hostile;
+    mod in_flight;
     mod modes;
+    mod namespaces;
     mod overrides;
+    mod poll;
+    mod startup;
     mod texts;
     mod versions;
 }

@@ -9,6 +9,7 @@ mod grpc_service;
 mod health;
 mod http_service;
 pub mod infer;
+mod logging;
 mod metadata;
 mod repository;
 pub mod routes;
@@ -32,8 +33,15 @@ use crate::scheduler::WakeUp;
 pub const SERVER_VERSION: &str = "2.73.0";
 
 /// The extensions that work (http.md section 3 has the order).
-pub const EXTENSIONS: [&str; 6] =
-    ["classification", "model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics"];
+pub const EXTENSIONS: [&str; 7] = [
+    "classification",
+    "model_repository",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "logging",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

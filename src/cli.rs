@@ -4,10 +4,12 @@
 
 mod flags;
 mod getopt;
+mod given;
 pub mod options;
 mod quickstart;
 pub mod runtime;
 mod serve;
+mod trace;
 mod values;
 
 use std::ffi::OsString;

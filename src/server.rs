@@ -53,9 +53,7 @@ pub enum Failure {
 }
 
 fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
-    if options.model_repositories.is_empty() {
-        return Err(Failure::Creating(Status::invalid("--model-repository must be specified")));
-    }
+    options.check().map_err(Failure::Creating)?;
     let cores = Cores::of_this_process().map_err(|error| Failure::Start(format!("cannot read the cores: {error}")))?;
     let placement = cores.place(options.io_cores.as_ref()).map_err(|error| Failure::Start(error.to_string()))?;
     let pool = Pool::new(pool_limit());

@@ -3,7 +3,7 @@
 use super::infer::grpc_request;
 use super::repository::Ask;
 use super::waiting::Peer;
-use super::{Api, ServerState, error, statistics};
+use super::{Api, ServerState, error, logging, statistics};
 use crate::memory::{Gather, Slice};
 use crate::protocol::grpc::{Code, Message, Mode};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
@@ -46,10 +46,11 @@ methods! {
     Check = 10;
     RepositoryModelLoad = 11;
     RepositoryModelUnload = 12;
+    LogSettings = 13;
 }
 
 /// RPCs of the contract that this build does not serve.
-const UNBUILT: [&[u8]; 8] = [
+const UNBUILT: [&[u8]; 7] = [
     b"SystemSharedMemoryStatus",
     b"SystemSharedMemoryRegister",
     b"SystemSharedMemoryUnregister",
@@ -57,7 +58,6 @@ const UNBUILT: [&[u8]; 8] = [
     b"CudaSharedMemoryRegister",
     b"CudaSharedMemoryUnregister",
     b"TraceSetting",
-    b"LogSettings",
 ];
 
 /// What gRPC answers for a method that the service does not have: no text.
@@ -218,6 +218,10 @@ impl Api {
                 let version = crate::repository::parse_version(request.version.as_bytes())?;
                 let models = self.models.statistics_of(request.name.as_bytes(), version)?;
                 let response = statistics::to_message(&models);
+                self.frame(&response)
+            }
+            Method::LogSettings => {
+                let response = logging::log_settings(&decode(message)?)?;
                 self.frame(&response)
             }
             // These have their own ways in.

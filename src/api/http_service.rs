@@ -121,9 +121,11 @@ impl Api {
             }
             return None;
         }
-        let reply = self
-            .manage_http(found)
-            .unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
+        let answer = match found {
+            Route::Logging => self.logging_http((head.method() == http1::Method::Post).then_some(&body)),
+            _ => self.manage_http(found),
+        };
+        let reply = answer.unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
         replies.push(call, Reply::Http(reply));
         None
     }
@@ -161,7 +163,7 @@ impl Api {
             Route::Unbuilt(feature, _) => {
                 Err(Status::unsupported(format!("{feature} is not supported by this version of Nereid")))
             }
-            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => {
+            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) | Route::Logging => {
                 Err(Status::internal("this route has its own way in"))
             }
         }

@@ -27,6 +27,7 @@ pub enum Route<'a> {
     /// Repository, perhaps empty, and model.
     Load(&'a [u8], &'a [u8]),
     Unload(&'a [u8], &'a [u8]),
+    Logging,
     /// A route of Triton's that this build does not serve: the feature's name, and the methods it answers to.
     Unbuilt(&'static str, &'static [Method]),
 }
@@ -52,6 +53,7 @@ impl Route<'_> {
             | Route::ModelStatistics(_)
             | Route::AllStatistics => &[Method::Get],
             Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => &[Method::Post],
+            Route::Logging => GET_POST,
             Route::Unbuilt(_, methods) => methods,
         }
     }
@@ -72,7 +74,7 @@ pub fn route(path: &[u8]) -> Option<Route<'_>> {
         rest.strip_prefix(b"/")?.split(|&byte| byte == b'/').take(SEGMENTS_MAX).collect();
     let route = match &segments[..] {
         [b"models", b"stats"] => Route::AllStatistics,
-        [b"logging"] => Route::Unbuilt("logging", GET_POST),
+        [b"logging"] => Route::Logging,
         [b"models", model, b"versions", version, action @ ..] if is_version(version) => {
             return model_route(model, Some(version), action);
         }
@@ -163,6 +165,8 @@ mod tests {
             ("/v2/models/m/config", Some(Route::ModelConfig(model("m", None)))),
             ("/v2/models/m/trace/setting", Some(Route::Unbuilt("trace setting", GET_POST))),
             ("/v2/models/m/versions/1/trace/setting", None),
+            ("/v2/logging", Some(Route::Logging)),
+            ("/v2/logging/", None),
             ("/v2/repository/index", Some(Route::RepositoryIndex)),
             ("/v2/repository/any/index", Some(Route::RepositoryIndex)),
             ("/v2/repository//index", None),

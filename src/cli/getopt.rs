@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::flags::{FLAGS, Flag};
+use super::flags::{Flag, flags};
 
 /// One thing on the command line.
 #[derive(Debug)]
@@ -48,12 +48,12 @@ impl<'a> Items<'a> {
     }
 
     fn resolve(&self, name: &[u8], given: &[u8]) -> Result<&'static Flag, String> {
-        if let Some(flag) = FLAGS.iter().find(|flag| flag.name.as_bytes() == name) {
+        if let Some(flag) = flags().find(|flag| flag.name.as_bytes() == name) {
             return Ok(flag);
         }
         for is_own in [false, true] {
             let fits = |flag: &&Flag| flag.is_own() == is_own && flag.name.as_bytes().starts_with(name);
-            let mut fitting = FLAGS.iter().filter(fits);
+            let mut fitting = flags().filter(fits);
             let Some(first) = fitting.next() else { continue };
             // Two names of one flag are no ambiguity.
             let others: Vec<_> = fitting.filter(|other| other.target() != first.target()).collect();
@@ -137,13 +137,13 @@ mod tests {
 
     #[test]
     fn every_flag_is_found_by_every_unambiguous_prefix() {
-        for flag in FLAGS {
+        for flag in flags() {
             for end in 1..=flag.name.len() {
                 let prefix = &flag.name[..end];
-                let own = FLAGS.iter().filter(|other| other.name.starts_with(prefix) && other.is_own());
+                let own = flags().filter(|other| other.name.starts_with(prefix) && other.is_own());
                 let tritons: Vec<_> =
-                    FLAGS.iter().filter(|other| other.name.starts_with(prefix) && !other.is_own()).collect();
-                let exact = FLAGS.iter().find(|other| other.name == prefix);
+                    flags().filter(|other| other.name.starts_with(prefix) && !other.is_own()).collect();
+                let exact = flags().find(|other| other.name == prefix);
                 let expected: Vec<_> = match (exact, tritons.is_empty()) {
                     (Some(exact), _) => vec![exact],
                     (None, true) => own.collect(),

@@ -5,10 +5,12 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use super::Arguments;
-use super::flags::{Action, FLAGS, Flag};
+use super::flags::{Action, Flag, flags};
 use super::getopt::{Item, Items};
+use super::given::{ControlMode, Given};
 use super::values::{Value, ValueError};
 
+pub use super::given::WithoutEffect;
 pub use crate::server::options::{
     BackendSetting, HostPolicySetting, IoCores, IoEngine, Listen, ModelControl, Options as ServeOptions,
 };
@@ -23,14 +25,33 @@ pub enum OptionsError {
     Getopt(String),
     #[error("Bad option: \"--{flag}\".\n{error}")]
     BadOption { flag: &'static str, error: ValueError },
-    #[error("--{0} is not supported by this version of Nereid")]
-    Unbuilt(&'static str),
+    #[error("Bad option: \"--trace-config {setting}\".\n{error}")]
+    TraceSetting { setting: String, error: ValueError },
+    #[error("Bad option: \"{variable}\".\n{error}")]
+    Variable { variable: &'static str, error: ValueError },
+    /// AIP_HTTP_PORT, which has no name in its message.
+    #[error("{0}")]
+    VertexPort(ValueError),
     #[error("Unexpected argument: {0}")]
     Unexpected(String),
-    #[error("AIP_MODE=PREDICTION asks for --allow-vertex-ai, which is not supported by this version of Nereid")]
-    VertexAi,
+    #[error("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")]
+    LoadModel,
+    #[error(
+        "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide one or \
+         the other."
+    )]
+    TwoCaches,
     #[error("The server cannot listen to {0} requests and {1} requests at the same address and port {2}:{3}")]
     Collision(&'static str, &'static str, String, i32),
+    #[error("The server cannot listen to {name} requests at port {port}, allowed port range is [{low}, {high}]")]
+    UnsafePort { name: &'static str, port: i32, low: i32, high: i32 },
+    #[error("--{0} is not supported by this version of Nereid")]
+    Later(&'static str),
+    #[error("AIP_MODE=PREDICTION asks for --allow-vertex-ai, which is not supported by this version of Nereid")]
+    VertexAi,
+    /// What Triton's core would refuse: where, and why.
+    #[error("Failed to build Triton option:\nerror: {0}: Invalid argument - {1}")]
+    Build(&'static str, String),
 }
 
 impl OptionsError {
@@ -39,26 +60,56 @@ impl OptionsError {
         match self {
             OptionsError::Help => usage(),
             OptionsError::Getopt(line) => format!("{line}\n{}", usage()),
-            OptionsError::BadOption { .. } | OptionsError::Unbuilt(_) | OptionsError::Unexpected(_) => {
-                format!("{}\n{self}\n", usage())
-            }
-            OptionsError::VertexAi | OptionsError::Collision(..) => format!("{self}\n"),
+            OptionsError::Build(..) | OptionsError::VertexAi => format!("{self}\n"),
+            _ => format!("{}\n{self}\n", usage()),
         }
     }
 }
 
+/// A command line that can be served.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommandLine {
+    pub options: ServeOptions,
+    /// For the log.
+    pub without_effect: Vec<WithoutEffect>,
+}
+
 impl ServeOptions {
-    /// `environment` looks up a variable: `|name| std::env::var_os(name)`.
+    /// [`CommandLine::parse`] for those who want to know no more.
     pub fn parse(
         arguments: &Arguments,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<ServeOptions, OptionsError> {
-        let mut options = ServeOptions::default();
-        options.metrics.address.clear();
+        CommandLine::parse(arguments, environment, |_| ()).map(|line| line.options)
+    }
+}
+
+impl CommandLine {
+    /// `environment` looks up a variable: `|name| std::env::var_os(name)`. `warn` gets lines for stderr, also where
+    /// an error follows them.
+    pub fn parse(
+        arguments: &Arguments,
+        environment: impl Fn(&str) -> Option<OsString>,
+        warn: impl FnMut(&str),
+    ) -> Result<CommandLine, OptionsError> {
+        let mut given = Given::new();
+        let read = given.read(arguments, &environment);
+        given.warnings.iter().map(String::as_str).for_each(warn);
+        read.map(|()| CommandLine { options: given.options, without_effect: given.without_effect })
+    }
+}
+
+impl Given {
+    fn read(
+        &mut self,
+        arguments: &Arguments,
+        environment: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<(), OptionsError> {
+        self.begin(environment)?;
         let mut unexpected = None;
         for item in Items::new(&arguments.program, &arguments.words) {
             match item.map_err(OptionsError::Getopt)? {
-                Item::Flag(flag, value) => options.apply(flag, value)?,
+                Item::Flag(flag, value) => self.apply(flag, value)?,
                 Item::Word(word) => {
                     unexpected.get_or_insert(word);
                 }
@@ -67,45 +118,126 @@ impl ServeOptions {
         if let Some(word) = unexpected {
             return Err(OptionsError::Unexpected(word.to_string_lossy().into_owned()));
         }
-        options.complete(environment)?;
-        options.check_ports()?;
-        Ok(options)
+        self.complete(environment)?;
+        self.check_ports()?;
+        self.check_as_the_core_does()?;
+        match self.asks_for_later() {
+            Some(flag) => Err(OptionsError::Later(flag)),
+            None if self.vertex.allowed => Err(OptionsError::VertexAi),
+            None => Ok(()),
+        }
+    }
+
+    /// Defaults that the environment sets (cli.md section 4).
+    fn begin(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
+        if environment("AIP_MODE").is_some_and(|mode| mode == "PREDICTION") {
+            self.vertex.allowed = true;
+            self.options.http.allowed = false;
+            self.options.grpc.allowed = false;
+        }
+        if let Some(port) = environment("AIP_HTTP_PORT").filter(|port| !port.is_empty()) {
+            let port = Value { flag: "vertex-ai-port", raw: &port }.int();
+            self.vertex.port = port.map_err(OptionsError::VertexPort)?;
+        }
+        Ok(())
     }
 
     fn apply(&mut self, flag: &'static Flag, value: Option<&OsStr>) -> Result<(), OptionsError> {
         let value = Value { flag: flag.name, raw: value.unwrap_or_default() };
-        match flag.action {
-            Action::Help => Err(OptionsError::Help),
-            Action::Unbuilt => Err(OptionsError::Unbuilt(flag.name)),
-            Action::Set(set) => set(self, value).map_err(|error| OptionsError::BadOption { flag: flag.name, error }),
-        }
+        let done = match flag.action {
+            Action::Help => return Err(OptionsError::Help),
+            Action::Set(set) => set(self, value),
+            Action::Idle(check, reason) => check(self, value).map(|()| self.note_idle(flag.name, reason)),
+            Action::Later(ask) => ask(self, value).map(|wish| self.wish(flag.name, wish)),
+        };
+        done.map_err(|error| OptionsError::BadOption { flag: flag.name, error })
     }
 
     /// Values that depend on others, and the environment (cli.md section 4).
-    fn complete(&mut self, environment: impl Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
-        if environment("AIP_MODE").is_some_and(|mode| mode == "PREDICTION") {
-            return Err(OptionsError::VertexAi);
+    fn complete(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
+        if self.cache_config && self.response_cache {
+            return Err(OptionsError::TwoCaches);
         }
-        if self.model_repositories.is_empty() {
+        let warnings = self.trace.finish(environment)?;
+        self.warnings.extend(warnings);
+        if self.trace.is_on() {
+            self.wish("trace-config", super::flags::Wish::More);
+        }
+        self.complete_models(environment)?;
+        let options = &mut self.options;
+        options.escape_log_messages = environment("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");
+        if options.metrics.address.is_empty() {
+            options.metrics.address = options.http.address.clone();
+        }
+        options.allow_cpu_metrics &= options.metrics.allowed;
+        Ok(())
+    }
+
+    /// Where models come from, and when.
+    fn complete_models(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
+        let is_strict = self.strict_model_config;
+        if self.disables_auto_complete && is_strict == Some(false) {
+            self.warn(
+                "Overriding deprecated '--strict-model-config' from False to True in favor of \
+                 '--disable-auto-complete-config'!",
+            );
+        }
+        let options = &mut self.options;
+        options.auto_complete_config = !(self.disables_auto_complete || is_strict == Some(true));
+        options.model_control = match self.control_mode {
+            ControlMode::None => ModelControl::None,
+            ControlMode::Poll => ModelControl::Poll { period_secs: self.poll_secs },
+            ControlMode::Explicit => ModelControl::Explicit,
+        };
+        if !options.startup_models.is_empty() && options.model_control != ModelControl::Explicit {
+            return Err(OptionsError::LoadModel);
+        }
+        options.startup_models.sort();
+        options.startup_models.dedup();
+        if options.model_repositories.is_empty() {
             let uri = environment("AIP_STORAGE_URI").filter(|uri| !uri.is_empty());
-            self.model_repositories.extend(uri.map(PathBuf::from));
+            options.model_repositories.extend(uri.map(PathBuf::from));
         }
-        self.escape_log_messages = environment("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");
-        if self.metrics.address.is_empty() {
-            self.metrics.address = self.http.address.clone();
-        }
-        self.allow_cpu_metrics &= self.metrics.allowed;
         Ok(())
     }
 
     /// cli.md section 3. Addresses are compared as they are written.
     fn check_ports(&self) -> Result<(), OptionsError> {
-        let services = [("HTTP", &self.http), ("GRPC", &self.grpc), ("metrics", &self.metrics)];
+        let services = [
+            ("HTTP", &self.options.http),
+            ("GRPC", &self.options.grpc),
+            ("metrics", &self.options.metrics),
+            ("SageMaker", &self.sagemaker),
+            ("Vertex AI", &self.vertex),
+        ];
         let mut allowed = services.iter().filter(|(_, listen)| listen.allowed);
         while let Some((name, listen)) = allowed.next() {
             let same = |other: &Listen| (&other.address, other.port) == (&listen.address, listen.port);
             if let Some((other, _)) = allowed.clone().find(|(_, other)| same(other)) {
                 return Err(OptionsError::Collision(name, other, listen.address.clone(), listen.port));
+            }
+        }
+        let Some((low, high)) = self.safe_ports.filter(|_| self.sagemaker.allowed) else { return Ok(()) };
+        let is_unsafe = |listen: &Listen| {
+            listen.allowed && listen.address == self.sagemaker.address && !(low..=high).contains(&listen.port)
+        };
+        let others = services.iter().filter(|(name, _)| *name != "SageMaker");
+        match others.into_iter().find(|(_, listen)| is_unsafe(listen)) {
+            Some((name, listen)) => Err(OptionsError::UnsafePort { name, port: listen.port, low, high }),
+            None => Ok(()),
+        }
+    }
+
+    /// Values that parse and that Triton's core does not take.
+    fn check_as_the_core_does(&self) -> Result<(), OptionsError> {
+        const WHAT: &str = "setting model load GPU limit";
+        for (device, fraction) in &self.gpu_limits {
+            if *device < 0 {
+                return Err(OptionsError::Build(WHAT, format!("expects device ID >= 0, got {device}")));
+            }
+            if !(0.0..=1.0).contains(fraction) {
+                let text = format!("expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}");
+                return Err(OptionsError::Build(WHAT, text));
             }
         }
         Ok(())
@@ -117,20 +249,22 @@ pub fn usage() -> String {
     let mut text = "Usage: tritonserver [options]\n".to_owned();
     let mut group = "";
     // Writing to a String cannot fail.
-    for flag in FLAGS.iter().filter(|flag| !matches!(flag.action, Action::Unbuilt)) {
+    for flag in flags() {
         if flag.group != group {
             group = flag.group;
             let _ = writeln!(text, "\n{group}:");
         }
         let _ = match flag.value {
+            Some(value) if value.contains('<') => writeln!(text, "  --{} {value}", flag.name),
             Some(value) => writeln!(text, "  --{} <{value}>", flag.name),
             None => writeln!(text, "  --{}", flag.name),
         };
         let _ = writeln!(text, "        {}", flag.help);
-    }
-    text.push_str("\nFlags of Triton that this version of Nereid does not support:\n");
-    for flag in FLAGS.iter().filter(|flag| matches!(flag.action, Action::Unbuilt)) {
-        let _ = writeln!(text, "  --{}", flag.name);
+        let _ = match flag.action {
+            Action::Idle(_, reason) => writeln!(text, "        Without effect: {reason}."),
+            Action::Later(_) => writeln!(text, "        Not supported yet, but for values that ask for nothing."),
+            Action::Help | Action::Set(_) => Ok(()),
+        };
     }
     text
 }

@@ -20,13 +20,8 @@ fn repository() -> Option<PathBuf> {
 
 /// Installs what is missing, then serves until a signal comes. Takes the flags of `serve` besides.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let mut options = match ServeOptions::parse(arguments, |name| std::env::var_os(name)) {
-        Ok(options) => options,
-        Err(error) => {
-            eprint!("{}", error.report());
-            return ExitCode::FAILURE;
-        }
-    };
+    let Some(mut line) = serve::read(arguments) else { return ExitCode::FAILURE };
+    let options = &mut line.options;
     let Some(repository) = repository() else {
         eprintln!("error: there is no folder model_repository here; run quickstart in a checkout of Nereid");
         return ExitCode::FAILURE;
@@ -50,7 +45,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     options.model_repositories = vec![repository];
     options.model_control = ModelControl::Explicit;
     options.startup_models = serves.iter().map(|(name, _)| (*name).to_owned()).collect();
-    serve::start(&options, &announcement(&options, &serves))
+    let announcement = announcement(options, &serves);
+    serve::start(&line, &announcement)
 }
 
 fn announcement(options: &ServeOptions, serves: &[(&str, &str)]) -> String {

@@ -1,32 +1,46 @@
 //! `nereid [serve]`: Triton's command line.
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use tracing::info;
+
 use super::Arguments;
-use super::options::ServeOptions;
+use super::options::{CommandLine, WithoutEffect};
 use crate::server;
 
 /// Parses Triton's flags and serves until a signal comes.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    match ServeOptions::parse(arguments, |name| std::env::var_os(name)) {
-        Ok(options) => start(&options, ""),
-        Err(error) => {
-            eprint!("{}", error.report());
-            ExitCode::FAILURE
-        }
+    match read(arguments) {
+        Some(line) => start(&line, ""),
+        None => ExitCode::FAILURE,
     }
 }
 
-/// Serves with `options`; says `announcement` once the ports answer.
-pub(super) fn start(options: &ServeOptions, announcement: &str) -> ExitCode {
-    let logger = match server::start_log(options) {
+/// The command line; what is wrong with it goes to stderr.
+pub(super) fn read(arguments: &Arguments) -> Option<CommandLine> {
+    let line = CommandLine::parse(arguments, |name| std::env::var_os(name), |warning| say(&format!("{warning}\n")));
+    line.map_err(|error| say(&error.report())).ok()
+}
+
+/// Prints to stderr; whoever read it may be gone, and `eprint!` would panic then.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Serves; says `announcement` once the ports answer.
+pub(super) fn start(line: &CommandLine, announcement: &str) -> ExitCode {
+    let logger = match server::start_log(&line.options) {
         Ok(logger) => logger,
         Err(error) => {
-            eprintln!("error: {error}");
+            say(&format!("error: {error}\n"));
             return ExitCode::FAILURE;
         }
     };
-    let code = server::run(options, announcement);
+    for WithoutEffect { flag, reason } in &line.without_effect {
+        info!("--{flag} has no effect: {reason}");
+    }
+    let code = server::run(&line.options, announcement);
     logger.flush();
     code
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use super::options::BackendSetting;
+use super::options::{BackendSetting, HostPolicySetting};
 
 /// The inner text of `Bad option: …`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,12 +16,32 @@ pub enum ValueError {
     OutOfBound(String),
     #[error("invalid argument for --{0}")]
     Word(&'static str),
-    #[error("--{0}={1} is not supported by this version of Nereid")]
-    Unbuilt(&'static str, &'static str),
-    #[error("--backend-config option format is '<backend name>,<setting>=<value>'. Got {0}")]
-    BackendConfig(String),
-    #[error("Error: --http-max-input-size must be greater than 0.")]
-    InputSize,
+    #[error(
+        "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format \
+         <first>{separator}<second>. Found: {given}"
+    )]
+    Pair { separator: char, given: String },
+    #[error("--{flag} option format is '{form}'. Got {given}")]
+    Form { flag: &'static str, form: &'static str, given: String },
+    #[error("No {what} specified. --{flag} option format is {form}. Got {given}")]
+    Nameless { what: &'static str, flag: &'static str, form: &'static str, given: String },
+    #[error("--metrics-config option format is <setting>=<value>. Got {0}")]
+    MetricsConfig(String),
+    #[error("Error: --{0} must be greater than 0.")]
+    NotPositive(&'static str),
+    #[error("invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.")]
+    InferThreads,
+    #[error("Error: empty argument for --model-config-name")]
+    NoConfigName,
+    #[error("invalid value for trace level option: {0}")]
+    TraceLevel(String),
+    #[error("invalid value for trace mode option: {0}. Available options are \"triton\" and \"opentelemetry\"")]
+    TraceMode(String),
+    // The blank at the end is part of the text.
+    #[error("unknown restricted {kind} '{group}' ")]
+    UnknownGroup { kind: &'static str, group: String },
+    #[error("restricted {kind} '{group}' can not be specified in multiple config groups")]
+    GroupTwice { kind: &'static str, group: String },
 }
 
 /// What was given to a flag.
@@ -32,6 +52,11 @@ pub struct Value<'a> {
 }
 
 impl Value<'_> {
+    /// A piece of the value, which is judged like a value of its own.
+    pub fn part(self, raw: &str) -> Value<'_> {
+        Value { flag: self.flag, raw: OsStr::new(raw) }
+    }
+
     pub fn text(self) -> String {
         self.raw.to_string_lossy().into_owned()
     }
@@ -40,18 +65,21 @@ impl Value<'_> {
         PathBuf::from(self.raw)
     }
 
+    /// For words whose case does not matter.
+    pub fn lower_case(self) -> String {
+        self.text().to_ascii_lowercase()
+    }
+
     pub fn boolean(self) -> Result<bool, ValueError> {
-        let text = self.text();
-        match text.to_ascii_lowercase().as_str() {
+        match self.lower_case().as_str() {
             "true" | "on" | "1" => Ok(true),
             "false" | "off" | "0" => Ok(false),
-            _ => Err(ValueError::Bool(text)),
+            _ => Err(ValueError::Bool(self.text())),
         }
     }
 
     pub fn int(self) -> Result<i32, ValueError> {
-        let number = self.int64_text().map_err(|error| self.number_error(error))?;
-        i32::try_from(number).map_err(|_| ValueError::OutOfBound(self.text()))
+        i32::try_from(self.int64()?).map_err(|_| ValueError::OutOfBound(self.text()))
     }
 
     pub fn int64(self) -> Result<i64, ValueError> {
@@ -63,28 +91,144 @@ impl Value<'_> {
         u32::try_from(self.int()?).map_err(|_| ValueError::OutOfBound(self.text()))
     }
 
+    /// A number of bytes.
+    pub fn bytes(self) -> Result<u64, ValueError> {
+        u64::try_from(self.int64()?).map_err(|_| ValueError::OutOfBound(self.text()))
+    }
+
+    /// An int, of which a negative one counts as 0.
+    pub fn at_least_zero(self) -> Result<u32, ValueError> {
+        Ok(self.int()?.max(0).unsigned_abs())
+    }
+
+    pub fn positive(self) -> Result<i32, ValueError> {
+        Some(self.int()?).filter(|number| *number > 0).ok_or(ValueError::NotPositive(self.flag))
+    }
+
     /// `true` and `false` are 1 and 0 here; `on` and `off` are not known.
     pub fn int_or_boolean(self) -> Result<i32, ValueError> {
-        match self.text().to_ascii_lowercase().as_str() {
+        match self.lower_case().as_str() {
             "true" => Ok(1),
             "false" => Ok(0),
             _ => self.int(),
         }
     }
 
+    /// A leading decimal number, with a point and an exponent where it has them (strtod without its hexadecimal).
+    pub fn float(self) -> Result<f64, ValueError> {
+        let text = self.text();
+        let text = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
+        let number = text.get(..float_length(text.as_bytes())).and_then(|number| number.parse::<f64>().ok());
+        match number {
+            None => Err(ValueError::Number(self.text())),
+            Some(number) if number.is_infinite() => Err(ValueError::OutOfBound(self.text())),
+            Some(number) => Ok(number),
+        }
+    }
+
+    /// Split at the first separator.
+    pub fn pair(self, separator: char) -> Result<(String, String), ValueError> {
+        let text = self.text();
+        match text.split_once(separator) {
+            Some((first, second)) => Ok((first.to_owned(), second.to_owned())),
+            None => Err(ValueError::Pair { separator, given: text }),
+        }
+    }
+
+    /// `<device>:<number>`, the number read by `read`.
+    pub fn per_device<T>(self, read: fn(Value<'_>) -> Result<T, ValueError>) -> Result<(i32, T), ValueError> {
+        let (device, number) = self.pair(':')?;
+        Ok((self.part(&device).int()?, read(self.part(&number))?))
+    }
+
+    /// `<name><separator><setting>=<value>` of which nothing is empty; `form` is how the error text shows it.
+    pub fn named_setting(self, separator: char, form: &'static str) -> Result<[String; 3], ValueError> {
+        let text = self.text();
+        let parts = text.split_once(separator).and_then(|(name, setting)| {
+            let (key, value) = setting.split_once('=')?;
+            Some([name, key, value])
+        });
+        match parts {
+            Some(parts) if parts.iter().all(|part| !part.is_empty()) => Ok(parts.map(str::to_owned)),
+            _ => Err(ValueError::Form { flag: self.flag, form, given: text }),
+        }
+    }
+
     /// `<backend>,<setting>=<value>`, or `<setting>=<value>` for all backends. The first comma divides, so a global
     /// setting's value cannot have one.
     pub fn backend_setting(self) -> Result<BackendSetting, ValueError> {
+        let (backend, key, value) = self.optional_name(
+            "backend",
+            "<backend name>,<setting>=<value> or <setting>=<value>",
+            "<backend name>,<setting>=<value>",
+        )?;
+        Ok(BackendSetting { backend, key, value })
+    }
+
+    /// `[<name>,]<setting>=<value>`: the name, the setting, the value.
+    pub fn optional_name(
+        self,
+        what: &'static str,
+        long_form: &'static str,
+        form: &'static str,
+    ) -> Result<(Option<String>, String, String), ValueError> {
         let text = self.text();
-        let (backend, setting) = match text.split_once(',') {
-            Some((backend, setting)) => (Some(backend), setting),
+        let (name, setting) = match text.split_once(',') {
+            Some(("", _)) => {
+                return Err(ValueError::Nameless { what, flag: self.flag, form: long_form, given: text });
+            }
+            Some((name, setting)) => (Some(name), setting),
             None => (None, text.as_str()),
         };
         match setting.split_once('=') {
-            Some((key, value)) if backend != Some("") && !key.is_empty() && !value.is_empty() => {
-                Ok(BackendSetting { backend: backend.map(str::to_owned), key: key.to_owned(), value: value.to_owned() })
+            Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+                Ok((name.map(str::to_owned), key.to_owned(), value.to_owned()))
             }
-            _ => Err(ValueError::BackendConfig(text)),
+            _ => Err(ValueError::Form { flag: self.flag, form, given: text }),
+        }
+    }
+
+    pub fn host_policy(self) -> Result<HostPolicySetting, ValueError> {
+        let [policy, key, value] = self.named_setting(',', "<policy name>,<setting>=<value>")?;
+        Ok(HostPolicySetting { policy, key, value })
+    }
+
+    /// The cache, the setting, the value.
+    pub fn cache_setting(self) -> Result<[String; 3], ValueError> {
+        const FORM: &str = "<cache name>,<setting>=<value>";
+        let text = self.text();
+        match text.split_once(',') {
+            None | Some(("", _)) => {
+                Err(ValueError::Nameless { what: "cache", flag: self.flag, form: FORM, given: text })
+            }
+            Some(_) => self.named_setting(',', FORM),
+        }
+    }
+
+    /// `<setting>=<value>` in which the setting has no comma.
+    pub fn metrics_setting(self) -> Result<(String, String), ValueError> {
+        let text = self.text();
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() && !value.is_empty() && !key.contains(',') => {
+                Ok((key.to_owned(), value.to_owned()))
+            }
+            _ => Err(ValueError::MetricsConfig(text)),
+        }
+    }
+
+    /// `<name>:<count>[:<device>]`.
+    pub fn rate_limit_resource(self) -> Result<(String, i32, Option<i32>), ValueError> {
+        let text = self.text();
+        let parts: Vec<&str> = text.split(':').collect();
+        let int = |part: &str| self.part(part).int();
+        match parts[..] {
+            [name, count] => Ok((name.to_owned(), int(count)?, None)),
+            [name, count, device] => Ok((name.to_owned(), int(count)?, Some(int(device)?))),
+            _ => Err(ValueError::Form {
+                flag: self.flag,
+                form: "<resource_name>:<count>:<device>' or '<resource_name>:<count>",
+                given: text,
+            }),
         }
     }
 
@@ -125,6 +269,29 @@ impl Value<'_> {
 enum NotANumber {
     NoDigits,
     TooLarge,
+}
+
+/// Bytes of the floating-point number that `text` begins with; 0: none.
+fn float_length(text: &[u8]) -> usize {
+    let digits = |at: usize| text.iter().skip(at).take_while(|byte| byte.is_ascii_digit()).count();
+    let sign = |at: usize| usize::from(matches!(text.get(at), Some(b'+' | b'-')));
+    let mut at = sign(0);
+    let whole = digits(at);
+    at += whole;
+    let has_point = text.get(at) == Some(&b'.');
+    let fraction = if has_point { digits(at + 1) } else { 0 };
+    if whole + fraction == 0 {
+        return 0;
+    }
+    at += fraction + usize::from(has_point);
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        let start = at + 1 + sign(at + 1);
+        let exponent = digits(start);
+        if exponent > 0 {
+            at = start + exponent;
+        }
+    }
+    at
 }
 
 #[cfg(test)]
@@ -197,9 +364,32 @@ mod tests {
         assert_eq!(value("onnx,a=b").backend_setting(), setting(Some("onnx"), "a", "b"));
         assert_eq!(value("a=b").backend_setting(), setting(None, "a", "b"));
         assert_eq!(value("py,a=b=c,d").backend_setting(), setting(Some("py"), "a", "b=c,d"));
-        for raw in ["", "a", "=", "a=", "=b", ",a=b", "py,a", "py,=b", "py,a=", "a=b,c", ","] {
-            let text = format!("--backend-config option format is '<backend name>,<setting>=<value>'. Got {raw}");
+        for raw in ["", "a", "=", "a=", "=b", "py,a", "py,=b", "py,a=", "a=b,c"] {
+            let text = format!("--flag option format is '<backend name>,<setting>=<value>'. Got {raw}");
             assert_eq!(value(raw).backend_setting().unwrap_err().to_string(), text);
         }
+    }
+
+    #[test]
+    fn floats_are_leading_decimals() {
+        let good =
+            [("7.5", 7.5), ("7", 7.0), (".5x", 0.5), ("5.", 5.0), ("-1e2e3", -100.0), (" +1e", 1.0), ("2e-1", 0.2)];
+        for (raw, number) in good {
+            assert_eq!(value(raw).float(), Ok(number), "{raw}");
+        }
+        for raw in ["", ".", "-", "e5", "x", "nan", "inf"] {
+            assert_eq!(value(raw).float().unwrap_err().to_string(), format!("Invalid option value. Got {raw}"));
+        }
+        assert_eq!(value("1e999").float(), Err(ValueError::OutOfBound("1e999".to_owned())));
+    }
+
+    #[test]
+    fn pairs_are_split_at_the_first_separator() {
+        assert_eq!(value("a:b:c").pair(':'), Ok(("a".to_owned(), "b:c".to_owned())));
+        assert_eq!(value(":").pair(':'), Ok((String::new(), String::new())));
+        let text = "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format \
+                    <first>-<second>. Found: a:b";
+        assert_eq!(value("a:b").pair('-').unwrap_err().to_string(), text);
+        assert_eq!(value("1:2x").per_device(|bytes| bytes.bytes()), Ok((1, 2)));
     }
 }

@@ -12,8 +12,8 @@ mod writer;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tracing_subscriber::layer::SubscriberExt;
@@ -67,6 +67,13 @@ pub enum LogError {
     Installed,
 }
 
+static INSTALLED: OnceLock<Logger> = OnceLock::new();
+
+/// The log of this process, once one was installed.
+pub fn installed() -> Option<&'static Logger> {
+    INSTALLED.get()
+}
+
 /// The handle of the log, for start-up, exit and the logging API. Clones are the same log.
 #[derive(Debug, Clone)]
 pub struct Logger {
@@ -104,7 +111,8 @@ impl Logger {
     /// Takes the events of the whole process.
     pub fn install(&self) -> Result<(), LogError> {
         let subscriber = tracing_subscriber::registry().with(self.layer());
-        tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Installed)
+        tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Installed)?;
+        INSTALLED.set(self.clone()).map_err(|_| LogError::Installed)
     }
 
     /// For a subscriber of one's own.
@@ -141,8 +149,7 @@ impl Logger {
     }
 
     pub fn set_format(&self, format: LogFormat) {
-        let is_iso8601 = format == LogFormat::Iso8601;
-        self.change(|switches| switches.is_iso8601.store(is_iso8601, Ordering::Relaxed));
+        self.change(|switches| switches.format.store(format.index(), Ordering::Relaxed));
     }
 
     /// Messages lost since the start, because the queue was full or writing failed.

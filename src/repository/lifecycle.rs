@@ -318,3 +318,6 @@ impl Permits {
         job()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,23 @@ use std::path::{Path, PathBuf};
 
 use crate::request::Status;
 
+mod bucket;
+mod client;
+mod credentials;
+mod environment;
+mod failure;
+mod key;
+mod listing;
 mod local;
+mod location;
+mod profile;
+mod scratch;
 mod tree;
 
+use bucket::BucketStore;
+use environment::Environment;
 use local::LocalStore;
+use scratch::ModelCopy;
 
 /// A model repository.
 pub trait Store: Send + Sync + Debug {
@@ -52,9 +65,19 @@ pub struct TreeStamp {
 #[derive(Debug)]
 pub struct LocalModel {
     path: PathBuf,
+    /// Removed with the value; `None` where the repository is on this host.
+    _copy: Option<ModelCopy>,
 }
 
 impl LocalModel {
+    fn of_directory(path: PathBuf) -> LocalModel {
+        LocalModel { path, _copy: None }
+    }
+
+    fn of_copy(copy: ModelCopy) -> LocalModel {
+        LocalModel { path: copy.path().to_owned(), _copy: Some(copy) }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -62,10 +85,13 @@ impl LocalModel {
 
 /// The repository at `location`; `environment` answers for the variables of cli.md section 4.
 ///
-/// A location is only understood here. Whether it can be reached shows when it is first used.
+/// A location is understood here, its credentials are read, and copies of models that ended servers left are removed.
+/// Whether it can be reached shows when it is first used.
 pub fn open(location: &str, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Box<dyn Store>, Status> {
-    let _ = environment;
-    Ok(Box::new(LocalStore::new(location)))
+    match location::parse(location)? {
+        None => Ok(Box::new(LocalStore::new(location))),
+        Some(place) => Ok(Box::new(BucketStore::open(location, place, Environment::capture(environment))?)),
+    }
 }
 
 /// A model is one directory of its repository, never a path that leads elsewhere (schedulers.md section 10).
@@ -80,7 +106,7 @@ fn check_name(model: &str) -> Result<(), Status> {
 }
 
 /// Which part of a model the first component of a path within it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Config,
     Version(i64),
@@ -107,6 +133,14 @@ fn version_of(name: &str) -> Option<i64> {
 }
 
 impl TreeStamp {
+    fn part_ns(&self, part: Part) -> i128 {
+        match part {
+            Part::Config => self.config_ns,
+            Part::Version(version) => self.versions.get(&version).copied().unwrap_or_default(),
+            Part::Rest => self.rest_ns,
+        }
+    }
+
     fn note(&mut self, part: Part, time_ns: i128) {
         self.newest_ns = self.newest_ns.max(time_ns);
         let slot = match part {
@@ -117,3 +151,6 @@ impl TreeStamp {
         *slot = (*slot).max(time_ns);
     }
 }
+
+#[cfg(test)]
+mod tests;

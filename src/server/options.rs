@@ -1,13 +1,15 @@
 //! What the server is told to do, whoever tells it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::observe::log::LogSettings;
+use crate::request::Status;
 
 pub use crate::shard::placement::IoCores;
 
 /// One listening service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listen {
     pub allowed: bool,
     pub address: String,
@@ -15,6 +17,13 @@ pub struct Listen {
     pub port: i32,
     /// SO_REUSEPORT.
     pub reuse_port: bool,
+}
+
+impl Listen {
+    /// At this port of every address.
+    pub fn at(port: i32) -> Listen {
+        Listen { allowed: true, address: "0.0.0.0".to_owned(), port, reuse_port: false }
+    }
 }
 
 /// A `--backend-config`.
@@ -56,7 +65,7 @@ pub enum IoEngine {
     Epoll,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     pub server_id: String,
     pub exit_timeout_secs: u32,
@@ -95,11 +104,16 @@ pub struct Options {
     pub model_namespacing: bool,
     /// In the order of the command line.
     pub host_policies: Vec<HostPolicySetting>,
+    /// 0: no pool.
+    pub pinned_memory_pool_byte_size: u64,
+    /// By device, where it is not the default.
+    pub cuda_memory_pools: BTreeMap<i32, u64>,
+    /// GPUs below are not used.
+    pub min_compute_capability: f64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        let listen = |port| Listen { allowed: true, address: "0.0.0.0".to_owned(), port, reuse_port: false };
         Options {
             server_id: "triton".to_owned(),
             exit_timeout_secs: 30,
@@ -109,10 +123,10 @@ impl Default for Options {
             exit_on_error: true,
             auto_complete_config: true,
             strict_readiness: true,
-            http: listen(8000),
+            http: Listen::at(8000),
             http_max_input_size: 64 << 20,
-            grpc: listen(8001),
-            metrics: listen(8002),
+            grpc: Listen::at(8001),
+            metrics: Listen::at(8002),
             allow_cpu_metrics: true,
             metrics_interval_ms: 2000,
             backend_directory: "/opt/tritonserver/backends".into(),
@@ -126,6 +140,9 @@ impl Default for Options {
             model_load_retry_count: 0,
             model_namespacing: false,
             host_policies: Vec::new(),
+            pinned_memory_pool_byte_size: 256 << 20,
+            cuda_memory_pools: BTreeMap::new(),
+            min_compute_capability: 0.0,
         }
     }
 }
@@ -134,10 +151,17 @@ impl Default for Options {
 pub const WILDCARD: &str = "*";
 
 impl Options {
-    /// The models to load at the start; `None`: all that the repositories have.
-    pub fn models_at_start(&self) -> Option<Vec<String>> {
-        let is_all = self.startup_models.iter().any(|name| name == WILDCARD);
-        (self.model_control == ModelControl::Explicit && !is_all).then(|| self.startup_models.clone())
+    /// What no server can be created with.
+    pub fn check(&self) -> Result<(), Status> {
+        if self.model_repositories.is_empty() {
+            return Err(Status::invalid("--model-repository must be specified"));
+        }
+        let is_wild = self.startup_models.iter().any(|name| name == WILDCARD);
+        if is_wild && self.startup_models.len() > 1 {
+            let text = "Wildcard model name '*' must be the ONLY startup model if specified at all.";
+            return Err(Status::invalid(text));
+        }
+        Ok(())
     }
 
     /// What `--backend-config` says to one backend: global settings first, so that a later one wins.

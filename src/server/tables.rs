@@ -1,21 +1,55 @@
 //! What the server logs about itself when it starts (cli.md section 5).
 
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
 use tracing::info;
 
-use super::options::Options;
+use super::options::{ModelControl, Options};
 use crate::api::{EXTENSIONS, SERVER_VERSION};
 use crate::backend::registry::NATIVE_NAMES;
 use crate::observe::log::Table;
 use crate::repository::{ModelMap, VersionState};
 
 pub fn log_start(options: &Options, models: &ModelMap) {
-    let mut backends = Table::new(["Backend", "Path", "Config"]);
-    for name in NATIVE_NAMES {
-        let settings = options.settings_of(name);
-        let config: Vec<String> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        backends.push([name, "<built in>", &config.join(" ")]);
+    // There are no agents yet; who reads the log by its tables finds all of them.
+    info!(object = %Table::new(["Repository Agent", "Path"]), "");
+    info!(object = %backends(options, models), "");
+    info!(object = %versions(models), "");
+    info!(object = %settings(options), "");
+}
+
+/// The built-in backends, and those that ready models have brought along.
+fn backends(options: &Options, models: &ModelMap) -> Table {
+    let mut paths: BTreeMap<&str, String> = NATIVE_NAMES.map(|name| (name, "<built in>".to_owned())).into();
+    for model in models.ready() {
+        let config = &model.spec.config;
+        if !config.backend.is_empty() && !paths.contains_key(config.backend.as_str()) {
+            paths.insert(&config.backend, library_path(options, &config.backend, &config.runtime));
+        }
     }
-    info!(object = %backends, "");
+    let mut table = Table::new(["Backend", "Path", "Config"]);
+    for (name, path) in paths {
+        table.push([name, &path, &config_of(options, name).to_string()]);
+    }
+    table
+}
+
+/// Where the library of a backend lies. One that is not in its own folder came with the model.
+fn library_path(options: &Options, backend: &str, runtime: &str) -> String {
+    let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
+    let path = options.backend_directory.join(backend).join(file);
+    if path.is_file() { path.display().to_string() } else { "<with its model>".to_owned() }
+}
+
+/// `--backend-config` in the form that backends get it in.
+fn config_of(options: &Options, backend: &str) -> Value {
+    let settings: Map<String, Value> =
+        options.settings_of(backend).into_iter().map(|(key, value)| (key, Value::String(value))).collect();
+    if settings.is_empty() { json!({}) } else { json!({ "cmdline": settings }) }
+}
+
+fn versions(models: &ModelMap) -> Table {
     let mut table = Table::new(["Model", "Version", "Status"]);
     for (id, entry) in models.iter() {
         for (version, state) in &entry.versions {
@@ -31,17 +65,161 @@ pub fn log_start(options: &Options, models: &ModelMap) {
             table.push([&id.name, "-", &format!("Not loaded: {reason}")]);
         }
     }
-    info!(object = %table, "");
-    let mut rows = Table::new(["Option", "Value"]);
-    rows.push(["server_id", &options.server_id]);
-    rows.push(["server_version", SERVER_VERSION]);
-    rows.push(["server_extensions", &EXTENSIONS.join(" ")]);
+    table
+}
+
+fn settings(options: &Options) -> Table {
+    let flag = |is_set: bool| if is_set { "1" } else { "0" }.to_owned();
+    let mut table = Table::new(["Option", "Value"]);
+    let mut row = |name: &str, value: String| table.push([name.to_owned(), value]);
+    row("server_id", options.server_id.clone());
+    row("server_version", SERVER_VERSION.to_owned());
+    row("server_extensions", EXTENSIONS.join(" "));
     for (at, path) in options.model_repositories.iter().enumerate() {
-        rows.push([format!("model_repository_path[{at}]"), path.display().to_string()]);
+        row(&format!("model_repository_path[{at}]"), path.display().to_string());
     }
-    rows.push(["model_control_mode", "MODE_NONE"]);
-    rows.push(["strict_model_config", if options.auto_complete_config { "0" } else { "1" }]);
-    rows.push(["strict_readiness", if options.strict_readiness { "1" } else { "0" }]);
-    rows.push(["exit_timeout", &options.exit_timeout_secs.to_string()]);
-    info!(object = %rows, "");
+    let mode = match options.model_control {
+        ModelControl::None => "MODE_NONE",
+        ModelControl::Poll { .. } => "MODE_POLL",
+        ModelControl::Explicit => "MODE_EXPLICIT",
+    };
+    row("model_control_mode", mode.to_owned());
+    for (at, name) in options.startup_models.iter().enumerate() {
+        row(&format!("startup_models_{at}"), name.clone());
+    }
+    row("strict_model_config", flag(!options.auto_complete_config));
+    row("model_config_name", options.model_config_name.clone().unwrap_or_default());
+    // There is no rate limiter yet, and no cache.
+    row("rate_limit", "OFF".to_owned());
+    row("pinned_memory_pool_byte_size", options.pinned_memory_pool_byte_size.to_string());
+    for (device, bytes) in &options.cuda_memory_pools {
+        row(&format!("cuda_memory_pool_byte_size{{{device}}}"), bytes.to_string());
+    }
+    row("min_supported_compute_capability", format!("{:.1}", options.min_compute_capability));
+    row("strict_readiness", flag(options.strict_readiness));
+    row("exit_timeout", options.exit_timeout_secs.to_string());
+    row("cache_enabled", flag(false));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::options::BackendSetting;
+
+    /// The cells of a table's rows, without its headings.
+    fn rows(table: &Table) -> Vec<Vec<String>> {
+        let text = table.to_string();
+        let lines = text.lines().filter(|line| line.starts_with('|')).skip(1);
+        lines
+            .map(|line| {
+                let cells = line.trim_matches('|').split(" |").map(|cell| cell.trim().to_owned());
+                cells.collect()
+            })
+            .collect()
+    }
+
+    fn pairs(options: &Options) -> Vec<(String, String)> {
+        let pair = |row: Vec<String>| <[String; 2]>::try_from(row).map(|[name, value]| (name, value)).unwrap();
+        rows(&settings(options)).into_iter().map(pair).collect()
+    }
+
+    #[test]
+    fn every_option_has_its_row_in_tritons_order() {
+        let expected = [
+            ("server_id", "triton"),
+            ("server_version", SERVER_VERSION),
+            ("server_extensions", &EXTENSIONS.join(" ")),
+            ("model_control_mode", "MODE_NONE"),
+            ("strict_model_config", "0"),
+            ("model_config_name", ""),
+            ("rate_limit", "OFF"),
+            ("pinned_memory_pool_byte_size", "268435456"),
+            ("min_supported_compute_capability", "0.0"),
+            ("strict_readiness", "1"),
+            ("exit_timeout", "30"),
+            ("cache_enabled", "0"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(pairs(&Options::default()), expected);
+    }
+
+    #[test]
+    fn what_was_given_is_what_is_shown() {
+        let options = Options {
+            server_id: "me".into(),
+            model_repositories: vec!["/a".into(), "/b".into()],
+            model_control: ModelControl::Explicit,
+            startup_models: vec!["x".into(), "y".into()],
+            auto_complete_config: false,
+            model_config_name: Some("fast".into()),
+            pinned_memory_pool_byte_size: 0,
+            cuda_memory_pools: [(0, 5), (3, 6)].into(),
+            min_compute_capability: 7.5,
+            strict_readiness: false,
+            exit_timeout_secs: 7,
+            ..Options::default()
+        };
+        let rows = pairs(&options);
+        let names: Vec<_> = rows.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "server_id",
+                "server_version",
+                "server_extensions",
+                "model_repository_path[0]",
+                "model_repository_path[1]",
+                "model_control_mode",
+                "startup_models_0",
+                "startup_models_1",
+                "strict_model_config",
+                "model_config_name",
+                "rate_limit",
+                "pinned_memory_pool_byte_size",
+                "cuda_memory_pool_byte_size{0}",
+                "cuda_memory_pool_byte_size{3}",
+                "min_supported_compute_capability",
+                "strict_readiness",
+                "exit_timeout",
+                "cache_enabled",
+            ]
+        );
+        let value = |name: &str| rows.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str()).unwrap();
+        for (name, expected) in [
+            ("server_id", "me"),
+            ("model_repository_path[1]", "/b"),
+            ("model_control_mode", "MODE_EXPLICIT"),
+            ("startup_models_1", "y"),
+            ("strict_model_config", "1"),
+            ("model_config_name", "fast"),
+            ("pinned_memory_pool_byte_size", "0"),
+            ("cuda_memory_pool_byte_size{3}", "6"),
+            ("min_supported_compute_capability", "7.5"),
+            ("strict_readiness", "0"),
+            ("exit_timeout", "7"),
+        ] {
+            assert_eq!(value(name), expected, "{name}");
+        }
+        let poll = Options { model_control: ModelControl::Poll { period_secs: 5 }, ..Options::default() };
+        assert!(pairs(&poll).contains(&("model_control_mode".into(), "MODE_POLL".into())));
+    }
+
+    #[test]
+    fn backends_show_their_settings_as_they_get_them() {
+        let setting = |backend: Option<&str>, key: &str, value: &str| BackendSetting {
+            backend: backend.map(str::to_owned),
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let backend_settings = vec![setting(Some("onnxruntime"), "a", "1"), setting(None, "b", "\"2\"")];
+        let options = Options { backend_settings, ..Options::default() };
+        let table = rows(&backends(&options, &ModelMap::default()));
+        let expected = [
+            ["identity", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
+            ["onnxruntime", "<built in>", r#"{"cmdline":{"a":"1","b":"\"2\""}}"#],
+        ];
+        assert_eq!(table, expected);
+        assert_eq!(rows(&backends(&Options::default(), &ModelMap::default()))[0][2], "{}");
+    }
 }

@@ -133,10 +133,6 @@ fn rpcs_of_later_versions_are_refused_by_name() {
         let status = if reply.status.code == code::OK { Ok(()) } else { Err(reply.status) };
         unimplemented(status, rpc, words);
     };
-    let load = RepositoryModelLoadRequest { model_name: "plain".into(), ..Default::default() };
-    let unload = RepositoryModelUnloadRequest { model_name: "plain".into(), ..Default::default() };
-    check("RepositoryModelLoad", frame(&load), &["load"]);
-    check("RepositoryModelUnload", frame(&unload), &["load"]);
     check("SystemSharedMemoryStatus", frame(&SystemSharedMemoryStatusRequest::default()), &["shared"]);
     check("SystemSharedMemoryRegister", frame(&SystemSharedMemoryRegisterRequest::default()), &["shared"]);
     check("SystemSharedMemoryUnregister", frame(&SystemSharedMemoryUnregisterRequest::default()), &["shared"]);

@@ -1,6 +1,10 @@
 //! Every flag, every error text, every pair of ports.
 
 use super::*;
+use table::rows;
+
+mod crossed;
+mod table;
 
 fn arguments(words: &[&str]) -> Arguments {
     Arguments { program: "nereid".into(), words: words.iter().map(OsString::from).collect() }
@@ -8,6 +12,12 @@ fn arguments(words: &[&str]) -> Arguments {
 
 fn parse(words: &[&str]) -> Result<ServeOptions, OptionsError> {
     ServeOptions::parse(&arguments(words), |_| None)
+}
+
+/// The names of the flags that were noted as without effect.
+fn noted(words: &[&str]) -> Vec<&'static str> {
+    let line = CommandLine::parse(&arguments(words), |_| None, |_| ()).unwrap();
+    line.without_effect.iter().map(|noted| noted.flag).collect()
 }
 
 fn with(change: impl FnOnce(&mut ServeOptions)) -> Result<ServeOptions, OptionsError> {
@@ -45,137 +55,93 @@ const TRITON: &str = "\
     allow-client-shm \
     strict-model-config response-cache-byte-size trace-file trace-level trace-rate trace-count trace-log-frequency";
 
-/// A flag with a value, and what it must change.
-type Case = (&'static str, &'static str, fn(&mut ServeOptions));
-
-const VALUES: &[Case] = &[
-    ("id", "me", |o| o.server_id = "me".into()),
-    ("exit-timeout-secs", "7", |o| o.exit_timeout_secs = 7),
-    ("log-verbose", "3", |o| o.log.verbose_level = 3),
-    ("log-verbose", "2147483647", |o| o.log.verbose_level = 2_147_483_647),
-    ("log-verbose", "true", |o| o.log.verbose_level = 1),
-    ("log-verbose", "-1", |_| {}),
-    ("log-info", "false", |o| o.log.info = false),
-    ("log-warning", "off", |o| o.log.warning = false),
-    ("log-error", "0", |o| o.log.error = false),
-    ("log-format", "ISO8601", |o| o.log.format = crate::observe::log::LogFormat::Iso8601),
-    ("log-format", "default", |_| {}),
-    ("log-file", "/tmp/x", |o| o.log.file = Some("/tmp/x".into())),
-    ("log-file", "", |_| {}),
-    ("model-repository", "/m", |o| o.model_repositories = vec!["/m".into()]),
-    ("model-store", "/m", |o| o.model_repositories = vec!["/m".into()]),
-    ("exit-on-error", "FALSE", |o| o.exit_on_error = false),
-    ("strict-readiness", "false", |o| o.strict_readiness = false),
-    ("model-control-mode", "none", |_| {}),
-    ("model-control-mode", "NONE", |_| {}),
-    ("allow-http", "false", |o| o.http.allowed = false),
-    ("http-address", "::1", |o| (o.http.address, o.metrics.address) = ("::1".into(), "::1".into())),
-    ("http-port", "8080", |o| o.http.port = 8080),
-    ("http-port", "8080x", |o| o.http.port = 8080),
-    ("http-port", "70000", |o| o.http.port = 70_000),
-    ("reuse-http-port", "true", |o| o.http.reuse_port = true),
-    ("http-max-input-size", "5000000000", |o| o.http_max_input_size = 5_000_000_000),
-    ("allow-grpc", "false", |o| o.grpc.allowed = false),
-    ("grpc-address", "h", |o| o.grpc.address = "h".into()),
-    ("grpc-port", "-1", |o| o.grpc.port = -1),
-    ("reuse-grpc-port", "on", |o| o.grpc.reuse_port = true),
-    ("allow-metrics", "false", |o| (o.metrics.allowed, o.allow_cpu_metrics) = (false, false)),
-    ("allow-cpu-metrics", "false", |o| o.allow_cpu_metrics = false),
-    ("metrics-address", "m", |o| o.metrics.address = "m".into()),
-    ("metrics-port", "9", |o| o.metrics.port = 9),
-    ("metrics-interval-ms", "1.5", |o| o.metrics_interval_ms = 1),
-    ("backend-directory", "/b", |o| o.backend_directory = "/b".into()),
-    ("backend-config", "python,a=b", |o| {
-        o.backend_settings =
-            vec![BackendSetting { backend: Some("python".into()), key: "a".into(), value: "b".into() }];
-    }),
-    ("io-cores", "4", |o| o.io_cores = Some(IoCores::Count(4))),
-    ("io-engine", "auto", |_| {}),
-    ("io-engine", "IO_uring", |o| o.io_engine = IoEngine::IoUring),
-    ("io-engine", "epoll", |o| o.io_engine = IoEngine::Epoll),
-];
-
 #[test]
 fn the_table_holds_every_flag_of_triton_once() {
-    let names: Vec<_> = FLAGS.iter().filter(|flag| !flag.is_own()).map(|flag| flag.name).collect();
+    let names: Vec<_> = flags().filter(|flag| !flag.is_own()).map(|flag| flag.name).collect();
     assert_eq!(names, TRITON.split_ascii_whitespace().collect::<Vec<_>>());
     assert_eq!(names.len(), 91);
 }
 
 #[test]
-fn every_honoured_flag_sets_its_option_in_both_forms() {
-    for (flag, value, change) in VALUES {
-        let name = format!("--{flag}");
-        assert_eq!(parse(&[&format!("{name}={value}")]), with(change), "{name}={value}");
-        assert_eq!(parse(&[&name, value]), with(change), "{name} {value}");
+fn every_flag_with_a_value_has_its_row_here() {
+    let with_value: Vec<_> = flags().filter(|flag| flag.takes_value()).map(|flag| flag.name).collect();
+    assert_eq!(with_value, rows().map(|row| row.flag).collect::<Vec<_>>());
+    assert_eq!(with_value.len(), 91 - 2 + 2);
+    for row in rows() {
+        assert!(!row.good.is_empty() || !row.later.is_empty(), "--{} is never accepted", row.flag);
+    }
+}
+
+#[test]
+fn good_values_set_their_option_in_both_forms() {
+    for row in rows() {
+        for (value, change) in row.good {
+            let name = format!("--{}", row.flag);
+            let mut words = vec![name.as_str(), value];
+            words.extend(Some(row.beside).filter(|beside| !beside.is_empty()));
+            assert_eq!(parse(&words), with(change), "{name} {value}");
+            let joined = format!("{name}={value}");
+            words.splice(..2, [joined.as_str()]);
+            assert_eq!(parse(&words), with(change), "{joined}");
+        }
     }
     assert_eq!(parse(&["--disable-auto-complete-config"]), with(|o| o.auto_complete_config = false));
     assert_eq!(parse(&[]), with(|_| {}));
-    for flag in FLAGS.iter().filter(|flag| matches!(flag.action, Action::Set(_)) && flag.takes_value()) {
-        assert!(VALUES.iter().any(|(name, ..)| *name == flag.name), "--{} has a case", flag.name);
-    }
 }
 
 #[test]
-fn every_unbuilt_flag_is_refused_by_name() {
-    let unbuilt: Vec<_> = FLAGS.iter().filter(|flag| matches!(flag.action, Action::Unbuilt)).collect();
-    assert_eq!(unbuilt.len() + VALUES.iter().map(|case| case.0).collect::<std::collections::HashSet<_>>().len(), 91);
-    for flag in unbuilt {
-        let error = parse(&[&format!("--{}=1", flag.name)]).unwrap_err();
-        let text = format!("--{} is not supported by this version of Nereid", flag.name);
-        assert_eq!(error.to_string(), text);
-        assert_eq!(error.report(), format!("{}\n{text}\n", usage()));
-    }
-}
-
-#[test]
-fn every_boolean_and_integer_refuses_others() {
-    for flag in FLAGS.iter().filter(|flag| matches!(flag.action, Action::Set(_))) {
-        let error = |value: &str| parse(&[&format!("--{}={value}", flag.name)]).unwrap_err().to_string();
-        match flag.value {
-            Some("boolean") => {
-                assert_eq!(error("maybe"), bad(flag.name, "invalid value for bool option: maybe"));
-                assert_eq!(error(""), bad(flag.name, "invalid value for bool option: "));
-            }
-            Some("integer") => {
-                assert_eq!(error("x1"), bad(flag.name, "Invalid option value. Got x1"));
-                let large = "99999999999999999999";
-                let text = format!("Provided option value is out of bound. Got {large}");
-                assert_eq!(error(large), bad(flag.name, &text));
-            }
-            _ => {}
+fn bad_values_are_told_in_tritons_words() {
+    for row in rows() {
+        for (value, inner) in row.bad {
+            let error = parse(&[&format!("--{}={value}", row.flag)]).unwrap_err();
+            assert_eq!(error.to_string(), bad(row.flag, inner), "--{}={value}", row.flag);
+            assert_eq!(error.report(), format!("{}\n{}\n", usage(), bad(row.flag, inner)));
         }
     }
 }
 
 #[test]
-fn errors_of_values_have_their_texts() {
-    let out_of_bound = |value: &str| format!("Provided option value is out of bound. Got {value}");
-    let size = "Error: --http-max-input-size must be greater than 0.".to_owned();
-    let format =
-        |value: &str| format!("--backend-config option format is '<backend name>,<setting>=<value>'. Got {value}");
-    let unbuilt = |mode: &str| format!("--model-control-mode={mode} is not supported by this version of Nereid");
-    let cases = [
-        ("log-format", "iso8601", "invalid argument for --log-format".to_owned()),
-        ("log-verbose", "on", "Invalid option value. Got on".to_owned()),
-        ("model-control-mode", "always", "invalid argument for --model-control-mode".to_owned()),
-        ("model-control-mode", "Poll", unbuilt("poll")),
-        ("model-control-mode", "explicit", unbuilt("explicit")),
-        ("http-port", "2147483648", out_of_bound("2147483648")),
-        ("http-max-input-size", "0", size.clone()),
-        ("http-max-input-size", "-5", size),
-        ("exit-timeout-secs", "-1", out_of_bound("-1")),
-        ("metrics-interval-ms", "-1", out_of_bound("-1")),
-        ("backend-config", "python", format("python")),
-        ("backend-config", ",a=b", format(",a=b")),
-        ("io-cores", "0", out_of_bound("0")),
-        ("io-cores", "few", "Invalid option value. Got few".to_owned()),
-        ("io-engine", "kqueue", "invalid argument for --io-engine".to_owned()),
-    ];
-    for (flag, value, inner) in cases {
-        let error = parse(&[&format!("--{flag}={value}")]).unwrap_err();
-        assert_eq!(error.to_string(), bad(flag, &inner));
-        assert_eq!(error.report(), format!("{}\n{}\n", usage(), bad(flag, &inner)));
+fn values_that_ask_for_later_features_are_refused_by_name() {
+    for row in rows() {
+        let is_later = flags().any(|flag| flag.name == row.flag && matches!(flag.action, Action::Later(_)));
+        for value in row.later {
+            assert!(is_later, "--{}", row.flag);
+            let error = parse(&[&format!("--{}={value}", row.flag)]).unwrap_err();
+            // One name for all levels of traces.
+            let flag = if row.flag == "trace-level" { "trace-config" } else { row.flag };
+            let text = format!("--{flag} is not supported by this version of Nereid");
+            assert_eq!(error.to_string(), text, "--{}={value}", row.flag);
+            assert_eq!(error.report(), format!("{}\n{text}\n", usage()));
+        }
+    }
+}
+
+/// Only flags that say so are noted, each once, and their values change nothing that is served.
+#[test]
+fn flags_without_effect_are_noted_once() {
+    for row in rows() {
+        let is_idle = flags().any(|flag| flag.name == row.flag && matches!(flag.action, Action::Idle(..)));
+        for (value, _) in row.good {
+            let mut words = vec![format!("--{}={value}", row.flag); 2];
+            words.extend(Some(row.beside.to_owned()).filter(|beside| !beside.is_empty()));
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            assert_eq!(noted(&words), if is_idle { vec![row.flag] } else { vec![] }, "{words:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_core_refuses_is_told_without_the_usage_text() {
+    for (value, reason) in [
+        ("-1:0.5", "expects device ID >= 0, got -1"),
+        ("0:2", "expects limit fraction to be in range [0.0, 1.0], got 2.000000"),
+        ("0:-0.1", "expects limit fraction to be in range [0.0, 1.0], got -0.100000"),
+    ] {
+        let error = parse(&[&format!("--model-load-gpu-limit={value}")]).unwrap_err();
+        let text = format!(
+            "Failed to build Triton option:\nerror: setting model load GPU limit: Invalid argument - {reason}\n"
+        );
+        assert_eq!(error.report(), text);
     }
 }
 
@@ -185,7 +151,7 @@ fn errors_name_the_whole_flag_also_when_it_was_abbreviated() {
     let error = parse(&["--trace-c=x"]).unwrap_err();
     assert!(matches!(error, OptionsError::Getopt(_)), "trace-config or trace-count");
     assert_eq!(parse(&["--trace-co=x"]).unwrap_err(), error_of("--trace-co=x", &["trace-config", "trace-count"]));
-    assert_eq!(parse(&["--trace-con=x"]).unwrap_err(), OptionsError::Unbuilt("trace-config"));
+    assert_eq!(parse(&["--trace-con=level=max"]).unwrap_err(), OptionsError::Later("trace-config"));
 }
 
 fn error_of(given: &str, possibilities: &[&str]) -> OptionsError {
@@ -213,7 +179,7 @@ fn reports_put_getopts_line_before_the_usage_and_the_others_after_it() {
     assert_eq!(parse(&["--he", "--nonsense"]).unwrap_err(), OptionsError::Help, "the first one counts");
     let report = parse(&["--nonsense"]).unwrap_err().report();
     assert_eq!(report, format!("nereid: unrecognized option '--nonsense'\n{}", usage()));
-    for flag in FLAGS {
+    for flag in flags() {
         assert!(usage().lines().any(|line| line.trim_start().split(' ').next() == Some(&format!("--{}", flag.name))));
     }
 }
@@ -230,24 +196,19 @@ fn repeated_flags_add_up_or_the_last_one_stands() {
     assert_eq!(options.settings_of("onnx"), [pair("t", "2"), pair("t", "1"), pair("t", "3")]);
     assert_eq!(options.settings_of("py"), [pair("t", "2"), pair("x", "y")]);
     assert_eq!(options.settings_of("other"), [pair("t", "2")]);
+    let pools = ["--cuda-memory-pool-byte-size=1:5", "--cuda-memory-pool-byte-size=0:6"];
+    assert_eq!(parse(&pools).unwrap().cuda_memory_pools, [(0, 6), (1, 5)].into());
+    assert_eq!(parse(&["--host-policy=a,b=c", "--host-policy=a,d=e"]).unwrap().host_policies.len(), 2);
 }
 
 #[test]
-fn the_environment_fills_what_flags_leave_open() {
-    let variable =
-        |name: &'static str, value: &'static str| move |asked: &str| (asked == name).then(|| OsString::from(value));
-    let parse_in = |words: &[&str], name, value| ServeOptions::parse(&arguments(words), variable(name, value));
-    let uri = parse_in(&[], "AIP_STORAGE_URI", "/models").unwrap();
-    assert_eq!(uri.model_repositories, [PathBuf::from("/models")]);
-    let given = parse_in(&["--model-repository=/mine"], "AIP_STORAGE_URI", "/models").unwrap();
-    assert_eq!(given.model_repositories, [PathBuf::from("/mine")]);
-    assert_eq!(parse_in(&[], "AIP_STORAGE_URI", ""), with(|_| {}));
-    assert!(!parse_in(&[], "TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0").unwrap().escape_log_messages);
-    for on in ["", "1", "false"] {
-        assert!(parse_in(&[], "TRITON_SERVER_ESCAPE_LOG_MESSAGES", on).unwrap().escape_log_messages);
-    }
-    assert_eq!(parse_in(&[], "AIP_MODE", "PREDICTION").unwrap_err(), OptionsError::VertexAi);
-    assert_eq!(parse_in(&[], "AIP_MODE", "TRAINING"), with(|_| {}));
+fn a_later_value_takes_back_what_asked_for_too_much() {
+    assert_eq!(parse(&["--grpc-use-ssl=true", "--grpc-use-ssl=false"]), with(|_| {}));
+    assert_eq!(parse(&["--grpc-use-ssl=false", "--grpc-use-ssl=1"]).unwrap_err(), OptionsError::Later("grpc-use-ssl"));
+    let two = ["--metrics-config=summary_latencies=true", "--metrics-config=counter_latencies=true"];
+    assert_eq!(parse(&two).unwrap_err(), OptionsError::Later("metrics-config"), "settings do not undo each other");
+    let order = ["--allow-client-shm=true", "--grpc-use-ssl=true"];
+    assert_eq!(parse(&order).unwrap_err(), OptionsError::Later("allow-client-shm"), "the first one is named");
 }
 
 #[test]
@@ -261,64 +222,28 @@ fn paths_need_not_be_utf8() {
     assert_eq!(options.model_repositories, [PathBuf::from(&path), PathBuf::from(&path)]);
 }
 
-/// Every pair of services, on one port or two, at one address or two, each allowed or not.
+/// The documentation has three lists: flags that work, flags without effect, flags that come later.
 #[test]
-fn services_on_one_address_and_port_collide() {
-    let services = [("HTTP", "http"), ("GRPC", "grpc"), ("metrics", "metrics")];
-    for (index, (first, first_flag)) in services.into_iter().enumerate() {
-        for (second, second_flag) in services.into_iter().skip(index + 1) {
-            for same_port in [true, false] {
-                for same_address in [true, false] {
-                    for off in [None, Some(first_flag), Some(second_flag)] {
-                        let mut words = vec![
-                            format!("--{first_flag}-port=9000"),
-                            format!("--{second_flag}-port={}", if same_port { 9000 } else { 9001 }),
-                            format!("--{first_flag}-address=10.0.0.1"),
-                            format!("--{second_flag}-address={}", if same_address { "10.0.0.1" } else { "10.0.0.2" }),
-                        ];
-                        words.extend(off.map(|flag| format!("--allow-{flag}=false")));
-                        let words: Vec<_> = words.iter().map(String::as_str).collect();
-                        let collides = same_port && same_address && off.is_none();
-                        match parse(&words) {
-                            Ok(_) => assert!(!collides, "{words:?}"),
-                            Err(error) => {
-                                assert!(collides, "{words:?}");
-                                let text = format!(
-                                    "The server cannot listen to {first} requests and {second} requests at the same \
-                                     address and port 10.0.0.1:9000"
-                                );
-                                assert_eq!(error.to_string(), text);
-                                assert_eq!(error.report(), text + "\n", "no usage text");
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn metrics_take_the_address_of_http_before_ports_are_compared() {
-    let error = parse(&["--http-address=a", "--metrics-port=8000"]).unwrap_err();
-    assert_eq!(error, OptionsError::Collision("HTTP", "metrics", "a".into(), 8000));
-    assert!(parse(&["--http-address=a", "--metrics-address=b", "--metrics-port=8000"]).is_ok());
-    let all = parse(&["--http-port=1", "--grpc-port=1", "--metrics-port=1"]).unwrap_err();
-    assert_eq!(all, OptionsError::Collision("HTTP", "GRPC", "0.0.0.0".into(), 1), "the first pair is named");
-}
-
-#[test]
-fn the_documentation_names_every_flag_on_the_right_side() {
+fn the_documentation_lists_every_flag_where_it_belongs() {
     let text = include_str!("../../../docs/flags.md");
-    let (honoured, refused) = text.split_once("\n## Refused\n").unwrap();
-    let refused = refused.split("\n## ").next().unwrap();
-    for flag in FLAGS {
-        let quoted = format!("`--{}`", flag.name);
-        let is_unbuilt = matches!(flag.action, Action::Unbuilt);
-        assert_eq!(refused.contains(&quoted), is_unbuilt, "{quoted} among the refused");
-        assert_eq!(honoured.contains(&format!("| {quoted} |")), !is_unbuilt, "{quoted} among the honoured");
-        if !is_unbuilt && flag.name != "help" {
-            assert!(honoured.contains(flag.help), "{quoted}: its help text in docs/flags.md is another one");
+    let (works, rest) = text.split_once("\n## Without effect\n").unwrap();
+    let (idle, rest) = rest.split_once("\n## Not supported yet\n").unwrap();
+    let later = rest.split("\n## ").next().unwrap();
+    for flag in flags() {
+        let value = flag.value.unwrap_or_default().replace('|', "\\|");
+        let value = if value.is_empty() { String::new() } else { format!("`{value}` ") };
+        let row = format!("| `--{}` | {value}|", flag.name);
+        let places = [works, idle, later].map(|place| place.lines().find(|line| line.starts_with(&row)));
+        let (here, more) = match flag.action {
+            Action::Help | Action::Set(_) => (0, None),
+            Action::Idle(_, reason) => (1, Some(reason)),
+            Action::Later(_) => (2, None),
+        };
+        for (at, place) in places.iter().enumerate() {
+            assert_eq!(place.is_some(), at == here, "--{}: {row:?}", flag.name);
         }
+        let line = places[here].unwrap();
+        assert!(line.contains(flag.help), "{line}: expected {:?}", flag.help);
+        assert!(more.is_none_or(|more| line.contains(more)), "{line}: expected {more:?}");
     }
 }

@@ -11,7 +11,7 @@ pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 /// Bytes of an attached object that are kept: room for the table of a thousand models.
 pub const MAX_OBJECT_BYTES: usize = 1024 * 1024;
 
-/// How the beginning of a line looks.
+/// How a line looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// `I1121 06:39:17.000123 4711 server.rs:12] `
@@ -19,20 +19,35 @@ pub enum LogFormat {
     Default,
     /// `2026-11-21T06:39:17Z I 4711 server.rs:12] `
     Iso8601,
+    /// `{"time":"2026-11-21T06:39:17.000123Z","level":"info","pid":4711,"file":"server.rs","line":12,"message":"…"}`,
+    /// and `"object":"…"` where there is one. Nereid's own.
+    Json,
 }
 
 impl LogFormat {
+    /// In the order of [`LogFormat::index`].
+    const ALL: [LogFormat; 3] = [LogFormat::Default, LogFormat::Iso8601, LogFormat::Json];
+
     /// As `--log-format` and the logging API spell it.
     pub fn name(self) -> &'static str {
         match self {
             LogFormat::Default => "default",
             LogFormat::Iso8601 => "ISO8601",
+            LogFormat::Json => "json",
         }
     }
 
     /// Case matters.
     pub fn from_name(name: &str) -> Option<LogFormat> {
-        [LogFormat::Default, LogFormat::Iso8601].into_iter().find(|format| format.name() == name)
+        LogFormat::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    pub fn index(self) -> u8 {
+        self as u8
+    }
+
+    pub fn from_index(index: u8) -> LogFormat {
+        LogFormat::ALL.get(usize::from(index)).copied().unwrap_or_default()
     }
 }
 
@@ -50,6 +65,14 @@ impl Severity {
             Severity::Error => 'E',
             Severity::Warning => 'W',
             Severity::Info => 'I',
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Info => "info",
         }
     }
 
@@ -76,7 +99,7 @@ pub struct Record {
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     pub format: LogFormat,
-    /// Messages appear as JSON strings.
+    /// Messages appear as JSON strings. In the format JSON they do in any case.
     pub escapes: bool,
     pub pid: u32,
 }
@@ -89,16 +112,19 @@ impl Record {
 
     /// Appends the line, or the lines where there is an object.
     pub fn write(&self, style: Style, text: &mut String) {
+        match style.format {
+            LogFormat::Default | LogFormat::Iso8601 => self.write_plain(style, text),
+            LogFormat::Json => self.write_json(style.pid, text),
+        }
+    }
+
+    fn write_plain(&self, style: Style, text: &mut String) {
         let Civil { year, month, day, hour, minute, second } = Civil::from_epoch(self.at.as_secs());
         let (letter, pid, micros) = (self.severity.letter(), style.pid, self.at.subsec_micros());
         // Writing to a String cannot fail.
-        let _ = match style.format {
-            LogFormat::Default => {
-                write!(text, "{letter}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06} {pid} ")
-            }
-            LogFormat::Iso8601 => {
-                write!(text, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z {letter} {pid} ")
-            }
+        let _ = match style.format == LogFormat::Iso8601 {
+            false => write!(text, "{letter}{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06} {pid} "),
+            true => write!(text, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z {letter} {pid} "),
         };
         let _ = write!(text, "{}:{}] ", self.file, self.line);
         match (style.escapes, self.object.is_some() && self.message.is_empty()) {
@@ -113,6 +139,25 @@ impl Record {
                 text.push('\n');
             }
         }
+    }
+
+    fn write_json(&self, pid: u32, text: &mut String) {
+        let Civil { year, month, day, hour, minute, second } = Civil::from_epoch(self.at.as_secs());
+        let micros = self.at.subsec_micros();
+        let _ = write!(
+            text,
+            "{{\"time\":\"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z\",\
+             \"level\":\"{}\",\"pid\":{pid},\"file\":",
+            self.severity.word()
+        );
+        push_json_string(text, self.file);
+        let _ = write!(text, ",\"line\":{},\"message\":", self.line);
+        push_json_string(text, &self.message);
+        if let Some(object) = &self.object {
+            text.push_str(",\"object\":");
+            push_json_string(text, object);
+        }
+        text.push_str("}\n");
     }
 }
 
@@ -221,6 +266,33 @@ mod tests {
     }
 
     #[test]
+    fn json_lines_hold_everything_whatever_is_logged() {
+        let every: String = (0..0x300u32).chain([0x2028, 0x1f600]).filter_map(char::from_u32).collect();
+        for (message, object) in
+            [("plain", None), ("two\nlines", Some("+--+\n|\"x\"|\n")), (&every, Some(&*every)), ("", None)]
+        {
+            for escapes in [true, false] {
+                let record = Record { object: object.map(str::to_owned), ..record(message) };
+                let text = line(&record, LogFormat::Json, escapes);
+                assert_eq!(text.lines().count(), 1, "{text}");
+                let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+                let mut expected = serde_json::json!({
+                    "time": "2026-11-21T06:39:17.001234Z",
+                    "level": "warning",
+                    "pid": 4711,
+                    "file": "server.rs",
+                    "line": 12,
+                    "message": message,
+                });
+                if let Some(object) = object {
+                    expected["object"] = object.into();
+                }
+                assert_eq!(json, expected);
+            }
+        }
+    }
+
+    #[test]
     fn escaped_messages_are_json_on_one_line() {
         let every: String = (0..0x800u32).chain([0x2028, 0x2029, 0xfeff, 0x1f600]).filter_map(char::from_u32).collect();
         for message in ["", "plain", "\"", "\\", "\\n", "a\nb\r\n\tc\0", "\x1b[31mred\x7f\u{9b}1m", "日本語", &every]
@@ -249,8 +321,12 @@ mod tests {
     fn format_names_are_exact() {
         assert_eq!(LogFormat::from_name("default"), Some(LogFormat::Default));
         assert_eq!(LogFormat::from_name("ISO8601"), Some(LogFormat::Iso8601));
-        for bad in ["Default", "iso8601", "", "json"] {
+        assert_eq!(LogFormat::from_name("json"), Some(LogFormat::Json));
+        for bad in ["Default", "iso8601", "", "JSON", "json "] {
             assert_eq!(LogFormat::from_name(bad), None);
+        }
+        for format in LogFormat::ALL {
+            assert_eq!(LogFormat::from_index(format.index()), format);
         }
     }
 }

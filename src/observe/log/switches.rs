@@ -1,6 +1,6 @@
 //! What is logged, and how: read by every thread at every message, changed by the logging API.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
@@ -13,7 +13,8 @@ pub struct Switches {
     pub warning: AtomicBool,
     pub error: AtomicBool,
     pub verbose_level: AtomicU32,
-    pub is_iso8601: AtomicBool,
+    /// [`LogFormat::index`].
+    pub format: AtomicU8,
     escapes: bool,
     pid: u32,
 }
@@ -25,7 +26,7 @@ impl Switches {
             warning: AtomicBool::new(true),
             error: AtomicBool::new(true),
             verbose_level: AtomicU32::new(0),
-            is_iso8601: AtomicBool::new(false),
+            format: AtomicU8::new(LogFormat::Default.index()),
             escapes,
             pid: std::process::id(),
         }
@@ -59,11 +60,11 @@ impl Switches {
     }
 
     pub fn style(&self) -> Style {
-        let format = match self.is_iso8601.load(Ordering::Relaxed) {
-            true => LogFormat::Iso8601,
-            false => LogFormat::Default,
-        };
-        Style { format, escapes: self.escapes, pid: self.pid }
+        Style {
+            format: LogFormat::from_index(self.format.load(Ordering::Relaxed)),
+            escapes: self.escapes,
+            pid: self.pid,
+        }
     }
 }
 

@@ -67,6 +67,6 @@ impl Store for LocalStore {
         if !path.is_dir() {
             return Err(Status::not_found(format!("no model directory '{}'", path.display())));
         }
-        Ok(LocalModel { path })
+        Ok(LocalModel::of_directory(path))
     }
 }

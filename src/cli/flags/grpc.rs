@@ -1,0 +1,148 @@
+//! Flags of the gRPC port.
+
+use super::http::SHARDS;
+use super::{Flag, Group, Wish};
+use crate::cli::given::GRPC_PROTOCOL;
+use crate::cli::values::{Value, ValueError};
+
+const GRPC: Group = Group("gRPC");
+
+pub static FLAGS: &[Flag] = &[
+    GRPC.set("allow-grpc", "boolean", "Whether to serve gRPC. Default: true.", |g, v| {
+        v.boolean().map(|given| g.options.grpc.allowed = given)
+    }),
+    GRPC.set("grpc-address", "string", "Address to listen on. Default: 0.0.0.0.", |g, v| {
+        g.options.grpc.address = v.text();
+        Ok(())
+    }),
+    GRPC.set("grpc-port", "integer", "Port to listen on. Default: 8001.", |g, v| {
+        v.int().map(|given| g.options.grpc.port = given)
+    }),
+    GRPC.set(
+        "reuse-grpc-port",
+        "boolean",
+        "Whether other servers may listen on the same port. Default: false.",
+        |g, v| v.boolean().map(|given| g.options.grpc.reuse_port = given),
+    ),
+    GRPC.later(
+        "grpc-header-forward-pattern",
+        "regex",
+        "Metadata that becomes parameters of the request. Default: none.",
+        |_, v| Ok(Wish::more_if(!v.raw.is_empty())),
+    ),
+    GRPC.idle(
+        "grpc-infer-thread-count",
+        "integer",
+        "Threads that take inference requests, 2 to 128. Default: 2.",
+        SHARDS,
+        |_, v| infer_threads(v),
+    ),
+    GRPC.idle(
+        "grpc-infer-allocation-pool-size",
+        "integer",
+        "States of requests that are kept for the next ones. Default: 8.",
+        "memory is pooled by the shards as it is needed",
+        |_, v| v.int().map(|_| ()),
+    ),
+    GRPC.later(
+        "grpc-max-response-pool-size",
+        "integer",
+        "Responses of one decoupled request that may wait to be sent. Default: 2147483647.",
+        |_, v| Ok(Wish::more_if(v.positive()? != i32::MAX)),
+    ),
+    GRPC.later("grpc-use-ssl", "boolean", "Whether the port speaks TLS. Default: false.", |_, v| {
+        v.boolean().map(Wish::more_if)
+    }),
+    GRPC.later(
+        "grpc-use-ssl-mutual",
+        "boolean",
+        "Whether clients must show a certificate; implies --grpc-use-ssl. Default: false.",
+        |_, v| v.boolean().map(Wish::more_if),
+    ),
+    GRPC.later("grpc-server-cert", "path", "The server's certificate, PEM.", |_, v| path(v)),
+    GRPC.later("grpc-server-key", "path", "The key of the server's certificate, PEM.", |_, v| path(v)),
+    GRPC.later("grpc-root-cert", "path", "Certificates that those of clients are checked against, PEM.", |_, v| {
+        path(v)
+    }),
+    GRPC.later(
+        "grpc-infer-response-compression-level",
+        "none|low|medium|high",
+        "How hard responses are compressed. Default: none.",
+        |_, v| compression(v),
+    ),
+    GRPC.later("grpc-keepalive-time", "integer", "Milliseconds between keepalive pings. Default: 7200000.", |_, v| {
+        differs(v, 7_200_000)
+    }),
+    GRPC.later(
+        "grpc-keepalive-timeout",
+        "integer",
+        "Milliseconds that the answer to a keepalive ping may take. Default: 20000.",
+        |_, v| differs(v, 20_000),
+    ),
+    GRPC.later(
+        "grpc-keepalive-permit-without-calls",
+        "boolean",
+        "Whether connections without calls are pinged, too. Default: false.",
+        |_, v| v.boolean().map(Wish::more_if),
+    ),
+    GRPC.later(
+        "grpc-http2-max-pings-without-data",
+        "integer",
+        "Pings that the server sends without data between them. Default: 2.",
+        |_, v| differs(v, 2),
+    ),
+    GRPC.later(
+        "grpc-http2-min-recv-ping-interval-without-data",
+        "integer",
+        "Milliseconds that a client's pings must lie apart. Default: 300000.",
+        |_, v| differs(v, 300_000),
+    ),
+    GRPC.later(
+        "grpc-http2-max-ping-strikes",
+        "integer",
+        "Pings too early that a client may send before its connection is closed. Default: 2.",
+        |_, v| differs(v, 2),
+    ),
+    GRPC.later(
+        "grpc-max-connection-age",
+        "integer",
+        "Milliseconds after which a connection is closed; 0 is never. Default: 0.",
+        |_, v| differs(v, 0),
+    ),
+    GRPC.later(
+        "grpc-max-connection-age-grace",
+        "integer",
+        "Milliseconds that calls may go on after that; 0 is for ever. Default: 0.",
+        |_, v| differs(v, 0),
+    ),
+    GRPC.later(
+        "grpc-restricted-protocol",
+        "<protocol>[,<protocol>]:<key>=<value>",
+        "Groups of RPCs that are answered only with a metadata key. May be given several times.",
+        |g, v| g.grpc_restricted.add(v, GRPC_PROTOCOL).map(|()| Wish::More),
+    ),
+];
+
+fn infer_threads(value: Value<'_>) -> Result<(), ValueError> {
+    match value.int()? {
+        2..=128 => Ok(()),
+        _ => Err(ValueError::InferThreads),
+    }
+}
+
+fn path(value: Value<'_>) -> Result<Wish, ValueError> {
+    Ok(Wish::more_if(!value.raw.is_empty()))
+}
+
+fn differs(value: Value<'_>, default: i32) -> Result<Wish, ValueError> {
+    Ok(Wish::more_if(value.int()? != default))
+}
+
+fn compression(value: Value<'_>) -> Result<Wish, ValueError> {
+    match value.lower_case().as_str() {
+        "none" => Ok(Wish::AsItIs),
+        "low" | "medium" | "high" => Ok(Wish::More),
+        // Spelt so (cli.md section 1).
+        _ => Err(ValueError::Word("grpc_infer_response_compression_level")),
+    }
+}

@@ -1,0 +1,82 @@
+//! Flags of rate limiting, memory and the host.
+
+use super::repository::NO_GPU;
+use super::{Flag, Group, Wish};
+use crate::cli::values::{Value, ValueError};
+
+const RATE: Group = Group("Rate limiting");
+const MEMORY: Group = Group("Memory and host");
+
+pub static FLAGS: &[Flag] = &[
+    RATE.later(
+        "rate-limit",
+        "execution_count|off",
+        "Whether resources limit how many models execute at a time. Default: off.",
+        |_, v| rate_limit(v),
+    ),
+    RATE.later(
+        "rate-limit-resource",
+        "<name>:<count>[:<device>]",
+        "How much there is of a resource. May be given several times.",
+        |_, v| v.rate_limit_resource().map(|_| Wish::More),
+    ),
+    MEMORY.idle(
+        "pinned-memory-pool-byte-size",
+        "integer",
+        "Bytes of memory that GPUs reach directly. Default: 268435456.",
+        NO_GPU,
+        |g, v| v.int64().map(|given| g.options.pinned_memory_pool_byte_size = given.max(0).unsigned_abs()),
+    ),
+    MEMORY.idle(
+        "cuda-memory-pool-byte-size",
+        "<device>:<integer>",
+        "Bytes of a GPU's memory kept for requests. Default: 67108864. May be given several times.",
+        NO_GPU,
+        |g, v| {
+            let (device, bytes) = v.per_device(|bytes| bytes.bytes())?;
+            g.options.cuda_memory_pools.insert(device, bytes);
+            Ok(())
+        },
+    ),
+    MEMORY.idle(
+        "cuda-virtual-address-size",
+        "<device>:<integer>",
+        "Bytes of a GPU's addresses kept for growing states. Default: 1073741824. May be given several times.",
+        NO_GPU,
+        |_, v| v.per_device(|bytes| bytes.bytes()).map(|_| ()),
+    ),
+    MEMORY.idle(
+        "min-supported-compute-capability",
+        "float",
+        "GPUs of a lower compute capability are not used. Default: 0.0.",
+        NO_GPU,
+        |g, v| v.float().map(|given| g.options.min_compute_capability = given),
+    ),
+    MEMORY.idle(
+        "buffer-manager-thread-count",
+        "integer",
+        "Threads that copy tensors. Default: 0.",
+        "a worker gathers its batch itself, beside its model",
+        |_, v| v.int().map(|_| ()),
+    ),
+    MEMORY.set(
+        "host-policy",
+        "<policy>,<setting>=<value>",
+        "Setting of a host policy that instance groups may name. May be given several times.",
+        |g, v| v.host_policy().map(|given| g.options.host_policies.push(given)),
+    ),
+    MEMORY.later(
+        "allow-client-shm",
+        "boolean",
+        "Whether clients may register shared memory. Default: false.",
+        |_, v| v.boolean().map(Wish::more_if),
+    ),
+];
+
+fn rate_limit(value: Value<'_>) -> Result<Wish, ValueError> {
+    match value.lower_case().as_str() {
+        "off" => Ok(Wish::AsItIs),
+        "execution_count" => Ok(Wish::More),
+        _ => Err(value.unknown_word()),
+    }
+}

@@ -1,0 +1,41 @@
+//! Flags that only Nereid has.
+
+use super::{Flag, Group};
+use crate::cli::options::{IoCores, IoEngine};
+use crate::cli::values::{Value, ValueError};
+
+pub const GROUP: &str = "Nereid";
+const NEREID: Group = Group(GROUP);
+
+pub static FLAGS: &[Flag] = &[
+    NEREID.set(
+        "io-cores",
+        "count or list",
+        "Cores for network I/O, a number or a list like 0,2-3. Default: 1 below 4 cores, else a quarter.",
+        |g, v| io_cores(v).map(|given| g.options.io_cores = Some(given)),
+    ),
+    NEREID.set(
+        "io-engine",
+        "auto|io_uring|epoll",
+        "How sockets are driven. Default: auto, io_uring where the kernel has what it takes.",
+        |g, v| io_engine(v).map(|given| g.options.io_engine = given),
+    ),
+];
+
+fn io_cores(value: Value<'_>) -> Result<IoCores, ValueError> {
+    match value.text().parse() {
+        Ok(cores) => Ok(cores),
+        // A core has to be asked for: zero is a number all the same.
+        Err(_) if value.text() == "0" => Err(ValueError::OutOfBound(value.text())),
+        Err(_) => Err(ValueError::Number(value.text())),
+    }
+}
+
+fn io_engine(value: Value<'_>) -> Result<IoEngine, ValueError> {
+    match value.lower_case().as_str() {
+        "auto" => Ok(IoEngine::Auto),
+        "io_uring" => Ok(IoEngine::IoUring),
+        "epoll" => Ok(IoEngine::Epoll),
+        _ => Err(value.unknown_word()),
+    }
+}

@@ -1,0 +1,124 @@
+//! What a command line said, flag by flag, before one part is checked against another.
+
+use super::flags::Wish;
+use super::options::{Listen, ServeOptions};
+use super::trace::TraceSettings;
+use super::values::{Value, ValueError};
+
+/// Fills up while flags are read.
+#[derive(Debug, Default)]
+pub struct Given {
+    pub options: ServeOptions,
+    pub control_mode: ControlMode,
+    pub poll_secs: u32,
+    pub disables_auto_complete: bool,
+    pub strict_model_config: Option<bool>,
+    /// Device, and the share of its memory.
+    pub gpu_limits: Vec<(i32, f64)>,
+    pub sagemaker: Listen,
+    /// The lowest and the highest port that services beside SageMaker's may have.
+    pub safe_ports: Option<(i32, i32)>,
+    pub vertex: Listen,
+    pub http_restricted: RestrictedGroups,
+    pub grpc_restricted: RestrictedGroups,
+    pub cache_config: bool,
+    pub response_cache: bool,
+    pub trace: TraceSettings,
+    pub without_effect: Vec<WithoutEffect>,
+    /// Lines for stderr, in the order in which they arose.
+    pub warnings: Vec<String>,
+    /// Flags that ask for more than there is, in the order of the command line.
+    later: Vec<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ControlMode {
+    #[default]
+    None,
+    Poll,
+    Explicit,
+}
+
+/// A flag that was checked and taken, and changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WithoutEffect {
+    pub flag: &'static str,
+    pub reason: &'static str,
+}
+
+/// Seconds between two looks at the repository, where no flag says.
+const POLL_SECS: u32 = 15;
+
+impl Given {
+    pub fn new() -> Given {
+        let listen = || Listen { allowed: false, ..Listen::at(8080) };
+        let mut given = Given { poll_secs: POLL_SECS, sagemaker: listen(), vertex: listen(), ..Given::default() };
+        // Empty: that of HTTP, whichever comes to be given.
+        given.options.metrics.address.clear();
+        given
+    }
+
+    pub fn warn(&mut self, text: &str) {
+        self.warnings.push(format!("Warning: {text}"));
+    }
+
+    /// Keeps account of what `flag` asks for.
+    pub fn wish(&mut self, flag: &'static str, wish: Wish) {
+        match wish {
+            Wish::Nothing => {}
+            Wish::AsItIs => self.later.retain(|name| *name != flag),
+            Wish::More if self.later.contains(&flag) => {}
+            Wish::More => self.later.push(flag),
+        }
+    }
+
+    /// The first flag that asks for a feature that comes later.
+    pub fn asks_for_later(&self) -> Option<&'static str> {
+        self.later.first().copied()
+    }
+
+    /// Notes, once, that `flag` changes nothing.
+    pub fn note_idle(&mut self, flag: &'static str, reason: &'static str) {
+        if !self.without_effect.iter().any(|noted| noted.flag == flag) {
+            self.without_effect.push(WithoutEffect { flag, reason });
+        }
+    }
+}
+
+/// The groups that `--http-restricted-api` or `--grpc-restricted-protocol` has named so far.
+#[derive(Debug, Default)]
+pub struct RestrictedGroups(Vec<String>);
+
+/// What error texts call a group.
+pub const HTTP_API: &str = "api";
+pub const GRPC_PROTOCOL: &str = "protocol";
+
+/// cli.md section 3.
+const GROUPS: [&str; 9] = [
+    "health",
+    "metadata",
+    "inference",
+    "shared-memory",
+    "model-config",
+    "model-repository",
+    "statistics",
+    "trace",
+    "logging",
+];
+
+impl RestrictedGroups {
+    /// Takes `<groups>:<key>=<value>`. A group may be named once in all.
+    pub fn add(&mut self, value: Value<'_>, kind: &'static str) -> Result<(), ValueError> {
+        let [groups, _key, _value] = value.named_setting(':', "<config name>:<setting>=<value>")?;
+        for group in groups.split(',').map(str::to_owned) {
+            if !GROUPS.contains(&group.as_str()) {
+                return Err(ValueError::UnknownGroup { kind, group });
+            }
+            if self.0.contains(&group) {
+                return Err(ValueError::GroupTwice { kind, group });
+            }
+            self.0.push(group);
+        }
+        Ok(())
+    }
+}

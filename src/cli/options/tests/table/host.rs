@@ -1,0 +1,383 @@
+//! Flags of metrics, traces, backends, memory and the host, the deprecated ones and Nereid's own.
+
+use super::*;
+
+pub const ROWS: &[Row] = &[
+    Row {
+        flag: "allow-metrics",
+        beside: "",
+        good: &[("false", |o| (o.metrics.allowed, o.allow_cpu_metrics) = (false, false)), ("true", |_| {})],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &[],
+    },
+    Row {
+        flag: "allow-gpu-metrics",
+        beside: "",
+        good: &[("false", |_| {}), ("true", |_| {})],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &[],
+    },
+    Row {
+        flag: "allow-cpu-metrics",
+        beside: "",
+        good: &[("false", |o| o.allow_cpu_metrics = false), ("true", |_| {})],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &[],
+    },
+    Row {
+        flag: "metrics-address",
+        beside: "",
+        good: &[("m", |o| o.metrics.address = "m".into())],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "metrics-port",
+        beside: "",
+        good: &[("9", |o| o.metrics.port = 9)],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("", "Invalid option value. Got "),
+            ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
+            ("2147483648", "Provided option value is out of bound. Got 2147483648"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "metrics-interval-ms",
+        beside: "",
+        good: &[("1.5", |o| o.metrics_interval_ms = 1), ("500", |o| o.metrics_interval_ms = 500)],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("", "Invalid option value. Got "),
+            ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
+            ("2147483648", "Provided option value is out of bound. Got 2147483648"),
+            ("-1", "Provided option value is out of bound. Got -1"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "metrics-config",
+        beside: "",
+        good: &[
+            ("counter_latencies=true", |_| {}),
+            ("summary_latencies=false", |_| {}),
+            ("histogram_latencies=false", |_| {}),
+            ("summary_quantiles=0.5:0.05,0.9:0.01", |_| {}),
+            ("other=1", |_| {}),
+        ],
+        bad: &[
+            ("", "--metrics-config option format is <setting>=<value>. Got "),
+            ("a", "--metrics-config option format is <setting>=<value>. Got a"),
+            ("=x", "--metrics-config option format is <setting>=<value>. Got =x"),
+            ("x=", "--metrics-config option format is <setting>=<value>. Got x="),
+            ("a,b=c", "--metrics-config option format is <setting>=<value>. Got a,b=c"),
+        ],
+        later: &["counter_latencies=false", "summary_latencies=true", "histogram_latencies=TRUE"],
+    },
+    Row {
+        flag: "trace-config",
+        beside: "",
+        good: &[
+            ("level=OFF", |_| {}),
+            ("rate=5", |_| {}),
+            ("count=-1", |_| {}),
+            ("mode=Triton", |_| {}),
+            ("mode=opentelemetry", |_| {}),
+            ("triton,file=/x", |_| {}),
+            ("triton,log-frequency=3", |_| {}),
+            ("opentelemetry,url=http://x", |_| {}),
+            ("opentelemetry,bsp_schedule_delay=x", |_| {}),
+            ("triton,other=1", |_| {}),
+            ("Other=1", |_| {}),
+        ],
+        bad: &[
+            ("", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got "),
+            ("x", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got x"),
+            ("triton,x", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got triton,x"),
+            ("triton,x=", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got triton,x="),
+            ("triton,=x", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got triton,=x"),
+            ("level=", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got level="),
+            (
+                ",a=b",
+                "No trace mode specified. --trace-config option format is <trace mode>,<setting>=<value> or <setting>=<value>. Got ,a=b",
+            ),
+            (
+                "Zipkin,a=b",
+                "invalid value for trace mode option: zipkin. Available options are \"triton\" and \"opentelemetry\"",
+            ),
+        ],
+        later: &["level=TIMESTAMPS", "level=tensors", "level=max"],
+    },
+    Row {
+        flag: "backend-directory",
+        beside: "",
+        good: &[("/b", |o| o.backend_directory = "/b".into())],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "backend-config",
+        beside: "",
+        good: &[
+            ("python,a=b", |o| {
+                o.backend_settings =
+                    vec![BackendSetting { backend: Some("python".into()), key: "a".into(), value: "b".into() }]
+            }),
+            ("a=b=c", |o| {
+                o.backend_settings = vec![BackendSetting { backend: None, key: "a".into(), value: "b=c".into() }]
+            }),
+        ],
+        bad: &[
+            ("", "--backend-config option format is '<backend name>,<setting>=<value>'. Got "),
+            ("python", "--backend-config option format is '<backend name>,<setting>=<value>'. Got python"),
+            ("python,=b", "--backend-config option format is '<backend name>,<setting>=<value>'. Got python,=b"),
+            ("python,a=", "--backend-config option format is '<backend name>,<setting>=<value>'. Got python,a="),
+            ("a=b,c", "--backend-config option format is '<backend name>,<setting>=<value>'. Got a=b,c"),
+            (
+                ",a=b",
+                "No backend specified. --backend-config option format is <backend name>,<setting>=<value> or <setting>=<value>. Got ,a=b",
+            ),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "repoagent-directory",
+        beside: "",
+        good: &[("/opt/tritonserver/repoagents", |_| {})],
+        bad: &[],
+        later: &["/x"],
+    },
+    Row {
+        flag: "cache-directory",
+        beside: "",
+        good: &[("/opt/tritonserver/caches", |_| {})],
+        bad: &[],
+        later: &["/x"],
+    },
+    Row {
+        flag: "cache-config",
+        beside: "",
+        good: &[],
+        bad: &[
+            ("local,size", "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,size"),
+            ("local,=1", "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,=1"),
+            ("local,size=", "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,size="),
+            ("", "No cache specified. --cache-config option format is <cache name>,<setting>=<value>. Got "),
+            (",a=b", "No cache specified. --cache-config option format is <cache name>,<setting>=<value>. Got ,a=b"),
+            (
+                "size=1",
+                "No cache specified. --cache-config option format is <cache name>,<setting>=<value>. Got size=1",
+            ),
+        ],
+        later: &["local,size=1048576"],
+    },
+    Row {
+        flag: "rate-limit",
+        beside: "",
+        good: &[("off", |_| {}), ("OFF", |_| {})],
+        bad: &[("on", "invalid argument for --rate-limit")],
+        later: &["execution_count", "EXECUTION_COUNT"],
+    },
+    Row {
+        flag: "rate-limit-resource",
+        beside: "",
+        good: &[],
+        bad: &[
+            (
+                "",
+                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got ",
+            ),
+            (
+                "R",
+                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got R",
+            ),
+            (
+                "R:1:2:3",
+                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got R:1:2:3",
+            ),
+            ("R:x", "Invalid option value. Got x"),
+            ("R:1:x", "Invalid option value. Got x"),
+        ],
+        later: &["R:4", "R:4:1"],
+    },
+    Row {
+        flag: "pinned-memory-pool-byte-size",
+        beside: "",
+        good: &[
+            ("0", |o| o.pinned_memory_pool_byte_size = 0),
+            ("-1", |o| o.pinned_memory_pool_byte_size = 0),
+            ("5000000000", |o| o.pinned_memory_pool_byte_size = 5_000_000_000),
+        ],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("", "Invalid option value. Got "),
+            ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "cuda-memory-pool-byte-size",
+        beside: "",
+        good: &[("0:1024", |o| o.cuda_memory_pools = [(0, 1024)].into())],
+        bad: &[
+            (
+                "0",
+                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format <first>:<second>. Found: 0",
+            ),
+            ("x:1", "Invalid option value. Got x"),
+            ("0:x", "Invalid option value. Got x"),
+            ("0:-5", "Provided option value is out of bound. Got -5"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "cuda-virtual-address-size",
+        beside: "",
+        good: &[("0:1024", |_| {})],
+        bad: &[
+            (
+                "0",
+                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format <first>:<second>. Found: 0",
+            ),
+            ("x:1", "Invalid option value. Got x"),
+            ("0:x", "Invalid option value. Got x"),
+            ("0:-5", "Provided option value is out of bound. Got -5"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "min-supported-compute-capability",
+        beside: "",
+        good: &[("7.5", |o| o.min_compute_capability = 7.5), (" 8e0x", |o| o.min_compute_capability = 8.0)],
+        bad: &[
+            ("x", "Invalid option value. Got x"),
+            ("", "Invalid option value. Got "),
+            ("1e999", "Provided option value is out of bound. Got 1e999"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "buffer-manager-thread-count",
+        beside: "",
+        good: &[("0", |_| {}), ("4", |_| {})],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("", "Invalid option value. Got "),
+            ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
+            ("2147483648", "Provided option value is out of bound. Got 2147483648"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "host-policy",
+        beside: "",
+        good: &[
+            ("p,numa-node=0", |o| {
+                o.host_policies =
+                    vec![HostPolicySetting { policy: "p".into(), key: "numa-node".into(), value: "0".into() }]
+            }),
+            ("p,cpu-cores=0-1,3-4", |o| {
+                o.host_policies =
+                    vec![HostPolicySetting { policy: "p".into(), key: "cpu-cores".into(), value: "0-1,3-4".into() }]
+            }),
+        ],
+        bad: &[
+            ("", "--host-policy option format is '<policy name>,<setting>=<value>'. Got "),
+            ("p", "--host-policy option format is '<policy name>,<setting>=<value>'. Got p"),
+            ("a=b", "--host-policy option format is '<policy name>,<setting>=<value>'. Got a=b"),
+            (",a=b", "--host-policy option format is '<policy name>,<setting>=<value>'. Got ,a=b"),
+            ("p,a", "--host-policy option format is '<policy name>,<setting>=<value>'. Got p,a"),
+            ("p,=b", "--host-policy option format is '<policy name>,<setting>=<value>'. Got p,=b"),
+            ("p,a=", "--host-policy option format is '<policy name>,<setting>=<value>'. Got p,a="),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "allow-client-shm",
+        beside: "",
+        good: &[("false", |_| {})],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &["true"],
+    },
+    Row {
+        flag: "strict-model-config",
+        beside: "",
+        good: &[("true", |o| o.auto_complete_config = false), ("false", |_| {})],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &[],
+    },
+    Row {
+        flag: "response-cache-byte-size",
+        beside: "",
+        good: &[],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("", "Invalid option value. Got "),
+            ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
+        ],
+        later: &["0", "1048576"],
+    },
+    Row { flag: "trace-file", beside: "", good: &[("/x", |_| {})], bad: &[], later: &[] },
+    Row {
+        flag: "trace-level",
+        beside: "",
+        good: &[("OFF", |_| {}), ("false", |_| {})],
+        bad: &[("Some", "invalid value for trace level option: some")],
+        later: &["TIMESTAMPS", "on", "tensors", "MIN"],
+    },
+    Row {
+        flag: "trace-rate",
+        beside: "",
+        good: &[("5", |_| {})],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("", "Invalid option value. Got "),
+            ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
+            ("2147483648", "Provided option value is out of bound. Got 2147483648"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "trace-count",
+        beside: "",
+        good: &[("-1", |_| {})],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("", "Invalid option value. Got "),
+            ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
+            ("2147483648", "Provided option value is out of bound. Got 2147483648"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "trace-log-frequency",
+        beside: "",
+        good: &[("5", |_| {})],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("", "Invalid option value. Got "),
+            ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
+            ("2147483648", "Provided option value is out of bound. Got 2147483648"),
+        ],
+        later: &[],
+    },
+    Row {
+        flag: "io-cores",
+        beside: "",
+        good: &[("4", |o| o.io_cores = Some(IoCores::Count(4)))],
+        bad: &[("0", "Provided option value is out of bound. Got 0"), ("few", "Invalid option value. Got few")],
+        later: &[],
+    },
+    Row {
+        flag: "io-engine",
+        beside: "",
+        good: &[
+            ("auto", |_| {}),
+            ("IO_uring", |o| o.io_engine = IoEngine::IoUring),
+            ("epoll", |o| o.io_engine = IoEngine::Epoll),
+        ],
+        bad: &[("kqueue", "invalid argument for --io-engine")],
+        later: &[],
+    },
+];

@@ -5,6 +5,7 @@ mod support {
     pub mod backend;
     pub mod grpc;
     pub mod http;
+    pub mod original;
     pub mod python;
     pub mod random;
     pub mod repository;
@@ -15,6 +16,7 @@ mod support {
 
 mod repository_life {
     mod changes;
+    mod clients;
     mod control;
     mod hostile;
     mod in_flight;
@@ -22,7 +24,15 @@ mod repository_life {
     mod namespaces;
     mod overrides;
     mod poll;
+    mod reload;
     mod startup;
     mod texts;
     mod versions;
+}
+
+mod judge {
+    mod configs;
+    mod differences;
+    mod flags;
+    mod life;
 }

@@ -41,10 +41,15 @@ impl Life {
     /// Starts in a mode, with the C identity's directory of backends, and waits until the server is live. None, after
     /// a visible skip, without a C compiler.
     pub fn start(variant: Variant, repository: &Repository, flags: &[&str]) -> Option<Life> {
+        Life::start_under(&[], variant, repository, flags)
+    }
+
+    /// The same on a server that other words start, see [`Server::start_under`].
+    pub fn start_under(words: &[String], variant: Variant, repository: &Repository, flags: &[&str]) -> Option<Life> {
         let directory = format!("--backend-directory={}", backend::directory()?.display());
         let mut all = vec![directory.as_str()];
         all.extend(flags);
-        let server = Server::start_with(variant, repository.path(), &all, "/v2/health/live");
+        let server = Server::start_under(words, variant, repository.path(), &all, "/v2/health/live");
         let http = Peer::connect(server.http);
         Some(Life { server, http })
     }

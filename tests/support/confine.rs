@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use super::skip::skip;
 
-/// The words before the server's own that refuse these system calls with `error` (`EPERM`, `ENOSYS`). None, after a
+/// The words that start the server and refuse these system calls with `error` (`EPERM`, `ENOSYS`). None, after a
 /// visible skip, without a C compiler.
 pub fn refusing(error: &str, calls: &str) -> Option<Vec<String>> {
     words(&["refuse", error, calls])
@@ -24,7 +24,9 @@ fn words(which: &[&str]) -> Option<Vec<String>> {
     match MADE.get_or_init(compile) {
         Ok(program) => {
             let program = program.display().to_string();
-            Some([program.as_str()].iter().chain(which).chain(&["--"]).map(ToString::to_string).collect())
+            let server = super::server::binary().to_string_lossy().into_owned();
+            let words = [program.as_str()].into_iter().chain(which.iter().copied()).chain(["--", &server]);
+            Some(words.map(str::to_string).collect())
         }
         Err(reason) => {
             skip(reason);

@@ -46,16 +46,11 @@ impl Server {
         Server::start_under(&[], variant, repository, flags, probe)
     }
 
-    /// The same under a program that confines what it starts (support/confine.rs).
-    pub fn start_under(
-        confined: &[String],
-        variant: Variant,
-        repository: &Path,
-        flags: &[&str],
-        probe: &str,
-    ) -> Server {
+    /// The same through other words than our binary's path: a program that confines it (support/confine.rs), or
+    /// another server. None: our binary.
+    pub fn start_under(words: &[String], variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {
         for _ in 0..5 {
-            let mut server = Server::launch(confined, variant, repository, flags);
+            let mut server = Server::launch(words, variant, repository, flags);
             match server.wait_until_answers(probe) {
                 Ok(()) => {
                     server.wait_for_ports(flags);
@@ -69,9 +64,9 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
-    fn launch(confined: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+    fn launch(words: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
-        let mut command = command_under(confined);
+        let mut command = command_of(words);
         command.arg(format!("--model-repository={}", repository.display()));
         command.args(["--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"]);
         command.arg(format!("--http-port={http}"));
@@ -190,11 +185,11 @@ impl Drop for Server {
     }
 }
 
-/// The binary, or the program and words of `confined` that start it.
-fn command_under(confined: &[String]) -> Command {
-    let Some((program, words)) = confined.split_first() else { return Command::new(binary()) };
+/// The binary, or the program and first words of what is started in its place.
+fn command_of(words: &[String]) -> Command {
+    let Some((program, words)) = words.split_first() else { return Command::new(binary()) };
     let mut command = Command::new(program);
-    command.args(words).arg(binary());
+    command.args(words);
     command
 }
 
@@ -203,9 +198,9 @@ pub fn run_to_end(arguments: &[&str]) -> (ExitStatus, String, String) {
     run_to_end_under(&[], arguments)
 }
 
-/// The same under a program that confines what it starts.
-pub fn run_to_end_under(confined: &[String], arguments: &[&str]) -> (ExitStatus, String, String) {
-    let mut command = command_under(confined);
+/// The same through other words than our binary's path, as for [`Server::start_under`].
+pub fn run_to_end_under(words: &[String], arguments: &[&str]) -> (ExitStatus, String, String) {
+    let mut command = command_of(words);
     command.args(arguments);
     let mut child = spawn(&mut command);
     let (out, err) = (Log::read(child.stdout.take()), Log::read(child.stderr.take()));

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use crate::api::{Facts, ServerState};
+use crate::backend::HostPolicies;
 use crate::memory::Pool;
 use crate::observe::log::Logger;
 use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
@@ -79,6 +80,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         },
         worker_cpus: placement.workers.clone(),
         worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
+        host_policies: host_policies(options)?,
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
     };
@@ -145,6 +147,12 @@ fn open_repositories(options: &Options) -> Result<Vec<Arc<dyn Store>>, Failure> 
         }
     }
     Ok(stores)
+}
+
+fn host_policies(options: &Options) -> Result<Arc<HostPolicies>, Failure> {
+    let settings = options.host_policies.iter().cloned().map(|setting| (setting.policy, setting.key, setting.value));
+    let policies = HostPolicies::new(&settings.collect::<Vec<_>>());
+    policies.map(Arc::new).map_err(|text| Failure::Start(format!("--host-policy: {text}")))
 }
 
 /// Prints; whoever read it may be gone, and `println!` would panic then.

@@ -113,7 +113,7 @@ impl Backend for PluginBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        self.library.attributes
+        self.library.attributes()
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {

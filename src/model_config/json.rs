@@ -11,8 +11,8 @@ use crate::wire::inference::ModelConfig;
 mod read;
 mod write;
 
-/// Longest override in bytes.
-pub const MAX_TEXT_BYTES: usize = super::text::MAX_FILE_BYTES;
+/// Longest override in bytes. A client sends it, and what it grows to in memory is many times its length.
+pub const MAX_TEXT_BYTES: usize = 4 << 20;
 
 /// The configuration as it is served. A configuration with nothing but defaults is the empty text.
 ///

@@ -67,7 +67,7 @@ pub fn load(model: &str, model_dir: &Path, outputs: &[ModelOutput]) -> Result<BT
 }
 
 /// Does `relative` lead out of `directory`, by its own parts or through a link?
-fn escapes(directory: &Path, relative: &str) -> bool {
+pub(super) fn escapes(directory: &Path, relative: &str) -> bool {
     let mut depth = 0usize;
     for component in Path::new(relative).components() {
         match component {

@@ -1,10 +1,12 @@
 //! What a model's directory holds: its configuration file, its version directories, and the hints at its backend
 //! (spec/model_config.md section 4).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::Error;
+use super::text::MAX_FILE_BYTES;
 
 /// Most entries of one directory that are looked at.
 pub const MAX_ENTRIES: usize = 1 << 16;
@@ -82,6 +84,20 @@ pub fn config_file(model_dir: &Path, config_name: Option<&str>) -> Option<PathBu
     let named = config_name.map(|name| model_dir.join("configs").join(format!("{name}.pbtxt")));
     let default = model_dir.join("config.pbtxt");
     named.into_iter().chain([default]).find(|path| path.is_file())
+}
+
+/// Reads a configuration file, of which no more is taken into memory than can be one.
+pub fn read_config(file: &Path) -> Result<Vec<u8>, Error> {
+    let failed = |what: String| Error::internal(format!("failed to read text proto from {}: {what}", file.display()));
+    let mut text = Vec::new();
+    let bound = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX);
+    File::open(file)
+        .and_then(|file| file.take(bound.saturating_add(1)).read_to_end(&mut text))
+        .map_err(|error| failed(error.to_string()))?;
+    if text.len() > MAX_FILE_BYTES {
+        return Err(failed(format!("the file exceeds the maximum of {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(text)
 }
 
 /// Where the files of a version lie.
@@ -172,6 +188,27 @@ mod tests {
         assert_eq!(scan(scratch.path()).unwrap(), Layout::default());
         let error = scan(&scratch.path().join("absent")).unwrap_err();
         assert!(matches!(error, Error::Internal { .. }));
+    }
+
+    #[test]
+    fn a_configuration_is_read_up_to_its_bound() {
+        let scratch = Scratch::new("layout_read");
+        scratch.write("config.pbtxt", b"name: \"m\"");
+        let file = scratch.path().join("config.pbtxt");
+        assert_eq!(read_config(&file).unwrap(), b"name: \"m\"");
+        // Sparse: its length alone refuses it.
+        let length = u64::try_from(MAX_FILE_BYTES).unwrap();
+        File::create(&file).unwrap().set_len(length).unwrap();
+        assert_eq!(read_config(&file).unwrap().len(), MAX_FILE_BYTES);
+        File::create(&file).unwrap().set_len(length + 1).unwrap();
+        let error = read_config(&file).unwrap_err();
+        let expected = format!(
+            "failed to read text proto from {}: the file exceeds the maximum of 16777216 bytes",
+            file.display()
+        );
+        assert_eq!(error, Error::internal(expected));
+        let error = read_config(&scratch.path().join("absent")).unwrap_err();
+        assert!(error.to_string().contains("/absent: No such file"), "{error}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod suggest;
 pub(super) mod tests;
 
 /// Longest file in bytes that is parsed.
-pub const MAX_FILE_BYTES: usize = 4 << 20;
+pub const MAX_FILE_BYTES: usize = 16 << 20;
 /// Most values (fields and list elements) in one file: each of them is remembered with its place.
 pub const MAX_VALUES: usize = 1 << 18;
 /// Deepest nesting of messages.

@@ -1,57 +1,87 @@
 //! Is a normalised configuration one that can be served? The rows of spec/model_config.md section 6, letter for letter.
 //!
-//! Two moments: when the file is polled, before any backend is touched, and when the model is loaded, after its backend
-//! completed the configuration. The first error counts.
+//! Three moments: when the file is polled, before any backend is touched; when the model is loaded, after its backend
+//! completed the configuration; and, for an ensemble, when the models that it is made of are known. For the server the
+//! first error counts, as it does in Triton; who checks a repository wants all of them, each with its field.
 
 use super::Error;
 use crate::wire::inference::ModelConfig;
 
+mod data_files;
 mod ensemble;
+mod ensemble_parts;
+mod findings;
 mod instances;
 mod io;
 mod metrics;
 mod platform;
+mod rate_limiter;
 mod scheduling;
 mod sequence;
-mod warmup;
+mod state;
+
+pub use data_files::data_files;
+pub use ensemble_parts::{Flow, Part, ensemble_cycle, ensemble_parts};
+pub use findings::{Finding, Findings};
+pub use instances::Gpus;
+pub use rate_limiter::{ResourceLimit, rate_limits};
 
 /// What can be known before a backend is touched.
 ///
 /// `directory_name` is the model's directory; `strict` (no auto-completion) has inputs and outputs checked now, because
 /// nothing will fill them in.
 pub fn at_poll(config: &ModelConfig, directory_name: &str, strict: bool) -> Result<(), Error> {
-    general(config)?;
+    findings_at_poll(config, directory_name, strict).first()
+}
+
+/// Everything that the configuration alone shows, after the backend's completion and after the instance groups are
+/// resolved, on a host without GPUs. Files that it names are [`data_files`].
+pub fn at_load(config: &ModelConfig) -> Result<(), Error> {
+    findings_at_load(config, &Gpus::Unsupported).first()
+}
+
+/// All that [`at_poll`] would refuse, in its order.
+pub fn findings_at_poll(config: &ModelConfig, directory_name: &str, strict: bool) -> Findings {
+    let mut findings = Findings::default();
+    general(config, &mut findings);
     if strict {
-        io::check(config)?;
+        io::check(config, &mut findings);
     }
     if config.name != directory_name {
-        return Err(Error::invalid(format!(
-            "unexpected directory name '{directory_name}' for model '{}', directory name must equal model name",
-            config.name
-        )));
+        let name = &config.name;
+        let message = format!(
+            "unexpected directory name '{directory_name}' for model '{name}', directory name must equal model name"
+        );
+        findings.invalid("name", message);
     }
-    Ok(())
+    findings
 }
 
-/// Everything, after the backend's completion and after the instance groups are resolved.
-pub fn at_load(config: &ModelConfig) -> Result<(), Error> {
-    general(config)?;
-    io::check(config)?;
-    instances::check(config)?;
-    warmup::check(config)
+/// All that [`at_load`] would refuse, in its order, on a host with these GPUs.
+pub fn findings_at_load(config: &ModelConfig, gpus: &Gpus<'_>) -> Findings {
+    let mut findings = Findings::default();
+    general(config, &mut findings);
+    io::check(config, &mut findings);
+    instances::check(config, gpus, &mut findings);
+    state::check(config, &mut findings);
+    if let Err(error) = super::warmup::check(config) {
+        findings.push("model_warmup", error);
+    }
+    findings
 }
 
-fn general(config: &ModelConfig) -> Result<(), Error> {
+fn general(config: &ModelConfig, findings: &mut Findings) {
     if config.name.is_empty() {
-        return Err(Error::invalid("model configuration must specify 'name'"));
+        findings.invalid("name", "model configuration must specify 'name'");
     }
-    platform::check(config)?;
+    platform::check(config, findings);
     if config.max_batch_size < 0 {
-        return Err(Error::invalid(format!("'max_batch_size' must be non-negative value for {}", config.name)));
+        let message = format!("'max_batch_size' must be non-negative value for {}", config.name);
+        findings.invalid("max_batch_size", message);
     }
-    scheduling::check(config)?;
-    ensemble::check(config)?;
-    metrics::check(config)
+    scheduling::check(config, findings);
+    ensemble::check(config, findings);
+    metrics::check(config, findings);
 }
 
 #[cfg(test)]

@@ -54,8 +54,7 @@ pub fn poll(settings: &Settings, name: &str, directory: &Path, given: Option<&Mo
 
 fn read(file: &Path) -> Result<ModelConfig, Status> {
     let shown = file.to_string_lossy();
-    let text = std::fs::read(file)
-        .map_err(|error| Status::internal(format!("failed to read text proto from {shown}: {error}")))?;
+    let text = layout::read_config(file)?;
     let document = model_config::parse(&shown, &text)
         .map_err(|error| Status::internal(format!("failed to read text proto from {shown}: {error}")))?;
     support::check(&document.message, Some(&document.positions), is_built_in)

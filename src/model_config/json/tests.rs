@@ -95,6 +95,88 @@ fn a_whole_configuration_letter_for_letter() {
     assert!(written.find("\"a\":") < written.find("\"b\":"));
 }
 
+/// The names of the members of every object that stands at `path`, in their order.
+fn names_at(written: &str, path: &[&str]) -> Vec<String> {
+    let mut rest = written;
+    for name in path {
+        rest = rest.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("no {name} in {written}")).1;
+    }
+    let mut names = Vec::new();
+    let mut depth = 0;
+    let mut word = None;
+    for (at, character) in rest.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            '"' => {
+                word = match word {
+                    None => Some(at + 1),
+                    Some(start) => {
+                        if depth == 1 && rest[at + 1..].starts_with(':') {
+                            names.push(rest[start..at].to_owned());
+                        }
+                        None
+                    }
+                };
+            }
+            _ => {}
+        }
+        if depth == 0 && character == '}' {
+            break;
+        }
+    }
+    names
+}
+
+#[test]
+fn fields_stand_in_the_order_that_clients_know() {
+    let written = write(
+        &from_text(
+            r#"
+            name: "m"
+            output { reshape { } }
+            instance_group { rate_limiter { resources { } } secondary_devices { } }
+            optimization { graph { } cuda { graph_spec { } } execution_accelerators { cpu_execution_accelerator { } } }
+            sequence_batching { direct { } control_input { control { } } state { initial_state { zero_data: true } } }
+            model_warmup { inputs { key: "i" value { zero_data: true } } }
+            model_operations { } model_transaction_policy { } model_repository_agents { } response_cache { }
+            model_metrics { metric_control { metric_identifier { } histogram_options { } } }
+            version_policy { latest { } }
+            "#,
+        ),
+        1,
+    )
+    .unwrap();
+    let split = |names: &str| -> Vec<String> { names.split_whitespace().map(str::to_owned).collect() };
+    for (path, names) in [
+        (
+            &[][..],
+            "name platform backend runtime version_policy max_batch_size input output batch_input batch_output \
+             optimization sequence_batching instance_group default_model_filename cc_model_filenames metric_tags \
+             parameters model_warmup model_operations model_transaction_policy model_repository_agents response_cache \
+             model_metrics",
+        ),
+        (&["output"], "name data_type dims reshape label_filename is_shape_tensor is_non_linear_format_io"),
+        (&["instance_group"], "name kind count rate_limiter gpus secondary_devices profile passive host_policy"),
+        (&["instance_group", "rate_limiter"], "resources priority"),
+        (&["instance_group", "resources"], "name global count"),
+        (&["optimization"], "graph priority cuda execution_accelerators gather_kernel_buffer_threshold eager_batching"),
+        (&["optimization", "cuda"], "graphs busy_wait_events graph_spec output_copy_stream"),
+        (&["sequence_batching"], "direct max_sequence_idle_microseconds control_input state iterative_sequence"),
+        (&["control_input", "control"], "kind int32_false_true fp32_false_true bool_false_true data_type"),
+        (
+            &["state"],
+            "input_name output_name data_type dims initial_state use_same_buffer_for_input_output use_growable_memory",
+        ),
+        (&["state", "initial_state"], "data_type dims name zero_data"),
+        (&["model_warmup"], "name batch_size inputs count"),
+        (&["model_warmup", "i"], "data_type dims zero_data"),
+        (&["model_metrics", "metric_control"], "metric_identifier histogram_options"),
+    ] {
+        assert_eq!(names_at(&written, path), split(names), "{path:?} in {written}");
+    }
+}
+
 #[test]
 fn wide_integers_are_numbers_at_the_listed_paths_and_strings_elsewhere() {
     let json = served(

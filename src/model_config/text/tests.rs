@@ -418,7 +418,7 @@ fn bounds() {
     assert!(parse("c", &long, descriptor()).is_ok());
     let long = vec![b' '; MAX_FILE_BYTES + 1];
     let error = parse("c", &long, descriptor()).unwrap_err();
-    assert_eq!(error.to_string(), "c:1:1: file of 4194305 bytes exceeds the maximum of 4194304 bytes");
+    assert_eq!(error.to_string(), "c:1:1: file of 16777217 bytes exceeds the maximum of 16777216 bytes");
     // `input`, `input[0]`, `input[0].dims` and the elements.
     let dims = |count: usize| format!("input {{ dims: [{}1] }}", "1,".repeat(count - 4));
     assert_eq!(config(dims(MAX_VALUES)).unwrap().input[0].dims.len(), MAX_VALUES - 3);

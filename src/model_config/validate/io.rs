@@ -2,39 +2,56 @@
 
 use std::collections::BTreeSet;
 
-use super::super::Error;
 use super::super::datatype::config_name;
 use super::super::shape_match::WILDCARD;
+use super::Findings;
 use crate::wire::inference::model_input::Format;
-use crate::wire::inference::{BatchInput, BatchOutput, DataType, ModelConfig, ModelTensorReshape};
+use crate::wire::inference::{BatchInput, BatchOutput, DataType, ModelConfig, ModelInput, ModelOutput};
 
-pub(super) fn check(config: &ModelConfig) -> Result<(), Error> {
-    check_tensors(config)
-        .and_then(|()| check_batch_io(config))
-        .map_err(|message| Error::invalid(format!("{message} for {}", config.name)))
-}
-
-fn check_tensors(config: &ModelConfig) -> Result<(), String> {
+pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     let batching = config.max_batch_size > 0;
     let tensor_rt = config.platform == "tensorrt_plan";
-    for input in &config.input {
-        let shape = Shape { name: &input.name, data_type: input.data_type, dims: &input.dims, reshape: &input.reshape };
-        shape.check(batching, "model input ")?;
-        if matches!(input.format(), Format::Nhwc | Format::Nchw) && input.dims.len() != 3 {
-            return Err("model input NHWC/NCHW require 3 dims".into());
+    let mut note = |path: String, checked: Result<(), String>| {
+        if let Err(message) = checked {
+            findings.invalid(path, format!("{message} for {}", config.name));
         }
-        check_tensor_rt_flags(tensor_rt, input.is_shape_tensor, input.is_non_linear_format_io)?;
-        if input.is_non_linear_format_io && input.dims.len() != 3 {
-            return Err("Non-linear IO format input requires 3 dims".into());
-        }
+    };
+    for (index, input) in config.input.iter().enumerate() {
+        note(format!("input[{index}]"), check_input(input, batching, tensor_rt));
     }
-    for output in &config.output {
-        let shape =
-            Shape { name: &output.name, data_type: output.data_type, dims: &output.dims, reshape: &output.reshape };
-        shape.check(batching, "model output ")?;
-        check_tensor_rt_flags(tensor_rt, output.is_shape_tensor, output.is_non_linear_format_io)?;
+    for (index, output) in config.output.iter().enumerate() {
+        note(format!("output[{index}]"), check_output(output, batching, tensor_rt));
+    }
+    let inputs: BTreeSet<&str> = config.input.iter().map(|input| input.name.as_str()).collect();
+    let outputs: BTreeSet<&str> = config.output.iter().map(|output| output.name.as_str()).collect();
+    for (index, input) in config.batch_input.iter().enumerate() {
+        note(format!("batch_input[{index}]"), check_batch_input(input, &inputs));
+    }
+    let mut targets = BTreeSet::new();
+    for (index, output) in config.batch_output.iter().enumerate() {
+        note(format!("batch_output[{index}]"), check_batch_output(output, &inputs, &outputs, &mut targets));
+    }
+}
+
+fn check_input(input: &ModelInput, batching: bool, tensor_rt: bool) -> Result<(), String> {
+    let reshape = input.reshape.as_ref().map(|reshape| reshape.shape.as_slice());
+    Shape { name: &input.name, data_type: input.data_type, dims: &input.dims, reshape }
+        .check(batching, "model input ")?;
+    if matches!(input.format(), Format::Nhwc | Format::Nchw) && input.dims.len() != 3 {
+        return Err("model input NHWC/NCHW require 3 dims".into());
+    }
+    check_tensor_rt_flags(tensor_rt, input.is_shape_tensor, input.is_non_linear_format_io)?;
+    if input.is_non_linear_format_io && input.dims.len() != 3 {
+        return Err("Non-linear IO format input requires 3 dims".into());
     }
     Ok(())
+}
+
+fn check_output(output: &ModelOutput, batching: bool, tensor_rt: bool) -> Result<(), String> {
+    let reshape = output.reshape.as_ref().map(|reshape| reshape.shape.as_slice());
+    Shape { name: &output.name, data_type: output.data_type, dims: &output.dims, reshape }
+        .check(batching, "model output ")?;
+    check_tensor_rt_flags(tensor_rt, output.is_shape_tensor, output.is_non_linear_format_io)
 }
 
 fn check_tensor_rt_flags(tensor_rt: bool, shape_tensor: bool, non_linear: bool) -> Result<(), String> {
@@ -52,7 +69,7 @@ struct Shape<'a> {
     name: &'a str,
     data_type: i32,
     dims: &'a [i64],
-    reshape: &'a Option<ModelTensorReshape>,
+    reshape: Option<&'a [i64]>,
 }
 
 impl Shape<'_> {
@@ -68,15 +85,14 @@ impl Shape<'_> {
         if self.dims.is_empty() {
             return refused("must specify 'dims'");
         }
-        let reshape = self.reshape.as_ref().map(|reshape| reshape.shape.as_slice());
-        if !batching && reshape.is_some_and(<[i64]>::is_empty) {
+        if !batching && self.reshape.is_some_and(<[i64]>::is_empty) {
             return refused("cannot have empty reshape for non-batching model as scalar tensors are not supported");
         }
         let is_dim = |dim: &i64| *dim >= 1 || *dim == WILDCARD;
         if !self.dims.iter().all(is_dim) {
             return refused("dimension must be integer >= 1, or -1 to indicate a variable-size dimension");
         }
-        let Some(reshape) = reshape else { return Ok(()) };
+        let Some(reshape) = self.reshape else { return Ok(()) };
         if !reshape.iter().all(is_dim) {
             return refused("reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension");
         }
@@ -106,14 +122,6 @@ impl Shape<'_> {
 
 fn product(dims: &[i64]) -> Option<u128> {
     dims.iter().try_fold(1u128, |product, dim| product.checked_mul(u128::try_from(*dim).ok()?))
-}
-
-fn check_batch_io(config: &ModelConfig) -> Result<(), String> {
-    let inputs: BTreeSet<&str> = config.input.iter().map(|input| input.name.as_str()).collect();
-    let outputs: BTreeSet<&str> = config.output.iter().map(|output| output.name.as_str()).collect();
-    config.batch_input.iter().try_for_each(|input| check_batch_input(input, &inputs))?;
-    let mut targets = BTreeSet::new();
-    config.batch_output.iter().try_for_each(|output| check_batch_output(output, &inputs, &outputs, &mut targets))
 }
 
 fn check_batch_input(input: &BatchInput, inputs: &BTreeSet<&str>) -> Result<(), String> {

@@ -1,30 +1,25 @@
 //! Rows "backend/platform".
 
-use super::super::Error;
 use super::super::normalize::ENSEMBLE_PLATFORM;
+use super::Findings;
 use crate::wire::inference::ModelConfig;
 
-pub(super) fn check(config: &ModelConfig) -> Result<(), Error> {
+pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     let ModelConfig { name, platform, backend, .. } = config;
     if platform == ENSEMBLE_PLATFORM {
         if !backend.is_empty() {
-            return Err(Error::invalid(format!(
-                "Ensemble model '{name}' must have platform type '{ENSEMBLE_PLATFORM}' and empty backend type"
-            )));
+            let message =
+                format!("Ensemble model '{name}' must have platform type '{ENSEMBLE_PLATFORM}' and empty backend type");
+            findings.invalid("backend", message);
         }
-        return Ok(());
+    } else if backend.is_empty() && platform.is_empty() {
+        findings.invalid("backend", format!("must specify 'platform' or 'backend' for '{name}'"));
+    } else if backend.is_empty() {
+        findings.invalid("platform", format!("unexpected platform type '{platform}' for {name}"));
+    } else if backend_of_platform(platform) != known_backend(backend) {
+        let message = format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}");
+        findings.invalid("platform", message);
     }
-    if backend.is_empty() {
-        return Err(Error::invalid(if platform.is_empty() {
-            format!("must specify 'platform' or 'backend' for '{name}'")
-        } else {
-            format!("unexpected platform type '{platform}' for {name}")
-        }));
-    }
-    if backend_of_platform(platform) != known_backend(backend) {
-        return Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")));
-    }
-    Ok(())
 }
 
 /// The backends that come with a platform of their own; to all others a platform is a word.

@@ -2,63 +2,67 @@
 
 use std::collections::BTreeSet;
 
-use super::super::Error;
+use super::Findings;
 use super::scheduling::check_preferred;
 use crate::wire::inference::model_sequence_batching::control::Kind;
 use crate::wire::inference::model_sequence_batching::{Control, StrategyChoice};
 use crate::wire::inference::{DataType, ModelConfig, ModelSequenceBatching};
 
-pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> Result<(), Error> {
-    // Kind by kind, as Triton looks them up: which of several errors is reported depends on it.
+pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching, findings: &mut Findings) {
+    // Kind by kind, as Triton looks them up: which of several errors is reported first depends on it.
     for kind in
         [Kind::ControlSequenceStart, Kind::ControlSequenceEnd, Kind::ControlSequenceReady, Kind::ControlSequenceCorrid]
     {
-        check_controls(&config.name, batching, kind)?;
+        check_controls(&config.name, batching, kind, findings);
     }
     match &batching.strategy_choice {
         Some(StrategyChoice::Oldest(oldest)) => {
-            check_preferred(config, &oldest.preferred_batch_size, "sequence batching preferred batch size")
+            let (prefix, path) =
+                ("sequence batching preferred batch size", "sequence_batching.oldest.preferred_batch_size");
+            check_preferred(config, &oldest.preferred_batch_size, prefix, path, findings);
         }
         // Written so that a NaN is out of range too.
         Some(StrategyChoice::Direct(direct)) if !(0.0..=1.0).contains(&direct.minimum_slot_utilization) => {
-            Err(Error::invalid(format!(
-                "sequence batching minimum slot utilization must be in range (0.0, 1.0] for {}",
-                config.name
-            )))
+            let message =
+                format!("sequence batching minimum slot utilization must be in range (0.0, 1.0] for {}", config.name);
+            findings.invalid("sequence_batching.direct.minimum_slot_utilization", message);
         }
-        _ => Ok(()),
+        _ => {}
     }
 }
 
 /// The tensors that carry the control `kind`, of which there may be one.
-fn check_controls(model: &str, batching: &ModelSequenceBatching, kind: Kind) -> Result<(), Error> {
+fn check_controls(model: &str, batching: &ModelSequenceBatching, kind: Kind, findings: &mut Findings) {
     let mut tensors = BTreeSet::new();
     let mut seen = false;
-    for input in &batching.control_input {
+    for (index, input) in batching.control_input.iter().enumerate() {
+        let path = format!("sequence_batching.control_input[{index}]");
         if input.name.is_empty() {
-            return Err(Error::invalid(format!("sequence batching control tensor must have a name for {model}")));
-        }
-        if !tensors.insert(&input.name) {
-            return Err(Error::invalid(format!(
+            let message = format!("sequence batching control tensor must have a name for {model}");
+            findings.invalid(format!("{path}.name"), message);
+        } else if !tensors.insert(&input.name) {
+            let message = format!(
                 "sequence batching control tensor '{}' is specified for multiple control kinds for {model}",
                 input.name
-            )));
+            );
+            findings.invalid(format!("{path}.name"), message);
         }
-        for control in input.control.iter().filter(|control| control.kind() == kind) {
+        for (index, control) in input.control.iter().enumerate().filter(|(_, control)| control.kind() == kind) {
+            let path = format!("{path}.control[{index}]");
             if std::mem::replace(&mut seen, true) {
-                return Err(Error::invalid(format!(
-                    "sequence batching specifies multiple {} tensors for {model}",
-                    kind.as_str_name()
-                )));
+                let kind = kind.as_str_name();
+                findings.invalid(path, format!("sequence batching specifies multiple {kind} tensors for {model}"));
+                continue;
             }
-            if kind == Kind::ControlSequenceCorrid {
-                check_correlation_id(model, control)?;
-            } else {
-                check_boolean(model, control, kind)?;
+            let checked = match kind {
+                Kind::ControlSequenceCorrid => check_correlation_id(model, control),
+                _ => check_boolean(model, control, kind),
+            };
+            if let Err(message) = checked {
+                findings.invalid(path, message);
             }
         }
     }
-    Ok(())
 }
 
 const BOOLEAN_FORMS: &str = "'int32_false_true', 'fp32_false_true' and 'bool_false_true'";
@@ -74,7 +78,7 @@ fn forms(control: &Control) -> impl Iterator<Item = (&'static str, usize)> {
     .filter(|(_, entries)| *entries > 0)
 }
 
-fn check_boolean(model: &str, control: &Control, kind: Kind) -> Result<(), Error> {
+fn check_boolean(model: &str, control: &Control, kind: Kind) -> Result<(), String> {
     let kind = kind.as_str_name();
     let mut given = forms(control);
     let message = match (given.next(), given.next()) {
@@ -90,16 +94,16 @@ fn check_boolean(model: &str, control: &Control, kind: Kind) -> Result<(), Error
         }
         _ => return Ok(()),
     };
-    Err(Error::invalid(message))
+    Err(message)
 }
 
-fn check_correlation_id(model: &str, control: &Control) -> Result<(), Error> {
+fn check_correlation_id(model: &str, control: &Control) -> Result<(), String> {
     let kind = Kind::ControlSequenceCorrid.as_str_name();
     if forms(control).next().is_some() {
-        return Err(Error::invalid(format!(
+        return Err(format!(
             "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or 'bool_false_true' for \
              {kind} for {model}"
-        )));
+        ));
     }
     match control.data_type() {
         DataType::TypeUint64
@@ -107,9 +111,9 @@ fn check_correlation_id(model: &str, control: &Control) -> Result<(), Error> {
         | DataType::TypeUint32
         | DataType::TypeInt32
         | DataType::TypeString => Ok(()),
-        _ => Err(Error::invalid(format!(
+        _ => Err(format!(
             "unexpected data type for control {kind} for {model}. Allowed data types are TYPE_UINT64, TYPE_INT64, \
              TYPE_UINT32, TYPE_INT32 and TYPE_STRING"
-        ))),
+        )),
     }
 }

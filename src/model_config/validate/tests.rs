@@ -3,6 +3,8 @@
 use super::super::{from_dynamic, normalize, parse};
 use super::*;
 
+mod messages;
+
 fn read(text: &str) -> ModelConfig {
     let document = parse("c", text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     from_dynamic(&document.message).unwrap()
@@ -289,38 +291,24 @@ fn metrics() {
 
 #[test]
 fn ensembles() {
-    let case = |text: &str| poll(&format!("platform: \"ensemble\" {text}"));
-    let step = |inside: &str| {
-        format!(
-            "ensemble_scheduling {{ step {{ model_name: \"p\" input_map {{ }} output_map {{ }} }} \
-             step {{ {inside} }} }}"
-        )
-    };
+    let good = messages::ensemble(&["p I=X -> O=A", "q I=A -> O=Y"]);
+    accepted(poll, &[&good, &messages::ensemble(&["q I=A -> O=Y", "p I=X -> O=A"])]);
+    // Half a step says nothing about the tensors of the others.
     refused(
         poll,
-        &[(
-            "backend: \"b\" ensemble_scheduling { }",
-            "ensemble scheduling cannot be set for model 'm' whose platform is not ensemble",
-        )],
-    );
-    refused(
-        case,
         &[
-            ("", "ensemble scheduling must be set for ensemble m whose platform is ensemble"),
-            ("dynamic_batching { }", "ensemble scheduling must be set for ensemble m whose platform is ensemble"),
-            ("ensemble_scheduling { } instance_group { }", "instance group should not be specified for ensemble 'm'"),
-            ("ensemble_scheduling { } optimization { }", "optimization should not be specified for ensemble 'm'"),
-            ("ensemble_scheduling { } model_warmup { }", "model_warmup can not be specified for ensemble 'm'"),
-            ("ensemble_scheduling { }", "must specify 'step' for ensemble 'm'"),
-            (&step(""), "must specify 'model_name' in step 1 of ensemble 'm'"),
-            (&step("model_name: \"x\""), "must specify 'input_map' in step 1 of ensemble 'm'"),
-            (&step("model_name: \"x\" input_map { }"), "must specify 'output_map' in step 1 of ensemble 'm'"),
+            (
+                &messages::ensemble(&["p I=X -> O=A", " I=A -> O=Y"]),
+                "must specify 'model_name' in step 1 of ensemble 'm'",
+            ),
+            (
+                "platform: \"ensemble\" dynamic_batching { }",
+                "ensemble scheduling must be set for ensemble m whose platform is ensemble",
+            ),
         ],
     );
-    accepted(case, &[&step("model_name: \"x\" input_map { } output_map { }")]);
     // An ensemble has no instances of its own to check.
-    let mut config =
-        read(&format!("name: \"m\" platform: \"ensemble\" {}", step("model_name: \"x\" input_map { } output_map { }")));
+    let mut config = read(&good);
     normalize::fill_defaults(&mut config);
     assert_eq!(at_load(&config), Ok(()));
 }

@@ -1,0 +1,135 @@
+//! What the table of messages does not show: parts that fit, versions, loops elsewhere, and how often an ensemble
+//! answers.
+
+use super::super::super::{from_dynamic, parse};
+use super::*;
+
+fn read(text: &str) -> ModelConfig {
+    from_dynamic(&parse("c", text.as_bytes()).unwrap().message).unwrap()
+}
+
+fn step(model: &str, version: i64, input: &str, output: &str) -> String {
+    format!(
+        "step {{ model_name: \"{model}\" model_version: {version} input_map {{ key: \"I\" value: \"{input}\" }} \
+         output_map {{ key: \"O\" value: \"{output}\" }} }} "
+    )
+}
+
+fn ensemble(batch: i32, dims: &str, steps: &str) -> ModelConfig {
+    read(&format!(
+        "name: \"m\" platform: \"ensemble\" max_batch_size: {batch} \
+         input {{ name: \"X\" data_type: TYPE_FP32 dims: [ {dims} ] }} \
+         output {{ name: \"Y\" data_type: TYPE_FP32 dims: [ {dims} ] }} ensemble_scheduling {{ {steps} }}"
+    ))
+}
+
+fn model(batch: i32, dims: &str, more: &str) -> ModelConfig {
+    read(&format!(
+        "max_batch_size: {batch} input {{ name: \"I\" data_type: TYPE_FP32 dims: [ {dims} ] }} \
+         output {{ name: \"O\" data_type: TYPE_FP32 dims: [ {dims} ] }} {more}"
+    ))
+}
+
+#[test]
+fn shapes_fit_with_wildcards_and_with_the_batch_dimension() {
+    /// Batch and dims of the ensemble, of the model, and whether they fit.
+    type Case<'a> = (i32, &'a str, i32, &'a str, bool);
+    let cases: [Case<'_>; 10] = [
+        (0, "3, 4", 0, "3, 4", true),
+        (0, "3, -1", 0, "-1, 4", true),
+        (0, "3, 4", 0, "3, 5", false),
+        (0, "3, 4", 0, "3, 4, 1", false),
+        (4, "16", 8, "16", true),
+        // A model without a batch dimension sees that of the ensemble as one of its own.
+        (4, "16", 0, "-1, 16", true),
+        (4, "16", 0, "4, 16", true),
+        (0, "-1, 16", 8, "16", true),
+        (4, "16", 0, "17", false),
+        (4, "16", 0, "16", true),
+    ];
+    for (own, ours, batch, theirs, expected) in cases {
+        let part = model(batch, theirs, "");
+        let config = ensemble(own, ours, &step("p", -1, "X", "Y"));
+        let got = ensemble_parts(&config, |_| Part::Loaded(vec![(1, &part)]));
+        assert_eq!(got.is_ok(), expected, "{own} [{ours}] of {batch} [{theirs}]: {got:?}");
+    }
+}
+
+#[test]
+fn the_version_that_a_step_names_counts() {
+    let (old, new) = (model(0, "3", ""), model(0, "4", ""));
+    let versions = || Part::Loaded(vec![(9, &new), (2, &old)]);
+    for (version, dims, expected) in [(-1, "4", true), (-1, "3", false), (2, "3", true), (9, "3", false)] {
+        let config = ensemble(0, dims, &step("p", version, "X", "Y"));
+        assert_eq!(ensemble_parts(&config, |_| versions()).is_ok(), expected, "{version} {dims}");
+    }
+    // The absent version is version 0.
+    let config = ensemble(0, "4", &step("p", 0, "X", "Y"));
+    let error = ensemble_parts(&config, |_| versions()).unwrap_err();
+    assert_eq!(error, Error::invalid("ensemble 'm' depends on 'p' whose required version 0 is not loaded."));
+    let error = ensemble_parts(&config, |_| Part::Loaded(Vec::new())).unwrap_err();
+    assert_eq!(error, Error::invalid("ensemble 'm' depends on 'p' which has no loaded version"));
+    let error = ensemble_parts(&config, |_| Part::Invalid { reason: "no".into() }).unwrap_err();
+    let text = "ensemble 'm' depends on 'p' which is not valid. Model 'p' failed with error: no";
+    assert_eq!(error, Error::invalid(text));
+}
+
+#[test]
+fn an_ensemble_answers_as_often_as_its_steps() {
+    let (once, often) = (model(0, "3", ""), model(0, "3", "model_transaction_policy { decoupled: true }"));
+    let flow = |steps: &str| {
+        let config = ensemble(0, "3", steps);
+        ensemble_parts(&config, |step| Part::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })]))
+    };
+    // In the order of the data, whatever that of the steps.
+    assert_eq!(flow(&(step("p", -1, "A", "Y") + &step("p", -1, "X", "A"))), Ok(Flow { decoupled: false }));
+    assert_eq!(flow(&(step("p", -1, "A", "Y") + &step("d", -1, "X", "A"))), Ok(Flow { decoupled: true }));
+    assert_eq!(flow(&(step("d", -1, "X", "A") + &step("d", -1, "A", "Y"))), Ok(Flow { decoupled: true }));
+    let plain = read("name: \"m\" backend: \"b\"");
+    assert_eq!(ensemble_parts(&plain, |_| Part::Unknown), Ok(Flow { decoupled: false }));
+}
+
+#[test]
+fn decoupled_outputs_are_joined_with_nothing_else() {
+    let io = "input { name: \"I\" data_type: TYPE_FP32 dims: 3 } input { name: \"J\" data_type: TYPE_FP32 dims: 3 }
+              output { name: \"O\" data_type: TYPE_FP32 dims: 3 } output { name: \"P\" data_type: TYPE_FP32 dims: 3 }";
+    let (once, often) = (read(io), read(&format!("{io} model_transaction_policy {{ decoupled: true }}")));
+    let step = |model: &str, i: &str, j: &str, o: &str, p: &str| {
+        format!(
+            "step {{ model_name: \"{model}\" model_version: -1 input_map {{ key: \"I\" value: \"{i}\" }} \
+             input_map {{ key: \"J\" value: \"{j}\" }} output_map {{ key: \"O\" value: \"{o}\" }} \
+             output_map {{ key: \"P\" value: \"{p}\" }} }} "
+        )
+    };
+    let joined = |steps: &str| {
+        let config = ensemble(0, "3", steps);
+        let parts = |step: &Step| Part::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })]);
+        ensemble_parts(&config, parts).map(|flow| flow.decoupled).map_err(|error| error.to_string())
+    };
+    let text = "in ensemble m, step of model 'p' receives inputs originated from different decoupled models";
+    assert_eq!(joined(&(step("d", "X", "X", "A", "B") + &step("p", "A", "B", "Y", "Z"))), Ok(true));
+    assert_eq!(joined(&(step("d", "X", "X", "A", "B") + &step("p", "A", "X", "Y", "Z"))), Err(text.into()));
+    let two = step("d", "X", "X", "A", "B") + &step("d", "X", "X", "C", "D");
+    assert_eq!(joined(&(two + &step("p", "A", "C", "Y", "Z"))), Err(text.into()));
+}
+
+#[test]
+fn loops_are_found_from_any_of_their_members_and_end_for_others() {
+    let parts = |model: &str| -> Vec<String> {
+        match model {
+            "a" => vec!["b".into(), "leaf".into()],
+            "b" => vec!["c".into()],
+            "c" => vec!["a".into(), "c2".into()],
+            "self" => vec!["self".into()],
+            "outside" => vec!["a".into()],
+            _ => Vec::new(),
+        }
+    };
+    for (ensemble, last) in [("a", "c"), ("b", "a"), ("c", "b"), ("self", "self")] {
+        let expected = format!("circular dependency between ensembles: {ensemble} -> ... -> {last} -> {ensemble}");
+        assert_eq!(ensemble_cycle(ensemble, parts), Err(Error::invalid(expected)));
+    }
+    for ensemble in ["outside", "leaf", "c2"] {
+        assert_eq!(ensemble_cycle(ensemble, parts), Ok(()), "{ensemble}");
+    }
+}

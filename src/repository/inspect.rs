@@ -12,7 +12,7 @@ use crate::backend::plugin::Plugins;
 use crate::backend::registry::{NATIVE_NAMES, NativeBackends};
 use crate::backend::{Attributes, Backend, ModelContext};
 use crate::memory::Pool;
-use crate::model_config::normalize::{self, PreferredGroup};
+use crate::model_config::normalize;
 use crate::model_config::provenance::Stages;
 use crate::model_config::text::{Position, Positions};
 use crate::model_config::validate::{self, Finding, Findings, Gpus};
@@ -20,7 +20,6 @@ use crate::model_config::{self, Error, ModelSpec, VersionPolicy, json, labels, l
 use crate::observe::metrics::Registry;
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_instance_group::Kind;
 
 mod complete;
 
@@ -263,8 +262,7 @@ impl<'a> Inspector<'a> {
     fn resolve(&self, seen: &mut Inspection, mut findings: Findings, attributes: Attributes, may_complete: bool) {
         let mut config = seen.stages.completed.clone();
         normalize::fill_defaults(&mut config);
-        let count = i32::try_from(attributes.cpu_instance_count).unwrap_or(i32::MAX);
-        normalize::instance_groups(&mut config, &[PreferredGroup { kind: Kind::Cpu, count }]);
+        normalize::instance_groups(&mut config, &attributes.preferred_groups);
         seen.stages.resolved = config.clone();
         let mut at_load = validate::findings_at_load(&config, &Gpus::Unsupported);
         if may_complete {

@@ -194,6 +194,7 @@ fn render_page(models: &ModelMap, host: &HostGauges, metrics: &Registry) -> Stri
     let snapshots: Vec<_> = models.ready().map(|model| (model, model.statistics.snapshot())).collect();
     let samples = snapshots.iter().map(|(model, snapshot)| ModelSample {
         name: &model.name,
+        namespace: &model.namespace,
         version: model.version,
         tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,

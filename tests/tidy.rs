@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 /// What each module of src/ may name besides itself. Data flows down this list; nothing may point up.
 const MAY_USE: [(&str, &[&str]); 18] = [
     ("main", &["cli"]),
-    // Installing a runtime looks where its backend looks; flags speak of the log's settings.
-    ("cli", &["server", "backend", "observe"]),
+    // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
+    // models as loading would, and at the cores they would get.
+    ("cli", &["server", "backend", "observe", "repository", "shard"]),
     (
         "server",
         &[

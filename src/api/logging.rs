@@ -99,7 +99,7 @@ fn to_json(settings: &LogSettings, pool: &Pool) -> Gather {
     let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
     writer.begin_object();
     writer.key(LOG_FILE);
-    writer.string(&file_of(settings));
+    writer.string(file_of(settings));
     for (key, shows) in severities_of(settings) {
         writer.key(key);
         writer.bool(shows);

@@ -387,8 +387,8 @@ mod tests {
     fn pairs_are_split_at_the_first_separator() {
         assert_eq!(value("a:b:c").pair(':'), Ok(("a".to_owned(), "b:c".to_owned())));
         assert_eq!(value(":").pair(':'), Ok((String::new(), String::new())));
-        let text = "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format \
-                    <first>-<second>. Found: a:b";
+        let text = "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires \
+                    format <first>-<second>. Found: a:b";
         assert_eq!(value("a:b").pair('-').unwrap_err().to_string(), text);
         assert_eq!(value("1:2x").per_device(|bytes| bytes.bytes()), Ok((1, 2)));
     }

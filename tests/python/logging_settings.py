@@ -49,15 +49,14 @@ def main():
         changed |= {"log_verbose_level": 3, "log_format": "ISO8601"}
         expect("changed", plain(connection, update(changed)), DEFAULTS | changed)
         expect("read back", plain(connection, connection.get_log_settings()), DEFAULTS | changed)
-        invalid, not_offered = ("400", "501") if connection.is_http else ("INVALID_ARGUMENT", "UNIMPLEMENTED")
         if connection.is_http:
-            refused("level", update, {"log_verbose_level": -1}, "500", "attempt to access JSON non-unsigned-integer as unsigned-integer")
-            refused("format", update, {"log_format": "x"}, "503", "invalid argument for --log_format, got: x")
+            invalid, not_offered, text = "503", "501", "invalid argument for --log_format, got: x"
+            wrong = "attempt to access JSON non-unsigned-integer as unsigned-integer"
+            refused("level", update, {"log_verbose_level": -1}, "500", wrong)
         else:
-            code = f"StatusCode.{invalid}"
-            refused("info", update, {"log_info": "yes"}, code, "expect boolean for 'log_info'")
-            refused("format", update, {"log_format": "x"}, code, "invalid argument for log_format, got: x")
-            not_offered = f"StatusCode.{not_offered}"
+            invalid, not_offered = "StatusCode.INVALID_ARGUMENT", "StatusCode.UNIMPLEMENTED"
+            text = "invalid argument for log_format, got: x"
+        refused("format", update, {"log_format": "x"}, invalid, text)
         text = "log file location can not be updated through network protocol"
         refused("file", update, {"log_file": "/tmp/x"}, not_offered, text)
         back = {key: value for key, value in DEFAULTS.items() if key != "log_file"}

@@ -20,7 +20,7 @@ pub static FLAGS: &[Flag] = &[
         "response-cache-byte-size",
         "integer",
         "The same as --cache-config=local,size=<integer>.",
-        |g, v| response_cache(g, v),
+        response_cache,
     ),
     DEPRECATED.later("trace-file", "path", "The same as --trace-config=triton,file=<path>.", |g, v| {
         superseded(g, v, "triton,file=<filepath>");

@@ -13,12 +13,14 @@ pub struct Row {
     /// A flag that is given besides.
     pub beside: &'static str,
     /// Values with what they change.
-    pub good: &'static [(&'static str, fn(&mut ServeOptions))],
+    pub good: &'static [(&'static str, Change)],
     /// Values with the inner text of the error.
     pub bad: &'static [(&'static str, &'static str)],
     /// Values that ask for a feature that comes later.
     pub later: &'static [&'static str],
 }
+
+type Change = fn(&mut ServeOptions);
 
 /// In the order of the flags.
 pub fn rows() -> impl Iterator<Item = &'static Row> {

@@ -100,7 +100,8 @@ pub const ROWS: &[Row] = &[
             ("level=", "--trace-config option format is '<trace mode>,<setting>=<value>'. Got level="),
             (
                 ",a=b",
-                "No trace mode specified. --trace-config option format is <trace mode>,<setting>=<value> or <setting>=<value>. Got ,a=b",
+                "No trace mode specified. --trace-config option format is <trace mode>,<setting>=<value> or \
+                 <setting>=<value>. Got ,a=b",
             ),
             (
                 "Zipkin,a=b",
@@ -136,7 +137,8 @@ pub const ROWS: &[Row] = &[
             ("a=b,c", "--backend-config option format is '<backend name>,<setting>=<value>'. Got a=b,c"),
             (
                 ",a=b",
-                "No backend specified. --backend-config option format is <backend name>,<setting>=<value> or <setting>=<value>. Got ,a=b",
+                "No backend specified. --backend-config option format is <backend name>,<setting>=<value> or \
+                 <setting>=<value>. Got ,a=b",
             ),
         ],
         later: &[],
@@ -186,15 +188,18 @@ pub const ROWS: &[Row] = &[
         bad: &[
             (
                 "",
-                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got ",
+                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or \
+                 '<resource_name>:<count>'. Got ",
             ),
             (
                 "R",
-                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got R",
+                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or \
+                 '<resource_name>:<count>'. Got R",
             ),
             (
                 "R:1:2:3",
-                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'. Got R:1:2:3",
+                "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or \
+                 '<resource_name>:<count>'. Got R:1:2:3",
             ),
             ("R:x", "Invalid option value. Got x"),
             ("R:1:x", "Invalid option value. Got x"),
@@ -223,7 +228,8 @@ pub const ROWS: &[Row] = &[
         bad: &[
             (
                 "0",
-                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format <first>:<second>. Found: 0",
+                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires \
+                 format <first>:<second>. Found: 0",
             ),
             ("x:1", "Invalid option value. Got x"),
             ("0:x", "Invalid option value. Got x"),
@@ -238,7 +244,8 @@ pub const ROWS: &[Row] = &[
         bad: &[
             (
                 "0",
-                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format <first>:<second>. Found: 0",
+                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires \
+                 format <first>:<second>. Found: 0",
             ),
             ("x:1", "Invalid option value. Got x"),
             ("0:x", "Invalid option value. Got x"),

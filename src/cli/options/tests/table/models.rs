@@ -208,7 +208,8 @@ pub const ROWS: &[Row] = &[
         bad: &[
             (
                 "0",
-                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format <first>:<second>. Found: 0",
+                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires \
+                 format <first>:<second>. Found: 0",
             ),
             ("x:1", "Invalid option value. Got x"),
             ("0:x", "Invalid option value. Got x"),

@@ -193,7 +193,11 @@ pub const ROWS: &[Row] = &[
         good: &[],
         bad: &[
             ("health", "--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'. Got health"),
-            ("health:k", "--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'. Got health:k"),
+            (
+                "health:k",
+                "--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'. Got \
+                 health:k",
+            ),
             (
                 "health:=v",
                 "--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'. Got health:=v",
@@ -239,7 +243,8 @@ pub const ROWS: &[Row] = &[
         bad: &[
             (
                 "9000",
-                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format <first>-<second>. Found: 9000",
+                "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires \
+                 format <first>-<second>. Found: 9000",
             ),
             ("-1-5", "Invalid option value. Got "),
             ("1-x", "Invalid option value. Got x"),

@@ -17,7 +17,7 @@ mod support {
 mod repository_life {
     mod changes;
     mod clients;
-    mod control;
+    pub mod control;
     mod hostile;
     mod in_flight;
     mod modes;

@@ -85,6 +85,12 @@ pub trait Backend: Send + Sync {
         Attributes::default()
     }
 
+    /// Holds a model version against what can be known of it without opening it: nothing is loaded, nothing runs. What
+    /// passes may still fail to open.
+    fn examine(&self, _context: &ModelContext) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// Opens one model version. May block: it runs on a control thread.
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status>;
 }

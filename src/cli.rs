@@ -2,6 +2,8 @@
 //!
 //! Without a subcommand it is `serve`, so that `nereid` can stand where `tritonserver` stood in a script.
 
+mod check;
+mod explain;
 mod flags;
 mod getopt;
 mod given;
@@ -31,6 +33,8 @@ pub enum Command {
     Serve(Arguments),
     Quickstart(Arguments),
     Runtime(Arguments),
+    Check(Arguments),
+    Explain(Arguments),
     Help,
     Version,
 }
@@ -45,6 +49,8 @@ impl Command {
             Some("serve") => Command::Serve,
             Some("quickstart") => Command::Quickstart,
             Some("runtime") => Command::Runtime,
+            Some("check") => Command::Check,
+            Some("explain") => Command::Explain,
             Some("help") => return Command::Help,
             Some("--version") => return Command::Version,
             // Words that are no subcommand are refused by the parser of the flags.
@@ -64,6 +70,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             let words: Vec<String> = arguments.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             runtime::run(&words)
         }
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Help => {
             print!("{}", help());
             ExitCode::SUCCESS
@@ -94,6 +102,10 @@ Usage:
         Say which runtimes are found on this machine.
   nereid runtime install onnxruntime
         Fetch the runtime that ONNX models need.
+  nereid check <repository>...
+        Say what would be loaded, and everything that is wrong with it. `nereid check --help` lists the options.
+  nereid explain <model directory>
+        Print the configuration that a model would be served with, and where each value comes from.
   nereid --version
   nereid help
 "
@@ -129,13 +141,24 @@ mod tests {
         assert_eq!(command(&["nereid", "quickstart", "--x"]), Command::Quickstart(arguments(&["--x"])));
         let install = arguments(&["install", "onnxruntime"]);
         assert_eq!(command(&["nereid", "runtime", "install", "onnxruntime"]), Command::Runtime(install));
+        assert_eq!(command(&["nereid", "check", "repository"]), Command::Check(arguments(&["repository"])));
+        assert_eq!(command(&["nereid", "explain", "model"]), Command::Explain(arguments(&["model"])));
         assert_eq!(command(&["nereid", "help"]), Command::Help);
         assert_eq!(command(&["nereid", "--version"]), Command::Version);
     }
 
     #[test]
     fn texts_name_every_subcommand() {
-        for name in ["serve", "quickstart", "runtime list", "runtime install onnxruntime", "--version", "help"] {
+        for name in [
+            "serve",
+            "quickstart",
+            "runtime list",
+            "runtime install onnxruntime",
+            "check",
+            "explain",
+            "--version",
+            "help",
+        ] {
             assert!(help().contains(name), "{name}");
         }
         assert!(version().starts_with("nereid ") && version().ends_with('\n'));

@@ -25,6 +25,7 @@ pub mod json;
 pub mod labels;
 pub mod layout;
 pub mod normalize;
+pub mod provenance;
 pub mod shape_match;
 pub mod spec;
 pub mod support;

@@ -6,6 +6,7 @@
 //! ```
 
 mod index;
+pub mod inspect;
 mod lifecycle;
 mod models;
 mod overrides;

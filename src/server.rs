@@ -4,6 +4,7 @@
 //! settled; then gRPC, HTTP and metrics; and back in the same order when a signal asks for the end.
 
 mod control;
+mod crash;
 mod drain;
 pub mod options;
 mod shards;
@@ -18,7 +19,7 @@ use tracing::{error, info, warn};
 use crate::api::{Facts, ServerState};
 use crate::backend::HostPolicies;
 use crate::memory::Pool;
-use crate::observe::log::Logger;
+use crate::observe::log::{self, Logger};
 use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
@@ -32,6 +33,9 @@ const POOL_SHARE: u64 = 2;
 
 /// Runs the server until a signal ends it.
 pub fn run(options: &Options, announcement: &str) -> ExitCode {
+    if let Err(error) = crash::install() {
+        warn!("a crash will leave no stack: {error}");
+    }
     match serve(options, announcement) {
         Ok(code) => code,
         Err(failure) => {
@@ -173,6 +177,9 @@ fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<
         metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
             facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed)
         }),
+        metrics.counter("nereid_log_messages_dropped", "Log messages that could not be written", &[], || {
+            log::installed().map_or(0, Logger::dropped)
+        }),
         metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
             pool.bytes_in_use() as f64
         }),
@@ -187,6 +194,7 @@ fn render_page(models: &ModelMap, host: &HostGauges, metrics: &Registry) -> Stri
     let snapshots: Vec<_> = models.ready().map(|model| (model, model.statistics.snapshot())).collect();
     let samples = snapshots.iter().map(|(model, snapshot)| ModelSample {
         name: &model.name,
+        namespace: &model.namespace,
         version: model.version,
         tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,
@@ -214,5 +222,6 @@ pub fn start_log(options: &Options) -> Result<Logger, String> {
     let logger = Logger::start(&options.log, options.escape_log_messages).map_err(|error| error.to_string())?;
     logger.install().map_err(|error| error.to_string())?;
     info!("Nereid {} answers as Triton {}", env!("CARGO_PKG_VERSION"), crate::api::SERVER_VERSION);
+    logger.check_file().map_err(|error| error.to_string())?;
     Ok(logger)
 }

@@ -13,10 +13,15 @@ mod support {
 }
 
 mod process_life {
+    mod crash;
     mod engine;
     mod flags;
+    mod instances;
+    mod logging;
     mod models;
+    mod stages;
     mod statistics;
     mod stop;
+    mod warmup;
     mod without;
 }

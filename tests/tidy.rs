@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 /// What each module of src/ may name besides itself. Data flows down this list; nothing may point up.
 const MAY_USE: [(&str, &[&str]); 18] = [
     ("main", &["cli"]),
-    // Installing a runtime looks where its backend looks; flags speak of the log's settings.
-    ("cli", &["server", "backend", "observe"]),
+    // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
+    // models as loading would, and at the cores they would get.
+    ("cli", &["server", "backend", "observe", "repository", "shard"]),
     (
         "server",
         &[
@@ -56,8 +57,17 @@ const NOUNS: [&str; 4] = ["request", "model_config", "memory", "wire"];
 const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"];
 
 /// Where `unsafe` may stand, as paths under src/.
-const UNSAFE: [&str; 7] =
-    ["abi", "memory", "queue", "shard/engine", "backend/onnxruntime", "backend/plugin", "instance/streams"];
+/// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`.
+const UNSAFE: [&str; 8] = [
+    "abi",
+    "memory",
+    "queue",
+    "shard/engine",
+    "backend/onnxruntime",
+    "backend/plugin",
+    "instance/streams",
+    "server/crash",
+];
 
 /// Where glommio may be named.
 const GLOMMIO: [&str; 1] = ["shard/engine"];

@@ -30,6 +30,10 @@ impl Backend for IdentityBackend {
         Attributes { parallel_instance_loading: true, ..Attributes::default() }
     }
 
+    fn examine(&self, context: &ModelContext) -> Result<(), Status> {
+        IdentityModel::check(context).map(|_| ())
+    }
+
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
         Ok(Arc::new(IdentityModel::open(&context, std::thread::sleep)?))
     }

@@ -28,7 +28,7 @@ pub use discovery::{INSTALL_COMMAND, Origin, Place, Surroundings};
 pub use library::{Inspected, LibraryError, Missing, inspect, locate};
 
 use self::model::OnnxModel;
-use self::settings::BackendSettings;
+use self::settings::{BackendSettings, SessionSettings};
 use super::{Attributes, Backend, Model, ModelContext};
 use crate::model_config::normalize::PreferredGroup;
 use crate::request::Status;
@@ -46,6 +46,14 @@ impl Backend for OnnxRuntimeBackend {
     fn attributes(&self) -> Attributes {
         let preferred_groups = vec![PreferredGroup { kind: Kind::Cpu, count: 2 }];
         Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
+    }
+
+    fn examine(&self, context: &ModelContext) -> Result<(), Status> {
+        BackendSettings::parse(context)?;
+        SessionSettings::parse(context)?;
+        model::model_path(context)?;
+        library::candidate(&Surroundings::of_process(context.setting("library")))?;
+        Ok(())
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {

@@ -33,7 +33,7 @@ impl Plugins {
         Plugins { directory, auto_complete, open: Mutex::new(Vec::new()) }
     }
 
-    /// Finds and opens the library of `backend` for a model (c_api.md section 5, "Library search").
+    /// Finds and opens the library of `backend` for a model.
     pub fn find(
         &self,
         backend: &str,
@@ -43,6 +43,21 @@ impl Plugins {
         model: &str,
         settings: &[(String, String)],
     ) -> Result<Arc<dyn Backend>, Status> {
+        let (place, path) = self.locate(backend, runtime, model_directory, version_directory, model)?;
+        let library = self.open(backend, &path, &place, settings)?;
+        Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
+    }
+
+    /// Finds the library of `backend` for a model, and the directory that it lies in; it is not opened (c_api.md section
+    /// 5, "Library search").
+    pub fn locate(
+        &self,
+        backend: &str,
+        runtime: &str,
+        model_directory: &Path,
+        version_directory: &Path,
+        model: &str,
+    ) -> Result<(PathBuf, PathBuf), Status> {
         let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
         let places = [version_directory.to_owned(), model_directory.to_owned(), self.directory.join(backend)];
         if file.contains('/') || file == ".." {
@@ -54,20 +69,20 @@ impl Plugins {
             )));
         }
         let found = places.iter().map(|place| (place, place.join(&file))).find(|(_, path)| path.is_file());
-        let Some((place, path)) = found else {
-            if runtime.is_empty() {
-                return Err(Status::invalid(format!(
-                    "unable to find backend library for backend '{backend}', try specifying runtime on the model \
-                     configuration."
-                )));
-            }
-            let searched: Vec<String> = places.iter().map(|place| format!("'{}'", place.display())).collect();
-            let searched = searched.join(" ");
-            let text = format!("unable to find backend library '{file}' for model '{model}', searched: {searched}");
-            return Err(Status::invalid(text));
-        };
-        let library = self.open(backend, &path, place, settings)?;
-        Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
+        if let Some((place, path)) = found {
+            return Ok((place.clone(), path));
+        }
+        if runtime.is_empty() {
+            return Err(Status::invalid(format!(
+                "unable to find backend library for backend '{backend}', try specifying runtime on the model \
+                 configuration."
+            )));
+        }
+        let searched: Vec<String> = places.iter().map(|place| format!("'{}'", place.display())).collect();
+        let searched = searched.join(" ");
+        Err(Status::invalid(format!(
+            "unable to find backend library '{file}' for model '{model}', searched: {searched}"
+        )))
     }
 
     fn open(

@@ -3,11 +3,10 @@
 //! The check looks at what the file says, before any default is filled in, and names the field and its place. It is one
 //! table; a feature that is built loses its absence here.
 
-use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, Value};
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
 use thiserror::Error;
 
 use super::text::{Position, Positions, entry_path};
-use crate::wire::inference::model_instance_group::Kind;
 
 /// When a field may be given.
 #[derive(Clone, Copy)]
@@ -20,12 +19,10 @@ enum Rule {
     Default,
     /// Only for a backend that is loaded from a library.
     PlugIn,
-    /// Any instance kind but KIND_MODEL: what KIND_GPU is told on a host without GPUs is a check's business.
-    NotKindModel,
 }
 
 /// Field names without indices; what is not here is not supported.
-const SUPPORTED: [(&str, Rule); 37] = [
+const SUPPORTED: [(&str, Rule); 41] = [
     ("name", Rule::Whole),
     ("platform", Rule::Whole),
     ("backend", Rule::Whole),
@@ -53,17 +50,26 @@ const SUPPORTED: [(&str, Rule); 37] = [
     ("output.is_non_linear_format_io", Rule::Whole),
     ("instance_group", Rule::Parts),
     ("instance_group.name", Rule::Whole),
-    ("instance_group.kind", Rule::NotKindModel),
+    // KIND_GPU is refused by validation on a host without GPUs.
+    ("instance_group.kind", Rule::Whole),
     ("instance_group.count", Rule::Whole),
     // Refused by validation on a host without GPUs, whatever the kind.
     ("instance_group.gpus", Rule::Whole),
+    // Told to the backend; they mean something beside an accelerator only.
+    ("instance_group.secondary_devices", Rule::Whole),
+    ("instance_group.passive", Rule::Whole),
+    ("instance_group.host_policy", Rule::Whole),
     ("default_model_filename", Rule::Whole),
+    // Chosen by the device of an instance; one on the CPU opens the default file.
+    ("cc_model_filenames", Rule::Whole),
     ("parameters", Rule::Whole),
     ("metric_tags", Rule::Whole),
-    ("optimization", Rule::Parts),
-    // There is no device memory to copy to: pinned or not is the same.
-    ("optimization.input_pinned_memory", Rule::Whole),
-    ("optimization.output_pinned_memory", Rule::Whole),
+    // `graph` and the CPU's accelerators are read by the backend. The rest is about device memory and the streams of a
+    // GPU, or hints at how to hide their latency: it means nothing where there is none.
+    ("optimization", Rule::Whole),
+    ("model_warmup", Rule::Whole),
+    // Read by the backend.
+    ("model_operations", Rule::Whole),
     ("model_transaction_policy", Rule::Default),
     ("response_cache", Rule::Default),
     ("model_repository_agents", Rule::Default),
@@ -88,7 +94,7 @@ fn prefix(file: &str, position: Option<Position>) -> String {
     }
 }
 
-/// Checks what a file or an override says.
+/// Checks what a file or an override says; the first thing counts that is not supported.
 ///
 /// `built_in` says whether a backend is part of the server; the backend may still be unknown here, and then counts as a
 /// built-in one.
@@ -97,6 +103,15 @@ pub fn check(
     positions: Option<&Positions>,
     built_in: impl Fn(&str) -> bool,
 ) -> Result<(), Unsupported> {
+    check_all(message, positions, built_in).into_iter().next().map_or(Ok(()), Err)
+}
+
+/// All that is not supported, in the order of the file.
+pub fn check_all(
+    message: &DynamicMessage,
+    positions: Option<&Positions>,
+    built_in: impl Fn(&str) -> bool,
+) -> Vec<Unsupported> {
     let backend = message.get_field_by_name("backend");
     let backend = backend.as_deref().and_then(Value::as_str).unwrap_or_default();
     // A runtime makes a plug-in of whatever backend is named beside it.
@@ -105,14 +120,39 @@ pub fn check(
     let mut scan = Scan { plug_in, found: Vec::new() };
     scan.message(message, "", "");
     let position = |path: &str| positions.and_then(|positions| positions.get(path)).map(|place| place.field);
-    let first = scan.found.into_iter().map(|field| (position(&field), field)).min();
-    match first {
-        None => Ok(()),
-        Some((position, field)) => {
-            let file = positions.map(|positions| positions.file().to_owned()).unwrap_or_default();
-            Err(Unsupported { field, file, position })
+    let mut found: Vec<_> = scan.found.into_iter().map(|field| (position(&field), field)).collect();
+    found.sort();
+    let file = positions.map(|positions| positions.file().to_owned()).unwrap_or_default();
+    found.into_iter().map(|(position, field)| Unsupported { field, file: file.clone(), position }).collect()
+}
+
+/// The fields that this version refuses, at least in some configurations, by their paths without indices; in the order
+/// of the fields' declarations.
+pub fn refused() -> Vec<String> {
+    let mut refused = Vec::new();
+    push_refused(super::descriptor(), "", &mut refused);
+    refused
+}
+
+fn push_refused(message: &MessageDescriptor, names: &str, refused: &mut Vec<String>) {
+    // Reflection itself sorts fields by number.
+    for field in &message.descriptor_proto().field {
+        let names = join(names, field.name());
+        match rule(&names) {
+            Some(Rule::Whole) => {}
+            Some(Rule::Parts) => {
+                let inner = message.get_field_by_name(field.name()).map(|field| field.kind());
+                if let Some(Kind::Message(inner)) = inner {
+                    push_refused(&inner, &names, refused);
+                }
+            }
+            Some(Rule::Default | Rule::PlugIn) | None => refused.push(names),
         }
     }
+}
+
+fn rule(names: &str) -> Option<Rule> {
+    SUPPORTED.iter().find(|(name, _)| *name == names).map(|(_, rule)| *rule)
 }
 
 struct Scan {
@@ -130,12 +170,10 @@ impl Scan {
             }
             let names = join(names, field.name());
             let path = join(path, field.name());
-            let rule = SUPPORTED.iter().find(|(name, _)| *name == names).map(|(_, rule)| *rule);
-            let supported = match rule {
+            let supported = match rule(&names) {
                 Some(Rule::Whole) => true,
                 Some(Rule::Default) => is_default(&field, value),
                 Some(Rule::PlugIn) => self.plug_in,
-                Some(Rule::NotKindModel) => value.as_enum_number() != Some(Kind::Model.into()),
                 Some(Rule::Parts) => {
                     self.parts(value, &names, &path);
                     true
@@ -215,11 +253,19 @@ mod tests {
             input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] reshape { shape: [ -1 ] } optional: true
                       format: FORMAT_NCHW allow_ragged_batch: false } ]
             output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" } ]
-            instance_group [ { kind: KIND_CPU count: 2 name: "g" }, { kind: KIND_AUTO }, { kind: KIND_GPU gpus: [0] } ]
+            instance_group [ { kind: KIND_CPU count: 2 name: "g" }, { kind: KIND_AUTO }, { kind: KIND_GPU gpus: [0] },
+                             { kind: KIND_MODEL passive: true host_policy: "p" secondary_devices { device_id: 1 } } ]
             default_model_filename: "x"
+            cc_model_filenames { key: "7.0" value: "x" }
+            model_warmup { name: "w" batch_size: 1 count: 2 inputs { key: "INPUT0" value { zero_data: true } } }
+            model_operations { op_library_filename: "x.so" }
             parameters { key: "k" value { string_value: "v" } }
             metric_tags { key: "k" value: "v" }
-            optimization { input_pinned_memory { enable: false } output_pinned_memory { enable: true } }
+            optimization {
+                graph { level: 1 } priority: PRIORITY_MAX cuda { graphs: true graph_spec { } } eager_batching: true
+                execution_accelerators { cpu_execution_accelerator { name: "openvino" } } gather_kernel_buffer_threshold: 1
+                input_pinned_memory { enable: false } output_pinned_memory { enable: true }
+            }
             model_transaction_policy { decoupled: false }
             response_cache { enable: false }
             model_repository_agents { }
@@ -243,31 +289,14 @@ mod tests {
                 "input[1].allow_ragged_batch",
             ),
             ("instance_group [ { }, { rate_limiter { } } ]", "1:25", "instance_group[1].rate_limiter"),
-            ("instance_group { passive: true }", "1:18", "instance_group[0].passive"),
             ("instance_group { profile: \"1\" }", "1:18", "instance_group[0].profile"),
-            ("instance_group { host_policy: \"p\" }", "1:18", "instance_group[0].host_policy"),
-            ("instance_group { secondary_devices { } }", "1:18", "instance_group[0].secondary_devices"),
-            ("instance_group { kind: KIND_MODEL }", "1:18", "instance_group[0].kind"),
-            ("optimization { graph { level: 1 } }", "1:16", "optimization.graph"),
-            ("optimization { priority: PRIORITY_MAX }", "1:16", "optimization.priority"),
-            ("optimization { cuda { } }", "1:16", "optimization.cuda"),
-            ("optimization { execution_accelerators { } }", "1:16", "optimization.execution_accelerators"),
-            (
-                "optimization { gather_kernel_buffer_threshold: 1 }",
-                "1:16",
-                "optimization.gather_kernel_buffer_threshold",
-            ),
-            ("optimization { eager_batching: true }", "1:16", "optimization.eager_batching"),
             ("batch_input { }", "1:1", "batch_input"),
             ("batch_output [ { } ]", "1:1", "batch_output"),
-            ("cc_model_filenames { key: \"7.0\" value: \"x\" }", "1:1", "cc_model_filenames"),
-            ("model_warmup { }", "1:1", "model_warmup"),
-            ("model_operations { }", "1:1", "model_operations"),
             ("model_repository_agents { agents { } }", "1:1", "model_repository_agents"),
             ("model_metrics { }", "1:1", "model_metrics"),
             ("runtime: \"libx.so\"", "1:1", "runtime"),
             // The first one in the file, not in the order of field numbers.
-            ("model_warmup { }\ndynamic_batching { }", "1:1", "model_warmup"),
+            ("model_metrics { }\ndynamic_batching { }", "1:1", "model_metrics"),
         ];
         for (text, place, field) in cases {
             let expected = format!("m/config.pbtxt:{place}: '{field}' is not supported by this version of Nereid");
@@ -276,36 +305,47 @@ mod tests {
     }
 
     #[test]
-    fn every_top_level_field_is_decided_on() {
-        // A field that is neither in the table nor refused would be ignored silently.
-        let honoured = SUPPORTED.iter().filter(|(path, _)| !path.contains('.')).count();
-        let refused: Vec<String> = descriptor()
-            .fields()
-            .map(|field| field.name().to_owned())
-            .filter(|name| !SUPPORTED.iter().any(|(path, _)| path == name))
+    fn what_is_refused_is_known_and_documented() {
+        let expected = [
+            "runtime",
+            "input.allow_ragged_batch",
+            "batch_input",
+            "batch_output",
+            "dynamic_batching",
+            "sequence_batching",
+            "ensemble_scheduling",
+            "instance_group.rate_limiter",
+            "instance_group.profile",
+            "model_transaction_policy",
+            "model_repository_agents",
+            "response_cache",
+            "model_metrics",
+        ];
+        assert_eq!(refused(), expected);
+        let page = include_str!("../../docs/models.md");
+        let section = page.split_once("### Refused\n").expect("the page has a section on what is refused").1;
+        let table = section.split("\n#").next().unwrap_or_default();
+        let documented: Vec<&str> =
+            table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name).collect();
+        assert_eq!(documented, expected, "docs/models.md, section Refused");
+    }
+
+    #[test]
+    fn all_that_is_refused_is_found_in_the_order_of_the_file() {
+        let text = "dynamic_batching { }\nbatch_input { }\ninput { } input { allow_ragged_batch: true }";
+        let document = parse("c", text.as_bytes()).unwrap();
+        let found: Vec<String> = check_all(&document.message, Some(&document.positions), |_| true)
+            .iter()
+            .map(|unsupported| unsupported.field.clone())
             .collect();
-        assert_eq!(honoured + refused.len(), 25);
-        assert_eq!(
-            refused,
-            [
-                "cc_model_filenames",
-                "dynamic_batching",
-                "sequence_batching",
-                "ensemble_scheduling",
-                "model_warmup",
-                "model_operations",
-                "batch_input",
-                "batch_output",
-                "model_metrics"
-            ]
-        );
+        assert_eq!(found, ["dynamic_batching", "batch_input", "input[1].allow_ragged_batch"]);
     }
 
     #[test]
     fn an_override_has_no_place() {
-        let config = json::read(br#"{"backend":"identity","modelWarmup":[{}]}"#).unwrap();
+        let config = json::read(br#"{"backend":"identity","modelMetrics":{}}"#).unwrap();
         let error = check(&to_dynamic(&config).unwrap(), None, |_| true).unwrap_err();
-        assert_eq!(error.to_string(), "'model_warmup' is not supported by this version of Nereid");
+        assert_eq!(error.to_string(), "'model_metrics' is not supported by this version of Nereid");
         assert_eq!((error.file.as_str(), error.position), ("", None));
     }
 }

@@ -40,6 +40,8 @@ pub fn print(message: &DynamicMessage) -> String {
 
 /// Writes a float with the fewest digits that read back as the same value, in a form that [`parse`] accepts.
 pub(super) use printer::push_f32;
+/// Writes a value that is no message, no list and no map.
+pub(super) use printer::push_scalar;
 pub(super) use suggest::suggestion;
 
 /// What a file says, and where.
@@ -78,6 +80,18 @@ pub struct Positions {
 impl Positions {
     pub fn get(&self, path: &str) -> Option<Place> {
         self.places.get(path).copied()
+    }
+
+    /// The place of a value, or of the nearest value around it where the file does not say it.
+    pub fn nearest(&self, path: &str) -> Option<Place> {
+        let mut path = path;
+        while !path.is_empty() {
+            if let Some(place) = self.get(path) {
+                return Some(place);
+            }
+            path = path.rfind(['.', '[']).and_then(|end| path.get(..end)).unwrap_or_default();
+        }
+        None
     }
 
     /// The name that the file was parsed under.

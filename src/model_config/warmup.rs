@@ -141,10 +141,10 @@ impl Resolver<'_> {
     /// room for.
     fn file(&self, file: &str, input: &Input, byte_size: usize) -> Result<Option<Vec<u8>>, Error> {
         let relative = format!("{DIRECTORY}/{file}");
-        if labels::escapes(self.model_directory, &relative) {
+        if file.starts_with('/') || labels::escapes(self.model_directory, &relative) {
             let model = &self.spec.name;
             return Err(Error::unsupported(format!(
-                "{PREFIX}warmup data file '{file}' of model '{model}' is outside model directory"
+                "warmup data file path '{file}' in model '{model}' is outside model directory"
             )));
         }
         let path = self.model_directory.join(relative);

@@ -408,7 +408,7 @@ fn work_until_told(roster: &Roster, me: Worker, pending: &AtomicUsize, told: &At
     let wake = |worker: Option<Worker>| worker.into_iter().for_each(wake);
     loop {
         if told.load(Ordering::Relaxed) {
-            return wake(roster.let_go(me, more));
+            return;
         }
         let mut turn = roster.acquire(me);
         while turn == Turn::Idle {
@@ -497,6 +497,7 @@ fn a_worker_leaves_with_work_pending() {
         let (leaver, stayer) = (Changing::start(&version, 0), Changing::start(&version, 1));
         version.enqueue();
         version.dismiss(leaver.thread(), 0);
+        version.enqueue();
         leaver.join().unwrap();
         while version.pending.load(Ordering::Relaxed) > 0 {
             thread::yield_now();

@@ -110,9 +110,9 @@ impl Roster {
         Ok(number)
     }
 
-    /// The worker's number is free for another one. It neither holds the token nor waits for it: it
-    /// [let go](Roster::let_go) of both, was stopped, or never acquired. Its seat may still be on the stack of idle
-    /// workers, marked as left; who gets the number takes the seat over as it is.
+    /// The worker's number is free for another one. It neither holds the token nor waits for it: it passed the one,
+    /// [retired](Roster::retire) from the other, was stopped, or never acquired. Its seat may still be on the stack of
+    /// idle workers, marked as left; who gets the number takes the seat over as it is.
     pub fn left(&self, me: Worker) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if me < numbers.next {
@@ -236,19 +236,9 @@ impl Roster {
         self.hand_over(more_work)
     }
 
-    /// A worker that neither holds the token nor is idle leaves: it looks once more, because work that came while it
-    /// was busy may have been left to whoever is done first, and that is this one. Wake the worker that this returns.
-    pub fn let_go(&self, me: Worker, more_work: impl Fn() -> bool) -> Option<Worker> {
-        match self.acquire(me) {
-            Turn::Holder => self.pass(me, more_work),
-            Turn::Idle if self.retire(me) => None,
-            Turn::Idle => self.pass(me, more_work),
-            Turn::Stopped => None,
-        }
-    }
-
     /// An idle worker leaves. False if it was made the holder meanwhile: then it has to [`pass`](Roster::pass) the
-    /// token first. A busy worker leaves by [`let_go`](Roster::let_go).
+    /// token first. A busy worker just does not acquire again: as long as another one stays, that one is idle and will
+    /// be claimed, holds the token, or will acquire it and look.
     #[must_use]
     pub fn retire(&self, me: Worker) -> bool {
         if self.seats[me].move_from(IDLE, LEFT) {
@@ -562,9 +552,8 @@ mod tests {
         assert_eq!(roster.acquire(0), Turn::Holder);
         assert_eq!(roster.acquire(1), Turn::Idle);
         assert_eq!(roster.pass(0, || false), None);
-        assert_eq!(roster.let_go(2, || true), Some(1), "work that was left to whoever is done first");
+        assert_eq!(roster.enqueued(|| 1), Some(1), "who stays is claimed");
         assert_eq!(roster.place(1), Place::Holder);
-        assert_eq!(roster.let_go(0, || true), None, "the holder looks");
         roster.left(0);
         roster.left(2);
         roster.left(2);

@@ -147,6 +147,7 @@ impl Loader {
         }
         let config = completed.unwrap_or_else(|| polled.config.clone());
         let spec = Arc::new(resolve(config, &*backend)?);
+        validate::data_files(&spec.config, &directory.path).first()?;
         let labels = labels::load(name, &directory.path, &spec.config.output)?;
         let scheduler = Arc::new(Direct::new(Arc::clone(&statistics)));
         let source: Arc<dyn PayloadSource> = scheduler.clone();

@@ -205,7 +205,6 @@ impl PayloadSource for Direct {
 
     fn next_payload(&self, worker: usize) -> Option<Payload> {
         if self.is_dismissed(worker) {
-            self.wake(self.roster.let_go(worker, || self.waiting() > 0));
             return self.take_farewell();
         }
         match self.wait_in_line(worker) {

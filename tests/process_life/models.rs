@@ -54,7 +54,6 @@ fn what_is_not_offered_yet_is_refused_by_name() {
         ("dynamic_batching { }", "dynamic_batching"),
         ("sequence_batching { }", "sequence_batching"),
         ("ensemble_scheduling { step [ { model_name: \"x\" model_version: -1 } ] }", "ensemble_scheduling"),
-        ("model_warmup [ { name: \"w\" batch_size: 1 } ]", "model_warmup"),
         ("response_cache { enable: true }", "response_cache"),
         ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
     ] {

@@ -46,6 +46,20 @@ impl Server {
         Server::start_under(&[], variant, repository, flags, probe)
     }
 
+    /// The same with more environment variables than the test's own.
+    pub fn start_in(
+        variant: Variant,
+        repository: &Path,
+        flags: &[&str],
+        probe: &str,
+        environment: &[(&str, &str)],
+    ) -> Server {
+        let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let program = binary().into_string().expect("the binary's path is UTF-8");
+        let words: Vec<String> = std::iter::once("env".to_owned()).chain(variables).chain([program]).collect();
+        Server::start_under(&words, variant, repository, flags, probe)
+    }
+
     /// The same through other words than our binary's path: a program that confines it (support/confine.rs), or
     /// another server. None: our binary.
     pub fn start_under(words: &[String], variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {

@@ -36,8 +36,8 @@ pub(super) struct IdentityModel {
 }
 
 impl IdentityModel {
-    /// `sleep` is what waits for `creation_delay_sec`, after everything was checked.
-    pub fn open(context: &ModelContext, sleep: impl FnOnce(Duration)) -> Result<IdentityModel, Status> {
+    /// The tensors and delays of a model that can be served.
+    pub fn check(context: &ModelContext) -> Result<(Arc<[TensorPair]>, Delays), Status> {
         let pairs = pairs(context)?;
         for group in &context.config.instance_group {
             if matches!(group.kind(), Kind::Gpu | Kind::Model) {
@@ -46,6 +46,12 @@ impl IdentityModel {
         }
         let delays = Delays::parse(context)?;
         refuse_tracing(context)?;
+        Ok((pairs, delays))
+    }
+
+    /// `sleep` is what waits for `creation_delay_sec`, after everything was checked.
+    pub fn open(context: &ModelContext, sleep: impl FnOnce(Duration)) -> Result<IdentityModel, Status> {
+        let (pairs, delays) = IdentityModel::check(context)?;
         let version = context.version.to_string();
         let labels = [("model", context.name.as_str()), ("version", version.as_str())];
         let family = context.metrics.counter_family(COUNTER, COUNTER_HELP);

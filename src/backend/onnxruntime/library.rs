@@ -113,6 +113,18 @@ pub fn locate(surroundings: &Surroundings) -> Result<Inspected, Missing> {
     find(surroundings, inspect)
 }
 
+/// The first library that `surroundings` lead to, by its name alone: it is not opened.
+pub fn candidate(surroundings: &Surroundings) -> Result<PathBuf, Missing> {
+    find(surroundings, |path| {
+        // A bare name is looked up by the loader, which is not asked here.
+        let is_name = path.components().count() == 1;
+        match is_name || path.is_file() {
+            true => Ok(path.to_path_buf()),
+            false => Err(LibraryError::Open("no such file".to_owned())),
+        }
+    })
+}
+
 fn find<T>(surroundings: &Surroundings, mut open: impl FnMut(&Path) -> Result<T, LibraryError>) -> Result<T, Missing> {
     let mut searched = Vec::new();
     for place in surroundings.places() {
@@ -167,6 +179,16 @@ mod tests {
         assert!(text.contains(&*file.to_string_lossy()) && text.contains("cannot be opened"), "{text}");
         assert!(text.ends_with("Install it with: nereid runtime install onnxruntime"), "{text}");
         assert_eq!(Status::from(error).code, crate::request::Code::Unavailable);
+    }
+
+    #[test]
+    fn a_candidate_is_found_by_its_name() {
+        let scratch = Scratch::new("library-candidate");
+        let file = scratch.write("libonnxruntime.so", b"not a library");
+        assert_eq!(candidate(&setting(file.clone())), Ok(file.clone()));
+        assert_eq!(candidate(&setting("libonnxruntime.so".into())), Ok("libonnxruntime.so".into()));
+        let text = candidate(&setting(file.with_file_name("absent.so"))).unwrap_err().to_string();
+        assert!(text.contains("/absent.so cannot be opened: no such file"), "{text}");
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Model for OnnxModel {
 }
 
 /// `<version>/<default_model_filename>`, or `model.onnx` in the directory of that name.
-fn model_path(context: &ModelContext) -> Result<PathBuf, Status> {
+pub(super) fn model_path(context: &ModelContext) -> Result<PathBuf, Status> {
     let given = context.config.default_model_filename.as_str();
     // A path joined with an absolute one is that absolute one: either would lead out of the version's directory.
     if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {

@@ -76,7 +76,7 @@ fn push_field(name: &str, kind: &Kind, value: &Value, level: usize, out: &mut St
     out.push('\n');
 }
 
-fn push_scalar(kind: &Kind, value: &Value, out: &mut String) {
+pub(in super::super) fn push_scalar(kind: &Kind, value: &Value, out: &mut String) {
     let _ = match value {
         Value::Bool(value) => write!(out, "{value}"),
         Value::I32(value) => write!(out, "{value}"),

@@ -407,6 +407,11 @@ fn every_value_has_a_place() {
     );
     assert_eq!(document.positions.file(), "c.pbtxt");
     assert_eq!(document.positions.get("input[3]"), None);
+    let nearest = |path: &str| document.positions.nearest(path);
+    assert_eq!(nearest("max_batch_size"), document.positions.get("max_batch_size"));
+    assert_eq!(nearest("input[3].reshape.shape[1]"), document.positions.get("input"));
+    assert_eq!(nearest("version_policy.all.x"), document.positions.get("version_policy.all"));
+    assert_eq!(nearest("runtime"), None);
     // Columns are characters, not bytes.
     let document = parse("c.pbtxt", "name: \"é😀\" backend: \"b\"".as_bytes(), descriptor()).unwrap();
     assert_eq!(document.positions.get("backend").unwrap().field, Position { line: 1, column: 12 });

@@ -37,6 +37,11 @@ impl Findings {
         }
     }
 
+    /// Forgets what does not fit.
+    pub fn retain(&mut self, fits: impl Fn(&Finding) -> bool) {
+        self.found.retain(fits);
+    }
+
     pub fn push(&mut self, path: impl Into<String>, error: Error) {
         let finding = Finding { path: path.into(), error };
         if self.found.len() < MOST && !self.found.contains(&finding) {

@@ -108,6 +108,10 @@ impl Lifecycle {
         }
         let plan = Plan::new(slot, stamp.as_ref(), &polled);
         let fresh = self.load_versions(id, &plan, &directory, &polled)?;
+        if self.is_stopping.load(Ordering::SeqCst) {
+            fresh.into_values().for_each(RunningVersion::end);
+            return Err(Status::unavailable("Server not ready"));
+        }
         for &version in &plan.changed_in_place {
             if let Some(running) = slot.running.get_mut(&version)
                 && let Err(status) = self.loader.change_placement(running, &polled.config)

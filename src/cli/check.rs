@@ -1,0 +1,234 @@
+//! `nereid check`: would these repositories be served? Everything that is wrong with any model, at once, for people
+//! and for machines that wait for an exit code.
+//!
+//! Nothing is loaded: no library of a backend is opened and no model file is read.
+
+pub(super) mod report;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::Arguments;
+use super::getopt::{Item, Items};
+use super::options::{OptionsError, ServeOptions};
+use crate::repository::inspect::{Inspection, Inspector};
+use crate::repository::store::{self, Store};
+use crate::server::options::WILDCARD;
+use crate::shard::placement::{Cores, Placement};
+use report::{Instances, ModelReport, Report};
+
+const USAGE: &str = "\
+Usage: nereid check <repository>... [--format=text|json] [options of serve]
+
+Says what would be loaded from these repositories, and everything that is wrong with them. Exit code 0 if all models
+would load, else 1. Of the options of serve, those count that say what is loaded, how and where:
+--model-repository, --model-config-name, --model-namespacing, --model-control-mode with --load-model,
+--disable-auto-complete-config, --backend-directory, --backend-config, --host-policy, --io-cores.
+";
+
+/// Checks and prints; the exit code says whether all would load.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let asked = match Asked::parse(arguments) {
+        Ok(Some(asked)) => asked,
+        Ok(None) => {
+            print(USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(text) => {
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            return ExitCode::FAILURE;
+        }
+    };
+    let report = match check(&asked.options) {
+        Ok(report) => report,
+        Err(text) => {
+            let _ = writeln!(std::io::stderr(), "error: {text}");
+            return ExitCode::FAILURE;
+        }
+    };
+    print(&if asked.json { report.json() } else { report.text() });
+    if report.would_load() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints; whoever reads it may be gone.
+pub(super) fn print(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// A command line of words and serve's options.
+struct Asked {
+    options: ServeOptions,
+    json: bool,
+}
+
+impl Asked {
+    /// None: help is asked for. The error is the whole text for stderr.
+    fn parse(arguments: &Arguments) -> Result<Option<Asked>, String> {
+        let mut json = false;
+        let mut words = Vec::new();
+        for word in &arguments.words {
+            match word.to_str() {
+                Some("--help") => return Ok(None),
+                Some("--format=json") => json = true,
+                Some("--format=text") => json = false,
+                Some(format) if format.starts_with("--format=") => {
+                    return Err(format!("{USAGE}\nerror: {format}: the formats are text and json\n"));
+                }
+                _ => words.push(word.clone()),
+            }
+        }
+        let (repositories, mut options) = split(&Arguments { program: arguments.program.clone(), words })?;
+        options.model_repositories.extend(repositories.into_iter().map(PathBuf::from));
+        if options.model_repositories.is_empty() {
+            return Err(format!("{USAGE}\nerror: which repository?\n"));
+        }
+        Ok(Some(Asked { options, json }))
+    }
+}
+
+/// Takes the words out of a command line; what is left are options of serve. The error is a text for stderr.
+pub(super) fn split(arguments: &Arguments) -> Result<(Vec<OsString>, ServeOptions), String> {
+    let mut words = Vec::new();
+    for item in Items::new(&arguments.program, &arguments.words) {
+        if let Item::Word(word) = item.map_err(|line| format!("{line}\n"))? {
+            words.push(word);
+        }
+    }
+    // By place, not by text: a flag's value may look like a word.
+    let is_word = |given: &OsString| words.iter().any(|word| std::ptr::eq(*word, given.as_os_str()));
+    let rest = arguments.words.iter().filter(|given| !is_word(given)).cloned().collect();
+    let words = words.iter().map(|word| (*word).to_owned()).collect();
+    let arguments = Arguments { program: arguments.program.clone(), words: rest };
+    let options = ServeOptions::parse(&arguments, |name| std::env::var_os(name)).map_err(|error| match error {
+        OptionsError::Getopt(line) => format!("{line}\n"),
+        error => format!("{error}\n"),
+    })?;
+    Ok((words, options))
+}
+
+/// Where the threads of a server with these options would run.
+pub(super) fn place(options: &ServeOptions) -> Result<(Cores, Placement), String> {
+    let cores = Cores::of_this_process().map_err(|error| format!("cannot read the cores: {error}"))?;
+    let placement = cores.place(options.io_cores.as_ref()).map_err(|error| error.to_string())?;
+    Ok((cores, placement))
+}
+
+/// CPUs that workers may run on, as runtimes are told.
+pub(super) fn worker_cpu_count(cores: &Cores, placement: &Placement) -> usize {
+    if placement.workers.is_empty() { cores.quota } else { placement.workers.len() }
+}
+
+fn check(options: &ServeOptions) -> Result<Report, String> {
+    let (cores, placement) = place(options)?;
+    let settings = |backend: &str| options.settings_of(backend);
+    let inspector = Inspector::new(
+        options.model_config_name.as_deref(),
+        options.auto_complete_config,
+        &options.backend_directory,
+        &settings,
+        worker_cpu_count(&cores, &placement),
+    );
+    let mut report = Report::default();
+    let mut found: BTreeMap<String, Vec<Box<dyn Store>>> = BTreeMap::new();
+    let mut locations = Vec::new();
+    for location in &options.model_repositories {
+        let Some(location) = location.to_str() else {
+            let shown = location.display();
+            report.problems.push(format!("the model repository's location '{shown}' is not UTF-8"));
+            continue;
+        };
+        // The same location given twice is one repository.
+        if locations.contains(&location) {
+            continue;
+        }
+        locations.push(location);
+        let open = || store::open(location, &|name| std::env::var_os(name));
+        match open().and_then(|store| store.models()) {
+            Ok(models) => {
+                for model in models {
+                    let store = open().map_err(|status| status.message.into_owned())?;
+                    found.entry(model).or_default().push(store);
+                }
+            }
+            Err(status) => report.problems.push(format!("{location}: {}", status.message)),
+        }
+    }
+    let wanted = &options.startup_models;
+    if !wanted.is_empty() && !wanted.iter().any(|name| name == WILDCARD) {
+        let absent = wanted.iter().filter(|model| !found.contains_key(*model));
+        report.problems.extend(absent.map(|model| format!("model '{model}' of --load-model is in no repository")));
+        found.retain(|model, _| wanted.contains(model));
+    }
+    for (name, stores) in &found {
+        let is_ambiguous = stores.len() > 1 && !options.model_namespacing;
+        for store in stores {
+            let mut model = inspect(&inspector, &**store, name);
+            if is_ambiguous {
+                model.problems.insert(0, "model appears in two or more repositories".to_owned());
+            }
+            model.instances = Instances::of(&model.inspection, options, &placement);
+            report.models.push(model);
+        }
+    }
+    Ok(report)
+}
+
+fn inspect(inspector: &Inspector<'_>, store: &dyn Store, name: &str) -> ModelReport {
+    let repository = store.location().to_owned();
+    match store.localize(name) {
+        Ok(local) => {
+            let inspection = inspector.inspect(name, local.path(), None);
+            let problems = inspection.problems.iter().map(ToString::to_string).collect();
+            ModelReport { repository, problems, inspection, instances: Instances::default() }
+        }
+        Err(status) => ModelReport {
+            repository,
+            problems: vec![status.message.into_owned()],
+            inspection: Inspection { name: name.to_owned(), ..Inspection::default() },
+            instances: Instances::default(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Option<Asked>, String> {
+        let words = line.split_whitespace().map(OsString::from).collect();
+        Asked::parse(&Arguments { program: "nereid".into(), words })
+    }
+
+    #[test]
+    fn repositories_are_words_or_flags() {
+        let asked = |line: &str| {
+            let Ok(Some(asked)) = parse(line) else { panic!("{line}") };
+            let repositories: Vec<String> =
+                asked.options.model_repositories.iter().map(|path| path.display().to_string()).collect();
+            (repositories.join(" "), asked.json, asked.options.auto_complete_config)
+        };
+        assert_eq!(asked("a b"), ("a b".into(), false, true));
+        assert_eq!(asked("--format=json a --model-repository=c b"), ("c a b".into(), true, true));
+        assert_eq!(asked("a --model-repository a"), ("a a".into(), false, true));
+        assert_eq!(asked("--model-repository a a --disable-auto-complete-config"), ("a a".into(), false, false));
+        assert_eq!(asked("--format=json --format=text a"), ("a".into(), false, true));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        assert!(matches!(parse("a --help"), Ok(None)));
+        for (line, part) in [
+            ("", "which repository?"),
+            ("a --format=xml", "--format=xml: the formats are text and json"),
+            ("a --nonsense", "unrecognized option '--nonsense'"),
+            ("a --io-cores=x", "Bad option"),
+        ] {
+            let Err(error) = parse(line) else { panic!("{line}") };
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! A model's directory as loading would see it, without serving it: every stage of its configuration, and all that is
+//! wrong with it at once.
+//!
+//! The steps are those of a load (`poll`, `version`), taken on after an error as far as they make sense, because who
+//! checks a repository wants to correct all of it. Nothing is executed here: what a backend would add to a configuration
+//! is only known after [`Inspector::complete`], which opens the model.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::backend::plugin::Plugins;
+use crate::backend::registry::{NATIVE_NAMES, NativeBackends};
+use crate::backend::{Attributes, Backend, ModelContext};
+use crate::memory::Pool;
+use crate::model_config::normalize;
+use crate::model_config::provenance::Stages;
+use crate::model_config::text::{Position, Positions};
+use crate::model_config::validate::{self, Finding, Findings, Gpus};
+use crate::model_config::{self, Error, ModelSpec, VersionPolicy, json, labels, layout, support};
+use crate::observe::metrics::Registry;
+use crate::request::Status;
+use crate::wire::inference::ModelConfig;
+
+mod complete;
+
+/// Most memory that opening a model may take for itself.
+const POOL_BYTES: usize = 64 << 20;
+
+/// The backends that complete a configuration which is not there at all.
+const COMPLETING: [&str; 1] = ["onnxruntime"];
+
+/// How models would be loaded.
+pub struct Inspector<'a> {
+    /// `--model-config-name`.
+    pub config_name: Option<&'a str>,
+    /// `--disable-auto-complete-config` was not given.
+    pub auto_complete: bool,
+    /// What `--backend-config` says to a backend.
+    pub backend_settings: &'a dyn Fn(&str) -> Vec<(String, String)>,
+    /// CPUs that workers may run on.
+    pub worker_cpu_count: usize,
+    plugins: Plugins,
+    backends: NativeBackends,
+    pool: Pool,
+    metrics: Arc<Registry>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Inspection {
+    pub name: String,
+    pub directory: PathBuf,
+    /// The configuration that was read; none: there is none, or an override stands in for it.
+    pub file: Option<PathBuf>,
+    /// Of the values in the file.
+    pub positions: Option<Positions>,
+    /// A configuration was given, be it empty.
+    pub has_config: bool,
+    pub stages: Stages,
+    /// On disk, ascending.
+    pub versions: Vec<i64>,
+    /// Those that the version policy chooses, ascending.
+    pub chosen: Vec<i64>,
+    /// Worth a look, but no reason not to load.
+    pub warnings: Vec<String>,
+    pub backend: BackendPlace,
+    pub labels: Vec<LabelFile>,
+    /// None while something is wrong.
+    pub spec: Option<Arc<ModelSpec>>,
+    /// All that is wrong; a model without problems would be loaded.
+    pub problems: Vec<Problem>,
+}
+
+/// Where the code that runs a model is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum BackendPlace {
+    #[default]
+    Unknown,
+    /// An ensemble needs none.
+    NotNeeded,
+    BuiltIn,
+    Library(PathBuf),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelFile {
+    pub output: String,
+    pub file: String,
+    pub labels: usize,
+}
+
+/// One reason not to load a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The configuration file, or whatever else it is about; empty: the model as a whole.
+    pub file: String,
+    pub position: Option<Position>,
+    pub message: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.file.is_empty() {
+            write!(f, "{}:", self.file)?;
+            if let Some(Position { line, column }) = self.position {
+                write!(f, "{line}:{column}:")?;
+            }
+            f.write_str(" ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl<'a> Inspector<'a> {
+    pub fn new(
+        config_name: Option<&'a str>,
+        auto_complete: bool,
+        backend_directory: &Path,
+        backend_settings: &'a dyn Fn(&str) -> Vec<(String, String)>,
+        worker_cpu_count: usize,
+    ) -> Inspector<'a> {
+        Inspector {
+            config_name,
+            auto_complete,
+            backend_settings,
+            worker_cpu_count,
+            plugins: Plugins::new(backend_directory.to_owned(), auto_complete),
+            backends: NativeBackends::default(),
+            pool: Pool::new(POOL_BYTES),
+            metrics: Arc::default(),
+        }
+    }
+
+    /// Looks at the model `name` in `directory`; nothing is opened. `given` stands in for the configuration file, as the
+    /// JSON text of a load override does.
+    pub fn inspect(&self, name: &str, directory: &Path, given: Option<&[u8]>) -> Inspection {
+        let mut seen = Inspection { name: name.to_owned(), directory: directory.to_owned(), ..Inspection::default() };
+        let layout = match layout::scan(directory) {
+            Ok(layout) => layout,
+            Err(error) => {
+                seen.refuse(&error);
+                return seen;
+            }
+        };
+        seen.warnings.extend(layout.ignored.iter().map(layout::IgnoredDirectory::warning));
+        if let Err(error) = self.read(&mut seen, given) {
+            seen.refuse(&error);
+        }
+        if !seen.problems.is_empty() && seen.stages.written == ModelConfig::default() {
+            // What was not read cannot be wrong.
+            return seen;
+        }
+        let mut config = seen.stages.written.clone();
+        let normalized = normalize::normalize(&mut config, name, &layout);
+        seen.stages.normalized = config.clone();
+        if let Err(error) = normalized {
+            seen.refuse(&error);
+            return seen;
+        }
+        let findings = validate::findings_at_poll(&config, name, !self.auto_complete);
+        self.choose_versions(&mut seen, &layout.versions);
+        seen.stages.completed = config;
+        let attributes = self.find_backend(&mut seen);
+        // A library may yet fill in what is missing from tensors that are given.
+        let may_complete = self.auto_complete && matches!(seen.backend, BackendPlace::Library(_));
+        self.resolve(&mut seen, findings, attributes, may_complete);
+        if seen.problems.is_empty() {
+            self.examine(&mut seen);
+        }
+        seen
+    }
+
+    /// Reads the configuration and refuses what this version does not honour.
+    fn read(&self, seen: &mut Inspection, given: Option<&[u8]>) -> Result<(), Error> {
+        let is_built_in = |backend: &str| NATIVE_NAMES.contains(&backend);
+        if let Some(given) = given {
+            seen.has_config = true;
+            seen.stages.written = json::read(given)?;
+            let message = model_config::to_dynamic(&seen.stages.written)?;
+            for refused in support::check_all(&message, None, is_built_in) {
+                seen.problem(String::new(), None, refused.to_string());
+            }
+            return Ok(());
+        }
+        let Some(file) = layout::config_file(&seen.directory, self.config_name) else {
+            if !self.auto_complete {
+                return Err(no_configuration(&seen.name));
+            }
+            return Ok(());
+        };
+        seen.has_config = true;
+        seen.file = Some(file.clone());
+        let shown = file.to_string_lossy().into_owned();
+        let text = layout::read_config(&file)?;
+        match model_config::parse(&shown, &text) {
+            Ok(document) => {
+                for refused in support::check_all(&document.message, Some(&document.positions), is_built_in) {
+                    let message = format!("'{}' is not supported by this version of Nereid", refused.field);
+                    seen.problem(shown.clone(), refused.position, message);
+                }
+                seen.stages.written = model_config::from_dynamic(&document.message)?;
+                seen.positions = Some(document.positions);
+            }
+            Err(error) => {
+                let position = Position { line: error.line, column: error.column };
+                seen.problem(shown, Some(position), error.message);
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_versions(&self, seen: &mut Inspection, on_disk: &[i64]) {
+        seen.versions = on_disk.to_vec();
+        let policy = VersionPolicy::from_config(seen.stages.normalized.version_policy.as_ref());
+        let selection = policy.select(on_disk);
+        seen.warnings.extend(
+            selection.absent.iter().map(|version| format!("version {version} of the version policy is not there")),
+        );
+        match selection.at_least_one(&seen.name) {
+            Ok(chosen) => seen.chosen = chosen,
+            Err(error) => seen.finding(Finding { path: "version_policy".into(), error }),
+        }
+    }
+
+    /// Says where the backend is, and what it prefers as far as that is known.
+    fn find_backend(&self, seen: &mut Inspection) -> Attributes {
+        let config = &seen.stages.normalized;
+        if config.platform == normalize::ENSEMBLE_PLATFORM {
+            seen.backend = BackendPlace::NotNeeded;
+            return Attributes::default();
+        }
+        if config.backend.is_empty() {
+            // The checks have words for that.
+            return Attributes::default();
+        }
+        if let Some(native) = self.native(config) {
+            seen.backend = BackendPlace::BuiltIn;
+            if !seen.has_config && !COMPLETING.contains(&config.backend.as_str()) {
+                seen.refuse(&no_configuration(&seen.name));
+            }
+            return native.attributes();
+        }
+        let version = seen.chosen.last().copied().unwrap_or_default();
+        let version_directory = layout::version_dir(&seen.directory, version);
+        let found =
+            self.plugins.locate(&config.backend, &config.runtime, &seen.directory, &version_directory, &config.name);
+        match found {
+            Ok((_, library)) => seen.backend = BackendPlace::Library(library),
+            Err(status) => {
+                let path = if config.runtime.is_empty() { "backend" } else { "runtime" };
+                seen.finding(Finding { path: path.into(), error: Error::invalid(status.message) });
+            }
+        }
+        Attributes::default()
+    }
+
+    fn native(&self, config: &ModelConfig) -> Option<Arc<dyn Backend>> {
+        if config.runtime.is_empty() { self.backends.get(&config.backend) } else { None }
+    }
+
+    /// Fills in what is left to fill in, and checks the result; its tensors only if nobody completes them any more.
+    fn resolve(&self, seen: &mut Inspection, mut findings: Findings, attributes: Attributes, may_complete: bool) {
+        let mut config = seen.stages.completed.clone();
+        normalize::fill_defaults(&mut config);
+        normalize::instance_groups(&mut config, &attributes.preferred_groups);
+        seen.stages.resolved = config.clone();
+        let mut at_load = validate::findings_at_load(&config, &Gpus::Unsupported);
+        if may_complete {
+            at_load.retain(|finding| !["input[", "output["].iter().any(|start| finding.path.starts_with(start)));
+        }
+        findings.extend(at_load);
+        findings.extend(validate::data_files(&config, &seen.directory));
+        self.read_labels(seen, &config, &mut findings);
+        for finding in findings {
+            seen.finding(finding);
+        }
+        match ModelSpec::new(config) {
+            Ok(spec) => seen.spec = Some(Arc::new(spec)),
+            // With other problems, it says them in other words.
+            Err(error) if seen.problems.is_empty() => seen.refuse(&error),
+            Err(_) => {}
+        }
+    }
+
+    fn read_labels(&self, seen: &mut Inspection, config: &ModelConfig, findings: &mut Findings) {
+        seen.labels.clear();
+        for (index, output) in config.output.iter().enumerate() {
+            let path = format!("output[{index}].label_filename");
+            match labels::load(&seen.name, &seen.directory, std::slice::from_ref(output)) {
+                Ok(read) => seen.labels.extend(read.into_iter().map(|(name, labels)| LabelFile {
+                    output: name,
+                    file: output.label_filename.clone(),
+                    labels: labels.len(),
+                })),
+                Err(error) => findings.push(path, error),
+            }
+        }
+    }
+
+    /// What the backend itself has against the model.
+    fn examine(&self, seen: &mut Inspection) {
+        let Some(native) = self.native(&seen.stages.resolved) else { return };
+        for version in seen.chosen.clone() {
+            let context = self.context(seen, version, seen.stages.resolved.clone());
+            if let Err(status) = native.examine(&context) {
+                // Mostly the same in all versions.
+                if seen.problems.iter().all(|known| known.message != *status.message) {
+                    seen.refuse_status(&status);
+                }
+            }
+        }
+    }
+
+    fn context(&self, seen: &Inspection, version: i64, config: ModelConfig) -> ModelContext {
+        ModelContext {
+            name: seen.name.clone(),
+            version,
+            directory: seen.directory.clone(),
+            version_directory: layout::version_dir(&seen.directory, version),
+            settings: (self.backend_settings)(&config.backend),
+            config,
+            auto_complete: self.auto_complete,
+            statistics: Arc::default(),
+            metrics: Arc::clone(&self.metrics),
+            pool: self.pool.clone(),
+            worker_cpu_count: self.worker_cpu_count,
+        }
+    }
+}
+
+fn no_configuration(model: &str) -> Error {
+    Error::not_found(format!("model configuration is not provided for model '{model}'"))
+}
+
+impl Inspection {
+    /// Nothing is wrong.
+    pub fn would_load(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn problem(&mut self, file: String, position: Option<Position>, message: String) {
+        let problem = Problem { file, position, message };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Something that is not about a field.
+    fn refuse(&mut self, error: &Error) {
+        self.problem(String::new(), None, error.to_string());
+    }
+
+    fn refuse_status(&mut self, status: &Status) {
+        self.problem(String::new(), None, status.message.clone().into_owned());
+    }
+
+    fn finding(&mut self, Finding { path, error }: Finding) {
+        let file = self.file.as_ref().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
+        let place = self.positions.as_ref().and_then(|positions| positions.nearest(&path));
+        self.problem(file, place.map(|place| place.field), error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! The one step that opens a model: what its backend adds to the configuration.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{BackendPlace, Inspection, Inspector, no_configuration};
+use crate::backend::registry::NATIVE_NAMES;
+use crate::backend::{Attributes, Backend};
+use crate::model_config::layout;
+use crate::model_config::validate::Findings;
+use crate::model_config::{self, support};
+use crate::request::Status;
+use crate::wire::inference::ModelConfig;
+
+impl Inspector<'_> {
+    /// Opens the highest version that would be served, and goes on with the configuration as its backend completes it.
+    /// Does nothing where something is wrong already.
+    pub fn complete(&self, seen: &mut Inspection) {
+        let Some(version) = seen.chosen.last().copied().filter(|_| seen.would_load()) else { return };
+        if seen.backend == BackendPlace::NotNeeded {
+            return;
+        }
+        // A backend that panics has something against the model, not against the program.
+        let opened = catch_unwind(AssertUnwindSafe(|| self.open(seen, version)));
+        let panicked = Status::internal("the backend panicked while it loaded the model");
+        match opened.unwrap_or(Err(panicked)) {
+            Ok((completed, attributes)) => {
+                seen.stages.completed = completed;
+                self.resolve(seen, Findings::default(), attributes, false);
+            }
+            Err(status) => {
+                seen.spec = None;
+                seen.refuse_status(&status);
+            }
+        }
+    }
+
+    fn open(&self, seen: &Inspection, version: i64) -> Result<(ModelConfig, Attributes), Status> {
+        let config = &seen.stages.normalized;
+        let backend: Arc<dyn Backend> = match self.native(config) {
+            Some(native) => native,
+            None => {
+                let directory = layout::version_dir(&seen.directory, version);
+                let settings = (self.backend_settings)(&config.backend);
+                self.plugins.find(
+                    &config.backend,
+                    &config.runtime,
+                    &seen.directory,
+                    &directory,
+                    &config.name,
+                    &settings,
+                )?
+            }
+        };
+        let model = backend.create_model(Arc::new(self.context(seen, version, config.clone())))?;
+        let Some(completed) = model.completed_config() else {
+            return match seen.has_config {
+                true => Ok((config.clone(), backend.attributes())),
+                false => Err(no_configuration(&seen.name).into()),
+            };
+        };
+        support::check(&model_config::to_dynamic(&completed)?, None, |backend| NATIVE_NAMES.contains(&backend))
+            .map_err(|error| Status::unsupported(format!("the backend completed the configuration: {error}")))?;
+        Ok((completed, backend.attributes()))
+    }
+}

@@ -5,6 +5,7 @@ use crate::repository_life::control::{
 };
 use crate::support::grpc::{Grpc, code};
 use crate::support::repository::Repository;
+use crate::support::server::OTHER_SERVER;
 use crate::support::variant::{self, each, usual};
 
 const NOT_ALLOWED: &str = "explicit model load / unload is not allowed if polling is enabled";
@@ -43,9 +44,11 @@ fn without_a_mode_the_repository_is_read_once() {
     assert!(!life.is_ready("late"));
     std::fs::remove_dir_all(repository.path().join("m")).expect("remove the model");
     assert_eq!(life.served_by("m"), "1");
-    // The index lists the directories that are there now; none of them is loaded, or unloaded, for that.
+    // The index lists the directories that are there now; none of them is loaded, or unloaded, for that. What serves
+    // without a directory is listed by us, and left out by 2.51.
     assert_eq!(life.rows_of("late"), ["::"]);
-    assert_eq!(life.rows_of("m"), [""; 0]);
+    let listed: &[&str] = if std::env::var_os(OTHER_SERVER).is_some() { &[] } else { &["1:READY:"] };
+    assert_eq!(life.rows_of("m"), listed);
     life.server.stop();
 }
 
@@ -65,7 +68,7 @@ fn explicit_mode_loads_what_it_is_told() {
         life.must_unload("a");
         life.wait_for_rows("a", &["1:UNAVAILABLE:unloaded"]);
         assert_eq!(life.get("/v2/health/ready").status, 200, "what was unloaded does not hold the server back");
-        assert_eq!(life.get("/v2/models/a/ready").status, 400);
+        assert!(!life.is_ready("a"));
         // A model that was not there at the start.
         repository.model("new", &config("new", ""));
         life.must_load("new");

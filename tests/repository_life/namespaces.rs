@@ -2,7 +2,7 @@
 
 use crate::repository_life::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config, generation};
 use crate::support::repository::Repository;
-use crate::support::server::OTHER_SERVER;
+use crate::support::server::{free_port, run_to_end};
 use crate::support::variant::usual;
 
 /// Two repositories: `both` is in each, `first` and `second` in one.
@@ -81,14 +81,13 @@ fn namespacing_keeps_models_of_one_name_apart() {
 }
 
 #[test]
-fn a_repository_that_is_not_there_ends_the_start_or_is_left_out() {
-    if std::env::var_os(OTHER_SERVER).is_some() {
-        return;
-    }
+fn a_repository_that_is_not_there_ends_the_start() {
     let repository = Repository::new();
-    let absent = repository.path().join("absent");
-    let (code, out, err) =
-        crate::support::server::run_to_end(&[&format!("--model-repository={}", absent.display()), EXPLICIT]);
-    assert_eq!(code.code(), Some(1), "{out}{err}");
-    assert!(err.contains(&absent.display().to_string()), "{err}");
+    let absent = format!("--model-repository={}", repository.path().join("absent").display());
+    for mode in ["--model-control-mode=none", EXPLICIT, POLL] {
+        let ports = ["http", "grpc", "metrics"].map(|name| format!("--{name}-port={}", free_port()));
+        let (status, out, err) = run_to_end(&[&absent, mode, &ports[0], &ports[1], &ports[2]]);
+        assert_eq!(status.code(), Some(1), "{mode}: {out}{err}");
+        assert!(err.contains("error: creating server: ") && err.contains("/absent"), "{mode}: {err}");
+    }
 }

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use super::skip::skip;
 
 /// A directory for `--backend-directory` that holds the C identity as backend `copycat`, for configs that name it as
-/// their `runtime` as `identity/libtriton_foreign.so`, and as what another server takes for `identity`. None, after a visible skip, without a C compiler.
+/// their `runtime` as `identity/libtriton_foreign.so`, and as what another server takes for `identity`. None,
+/// after a visible skip, without a C compiler.
 pub fn directory() -> Option<PathBuf> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match MADE.get_or_init(compile) {

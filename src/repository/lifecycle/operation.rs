@@ -31,6 +31,8 @@ pub struct Loaded {
     /// As it was before the load began, so that what changed meanwhile is noticed later. None for a model of files that
     /// were sent along, which the next plain load leaves behind.
     pub stamp: Option<TreeStamp>,
+    /// Of the repository that had the directory; empty where none had.
+    location: String,
     /// When a configuration was sent along: older files do not undo it.
     overridden_ns: Option<i128>,
     /// As it passed the poll, before any backend completed it.
@@ -77,6 +79,13 @@ impl Lifecycle {
         asker: Asker,
     ) -> Result<(), Status> {
         let called_ns = now_ns();
+        let location = store.map(|store| store.location().to_owned()).unwrap_or_default();
+        if let Some(loaded) = &mut slot.loaded
+            && loaded.location != location
+        {
+            // Another repository has the name now: times of the old directory say nothing about the new one.
+            loaded.stamp = None;
+        }
         let polled = self.poll_slot(id, slot, store, given);
         let (stamp, directory, polled) = match polled {
             Ok(None) => return Ok(()),
@@ -113,7 +122,7 @@ impl Lifecycle {
         }
         self.switch(id, slot, fresh, &polled.versions);
         let overridden_ns = matches!(given, Override::Config(_)).then_some(called_ns);
-        slot.loaded = Some(Loaded { stamp, overridden_ns, config: polled.config });
+        slot.loaded = Some(Loaded { stamp, location, overridden_ns, config: polled.config });
         info!("successfully loaded '{}'", id.name);
         Ok(())
     }

@@ -36,6 +36,10 @@ impl Lifecycle {
         };
         let is_all = self.settings.startup_models.iter().any(|name| name == "*");
         if self.settings.mode == ControlMode::Explicit && !is_all {
+            // A repository that is not there is found out now, not by the first load.
+            for store in &self.settings.stores {
+                store.models()?;
+            }
             self.in_parallel(&self.settings.startup_models, |name| {
                 let outcome = self.load_named(name, &Override::None, Asker::Server);
                 if outcome.is_err() && !self.settings.namespacing {

@@ -11,8 +11,8 @@ const CPU_CORES: &str = "cpu-cores";
 
 /// Beyond any machine, and a bound for what a typing error may cost.
 const CORE_MAX: usize = 1 << 16;
-/// As many as the kernel can be built for.
-const NODE_MAX: usize = 1023;
+/// Beyond what any kernel is built for: whether the host has the node is seen when it is used.
+const NODE_MAX: usize = 4095;
 
 /// What was said under one policy name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_names_policy_and_value() {
-        for value in ["", "x", "-1", "+1", "1024", "0x1", "99999999999999999999"] {
+        for value in ["", "x", "-1", "+1", "4096", "0x1", "99999999999999999999"] {
             assert_eq!(
                 policies(&[("cpu", "numa-node", value)]),
                 Err(format!("Invalid host policy 'cpu': numa-node must be the number of a NUMA node, got '{value}'"))

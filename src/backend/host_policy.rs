@@ -11,8 +11,8 @@ const CPU_CORES: &str = "cpu-cores";
 
 /// Beyond any machine, and a bound for what a typing error may cost.
 const CORE_MAX: usize = 1 << 16;
-/// As many as the kernel can be built for.
-const NODE_MAX: usize = 1023;
+/// Beyond what any kernel is built for: whether the host has the node is seen when it is used.
+const NODE_MAX: usize = 4095;
 
 /// What was said under one policy name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,6 +58,11 @@ impl HostPolicies {
 }
 
 impl HostPolicy {
+    /// Does it say where threads or memory belong?
+    pub fn is_placement(&self) -> bool {
+        self.numa_node.is_some() || self.cpu_cores.is_some()
+    }
+
     /// `{"<policy>":{"<key>":"<value>",…}}`, what a backend is told (c_api.md section 5, "HostPolicy message").
     pub fn json(&self) -> String {
         serde_json::json!({ self.name.as_str(): self.settings }).to_string()
@@ -118,13 +123,15 @@ mod tests {
         assert_eq!((cpu.numa_node, cpu.cpu_cores.as_deref()), (Some(0), Some(&[0, 1, 2, 4][..])));
         assert_eq!(cpu.json(), r#"{"cpu":{"colour":"red","cpu-cores":"4, 0-2,1-2","numa-node":"0"}}"#);
         assert_eq!(policies.get("gpu_0").cpu_cores, Some(vec![8, 9]));
+        assert!(cpu.is_placement() && policies.get("gpu_0").is_placement());
         let other = policies.get("other");
+        assert!(!other.is_placement());
         assert_eq!((other.name.as_str(), other.numa_node, other.json()), ("other", None, r#"{"other":{}}"#.to_owned()));
     }
 
     #[test]
     fn what_cannot_be_read_names_policy_and_value() {
-        for value in ["", "x", "-1", "+1", "1024", "0x1", "99999999999999999999"] {
+        for value in ["", "x", "-1", "+1", "4096", "0x1", "99999999999999999999"] {
             assert_eq!(
                 policies(&[("cpu", "numa-node", value)]),
                 Err(format!("Invalid host policy 'cpu': numa-node must be the number of a NUMA node, got '{value}'"))

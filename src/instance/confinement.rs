@@ -25,7 +25,7 @@ pub(super) struct Confinement {
 impl Confinement {
     /// What `policy` says on this machine; `worker_cpus` where it says nothing.
     pub fn of(policy: &HostPolicy, worker_cpus: &[usize]) -> Result<Confinement, Status> {
-        if policy.numa_node.is_none() && policy.cpu_cores.is_none() {
+        if !policy.is_placement() {
             return Ok(Confinement {
                 policy: policy.name.clone(),
                 cpus: worker_cpus.to_vec(),

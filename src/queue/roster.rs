@@ -341,6 +341,12 @@ impl Roster {
     }
 }
 
+impl Default for Roster {
+    fn default() -> Roster {
+        Roster::new()
+    }
+}
+
 impl std::fmt::Debug for Roster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);

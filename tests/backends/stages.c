@@ -5,7 +5,7 @@
  *   groups=<n>     and prefers n CPU instances;
  *   meet=<n>       no instance leaves its initialisation before n of them are inside at once.
  * Model parameter "run": "refuse" makes every execution fail with UNAVAILABLE "too cold" and keep no request; "fail"
- * answers every request with INVALID_ARG "cold"; anything else answers every request with a response without outputs. */
+ * answers every request with INVALID_ARG "cold"; anything else answers each with a response without outputs. */
 
 #define _POSIX_C_SOURCE 200809L
 

@@ -82,7 +82,8 @@ impl OnnxModel {
     /// Holds the final configuration against the file, and makes one instance.
     pub fn instance(&self, context: InstanceContext) -> Result<OnnxInstance, Status> {
         let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let session = match trial {
+        // The trial's threads and memory are where the model was opened, and not where a policy wants them.
+        let session = match trial.filter(|_| !context.host_policy.is_placement()) {
             Some(session) => session,
             None => self.open_session()?,
         };

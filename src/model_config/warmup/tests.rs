@@ -11,7 +11,8 @@ fn resolved(files: &[(&str, &[u8])], max_batch_size: u32, samples: &str) -> Resu
     files.iter().for_each(|(name, data)| directory.write(name, data));
     let text = format!(
         "name: \"m\" max_batch_size: {max_batch_size}
-         input [ {{ name: \"A\" data_type: TYPE_FP32 dims: [ -1 ] }}, {{ name: \"B\" data_type: TYPE_STRING dims: [ 2 ] }} ]
+         input {{ name: \"A\" data_type: TYPE_FP32 dims: [ -1 ] }}
+         input {{ name: \"B\" data_type: TYPE_STRING dims: [ 2 ] }}
          {samples}"
     );
     let document = parse("config.pbtxt", text.as_bytes()).unwrap();

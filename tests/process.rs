@@ -12,6 +12,7 @@ mod support {
 }
 
 mod process_life {
+    mod explain;
     mod flags;
     mod models;
     mod statistics;

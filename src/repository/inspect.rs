@@ -168,6 +168,9 @@ impl<'a> Inspector<'a> {
         if seen.problems.is_empty() {
             self.examine(&mut seen);
         }
+        if !seen.would_load() {
+            seen.spec = None;
+        }
         seen
     }
 
@@ -276,11 +279,14 @@ impl<'a> Inspector<'a> {
         for finding in findings {
             seen.finding(finding);
         }
+        seen.spec = None;
+        if !seen.problems.is_empty() {
+            // It would say the same in other words.
+            return;
+        }
         match ModelSpec::new(config) {
             Ok(spec) => seen.spec = Some(Arc::new(spec)),
-            // With other problems, it says them in other words.
-            Err(error) if seen.problems.is_empty() => seen.refuse(&error),
-            Err(_) => {}
+            Err(error) => seen.refuse(&error),
         }
     }
 

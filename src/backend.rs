@@ -4,6 +4,7 @@
 //! backend stand behind the same calls: `execute` owns what it takes, may answer later and from any thread, and the
 //! instance is free as soon as it returns.
 
+mod host_policy;
 pub mod identity;
 pub mod onnxruntime;
 pub mod plugin;
@@ -12,15 +13,20 @@ mod reshape;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
 use crate::memory::Pool;
 use crate::model_config::ModelSpec;
+use crate::model_config::normalize::PreferredGroup;
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
 use crate::request::{Request, Response, Status, now_ns};
 use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_instance_group::Kind;
+
+pub use host_policy::{HostPolicies, HostPolicy};
 
 /// The requests of one execution.
 #[derive(Debug, Default)]
@@ -51,19 +57,24 @@ impl Payload {
     }
 }
 
-/// Where instances of a backend's models run when the configuration leaves it open.
-#[derive(Debug, Clone, Copy)]
+/// How a backend wants the instances of its models to be made and driven.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Instances of a KIND_CPU group without a count.
-    pub cpu_instance_count: usize,
+    /// What a model gets whose configuration leaves its groups open, the best first.
+    pub preferred_groups: Vec<PreferredGroup>,
     /// Instances of one model may be initialised at the same time.
     pub parallel_instance_loading: bool,
+    pub execution_policy: ExecutionPolicy,
 }
 
-impl Default for Attributes {
-    fn default() -> Attributes {
-        Attributes { cpu_instance_count: 1, parallel_instance_loading: false }
-    }
+/// Who drives an instance (c_api.md section 5, "Threads").
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExecutionPolicy {
+    /// A thread of its own.
+    #[default]
+    Blocking,
+    /// The one thread of its device.
+    DeviceBlocking,
 }
 
 /// A kind of model runtime. One value serves the process.
@@ -123,7 +134,7 @@ pub trait Model: Send + Sync {
         None
     }
 
-    /// Makes one instance. Called with the final configuration, on a control thread.
+    /// Makes one instance. Called with the final configuration, on the thread that will drive the instance.
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status>;
 }
 
@@ -133,17 +144,50 @@ pub struct InstanceContext {
     pub name: String,
     /// Order of creation within the model version, from 0.
     pub ordinal: usize,
+    pub kind: Kind,
+    /// Of its kind; 0 where there is only the host.
+    pub device: i32,
+    /// It is created and kept, and never executes.
+    pub is_passive: bool,
+    /// What it executes now is warm-up, which is not counted.
+    pub is_warming: Arc<AtomicBool>,
+    pub host_policy: Arc<HostPolicy>,
     /// The final configuration.
     pub spec: Arc<ModelSpec>,
     pub model: Arc<ModelContext>,
 }
 
 impl InstanceContext {
+    /// The first instance, on the CPU, of which nothing special is known.
+    pub fn new(name: impl Into<String>, spec: Arc<ModelSpec>, model: Arc<ModelContext>) -> InstanceContext {
+        InstanceContext {
+            name: name.into(),
+            ordinal: 0,
+            kind: Kind::Cpu,
+            device: 0,
+            is_passive: false,
+            is_warming: Arc::default(),
+            host_policy: Arc::default(),
+            spec,
+            model,
+        }
+    }
+
     /// Counts a success of `request`. To be called before its response leaves, so that whoever has the answer also
     /// sees it counted.
     pub fn report_success(&self, request: &Request, execution: &Execution) {
+        if request.is_warm_up {
+            return;
+        }
         let stamps = &request.stamps;
         self.model.statistics.request_succeeded(stamps.started_ns, stamps.queued_ns, request.batch_size, execution);
+    }
+
+    /// Counts an execution that ran, of `rows` items of batches.
+    pub fn report_batch(&self, rows: u64, execution: &Execution) {
+        if !self.is_warming.load(Ordering::Acquire) {
+            self.model.statistics.batch_executed(rows, execution);
+        }
     }
 
     /// Answers `request` with an error, and counts it.
@@ -160,8 +204,15 @@ impl InstanceContext {
 
 /// Answers `request` with an error of its backend, and counts it.
 pub fn fail(statistics: &ModelStatistics, request: Box<Request>, status: Status) {
-    statistics.request_failed(request.stamps.started_ns, now_ns(), FailureReason::Backend);
+    report_failure(statistics, &request);
     request.fail(status);
+}
+
+/// Counts a failure of the backend.
+pub fn report_failure(statistics: &ModelStatistics, request: &Request) {
+    if !request.is_warm_up {
+        statistics.request_failed(request.stamps.started_ns, now_ns(), FailureReason::Backend);
+    }
 }
 
 /// One execution resource of a model, driven by one worker thread at a time.

@@ -1,92 +1,243 @@
-//! Payload → execution: the worker threads that own backend instances.
+//! Payload → execution: the instances of a model version and the threads that own them.
 //!
-//! A worker asks its scheduler for a payload, runs it, and asks again. It never parses or writes to a socket, and
-//! whatever a backend does, error, panic, silence, every request it was handed is answered once.
+//! An instance is created, warmed, driven and dropped on one thread, which is confined before the backend sees it: what
+//! a runtime allocates and starts lands where the instance will run. A version may get other instances while it serves
+//! (schedulers.md section 10, "config only differs in instance_group"): new ones are ready before old ones leave.
 
-use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+mod confinement;
+mod groups;
+mod warmup;
+mod worker;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-use tracing::{error, warn};
+use std::ffi::OsStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
 
-use crate::backend::{Instance, InstanceContext, fail};
+use tracing::error;
+
+use self::confinement::Confinement;
+use self::groups::{Share, Wish};
+use self::worker::{Candidate, Task, Worker};
+use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext};
+use crate::model_config::ModelSpec;
+use crate::model_config::warmup::Sample;
 use crate::request::Status;
 
 pub use crate::backend::Payload;
 
 /// Where a worker gets its work: a scheduler.
 pub trait PayloadSource: Send + Sync {
-    /// Blocks worker number `worker` until there is a payload for it; `None` when there will be none any more.
+    /// One more worker, which is woken by unparking `thread`. The number that it gets is its own until it has left.
+    fn join(&self, thread: Thread) -> Result<usize, Status>;
+
+    /// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be none
+    /// any more.
     fn next_payload(&self, worker: usize) -> Option<Payload>;
 
-    /// Called once by each worker, on its own thread, before it asks for anything.
-    fn joined(&self, worker: usize);
+    /// Asks a worker to leave: what it executes it finishes, what waits is left to the others, and then
+    /// [`next_payload`](PayloadSource::next_payload) gives it nothing any more.
+    fn dismiss(&self, worker: usize);
+
+    /// The worker is gone, or never came.
+    fn left(&self, worker: usize);
 }
 
-/// The running workers of one model version.
-#[derive(Debug)]
-pub struct Workers {
-    threads: Vec<JoinHandle<()>>,
+/// What the instances of one model version are made from.
+pub struct Plan {
+    pub spec: Arc<ModelSpec>,
+    pub model: Arc<dyn Model>,
+    pub context: Arc<ModelContext>,
+    /// Of the backend.
+    pub attributes: Attributes,
+    pub policies: Arc<HostPolicies>,
+    /// Where instances run whose host policy does not say; empty: anywhere.
+    pub worker_cpus: Vec<usize>,
+    /// What every instance runs before it takes work.
+    pub warmup: Vec<Sample>,
 }
 
-impl Workers {
-    /// Starts a thread for every instance. `cpus` confines them; empty leaves them where the process may run. On an
-    /// error, those that were started end with their source.
-    pub fn spawn(
-        instances: Vec<(InstanceContext, Box<dyn Instance>)>,
-        source: &Arc<dyn PayloadSource>,
-        cpus: &[usize],
-    ) -> io::Result<Workers> {
-        let mut threads = Vec::with_capacity(instances.len());
-        for (worker, (context, instance)) in instances.into_iter().enumerate() {
-            let (source, cpus) = (Arc::clone(source), cpus.to_vec());
-            let name: String = context.name.chars().take(15).collect();
-            let thread = std::thread::Builder::new().name(name).spawn(move || {
-                confine(&cpus, &context.name);
-                source.joined(worker);
-                run(worker, &context, instance, &*source);
-            })?;
-            threads.push(thread);
-        }
-        Ok(Workers { threads })
+/// The instances of one model version and their threads.
+pub struct Instances {
+    source: Arc<dyn PayloadSource>,
+    /// Held while instances are made; nobody else waits for that.
+    change: Mutex<Change>,
+    running: Mutex<Vec<Worker>>,
+}
+
+/// What outlives one change.
+#[derive(Default)]
+struct Change {
+    /// Instances created so far: the ordinal of the next one.
+    created: usize,
+    /// Threads that finish their last work.
+    leaving: Vec<JoinHandle<()>>,
+}
+
+impl Instances {
+    /// Creates every instance on its own thread, warms it, and lets all take work once all are ready. On an error all
+    /// are ended and the first error is returned.
+    pub fn start(plan: &Plan, source: &Arc<dyn PayloadSource>) -> Result<Instances, Status> {
+        let instances = Instances { source: Arc::clone(source), change: Mutex::default(), running: Mutex::default() };
+        let wishes = groups::wishes(&plan.spec);
+        *lock(&instances.running) = instances.raise(plan, wishes, &mut lock(&instances.change).created)?;
+        Ok(instances)
     }
 
-    /// Waits until every worker has seen the end of its source and has dropped its instance.
-    pub fn join(self) {
-        for thread in self.threads {
-            if thread.join().is_err() {
-                error!("an instance worker ended by a panic");
+    /// Makes the instances those of the plan's groups. What is equal but for the group's name and count is kept, with
+    /// its old name; what is missing is created and warmed while the others serve; then what is left over finishes its
+    /// work and goes, without being waited for. On an error nothing has changed.
+    pub fn update(&self, plan: &Plan) -> Result<(), Status> {
+        let mut change = lock(&self.change);
+        reap(&mut change.leaving);
+        let wishes = groups::wishes(&plan.spec);
+        // Only a change touches the list, so that positions stay valid while the lock is open.
+        let kept = keep(&lock(&self.running), &wishes);
+        let missing = wishes.into_iter().zip(&kept).filter(|(_, kept)| kept.is_none()).map(|(wish, _)| wish).collect();
+        let mut created = self.raise(plan, missing, &mut change.created)?.into_iter();
+        let mut running = lock(&self.running);
+        let mut old: Vec<Option<Worker>> = running.drain(..).map(Some).collect();
+        running.extend(kept.into_iter().filter_map(|kept| match kept {
+            Some(at) => old.get_mut(at).and_then(Option::take),
+            None => created.next(),
+        }));
+        drop(running);
+        change.leaving.extend(old.into_iter().flatten().map(|worker| worker.dismiss(&*self.source)));
+        Ok(())
+    }
+
+    /// Names of the instances, passive ones included.
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.running).iter().flat_map(|worker| worker.names.iter().cloned()).collect()
+    }
+
+    /// Waits until every worker has seen the end of its source, which must have been stopped, and every instance is
+    /// gone.
+    pub fn join(&self) {
+        let mut change = lock(&self.change);
+        let workers = std::mem::take(&mut *lock(&self.running));
+        let threads = workers.into_iter().map(|worker| worker.thread);
+        for thread in threads.chain(std::mem::take(&mut change.leaving)) {
+            end(thread);
+        }
+    }
+
+    /// Makes the instances of `wishes` and lets them take work.
+    fn raise(&self, plan: &Plan, wishes: Vec<Wish>, ordinal: &mut usize) -> Result<Vec<Worker>, Status> {
+        let variable = std::env::var_os("TRITON_PARALLEL_INSTANCE_LOADING");
+        let in_parallel = loads_in_parallel(plan.attributes.parallel_instance_loading, variable.as_deref());
+        let mut candidates = Vec::new();
+        let mut outcome = Ok(());
+        for share in groups::share_threads(wishes, plan.attributes.execution_policy, &plan.spec) {
+            outcome = self.prepare(plan, share, ordinal).and_then(|candidate| {
+                candidates.push(candidate);
+                match candidates.last_mut() {
+                    Some(candidate) if !in_parallel => candidate.wait(),
+                    _ => Ok(()),
+                }
+            });
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // All of them, so that none is left behind; the first error counts.
+        let others = candidates.iter_mut().map(Candidate::wait).fold(Ok(()), Result::and);
+        match outcome.and(others).and_then(|()| self.admit(&candidates)) {
+            Ok(numbers) => {
+                Ok(candidates.into_iter().zip(numbers).filter_map(|(one, number)| one.engage(number)).collect())
+            }
+            Err(status) => {
+                candidates.into_iter().for_each(|candidate| end(candidate.abandon()));
+                Err(status)
             }
         }
     }
-}
 
-fn confine(cpus: &[usize], name: &str) {
-    if cpus.is_empty() {
-        return;
-    }
-    let mut set = CpuSet::new();
-    cpus.iter().for_each(|&cpu| set.set(cpu));
-    if let Err(error) = sched_setaffinity(None, &set) {
-        warn!("instance {name}: cannot be confined to its CPUs: {error}");
-    }
-}
-
-fn run(worker: usize, context: &InstanceContext, mut instance: Box<dyn Instance>, source: &dyn PayloadSource) {
-    while let Some(mut payload) = source.next_payload(worker) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| instance.execute(&mut payload)));
-        let status = match outcome {
-            Ok(Ok(())) => Status::internal(format!("instance '{}' left the request unanswered", context.name)),
-            Ok(Err(status)) => status,
-            Err(_) => {
-                error!("instance {} panicked while it executed; its requests are answered with an error", context.name);
-                Status::internal(format!("instance '{}' failed while it executed the request", context.name))
-            }
+    /// Starts the thread that creates and warms the instances of `share`.
+    fn prepare(&self, plan: &Plan, share: Share, ordinal: &mut usize) -> Result<Candidate, Status> {
+        let policy = plan.policies.get(&share.policy);
+        let confinement = Confinement::of(&policy, &plan.worker_cpus)?;
+        let first = *ordinal;
+        *ordinal += share.wishes.len();
+        let contexts = share.wishes.iter().zip(first..).map(|(wish, ordinal)| InstanceContext {
+            name: wish.name.clone(),
+            ordinal,
+            kind: wish.key.kind(),
+            device: wish.key.device,
+            is_passive: share.is_passive,
+            is_warming: Arc::default(),
+            host_policy: Arc::clone(&policy),
+            spec: Arc::clone(&plan.spec),
+            model: Arc::clone(&plan.context),
+        });
+        let task = Task {
+            contexts: contexts.collect(),
+            model: Arc::clone(&plan.model),
+            confinement,
+            warmup: if share.is_passive { Vec::new() } else { plan.warmup.clone() },
         };
-        for request in payload.take() {
-            fail(&context.model.statistics, request, status.clone());
+        Candidate::start(share, task, &self.source)
+    }
+
+    /// Numbers for those that will work; all or none.
+    fn admit(&self, candidates: &[Candidate]) -> Result<Vec<Option<usize>>, Status> {
+        let mut numbers: Vec<Option<usize>> = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            match candidate.admit(&*self.source) {
+                Ok(number) => numbers.push(number),
+                Err(status) => {
+                    numbers.into_iter().flatten().for_each(|number| self.source.left(number));
+                    return Err(status);
+                }
+            }
         }
+        Ok(numbers)
     }
 }
+
+impl std::fmt::Debug for Instances {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Instances").field(&self.names()).finish()
+    }
+}
+
+/// For each wish the running instance that fulfils it, by its position: one with the same name if there is one.
+fn keep(running: &[Worker], wishes: &[Wish]) -> Vec<Option<usize>> {
+    let mut is_free: Vec<bool> = running.iter().map(|worker| !worker.is_shared).collect();
+    let fits = |wish: &Wish, worker: &Worker| worker.key == wish.key;
+    let choose = |wish: &Wish| {
+        let free = || running.iter().enumerate().filter(|(at, worker)| is_free[*at] && fits(wish, worker));
+        let same = free().find(|(_, worker)| worker.names.first() == Some(&wish.name));
+        let at = same.or_else(|| free().next()).map(|(at, _)| at)?;
+        is_free[at] = false;
+        Some(at)
+    };
+    wishes.iter().map(choose).collect()
+}
+
+/// Whether instances of one model are created at the same time: the backend's attribute, unless the environment says
+/// otherwise (cli.md section 4).
+fn loads_in_parallel(attribute: bool, variable: Option<&OsStr>) -> bool {
+    match variable {
+        Some(value) if !value.is_empty() => value == "1",
+        _ => attribute,
+    }
+}
+
+/// Waits for a thread that has been told to end.
+fn end(thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        error!("an instance worker ended by a panic");
+    }
+}
+
+/// Lets go of the threads that have ended meanwhile.
+fn reap(threads: &mut Vec<JoinHandle<()>>) {
+    threads.extract_if(.., |thread| thread.is_finished()).for_each(end);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 
 mod block;
 mod gather;
+pub mod numa;
 mod pool;
 mod slab;
 mod slice;

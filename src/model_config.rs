@@ -32,6 +32,7 @@ pub mod support;
 pub mod text;
 pub mod validate;
 pub mod version_policy;
+pub mod warmup;
 
 pub use spec::{Instance, InstanceKind, ModelSpec, TensorSpec};
 pub use version_policy::VersionPolicy;

@@ -47,10 +47,22 @@ pub type HandOver = Arc<dyn Fn(OwnedFd, Port, Seat) + Send + Sync>;
 /// What a shard shows to the rest of the server.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    pub connections: AtomicUsize,
+    pub http_connections: AtomicUsize,
+    pub grpc_connections: AtomicUsize,
     pub in_flight: AtomicUsize,
     /// While draining: connections that are in the middle of something.
     pub busy: AtomicUsize,
+}
+
+impl Gauges {
+    /// The count that a port's connections are part of; those of the metrics port are nobody's concern.
+    fn connections(&self, port: Port) -> Option<&AtomicUsize> {
+        match port {
+            Port::Http => Some(&self.http_connections),
+            Port::Grpc => Some(&self.grpc_connections),
+            Port::Metrics => None,
+        }
+    }
 }
 
 /// An exchange that may still be answered.
@@ -155,7 +167,7 @@ impl<S: Service> Net<S> {
 
     /// Takes a new connection, or hands it to a shard with fewer.
     fn accepted(&mut self, fd: OwnedFd, port: Port, core: &mut Core<u64>) {
-        if self.draining {
+        if self.is_draining(port) {
             return;
         }
         let seat = self.loads.take_seat();
@@ -165,8 +177,13 @@ impl<S: Service> Net<S> {
         self.adopt(fd, port, seat, core);
     }
 
+    /// Metrics are served to the end (cli.md section 7).
+    fn is_draining(&self, port: Port) -> bool {
+        self.draining && (port != Port::Metrics || self.stopped)
+    }
+
     fn adopt(&mut self, fd: OwnedFd, port: Port, seat: Seat, core: &mut Core<u64>) {
-        if self.draining {
+        if self.is_draining(port) {
             return;
         }
         let wire = match port {
@@ -182,7 +199,9 @@ impl<S: Service> Net<S> {
             debug!("a connection is closed: {refused}");
             return self.closed(key);
         }
-        self.gauges.connections.store(self.connections.len(), Ordering::Release);
+        if let Some(count) = self.gauges.connections(port) {
+            count.fetch_add(1, Ordering::Release);
+        }
         self.go_round(core);
         self.touch(key);
     }
@@ -304,7 +323,9 @@ impl<S: Service> Net<S> {
     fn closed(&mut self, key: Key) {
         if let Some(mut connection) = self.connections.remove(key) {
             connection.abandon(&mut self.shared);
-            self.gauges.connections.store(self.connections.len(), Ordering::Release);
+            if let Some(count) = self.gauges.connections(connection.port) {
+                count.fetch_sub(1, Ordering::Release);
+            }
         }
     }
 
@@ -316,22 +337,30 @@ impl<S: Service> Net<S> {
     fn show(&self) {
         self.gauges.in_flight.store(self.shared.service.in_flight(), Ordering::Release);
         if self.draining {
-            let busy = self.connections.iter().filter(|(_, connection)| connection.is_busy()).count();
+            let is_busy = |connection: &Connection| connection.port != Port::Metrics && connection.is_busy();
+            let busy = self.connections.iter().filter(|(_, connection)| is_busy(connection)).count();
             self.gauges.busy.store(busy, Ordering::Release);
         }
     }
 
     fn drain(&mut self, core: &mut Core<u64>) {
         self.draining = true;
-        for listener in 0..self.listeners.len() {
-            // A listener of another shard is not ours to stop.
-            let _ = core.engine.stop_listening(listener);
+        for (listener, &port) in self.listeners.iter().enumerate() {
+            if self.is_draining(port) {
+                // A listener of another shard is not ours to stop.
+                let _ = core.engine.stop_listening(listener);
+            }
         }
         for key in self.keys() {
-            if let Some(connection) = self.connections.get_mut(key) {
-                connection.drain();
+            let port = self.connections.get_mut(key).map(|connection| connection.port);
+            if let Some(port) = port
+                && self.is_draining(port)
+            {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.drain();
+                }
+                self.touch(key);
             }
-            self.touch(key);
         }
     }
 }
@@ -350,8 +379,8 @@ impl<S: Service> Handler for Net<S> {
             }
             Mail::Drain => self.drain(core),
             Mail::Stop => {
-                self.drain(core);
                 self.stopped = true;
+                self.drain(core);
                 for key in self.keys() {
                     self.close(key, core);
                 }

@@ -13,6 +13,7 @@
 
 mod mpsc;
 mod roster;
+mod seats;
 mod sleeper;
 mod sync;
 
@@ -20,5 +21,6 @@ mod sync;
 mod models;
 
 pub use mpsc::{Consumer, Mpsc};
-pub use roster::{Armed, Place, Roster, Turn, Worker};
+pub use roster::{Armed, Place, Roster, TooManyWorkers, Turn, Worker};
+pub use seats::Seats;
 pub use sleeper::{Sleeper, Wake};

@@ -17,6 +17,7 @@ mod version;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::backend::HostPolicies;
 use crate::memory::Pool;
 use crate::observe::metrics::Registry;
 use crate::request::Status;
@@ -64,6 +65,8 @@ pub struct Settings {
     /// Where workers may run; empty: anywhere.
     pub worker_cpus: Vec<usize>,
     pub worker_cpu_count: usize,
+    /// What `--host-policy` says.
+    pub host_policies: Arc<HostPolicies>,
     pub pool: Pool,
     pub metrics: Arc<Registry>,
 }

@@ -56,6 +56,8 @@ pub struct Request {
     pub timeout_us: u64,
     /// First dimension of the inputs when the model batches, else 1.
     pub batch_size: u64,
+    /// Made by the server to warm an instance: it is not counted.
+    pub is_warm_up: bool,
     pub stamps: Stamps,
     completion: completion::Holder,
 }
@@ -72,6 +74,7 @@ impl Request {
             priority: 0,
             timeout_us: 0,
             batch_size: 1,
+            is_warm_up: false,
             stamps: Stamps::default(),
             completion: completion::Holder::new(completion),
         }

@@ -4,6 +4,7 @@
 //! settled; then gRPC, HTTP and metrics; and back in the same order when a signal asks for the end.
 
 mod control;
+mod crash;
 mod drain;
 pub mod options;
 mod shards;
@@ -16,8 +17,9 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use crate::api::{Facts, ServerState};
+use crate::backend::HostPolicies;
 use crate::memory::Pool;
-use crate::observe::log::Logger;
+use crate::observe::log::{self, Logger};
 use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
@@ -31,6 +33,9 @@ const POOL_SHARE: u64 = 2;
 
 /// Runs the server until a signal ends it.
 pub fn run(options: &Options, announcement: &str) -> ExitCode {
+    if let Err(error) = crash::install() {
+        warn!("a crash will leave no stack: {error}");
+    }
     match serve(options, announcement) {
         Ok(code) => code,
         Err(failure) => {
@@ -79,6 +84,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         },
         worker_cpus: placement.workers.clone(),
         worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
+        host_policies: host_policies(options)?,
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
     };
@@ -147,6 +153,12 @@ fn open_repositories(options: &Options) -> Result<Vec<Arc<dyn Store>>, Failure> 
     Ok(stores)
 }
 
+fn host_policies(options: &Options) -> Result<Arc<HostPolicies>, Failure> {
+    let settings = options.host_policies.iter().cloned().map(|setting| (setting.policy, setting.key, setting.value));
+    let policies = HostPolicies::new(&settings.collect::<Vec<_>>());
+    policies.map(Arc::new).map_err(|text| Failure::Start(format!("--host-policy: {text}")))
+}
+
 /// Prints; whoever read it may be gone, and `println!` would panic then.
 fn say(mut stream: impl Write, text: &str) {
     let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
@@ -165,6 +177,9 @@ fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<
         metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
             facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed)
         }),
+        metrics.counter("nereid_log_messages_dropped", "Log messages that could not be written", &[], || {
+            log::installed().map_or(0, Logger::dropped)
+        }),
         metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
             pool.bytes_in_use() as f64
         }),
@@ -179,6 +194,7 @@ fn render_page(models: &ModelMap, host: &HostGauges, metrics: &Registry) -> Stri
     let snapshots: Vec<_> = models.ready().map(|model| (model, model.statistics.snapshot())).collect();
     let samples = snapshots.iter().map(|(model, snapshot)| ModelSample {
         name: &model.name,
+        namespace: &model.namespace,
         version: model.version,
         tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,
@@ -206,5 +222,6 @@ pub fn start_log(options: &Options) -> Result<Logger, String> {
     let logger = Logger::start(&options.log, options.escape_log_messages).map_err(|error| error.to_string())?;
     logger.install().map_err(|error| error.to_string())?;
     info!("Nereid {} answers as Triton {}", env!("CARGO_PKG_VERSION"), crate::api::SERVER_VERSION);
+    logger.check_file().map_err(|error| error.to_string())?;
     Ok(logger)
 }

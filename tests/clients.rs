@@ -100,6 +100,16 @@ fn what_the_client_asks_about_server_and_models() {
 }
 
 #[test]
+fn the_log_is_set_by_the_client() {
+    let Some(python) = Python::get() else { return };
+    let repository = Repository::new();
+    repository.every_datatype();
+    let server = Server::start(usual(), repository.path(), &[]);
+    run_with_every_client(&python, &server, "logging_settings.py", &[]);
+    server.stop();
+}
+
+#[test]
 fn streams_of_the_client() {
     let Some(python) = Python::get() else { return };
     each(&variant::ALL, |variant| {

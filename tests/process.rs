@@ -2,6 +2,7 @@
 //! stops (spec: cli.md sections 1, 2, 5, 6, 7).
 
 mod support {
+    pub mod confine;
     pub mod grpc;
     pub mod http;
     pub mod python;
@@ -12,10 +13,16 @@ mod support {
 }
 
 mod process_life {
+    mod crash;
+    mod engine;
     mod explain;
     mod flags;
+    mod instances;
+    mod logging;
     mod models;
+    mod stages;
     mod statistics;
     mod stop;
+    mod warmup;
     mod without;
 }

@@ -57,8 +57,17 @@ const NOUNS: [&str; 4] = ["request", "model_config", "memory", "wire"];
 const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"];
 
 /// Where `unsafe` may stand, as paths under src/.
-const UNSAFE: [&str; 7] =
-    ["abi", "memory", "queue", "shard/engine", "backend/onnxruntime", "backend/plugin", "instance/streams"];
+/// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`.
+const UNSAFE: [&str; 8] = [
+    "abi",
+    "memory",
+    "queue",
+    "shard/engine",
+    "backend/onnxruntime",
+    "backend/plugin",
+    "instance/streams",
+    "server/crash",
+];
 
 /// Where glommio may be named.
 const GLOMMIO: [&str; 1] = ["shard/engine"];

@@ -10,15 +10,30 @@ use std::sync::atomic::Ordering;
 
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
 use super::server::{Error, Message, deref, deref_mut, entry, put};
+use crate::backend::report_failure;
 use crate::model_config::json;
-use crate::observe::statistics::{Execution, FailureReason};
-use crate::request::{Request, Status, now_ns};
+use crate::model_config::normalize::PreferredGroup;
+use crate::observe::statistics::Execution;
+use crate::request::{Request, Status};
+use crate::wire::inference::model_instance_group::Kind;
 
 /// Version of the backend half of the interface: major, minor.
 pub const BACKEND_API_VERSION: (u32, u32) = (1, 19);
 
-/// `TRITONSERVER_INSTANCEGROUPKIND_CPU`.
-const KIND_CPU: u32 = 1;
+/// `TRITONBACKEND_ExecutionPolicy`.
+const BLOCKING: u32 = 0;
+pub(crate) const DEVICE_BLOCKING: u32 = 1;
+
+/// `TRITONSERVER_InstanceGroupKind`, in the order of its numbers: the configuration counts GPU before CPU.
+const KINDS: [Kind; 4] = [Kind::Auto, Kind::Cpu, Kind::Gpu, Kind::Model];
+
+/// The number of a kind in C.
+fn number_of(kind: Kind) -> u32 {
+    KINDS.iter().position(|known| *known == kind).unwrap_or(0) as u32
+}
+
+/// More would be a mistake in a loop.
+const PREFERRED_GROUPS_MAX: usize = 64;
 
 /// Exports getters of the form `(handle, out) -> error`.
 macro_rules! getters {
@@ -66,9 +81,9 @@ getters! {
     TRITONBACKEND_ModelBackend(ModelHandle, *const BackendHandle) = |model| &raw const *model.backend;
     TRITONBACKEND_ModelState(ModelHandle, *mut c_void) = |model| model.state.get();
     TRITONBACKEND_ModelInstanceName(InstanceHandle, *const c_char) = |instance| instance.name.as_ptr();
-    TRITONBACKEND_ModelInstanceKind(InstanceHandle, u32) = |_instance| KIND_CPU;
-    TRITONBACKEND_ModelInstanceDeviceId(InstanceHandle, i32) = |_instance| 0;
-    TRITONBACKEND_ModelInstanceIsPassive(InstanceHandle, bool) = |_instance| false;
+    TRITONBACKEND_ModelInstanceKind(InstanceHandle, u32) = |instance| number_of(instance.context.kind);
+    TRITONBACKEND_ModelInstanceDeviceId(InstanceHandle, i32) = |instance| instance.context.device;
+    TRITONBACKEND_ModelInstanceIsPassive(InstanceHandle, bool) = |instance| instance.context.is_passive;
     TRITONBACKEND_ModelInstanceModel(InstanceHandle, *const ModelHandle) = |instance| &raw const *instance.model;
     TRITONBACKEND_ModelInstanceState(InstanceHandle, *mut c_void) = |instance| instance.state.get();
 }
@@ -113,8 +128,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendSetExecutionPolicy(
         // SAFETY: the caller's promise is passed on.
         let backend = unsafe { deref(backend, "backend")? };
         match policy {
-            // Device blocking shares a thread among the instances of one device: for CPU instances that is the same.
-            0 | 1 => backend.execution_policy.store(policy, Ordering::Release),
+            BLOCKING | DEVICE_BLOCKING => backend.execution_policy.store(policy, Ordering::Release),
             _ => return Err(Status::invalid(format!("unknown execution policy {policy}"))),
         }
         Ok(())
@@ -126,7 +140,7 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendSetExecutionPolicy(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
     attributes: *mut AttributeHandle,
-    kind: u32,
+    kind_number: u32,
     count: u64,
     _device_ids: *const u64,
     _id_count: u64,
@@ -134,10 +148,14 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let handle = unsafe { deref_mut(attributes, "backend_attributes")? };
-        // Groups of other kinds have nowhere to run on a host without GPUs; the first CPU group counts.
-        if kind == KIND_CPU && count > 0 {
-            handle.attributes.cpu_instance_count = usize::try_from(count).unwrap_or(usize::MAX);
+        let kind = usize::try_from(kind_number).ok().and_then(|kind| KINDS.get(kind)).copied();
+        let kind = kind.ok_or_else(|| Status::invalid(format!("unknown instance group kind {kind_number}")))?;
+        let groups = &mut handle.attributes.preferred_groups;
+        if groups.len() == PREFERRED_GROUPS_MAX {
+            let text = format!("a backend may name at most {PREFERRED_GROUPS_MAX} preferred instance groups");
+            return Err(Status::invalid(text));
         }
+        groups.push(PreferredGroup { kind, count: i32::try_from(count).unwrap_or(i32::MAX) });
         Ok(())
     })
 }
@@ -252,11 +270,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
         let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
         match success {
             true => instance.context.report_success(request, &execution),
-            false => {
-                let started_ns = request.stamps.started_ns;
-                let statistics = &instance.context.model.statistics;
-                statistics.request_failed(started_ns, now_ns(), FailureReason::Backend);
-            }
+            false => report_failure(&instance.context.model.statistics, request),
         }
         Ok(())
     })
@@ -277,7 +291,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
         // SAFETY: the caller's promise is passed on.
         let instance = unsafe { deref(instance, "instance")? };
         let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
-        instance.context.model.statistics.batch_executed(batch_size, &execution);
+        instance.context.report_batch(batch_size, &execution);
         Ok(())
     })
 }

@@ -139,7 +139,7 @@ impl Instance for IdentityInstance {
             exec_end_ns: end_ns,
         };
         if any {
-            self.context.model.statistics.batch_executed(rows, &execution);
+            self.context.report_batch(rows, &execution);
         }
         for (request, response) in answered {
             self.context.succeed(request, response, &execution);

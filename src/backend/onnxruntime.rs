@@ -30,7 +30,9 @@ pub use library::{Inspected, LibraryError, Missing, inspect, locate};
 use self::model::OnnxModel;
 use self::settings::{BackendSettings, SessionSettings};
 use super::{Attributes, Backend, Model, ModelContext};
+use crate::model_config::normalize::PreferredGroup;
 use crate::request::Status;
+use crate::wire::inference::model_instance_group::Kind;
 
 /// The backend. Nothing is opened before a model asks for it.
 #[derive(Debug, Default)]
@@ -42,7 +44,8 @@ impl Backend for OnnxRuntimeBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        Attributes { cpu_instance_count: 2, parallel_instance_loading: true }
+        let preferred_groups = vec![PreferredGroup { kind: Kind::Cpu, count: 2 }];
+        Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
     }
 
     fn examine(&self, context: &ModelContext) -> Result<(), Status> {

@@ -48,8 +48,8 @@ impl Plugins {
         Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
     }
 
-    /// Finds the library of `backend` for a model, and the directory that it lies in; it is not opened (c_api.md section
-    /// 5, "Library search").
+    /// Finds the library of `backend` for a model, and the directory that it lies in; it is not opened (c_api.md
+    /// section 5, "Library search").
     pub fn locate(
         &self,
         backend: &str,
@@ -128,7 +128,7 @@ impl Backend for PluginBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        self.library.attributes
+        self.library.attributes()
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {

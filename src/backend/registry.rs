@@ -50,6 +50,8 @@ pub fn backend_of_platform(platform: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model_config::normalize::PreferredGroup;
+    use crate::wire::inference::model_instance_group::Kind;
 
     #[test]
     fn every_name_leads_to_a_backend_of_that_name() {
@@ -67,8 +69,9 @@ mod tests {
     #[test]
     fn instance_defaults_are_those_of_the_backends() {
         let backends = NativeBackends::default();
-        let count = |name: &str| backends.get(name).map(|backend| backend.attributes().cpu_instance_count);
-        assert_eq!((count("identity"), count("onnxruntime")), (Some(1), Some(2)));
+        let groups = |name: &str| backends.get(name).map(|backend| backend.attributes().preferred_groups);
+        assert_eq!(groups("identity"), Some(vec![]));
+        assert_eq!(groups("onnxruntime"), Some(vec![PreferredGroup { kind: Kind::Cpu, count: 2 }]));
         assert!(backends.iter().all(|backend| backend.attributes().parallel_instance_loading));
     }
 }

@@ -19,7 +19,6 @@ mod rate_limiter;
 mod scheduling;
 mod sequence;
 mod state;
-mod warmup;
 
 pub use data_files::data_files;
 pub use ensemble_parts::{Flow, Part, ensemble_cycle, ensemble_parts};
@@ -65,7 +64,7 @@ pub fn findings_at_load(config: &ModelConfig, gpus: &Gpus<'_>) -> Findings {
     io::check(config, &mut findings);
     instances::check(config, gpus, &mut findings);
     state::check(config, &mut findings);
-    if let Err(error) = warmup::check(config) {
+    if let Err(error) = super::warmup::check(config) {
         findings.push("model_warmup", error);
     }
     findings

@@ -32,7 +32,7 @@ impl Wire {
 
 pub(super) struct Connection {
     wire: Wire,
-    port: Port,
+    pub port: Port,
     /// Its place in the shard's count.
     _seat: Seat,
     /// On the list of connections to settle.

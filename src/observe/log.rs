@@ -61,6 +61,8 @@ impl Default for LogSettings {
 pub enum LogError {
     #[error("failed to open log file '{}': {error}", path.display())]
     Open { path: PathBuf, error: io::Error },
+    #[error("failed to write log file '{}': {error}", path.display())]
+    Write { path: PathBuf, error: String },
     #[error("failed to start the log's thread: {0}")]
     Thread(io::Error),
     #[error("this process has a log already")]
@@ -86,9 +88,9 @@ impl Logger {
     /// TRITON_SERVER_ESCAPE_LOG_MESSAGES says `0`.
     pub fn start(settings: &LogSettings, escapes: bool) -> Result<Logger, LogError> {
         let sinks = match &settings.file {
-            None => Sinks { plain: Box::new(io::stdout()), alarming: Some(Box::new(io::stderr())) },
+            None => Sinks { plain: Box::new(io::stdout()), alarming: Some(Box::new(io::stderr())), distress: None },
             Some(path) => match OpenOptions::new().append(true).create(true).open(path) {
-                Ok(file) => Sinks { plain: Box::new(file), alarming: None },
+                Ok(file) => Sinks { plain: Box::new(file), alarming: None, distress: Some(Box::new(io::stderr())) },
                 Err(error) => return Err(LogError::Open { path: path.clone(), error }),
             },
         };
@@ -155,6 +157,17 @@ impl Logger {
     /// Messages lost since the start, because the queue was full or writing failed.
     pub fn dropped(&self) -> u64 {
         self.layer.queue.dropped()
+    }
+
+    /// Waits until everything logged so far is written, and says what is wrong with the file. For the start: a disk
+    /// that is full opens a file all the same.
+    pub fn check_file(&self) -> Result<(), LogError> {
+        let Some(path) = &self.file else { return Ok(()) };
+        self.flush();
+        match self.layer.queue.failure() {
+            Some(error) => Err(LogError::Write { path: path.to_path_buf(), error }),
+            None => Ok(()),
+        }
     }
 
     /// Waits until everything logged so far is written, at most for [`FLUSH_PATIENCE`]. To be called before the

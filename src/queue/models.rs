@@ -108,6 +108,12 @@ fn sleeper_never_misses_work() {
     });
 }
 
+fn roster(workers: usize) -> Roster {
+    let roster = Roster::new();
+    (0..workers).for_each(|worker| assert_eq!(roster.join(), Ok(worker)));
+    roster
+}
+
 /// A model version: requests in an inbox, counted, and a cell that only the holder of the token may touch.
 struct Version {
     roster: Roster,
@@ -124,7 +130,7 @@ struct Version {
 impl Version {
     fn new(workers: usize, requests: usize, wake_count: usize) -> Arc<Version> {
         Arc::new(Version {
-            roster: Roster::new(workers).unwrap(),
+            roster: roster(workers),
             inbox: Mpsc::new(),
             pending: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
@@ -272,7 +278,7 @@ fn two_workers_wait_for_a_batch() {
 #[test]
 fn a_claim_and_a_retirement_meet() {
     model(PREEMPTIONS, || {
-        let roster = Arc::new(Roster::new(3).unwrap());
+        let roster = Arc::new(roster(3));
         let pending = Arc::new(AtomicUsize::new(0));
         assert_eq!(roster.acquire(0), Turn::Holder);
         assert_eq!(roster.acquire(1), Turn::Idle);
@@ -321,7 +327,7 @@ fn a_claim_and_a_retirement_meet() {
 #[test]
 fn a_claim_and_a_stop_meet() {
     model(PREEMPTIONS, || {
-        let roster = Arc::new(Roster::new(2).unwrap());
+        let roster = Arc::new(roster(2));
         assert_eq!(roster.acquire(0), Turn::Holder);
         assert_eq!(roster.acquire(1), Turn::Idle);
         roster.pass(0, || false);
@@ -345,7 +351,7 @@ fn a_claim_and_a_stop_meet() {
 #[test]
 fn a_wake_up_reaches_who_is_armed_now() {
     model(PREEMPTIONS, || {
-        let roster = Arc::new(Roster::new(2).unwrap());
+        let roster = Arc::new(roster(2));
         let pending = Arc::new(AtomicUsize::new(0));
         assert_eq!(roster.acquire(0), Turn::Holder);
         assert_eq!(roster.arm(0, 1, || false), Armed::Park);
@@ -392,6 +398,161 @@ fn a_wake_up_reaches_who_is_armed_now() {
             to_wake.unpark();
         }
         enqueuer.join().unwrap();
+        second.join().unwrap();
+    });
+}
+
+/// A worker's life as long as nobody tells it to leave, and then its leaving, as the schedulers do it.
+fn work_until_told(roster: &Roster, me: Worker, pending: &AtomicUsize, told: &AtomicBool, wake: &dyn Fn(Worker)) {
+    let more = || pending.load(Ordering::Relaxed) > 0;
+    let wake = |worker: Option<Worker>| worker.into_iter().for_each(wake);
+    loop {
+        if told.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut turn = roster.acquire(me);
+        while turn == Turn::Idle {
+            turn = match roster.place(me) {
+                Place::Holder => Turn::Holder,
+                Place::Stopped => Turn::Stopped,
+                Place::Waiting if !told.load(Ordering::Relaxed) => {
+                    thread::park();
+                    Turn::Idle
+                }
+                Place::Waiting if roster.retire(me) => return,
+                Place::Waiting => Turn::Holder,
+            };
+        }
+        if turn == Turn::Stopped {
+            return;
+        }
+        while !more() {
+            if told.load(Ordering::Relaxed) {
+                return wake(roster.pass(me, more));
+            }
+            match roster.arm(me, 1, more) {
+                Armed::Park => {
+                    thread::park();
+                    roster.disarm(me);
+                }
+                Armed::LookAgain => {}
+                Armed::Stopped => return wake(roster.pass(me, || false)),
+            }
+        }
+        pending.fetch_sub(1, Ordering::Relaxed);
+        wake(roster.pass(me, more));
+    }
+}
+
+/// One worker of a version while workers come and go.
+struct Desk {
+    told: AtomicBool,
+    thread: std::sync::OnceLock<thread::Thread>,
+}
+
+struct Changing {
+    roster: Roster,
+    pending: AtomicUsize,
+    desks: [Desk; 2],
+}
+
+impl Changing {
+    fn new(workers: usize) -> Arc<Changing> {
+        let desk = || Desk { told: AtomicBool::new(false), thread: std::sync::OnceLock::new() };
+        Arc::new(Changing { roster: roster(workers), pending: AtomicUsize::new(0), desks: [desk(), desk()] })
+    }
+
+    fn wake(&self, worker: Worker) {
+        self.desks[worker].thread.get().expect("known before it acquires").unpark();
+    }
+
+    /// Starts the thread of a worker; its handle is known before it is let in.
+    fn start(this: &Arc<Changing>, me: Worker) -> thread::JoinHandle<()> {
+        let this = Arc::clone(this);
+        thread::spawn(move || {
+            this.desks[me].thread.set(thread::current()).expect("set once");
+            work_until_told(&this.roster, me, &this.pending, &this.desks[me].told, &|worker| this.wake(worker));
+        })
+    }
+
+    fn enqueue(&self) {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        if let Some(worker) = self.roster.enqueued(|| self.pending.load(Ordering::Relaxed)) {
+            self.wake(worker);
+        }
+    }
+
+    fn dismiss(&self, thread: &thread::Thread, worker: Worker) {
+        self.desks[worker].told.store(true, Ordering::Relaxed);
+        thread.unpark();
+    }
+}
+
+/// Requests are published while one worker is told to leave and another stays: the one that stays serves what the
+/// other did not, or loom reports that it sleeps for ever.
+#[test]
+fn a_worker_leaves_with_work_pending() {
+    model(PREEMPTIONS, || {
+        let version = Changing::new(2);
+        let (leaver, stayer) = (Changing::start(&version, 0), Changing::start(&version, 1));
+        version.enqueue();
+        version.dismiss(leaver.thread(), 0);
+        version.enqueue();
+        leaver.join().unwrap();
+        while version.pending.load(Ordering::Relaxed) > 0 {
+            thread::yield_now();
+        }
+        version.dismiss(stayer.thread(), 1);
+        stayer.join().unwrap();
+    });
+}
+
+/// A second worker joins while a request is published, and the first one leaves: one of them serves the request.
+#[test]
+fn a_worker_joins_while_work_is_published() {
+    model(PREEMPTIONS, || {
+        let version = Changing::new(1);
+        let enqueuer = thread::spawn({
+            let version = Arc::clone(&version);
+            move || version.enqueue()
+        });
+        let first = Changing::start(&version, 0);
+        assert_eq!(version.roster.join(), Ok(1));
+        let second = Changing::start(&version, 1);
+        version.dismiss(first.thread(), 0);
+        first.join().unwrap();
+        enqueuer.join().unwrap();
+        while version.pending.load(Ordering::Relaxed) > 0 {
+            thread::yield_now();
+        }
+        version.dismiss(second.thread(), 1);
+        second.join().unwrap();
+    });
+}
+
+/// The number of a worker that left goes to a new one while its seat is still on the stack and an enqueuer pops it.
+#[test]
+fn a_number_is_used_again_while_it_is_popped() {
+    model(PREEMPTIONS, || {
+        let version = Changing::new(2);
+        assert_eq!(version.roster.acquire(0), Turn::Holder);
+        assert_eq!(version.roster.acquire(1), Turn::Idle);
+        assert!(version.roster.retire(1));
+        version.roster.left(1);
+        assert_eq!(version.roster.join(), Ok(1));
+        let second = Changing::start(&version, 1);
+        let enqueuer = thread::spawn({
+            let version = Arc::clone(&version);
+            move || version.enqueue()
+        });
+        // The first one holds the token and leaves with it.
+        let woken = version.roster.pass(0, || version.pending.load(Ordering::Relaxed) > 0);
+        woken.into_iter().for_each(|worker| version.wake(worker));
+        enqueuer.join().unwrap();
+        while version.pending.load(Ordering::Relaxed) > 0 {
+            thread::yield_now();
+        }
+        version.dismiss(second.thread(), 1);
         second.join().unwrap();
     });
 }

@@ -21,6 +21,10 @@
 //! all
 //! the same, which every change bumps: a stale exchange then always fails, and a wake-up goes to who is armed now.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use super::seats::Seats;
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Index of a worker among those of its model version.
@@ -31,7 +35,16 @@ pub struct Roster {
     word: AtomicU64,
     /// Whom to wake while the word says ARMED. Written only by the holder, before it arms.
     holder: AtomicU32,
-    seats: Box<[Seat]>,
+    seats: Seats<Seat>,
+    numbers: Mutex<Numbers>,
+}
+
+/// Which numbers are given out. Looked at only when a worker comes or goes.
+#[derive(Debug, Default)]
+struct Numbers {
+    next: Worker,
+    /// Below `next`, and of nobody now: the lowest is given out first.
+    free: BTreeSet<Worker>,
 }
 
 /// Answer to [`Roster::acquire`].
@@ -65,22 +78,46 @@ pub enum Armed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{asked} workers were asked for one model version, but at most {} are possible", Roster::MAX_WORKERS)]
-pub struct TooManyWorkers {
-    pub asked: usize,
-}
+#[error("one model version cannot have more than {} workers at a time", Roster::MAX_WORKERS)]
+pub struct TooManyWorkers;
 
 impl Roster {
     pub const MAX_WORKERS: usize = 4096;
     /// Wake counts above this wake the holder earlier than asked, which costs a look and nothing else.
     pub const MAX_WAKE_COUNT: usize = u16::MAX as usize;
 
-    pub fn new(workers: usize) -> Result<Roster, TooManyWorkers> {
-        if workers > Roster::MAX_WORKERS {
-            return Err(TooManyWorkers { asked: workers });
+    /// A roster without workers.
+    pub fn new() -> Roster {
+        Roster {
+            word: AtomicU64::new(Word::default().0),
+            holder: AtomicU32::new(0),
+            seats: Seats::default(),
+            numbers: Mutex::default(),
         }
-        let seats = (0..workers).map(|_| Seat { state: AtomicU32::new(OUT), below: AtomicU32::new(0) }).collect();
-        Ok(Roster { word: AtomicU64::new(Word::default().0), holder: AtomicU32::new(0), seats })
+    }
+
+    /// Gives one more worker its number, at any time: it takes part once it [acquires](Roster::acquire).
+    pub fn join(&self) -> Result<Worker, TooManyWorkers> {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(free) = numbers.free.pop_first() {
+            return Ok(free);
+        }
+        let number = numbers.next;
+        if number >= Roster::MAX_WORKERS || !self.seats.provide(number) {
+            return Err(TooManyWorkers);
+        }
+        numbers.next += 1;
+        Ok(number)
+    }
+
+    /// The worker's number is free for another one. It neither holds the token nor waits for it: it passed the one,
+    /// [retired](Roster::retire) from the other, was stopped, or never acquired. Its seat may still be on the stack of
+    /// idle workers, marked as left; who gets the number takes the seat over as it is.
+    pub fn left(&self, me: Worker) {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        if me < numbers.next {
+            numbers.free.insert(me);
+        }
     }
 
     /// Called by an enqueuer after its push. `pending` is the number of requests that are published and in no payload
@@ -199,8 +236,9 @@ impl Roster {
         self.hand_over(more_work)
     }
 
-    /// An idle worker leaves for good (its instance is gone). False if it was made the holder meanwhile: then it has
-    /// to [`pass`](Roster::pass) the token first. A worker that is not idle simply does not acquire again.
+    /// An idle worker leaves. False if it was made the holder meanwhile: then it has to [`pass`](Roster::pass) the
+    /// token first. A busy worker just does not acquire again: as long as another one stays, that one is idle and will
+    /// be claimed, holds the token, or will acquire it and look.
     #[must_use]
     pub fn retire(&self, me: Worker) -> bool {
         if self.seats[me].move_from(IDLE, LEFT) {
@@ -227,10 +265,8 @@ impl Roster {
         let mut idle = word.idle();
         while let Some(worker) = idle {
             idle = above_zero(self.seats[worker].below.load(Ordering::Relaxed));
-            if self.seats[worker].move_from(IDLE, OUT) {
+            if self.seats[worker].leave_stack(OUT) {
                 to_wake.push(worker);
-            } else {
-                self.seats[worker].move_from(LEFT, OUT);
             }
         }
         to_wake
@@ -282,7 +318,7 @@ impl Roster {
             // May be stale if the worker left the stack meanwhile: then the tag is another one and the exchange fails.
             let below = self.seats[worker].below.load(Ordering::Relaxed);
             match self.exchange(word, word.with_idle_bits(below)) {
-                Ok(now) if self.seats[worker].grant() => {
+                Ok(now) if self.seats[worker].leave_stack(GRANTED) => {
                     debug_assert_eq!(now.state(), HELD);
                     return Some(worker);
                 }
@@ -307,7 +343,8 @@ impl Roster {
 
 impl std::fmt::Debug for Roster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Roster({} workers)", self.seats.len())
+        let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "Roster({} workers)", numbers.next - numbers.free.len())
     }
 }
 
@@ -326,15 +363,21 @@ struct Seat {
     below: AtomicU32,
 }
 
+impl Default for Seat {
+    fn default() -> Seat {
+        Seat { state: AtomicU32::new(OUT), below: AtomicU32::new(0) }
+    }
+}
+
 impl Seat {
     fn move_from(&self, from: u32, to: u32) -> bool {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The worker was just popped: makes it the holder, or says that it has left.
-    fn grant(&self) -> bool {
+    /// The worker was just popped: makes it `idle_becomes`, or says that it has left.
+    fn leave_stack(&self, idle_becomes: u32) -> bool {
         loop {
-            if self.move_from(IDLE, GRANTED) {
+            if self.move_from(IDLE, idle_becomes) {
                 return true;
             }
             // It may come back between the two looks, thinking that it is still on the stack.
@@ -411,7 +454,9 @@ mod tests {
     use super::*;
 
     fn roster(workers: usize) -> Roster {
-        Roster::new(workers).unwrap()
+        let roster = Roster::new();
+        assert_eq!((0..workers).map(|_| roster.join().unwrap()).collect::<Vec<_>>(), (0..workers).collect::<Vec<_>>());
+        roster
     }
 
     #[test]
@@ -487,6 +532,36 @@ mod tests {
     }
 
     #[test]
+    fn workers_come_and_go() {
+        let roster = roster(2);
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.acquire(1), Turn::Idle);
+        assert_eq!(roster.join(), Ok(2), "while others work");
+        assert_eq!(roster.acquire(2), Turn::Idle);
+        assert!(roster.retire(1));
+        roster.left(1);
+        assert_eq!(roster.join(), Ok(1), "the number goes to somebody else");
+        assert_eq!(roster.acquire(1), Turn::Idle, "whose seat is still on the stack");
+        assert_eq!(roster.pass(0, || true), Some(2));
+        assert_eq!(roster.place(2), Place::Holder);
+        assert_eq!(roster.pass(2, || true), Some(1));
+        assert_eq!(roster.place(1), Place::Holder);
+        assert_eq!(roster.pass(1, || true), None, "all are busy");
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.pass(0, || false), None);
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert_eq!(roster.acquire(1), Turn::Idle);
+        assert_eq!(roster.pass(0, || false), None);
+        assert_eq!(roster.enqueued(|| 1), Some(1), "who stays is claimed");
+        assert_eq!(roster.place(1), Place::Holder);
+        roster.left(0);
+        roster.left(2);
+        roster.left(2);
+        roster.left(77);
+        assert_eq!((roster.join(), roster.join(), roster.join()), (Ok(0), Ok(2), Ok(3)));
+    }
+
+    #[test]
     fn stopping_wakes_everybody_who_sleeps() {
         let stopped = roster(4);
         assert_eq!(stopped.acquire(0), Turn::Holder);
@@ -509,8 +584,8 @@ mod tests {
 
     #[test]
     fn the_word_holds_its_largest_values() {
-        assert!(Roster::new(Roster::MAX_WORKERS + 1).is_err());
         let roster = roster(Roster::MAX_WORKERS);
+        assert_eq!(roster.join(), Err(TooManyWorkers));
         assert_eq!(roster.acquire(0), Turn::Holder);
         (1..Roster::MAX_WORKERS).for_each(|worker| assert_eq!(roster.acquire(worker), Turn::Idle));
         for worker in (1..Roster::MAX_WORKERS).rev() {

@@ -2,8 +2,8 @@
 //! wrong with it at once.
 //!
 //! The steps are those of a load (`poll`, `version`), taken on after an error as far as they make sense, because who
-//! checks a repository wants to correct all of it. Nothing is executed here: what a backend would add to a configuration
-//! is only known after [`Inspector::complete`], which opens the model.
+//! checks a repository wants to correct all of it. Nothing is executed here: what a backend would add to a
+//! configuration is only known after [`Inspector::complete`], which opens the model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::backend::plugin::Plugins;
 use crate::backend::registry::{NATIVE_NAMES, NativeBackends};
 use crate::backend::{Attributes, Backend, ModelContext};
 use crate::memory::Pool;
-use crate::model_config::normalize::{self, PreferredGroup};
+use crate::model_config::normalize;
 use crate::model_config::provenance::Stages;
 use crate::model_config::text::{Position, Positions};
 use crate::model_config::validate::{self, Finding, Findings, Gpus};
@@ -20,7 +20,6 @@ use crate::model_config::{self, Error, ModelSpec, VersionPolicy, json, labels, l
 use crate::observe::metrics::Registry;
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_instance_group::Kind;
 
 mod complete;
 
@@ -132,8 +131,8 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Looks at the model `name` in `directory`; nothing is opened. `given` stands in for the configuration file, as the
-    /// JSON text of a load override does.
+    /// Looks at the model `name` in `directory`; nothing is opened. `given` stands in for the configuration file, as
+    /// the JSON text of a load override does.
     pub fn inspect(&self, name: &str, directory: &Path, given: Option<&[u8]>) -> Inspection {
         let mut seen = Inspection { name: name.to_owned(), directory: directory.to_owned(), ..Inspection::default() };
         let layout = match layout::scan(directory) {
@@ -266,8 +265,7 @@ impl<'a> Inspector<'a> {
     fn resolve(&self, seen: &mut Inspection, mut findings: Findings, attributes: Attributes, may_complete: bool) {
         let mut config = seen.stages.completed.clone();
         normalize::fill_defaults(&mut config);
-        let count = i32::try_from(attributes.cpu_instance_count).unwrap_or(i32::MAX);
-        normalize::instance_groups(&mut config, &[PreferredGroup { kind: Kind::Cpu, count }]);
+        normalize::instance_groups(&mut config, &attributes.preferred_groups);
         seen.stages.resolved = config.clone();
         let mut at_load = validate::findings_at_load(&config, &Gpus::Unsupported);
         if may_complete {

@@ -22,6 +22,7 @@ mod local;
 mod location;
 mod profile;
 mod scratch;
+mod transport;
 mod tree;
 
 use bucket::BucketStore;

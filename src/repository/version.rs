@@ -13,15 +13,13 @@ use super::models::{ModelId, ServedModel};
 use super::poll::{Polled, honoured};
 use crate::backend::plugin::Plugins;
 use crate::backend::registry::NativeBackends;
-use crate::backend::{Backend, InstanceContext, ModelContext};
-use crate::instance::{PayloadSource, Workers};
-use crate::model_config::normalize::{self, PreferredGroup};
-use crate::model_config::{ModelSpec, labels, layout, validate};
+use crate::backend::{Attributes, Backend, Model, ModelContext};
+use crate::instance::{Instances, PayloadSource, Plan};
+use crate::model_config::{ModelSpec, labels, layout, normalize, validate, warmup};
 use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
-use crate::scheduler::{Direct, Scheduler};
+use crate::scheduler::Direct;
 use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_instance_group::Kind;
 
 /// A directory of this host and whatever keeps its files there.
 #[derive(Clone)]
@@ -44,35 +42,31 @@ pub struct RunningVersion {
     pub served: Arc<ServedModel>,
     /// What was served under older configurations by the same instances.
     former: Vec<Weak<ServedModel>>,
-    workers: Workers,
-    _directory: Directory,
+    instances: Instances,
+    /// What more instances would be made from.
+    model: Arc<dyn Model>,
+    context: Arc<ModelContext>,
+    attributes: Attributes,
+    directory: Directory,
 }
 
 impl RunningVersion {
+    /// Names of its instances.
+    #[cfg(test)]
+    pub fn instance_names(&self) -> Vec<String> {
+        self.instances.names()
+    }
+
     /// Those who hold on to the version: requests in flight, and maps of models.
     pub fn holders(&self) -> usize {
         let former: usize = self.former.iter().map(Weak::strong_count).sum();
         former + Arc::strong_count(&self.served) - 1
     }
 
-    /// Takes over a configuration that differs in its version policy only.
-    pub fn change_placement(&mut self, polled: &ModelConfig) -> Result<(), Status> {
-        let spec = &self.served.spec;
-        let config = ModelConfig { version_policy: polled.version_policy.clone(), ..spec.config.clone() };
-        if config == spec.config {
-            return Ok(());
-        }
-        let spec = Arc::new(ModelSpec::new(config)?);
-        self.former.retain(|former| former.strong_count() > 0);
-        self.former.push(Arc::downgrade(&self.served));
-        self.served = Arc::new(self.served.with_spec(spec));
-        Ok(())
-    }
-
     /// Finishes what was accepted, and ends. What comes later is refused.
     pub fn end(self) {
         self.served.scheduler.stop();
-        self.workers.join();
+        self.instances.join();
     }
 }
 
@@ -155,23 +149,11 @@ impl Loader {
         let spec = Arc::new(resolve(config, &*backend)?);
         validate::data_files(&spec.config, &directory.path).first()?;
         let labels = labels::load(name, &directory.path, &spec.config.output)?;
-        let mut instances = Vec::with_capacity(spec.instances.len());
-        for (ordinal, instance) in spec.instances.iter().enumerate() {
-            let context = InstanceContext {
-                name: instance.name.clone(),
-                ordinal,
-                spec: Arc::clone(&spec),
-                model: Arc::clone(&context),
-            };
-            instances.push((context.clone(), Arc::clone(&model).create_instance(context)?));
-            info!("instance {} of model '{name}' is initialized", instance.name);
-        }
-        let scheduler = Arc::new(Direct::new(instances.len(), Arc::clone(&statistics))?);
+        let scheduler = Arc::new(Direct::new(Arc::clone(&statistics)));
         let source: Arc<dyn PayloadSource> = scheduler.clone();
-        let workers = Workers::spawn(instances, &source, &self.settings.worker_cpus).map_err(|error| {
-            scheduler.stop();
-            Status::internal(format!("cannot start the workers of model '{name}': {error}"))
-        })?;
+        let attributes = backend.attributes();
+        let plan = self.plan(&spec, &model, &context, &attributes, directory)?;
+        let instances = Instances::start(&plan, &source)?;
         let served = ServedModel {
             name: name.to_owned(),
             namespace: id.namespace.clone(),
@@ -182,15 +164,68 @@ impl Loader {
             labels,
             load_duration_secs: started.elapsed().as_secs_f64(),
         };
-        Ok(RunningVersion { served: Arc::new(served), former: Vec::new(), workers, _directory: directory.clone() })
+        Ok(RunningVersion {
+            served: Arc::new(served),
+            former: Vec::new(),
+            instances,
+            model,
+            context,
+            attributes,
+            directory: directory.clone(),
+        })
+    }
+
+    fn plan(
+        &self,
+        spec: &Arc<ModelSpec>,
+        model: &Arc<dyn Model>,
+        context: &Arc<ModelContext>,
+        attributes: &Attributes,
+        directory: &Directory,
+    ) -> Result<Plan, Status> {
+        Ok(Plan {
+            warmup: warmup::resolve(spec, &directory.path)?,
+            spec: Arc::clone(spec),
+            model: Arc::clone(model),
+            context: Arc::clone(context),
+            attributes: attributes.clone(),
+            policies: Arc::clone(&self.settings.host_policies),
+            worker_cpus: self.settings.worker_cpus.clone(),
+        })
+    }
+
+    /// Takes over, while it serves, a polled configuration that differs in instance groups and version policy only. On
+    /// an error nothing has changed.
+    pub fn change_placement(&self, running: &mut RunningVersion, polled: &ModelConfig) -> Result<(), Status> {
+        let old = &running.served.spec.config;
+        let mut config = ModelConfig {
+            version_policy: polled.version_policy.clone(),
+            instance_group: polled.instance_group.clone(),
+            ..old.clone()
+        };
+        normalize::instance_groups(&mut config, &running.attributes.preferred_groups);
+        if config == *old {
+            return Ok(());
+        }
+        validate::at_load(&config)?;
+        let spec = Arc::new(ModelSpec::new(config)?);
+        if spec.config.instance_group != old.instance_group {
+            let RunningVersion { model, context, attributes, directory, .. } = &*running;
+            let plan = self.plan(&spec, model, context, attributes, directory)?;
+            running.instances.update(&plan)?;
+            info!("the instances of '{}' version {} were updated", context.name, context.version);
+        }
+        running.former.retain(|former| former.strong_count() > 0);
+        running.former.push(Arc::downgrade(&running.served));
+        running.served = Arc::new(running.served.with_spec(spec));
+        Ok(())
     }
 }
 
 /// Defaults and checks after the backend's own completion.
 fn resolve(mut config: ModelConfig, backend: &dyn Backend) -> Result<ModelSpec, Status> {
     normalize::fill_defaults(&mut config);
-    let count = i32::try_from(backend.attributes().cpu_instance_count).unwrap_or(i32::MAX);
-    normalize::instance_groups(&mut config, &[PreferredGroup { kind: Kind::Cpu, count }]);
+    normalize::instance_groups(&mut config, &backend.attributes().preferred_groups);
     validate::at_load(&config)?;
     Ok(ModelSpec::new(config)?)
 }

@@ -2,17 +2,16 @@
 //!
 //! Requests wait in one lock-free inbox. The worker that holds the batcher token looks into it; there is nothing to
 //! form here, so it takes the oldest request, passes the token on, and executes. An enqueuer wakes a worker only if one
-//! sleeps that has to see the request (see [`Roster`]).
+//! sleeps that has to see the request (see [`Roster`]). Workers come and go while it runs.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 
 use super::{Refused, Scheduler, WakeUp};
 use crate::instance::{Payload, PayloadSource};
 use crate::observe::statistics::ModelStatistics;
-use crate::queue::{Armed, Mpsc, Place, Roster, Turn};
+use crate::queue::{Armed, Mpsc, Place, Roster, Seats, Turn};
 use crate::request::{Request, Status};
 
 pub struct Direct {
@@ -20,34 +19,81 @@ pub struct Direct {
     /// Requests in the inbox and on their way into it, tombstones included.
     waiting: AtomicUsize,
     roster: Roster,
-    /// How to wake each worker; filled by the worker before it first asks for work.
-    threads: Box<[OnceLock<Thread>]>,
-    stopping: AtomicBool,
+    desks: Seats<Desk>,
+    /// Workers that joined and were neither dismissed nor left.
+    present: Mutex<usize>,
+    /// [`OPEN`], or why nothing is accepted.
+    door: AtomicU8,
     statistics: Arc<ModelStatistics>,
 }
 
+const OPEN: u8 = 0;
+/// Nobody would execute what is accepted: all instances are passive.
+const DESERTED: u8 = 1;
+const STOPPED: u8 = 2;
+
+/// What the scheduler knows of a worker.
+#[derive(Default)]
+struct Desk {
+    /// Locked for the moment of a copy: a number may go to another worker.
+    thread: Mutex<Option<Thread>>,
+    is_dismissed: AtomicBool,
+}
+
+/// How a worker's wait for the token ends.
+#[derive(PartialEq, Eq)]
+enum Call {
+    Holder,
+    Dismissed,
+    Stopped,
+}
+
 impl Direct {
-    /// A scheduler for that many instance workers.
-    pub fn new(workers: usize, statistics: Arc<ModelStatistics>) -> Result<Direct, Status> {
-        let roster = Roster::new(workers).map_err(|error| Status::invalid(error.to_string()))?;
-        Ok(Direct {
+    /// A scheduler without workers: it accepts requests once one has joined.
+    pub fn new(statistics: Arc<ModelStatistics>) -> Direct {
+        Direct {
             inbox: Mpsc::new(),
             waiting: AtomicUsize::new(0),
-            roster,
-            threads: (0..workers).map(|_| OnceLock::new()).collect(),
-            stopping: AtomicBool::new(false),
+            roster: Roster::new(),
+            desks: Seats::default(),
+            present: Mutex::new(0),
+            door: AtomicU8::new(DESERTED),
             statistics,
-        })
+        }
     }
 
     fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
+    fn is_dismissed(&self, worker: usize) -> bool {
+        self.desks.get(worker).is_none_or(|desk| desk.is_dismissed.load(Ordering::SeqCst))
+    }
+
+    fn thread(&self, worker: Option<usize>) -> Option<Thread> {
+        let desk = self.desks.get(worker?)?;
+        desk.thread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn wake(&self, worker: Option<usize>) {
-        if let Some(thread) = worker.and_then(|worker| self.threads.get(worker)).and_then(OnceLock::get) {
+        if let Some(thread) = self.thread(worker) {
             thread.unpark();
         }
+    }
+
+    /// Says that a worker does not count any more; true the first time.
+    fn strike_off(&self, worker: usize) -> bool {
+        let Some(desk) = self.desks.get(worker) else { return false };
+        // One lock over both, so that a worker that joins meanwhile opens the door after us.
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        if desk.is_dismissed.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        *present = present.saturating_sub(1);
+        if *present == 0 {
+            let _ = self.door.compare_exchange(OPEN, DESERTED, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        true
     }
 
     /// The oldest request that nobody took back.
@@ -80,22 +126,53 @@ impl Direct {
             std::thread::yield_now();
         }
     }
+
+    fn is_deserted(&self) -> bool {
+        *self.present.lock().unwrap_or_else(PoisonError::into_inner) == 0
+    }
+
+    /// The last payloads of a worker that leaves: none while others stay.
+    fn take_farewell(&self) -> Option<Payload> {
+        if self.door.load(Ordering::SeqCst) == OPEN { None } else { self.take_rest() }
+    }
+
+    /// Waits for the token without holding it.
+    fn wait_in_line(&self, worker: usize) -> Call {
+        let mut turn = self.roster.acquire(worker);
+        while turn == Turn::Idle {
+            turn = match self.roster.place(worker) {
+                Place::Holder => Turn::Holder,
+                Place::Stopped => Turn::Stopped,
+                Place::Waiting if !self.is_dismissed(worker) => {
+                    std::thread::park();
+                    Turn::Idle
+                }
+                Place::Waiting if self.roster.retire(worker) => return Call::Dismissed,
+                // Made the holder this very moment.
+                Place::Waiting => Turn::Holder,
+            };
+        }
+        if turn == Turn::Holder { Call::Holder } else { Call::Stopped }
+    }
 }
 
 impl Scheduler for Direct {
     fn enqueue(&self, request: Box<Request>) -> Result<WakeUp, Refused> {
-        // Counted first: a worker that sees nothing waiting after the stop may leave, because whoever counts later
-        // sees the stop.
+        // Counted first: a worker that sees nothing waiting after the door was closed may leave, because whoever
+        // counts later sees the door.
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        if self.stopping.load(Ordering::SeqCst) {
+        let door = self.door.load(Ordering::SeqCst);
+        if door != OPEN {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
-            let text = "Server is stopping, scheduler for model has stopped accepting new inference requests";
+            let text = match door {
+                STOPPED => "Server is stopping, scheduler for model has stopped accepting new inference requests",
+                _ => "all instances of the model are passive and take no requests",
+            };
             return Err(Refused { status: Status::unavailable(text).prefixed(&request.log_id()), request });
         }
         self.statistics.pending_added();
         self.inbox.push(request);
-        let worker = self.roster.enqueued(|| self.waiting());
-        Ok(WakeUp(worker.and_then(|worker| self.threads.get(worker)?.get().cloned())))
+        Ok(WakeUp(self.thread(self.roster.enqueued(|| self.waiting()))))
     }
 
     fn withdrawn(&self) {
@@ -103,7 +180,7 @@ impl Scheduler for Direct {
     }
 
     fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
+        self.door.store(STOPPED, Ordering::SeqCst);
         for worker in self.roster.stop() {
             self.wake(Some(worker));
         }
@@ -111,25 +188,35 @@ impl Scheduler for Direct {
 }
 
 impl PayloadSource for Direct {
-    fn joined(&self, worker: usize) {
-        if let Some(thread) = self.threads.get(worker) {
-            let _ = thread.set(std::thread::current());
+    fn join(&self, thread: Thread) -> Result<usize, Status> {
+        let worker = self.roster.join().map_err(|error| Status::invalid(error.to_string()))?;
+        if !self.desks.provide(worker) {
+            return Err(Status::internal(format!("there is no place for worker {worker}")));
         }
+        let desk = &self.desks[worker];
+        *desk.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        desk.is_dismissed.store(false, Ordering::SeqCst);
+        *present += 1;
+        // Not if it was stopped.
+        let _ = self.door.compare_exchange(DESERTED, OPEN, Ordering::SeqCst, Ordering::SeqCst);
+        Ok(worker)
     }
 
     fn next_payload(&self, worker: usize) -> Option<Payload> {
-        let mut turn = self.roster.acquire(worker);
-        while turn == Turn::Idle {
-            match self.roster.place(worker) {
-                Place::Waiting => std::thread::park(),
-                Place::Holder => turn = Turn::Holder,
-                Place::Stopped => turn = Turn::Stopped,
-            }
+        if self.is_dismissed(worker) {
+            return self.take_farewell();
         }
-        if turn == Turn::Stopped {
-            return self.take_rest();
+        match self.wait_in_line(worker) {
+            Call::Holder => {}
+            Call::Dismissed => return self.take_farewell(),
+            Call::Stopped => return self.take_rest(),
         }
         loop {
+            if self.is_dismissed(worker) {
+                self.wake(self.roster.pass(worker, || self.waiting() > 0));
+                return self.take_farewell();
+            }
             if let Some(payload) = self.take() {
                 self.wake(self.roster.pass(worker, || self.waiting() > 0));
                 return Some(payload);
@@ -148,108 +235,30 @@ impl PayloadSource for Direct {
             }
         }
     }
+
+    fn dismiss(&self, worker: usize) {
+        if self.strike_off(worker) {
+            self.wake(Some(worker));
+        }
+    }
+
+    fn left(&self, worker: usize) {
+        self.strike_off(worker);
+        // Nobody else would answer what the last one left behind.
+        while self.is_deserted()
+            && let Some(mut payload) = self.take_farewell()
+        {
+            for request in payload.take() {
+                let text = "the last instance of the model left before it took the request";
+                request.fail(Status::unavailable(text).prefixed(&request.log_id()));
+            }
+        }
+        if let Some(desk) = self.desks.get(worker) {
+            desk.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        self.roster.left(worker);
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memory::{BlockMut, Exhausted};
-    use crate::request::{Completion, Delivery, Response, Sink, Text};
-
-    #[derive(Default)]
-    struct Counter {
-        answers: AtomicUsize,
-        errors: AtomicUsize,
-    }
-
-    impl Sink for Counter {
-        fn deliver(&self, _key: u64, delivery: Delivery) {
-            self.answers.fetch_add(1, Ordering::SeqCst);
-            if delivery.response.is_none_or(|response| response.error.is_some()) {
-                self.errors.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-
-        fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
-            Ok(BlockMut::unpooled(byte_size))
-        }
-    }
-
-    fn serve(scheduler: &Direct, worker: usize) -> usize {
-        scheduler.joined(worker);
-        let mut served = 0;
-        while let Some(mut payload) = scheduler.next_payload(worker) {
-            for request in payload.take() {
-                request.finish(Response::new(Text::default()));
-                served += 1;
-            }
-        }
-        served
-    }
-
-    #[test]
-    fn every_request_is_served_once_by_some_worker() {
-        const EACH: usize = 5_000;
-        let scheduler = Direct::new(3, Arc::default()).unwrap();
-        let sink = Arc::new(Counter::default());
-        let served: usize = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..3)
-                .map(|worker| {
-                    scope.spawn({
-                        let s = &scheduler;
-                        move || serve(s, worker)
-                    })
-                })
-                .collect();
-            let clients: Vec<_> = (0..2)
-                .map(|_| {
-                    scope.spawn(|| {
-                        for _ in 0..EACH {
-                            let request = Box::new(Request::new(Completion::new(sink.clone(), 1)));
-                            scheduler.enqueue(request).unwrap().now();
-                        }
-                    })
-                })
-                .collect();
-            clients.into_iter().for_each(|client| client.join().unwrap());
-            scheduler.stop();
-            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
-        });
-        assert_eq!(served, 2 * EACH);
-        assert_eq!(sink.answers.load(Ordering::SeqCst), 2 * EACH);
-        assert_eq!(sink.errors.load(Ordering::SeqCst), 0);
-        assert_eq!(scheduler.statistics.snapshot().pending, 0);
-    }
-
-    #[test]
-    fn a_stopped_scheduler_refuses_and_keeps_what_it_accepted() {
-        let scheduler = Direct::new(1, Arc::default()).unwrap();
-        let sink = Arc::new(Counter::default());
-        let request = || Box::new(Request::new(Completion::new(sink.clone(), 1)));
-        scheduler.enqueue(request()).unwrap().now();
-        scheduler.stop();
-        let refused = scheduler.enqueue(request()).unwrap_err();
-        assert_eq!(
-            refused.status.message,
-            "[request id: <id_unknown>] Server is stopping, scheduler for model has stopped accepting new inference \
-             requests"
-        );
-        refused.request.withdraw();
-        assert_eq!(serve(&scheduler, 0), 1);
-    }
-
-    #[test]
-    fn a_request_that_was_taken_back_is_skipped() {
-        let scheduler = Direct::new(1, Arc::default()).unwrap();
-        let sink = Arc::new(Counter::default());
-        let gone = Box::new(Request::new(Completion::new(sink.clone(), 1)));
-        let admission = Arc::clone(gone.admission());
-        scheduler.enqueue(gone).unwrap().now();
-        scheduler.enqueue(Box::new(Request::new(Completion::new(sink.clone(), 2)))).unwrap().now();
-        assert!(admission.cancel() && admission.end());
-        scheduler.withdrawn();
-        scheduler.stop();
-        assert_eq!(serve(&scheduler, 0), 1);
-        assert_eq!(sink.answers.load(Ordering::SeqCst), 1, "nobody answers for the tombstone");
-    }
-}
+mod tests;

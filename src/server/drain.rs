@@ -160,13 +160,19 @@ fn wait_for_connections(shards: &Shards, budget: &Budget) {
     let started = Instant::now();
     let mut told = started;
     while !budget.is_spent() {
-        let (connections, busy) = (shards.connections(), shards.busy());
-        if connections == 0 || (busy == 0 && started.elapsed() >= GRACE) {
+        let (http, grpc, busy) = (shards.http_connections(), shards.grpc_connections(), shards.busy());
+        if http + grpc == 0 || (busy == 0 && started.elapsed() >= GRACE) {
             return;
         }
         if told.elapsed() >= Duration::from_secs(1) {
             told = Instant::now();
-            info!("Timeout {}: Found {connections} service connections", budget.left().as_secs());
+            let secs = budget.left().as_secs();
+            if http > 0 {
+                info!("Timeout {secs}: Found {http} HTTP service connections");
+            }
+            if grpc > 0 {
+                info!("Timeout {secs}: Found {grpc} gRPC service connections and inference handlers");
+            }
         }
         std::thread::sleep(POLL);
     }

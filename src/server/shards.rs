@@ -175,8 +175,12 @@ impl Shards {
         self.posts.iter().for_each(|post| post.post(Mail::Drain));
     }
 
-    pub fn connections(&self) -> usize {
-        self.gauges.iter().map(|gauges| gauges.connections.load(Ordering::Acquire)).sum()
+    pub fn http_connections(&self) -> usize {
+        self.gauges.iter().map(|gauges| gauges.http_connections.load(Ordering::Acquire)).sum()
+    }
+
+    pub fn grpc_connections(&self) -> usize {
+        self.gauges.iter().map(|gauges| gauges.grpc_connections.load(Ordering::Acquire)).sum()
     }
 
     /// Connections and requests that are in the middle of something.

@@ -4,7 +4,10 @@
 //! spins, because every thread may have to share its core with the one that it waits for. A CPU quota counts like
 //! missing cores: spinning would burn the quota that the model needs.
 
+mod quota;
+
 use std::io;
+use std::path::Path;
 use std::str::FromStr;
 
 use super::engine::sys;
@@ -89,10 +92,10 @@ impl FromStr for IoCores {
 }
 
 impl Cores {
-    /// Those of this process: its affinity, and the quotas of its cgroups (v1 and v2), which std reads.
+    /// Those of this process: its affinity, which respects its cpuset, and the quotas of its control groups.
     pub fn of_this_process() -> io::Result<Cores> {
         let cpus = sys::affinity()?;
-        let quota = std::thread::available_parallelism().map_or(cpus.len(), usize::from);
+        let quota = quota::cores(Path::new("/")).unwrap_or(cpus.len());
         Ok(Cores { quota: quota.clamp(1, cpus.len().max(1)), cpus })
     }
 

@@ -2,8 +2,7 @@
 //!
 //! Reading a version number would not do: containers refuse io_uring by seccomp, distributions by sysctl, and memory
 //! that may be locked runs out. So the real engine does everything once, on sockets of its own. glommio, which hosts
-//! the
-//! shard, panics in its executor's thread where io_uring is refused, so it is not asked before the answer is yes.
+//! the shard, panics in its executor's thread where io_uring is refused, so it is asked last, when the answer is yes.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -12,7 +11,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use super::clock::{Clock, Monotonic};
-use super::engine::{Engine, Event, Limits, Park, Received, Unavailable, Uring, Waker, sys};
+use super::engine::{Engine, Event, Limits, Park, Received, Unavailable, Uring, Waker, host, sys};
 use crate::memory::Key;
 use crate::memory::{BlockMut, Slice};
 use crate::queue::Wake;
@@ -48,8 +47,7 @@ pub struct Choice {
 }
 
 /// Decides with the help of `probe`, which is only asked if the answer matters. An error if io_uring was demanded and
-/// is
-/// not there.
+/// is not there.
 pub fn choose(wanted: Wanted, probe: impl FnOnce() -> Result<(), Unavailable>) -> Result<Choice, Unavailable> {
     let found = match wanted {
         Wanted::Exactly(EngineKind::Epoll) => {
@@ -75,8 +73,29 @@ pub fn probe() -> Result<(), Unavailable> {
         return Err(Unavailable::LockLimit { limit, needed: LOCKED_MEMORY });
     }
     // The ring belongs to the thread that makes it, and so does whatever goes wrong.
-    let thread = std::thread::Builder::new().name("io-probe".into()).spawn(|| Trial::new()?.run())?;
+    let thread = std::thread::Builder::new().name("io-probe".into()).spawn(|| {
+        Trial::new()?.run()?;
+        // Its own rings want more than ours do: memory that it registers, and system calls of its own.
+        host::run_on_glommio(None, "io-probe", || Ok(|| Ok(false))).map_err(Unavailable::Host)
+    })?;
     thread.join().unwrap_or_else(|_| Err(Unavailable::System(io::Error::other("the probe itself failed"))))
+}
+
+/// Why an event did not come.
+enum Missed {
+    /// The ring could not be entered, for whatever step.
+    Enter(io::Error),
+    /// Another event came, or none.
+    Event,
+}
+
+impl Missed {
+    fn says(self, lacking: &'static str) -> Unavailable {
+        match self {
+            Missed::Enter(error) => Unavailable::refused("io_uring_enter")(error),
+            Missed::Event => Unavailable::Lacks(vec![lacking]),
+        }
+    }
 }
 
 /// A small engine and the event that each step waits for.
@@ -92,7 +111,7 @@ impl Trial {
     }
 
     fn run(mut self) -> Result<(), Unavailable> {
-        let lacks = |what: &'static str| move |_| Unavailable::Lacks(vec![what]);
+        let lacks = |what: &'static str| move |missed: Missed| missed.says(what);
         let name = format!("nereid-probe-{}-{}", std::process::id(), Monotonic.now_ns());
         let address = SocketAddr::from_abstract_name(name)?;
         let (listener, listening) = (UnixListener::bind_addr(&address)?, 0);
@@ -140,7 +159,7 @@ impl Trial {
         woken.map_err(lacks("reading of an eventfd (Linux 5.6)"))?;
 
         self.ask(|engine| engine.receive(key))?;
-        self.engine.turn(Park::Never, &mut self.events)?;
+        self.engine.turn(Park::Never, &mut self.events).map_err(Unavailable::refused("io_uring_enter"))?;
         self.ask(|engine| engine.close(key))?;
         let closed = self.wait(|event| matches!(event, Event::Closed { .. }).then_some(()));
         closed.map_err(lacks("cancellation (Linux 5.19)"))?;
@@ -153,16 +172,16 @@ impl Trial {
         what(&mut self.engine).map_err(io::Error::other)
     }
 
-    /// The first event that is wanted; an error if any other one comes, or none.
-    fn wait<T>(&mut self, mut wanted: impl FnMut(Event) -> Option<T>) -> Result<T, io::Error> {
+    /// The first event, if it is the wanted one.
+    fn wait<T>(&mut self, mut wanted: impl FnMut(Event) -> Option<T>) -> Result<T, Missed> {
         let deadline = Monotonic.now_ns().saturating_add(STEP_NS);
         while Monotonic.now_ns() < deadline {
-            self.engine.turn(Park::Until(deadline), &mut self.events)?;
+            self.engine.turn(Park::Until(deadline), &mut self.events).map_err(Missed::Enter)?;
             if let Some(event) = self.events.drain(..).next() {
-                return wanted(event).ok_or_else(|| io::ErrorKind::Unsupported.into());
+                return wanted(event).ok_or(Missed::Event);
             }
         }
-        Err(io::ErrorKind::TimedOut.into())
+        Err(Missed::Event)
     }
 }
 
@@ -185,13 +204,13 @@ mod tests {
 
     #[test]
     fn the_engine_is_chosen_and_the_choice_is_explained() {
-        let forbidden = || Err(Unavailable::Forbidden);
+        let forbidden = || Err(Unavailable::Forbidden("io_uring_setup"));
         assert_eq!(choose(Wanted::Auto, || Ok(())).unwrap().engine, EngineKind::IoUring);
         let fallen_back = choose(Wanted::Auto, forbidden).unwrap();
         assert_eq!(fallen_back.engine, EngineKind::Epoll);
         assert_eq!(
             fallen_back.message,
-            "io_uring is not available (io_uring is forbidden to this process, by a seccomp filter or by \
+            "io_uring is not available (io_uring_setup is forbidden to this process, by a seccomp filter or by \
              kernel.io_uring_disabled): using the epoll engine"
         );
         let lacks = || Err(Unavailable::Lacks(vec!["wheels", "wings"]));

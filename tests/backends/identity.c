@@ -7,7 +7,13 @@
  *   report (bool)   the response carries what the interface told about request, model, instance and backend.
  * Any other parameter comes back as response parameter "echo_<key>" when report is set.
  *
- * Model parameter "fail_load" makes ModelInitialize fail with that text. */
+ * Model parameters steer loading and running, for tests of the life cycle:
+ *   fail_load        ModelInitialize fails with that text;
+ *   fail_file        a file with a number: while it is positive, ModelInitialize counts it down and fails;
+ *   load_delay_ms    ModelInitialize takes that long;
+ *   load_journal     a file that gets a line "begin <model> <version>" and one "end ..." for every ModelInitialize,
+ *                    and "gone ..." for every ModelFinalize;
+ *   execute_delay_ms every execution takes that long. */
 
 #define _POSIX_C_SOURCE 199309L
 
@@ -50,6 +56,7 @@ typedef struct {
   uint64_t version;
   char* config;
   bool batches;
+  uint64_t execute_delay_ms;
 } Model;
 
 typedef struct {
@@ -105,6 +112,55 @@ static char* json_string_after(const char* json, const char* from, const char* k
   if (*at != '"') return NULL;
   const char* end = strchr(++at, '"');
   return end == NULL ? NULL : copy_text(at, (size_t)(end - at));
+}
+
+/* The string value of a model parameter, or NULL. */
+static char* model_parameter(const Model* model, const char* key) {
+  char quoted[64];
+  snprintf(quoted, sizeof quoted, "\"%s\"", key);
+  return json_string_after(model->config, quoted, "\"string_value\"");
+}
+
+static uint64_t milliseconds(const Model* model, const char* key) {
+  char* text = model_parameter(model, key);
+  uint64_t value = text == NULL ? 0 : strtoull(text, NULL, 10);
+  free(text);
+  return value;
+}
+
+static void sleep_ms(uint64_t duration) {
+  if (duration == 0) return;
+  struct timespec left = {(time_t)(duration / 1000), (long)(duration % 1000) * 1000000};
+  while (nanosleep(&left, &left) != 0) {
+  }
+}
+
+/* One line into the model's journal, in one write, so that lines of several threads do not mix. */
+static void record(const Model* model, const char* event) {
+  char* path = model_parameter(model, "load_journal");
+  FILE* journal = path == NULL ? NULL : fopen(path, "a");
+  if (journal != NULL) {
+    fprintf(journal, "%s %s %llu\n", event, model->name, (unsigned long long)model->version);
+    fclose(journal);
+  }
+  free(path);
+}
+
+/* Counts the number in the model's fail_file down; true while it was positive. */
+static bool told_to_fail(const Model* model) {
+  char* path = model_parameter(model, "fail_file");
+  FILE* file = path == NULL ? NULL : fopen(path, "r+");
+  long left = 0;
+  if (file != NULL) {
+    if (fscanf(file, "%ld", &left) != 1) left = 0;
+    if (left > 0) {
+      rewind(file);
+      fprintf(file, "%ld\n", left - 1);
+    }
+    fclose(file);
+  }
+  free(path);
+  return left > 0;
 }
 
 /* ---- life cycle ---- */
@@ -176,9 +232,15 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* ha
   if (failed == NULL) {
     const char* batch = strstr(model->config, "\"max_batch_size\":");
     model->batches = batch != NULL && strtol(batch + strlen("\"max_batch_size\":"), NULL, 10) > 0;
-    char* wanted = json_string_after(model->config, "\"fail_load\"", "\"string_value\"");
+    model->execute_delay_ms = milliseconds(model, "execute_delay_ms");
+    record(model, "begin");
+    sleep_ms(milliseconds(model, "load_delay_ms"));
+    record(model, "end");
+    char* wanted = model_parameter(model, "fail_load");
     if (wanted != NULL) failed = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, wanted);
     free(wanted);
+    if (failed == NULL && told_to_fail(model))
+      failed = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "identity.c: told to fail");
   }
   if (failed == NULL) failed = TRITONBACKEND_ModelSetState(handle, model);
   if (failed != NULL) {
@@ -196,6 +258,7 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* hand
   if (state == NULL) return NULL;
   Model* model = state;
   note(TRITONSERVER_LOG_INFO, "model finalize", model->name);
+  record(model, "gone");
   model->backend->models--;
   free_model(model);
   return NULL;
@@ -447,6 +510,7 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
   }
 
   const uint64_t compute_started = now_ns();
+  sleep_ms(instance->model->execute_delay_ms);
   uint64_t rows = 0;
   for (uint32_t i = 0; i < count; i++) {
     if (instance->model->batches) EXPECT(rows_of(requests[i], &rows));

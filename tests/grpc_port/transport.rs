@@ -140,7 +140,6 @@ fn rpcs_of_later_versions_are_refused_by_name() {
     check("CudaSharedMemoryRegister", frame(&CudaSharedMemoryRegisterRequest::default()), &["shared"]);
     check("CudaSharedMemoryUnregister", frame(&CudaSharedMemoryUnregisterRequest::default()), &["shared"]);
     check("TraceSetting", frame(&TraceSettingRequest::default()), &["trace"]);
-    check("LogSettings", frame(&LogSettingsRequest::default()), &["log"]);
 
     let window = || {
         parameters([

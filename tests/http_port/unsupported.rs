@@ -29,8 +29,6 @@ fn routes_of_later_versions() {
         ("GET", "/v2/trace/setting", "", &["trace"][..]),
         ("POST", "/v2/trace/setting", "{}", &["trace"]),
         ("GET", "/v2/models/plain/trace/setting", "", &["trace"]),
-        ("GET", "/v2/logging", "", &["logging"]),
-        ("POST", "/v2/logging", "{\"log_info\":true}", &["logging"]),
         ("GET", "/v2/systemsharedmemory/status", "", &["shared"]),
         ("POST", "/v2/systemsharedmemory/region/a/register", "{\"key\":\"/a\",\"byte_size\":4}", &["shared"]),
         ("POST", "/v2/systemsharedmemory/unregister", "", &["shared"]),

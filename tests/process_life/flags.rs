@@ -31,11 +31,30 @@ fn bad_flags_are_named() {
         (&["--no-such-flag"], &["no-such-flag"]),
         (&["--http-p"], &["--http-p"]), // needs a value
         (&["--http-"], &["--http-"]),   // ambiguous
-        (&["--grpc-infer-thread-count=4"], &["--grpc-infer-thread-count is not supported by this version of Nereid"]),
+        (&["--allow-client-shm=true"], &["--allow-client-shm is not supported by this version of Nereid"]),
+        (
+            &["--grpc-infer-thread-count=1"],
+            &["invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."],
+        ),
         (&["--http-max-input-size=0"], &["Error: --http-max-input-size must be greater than 0."]),
         (&["--backend-config=onnxruntime"], &["Bad option: \"--backend-config\"."]),
         (&["--model-control-mode=sometimes"], &["invalid argument for --model-control-mode"]),
-        (&["--load-model=x"], &["--load-model is not supported by this version of Nereid"]),
+        (
+            &["--load-model=x"],
+            &["Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."],
+        ),
+        (
+            &["--model-control-mode=explicit", "--load-model=*", "--load-model=x"],
+            &["error: creating server: Invalid argument - Wildcard model name '*' must be the ONLY startup model"],
+        ),
+        (
+            &["--model-load-gpu-limit=0:1.5"],
+            &["Failed to build Triton option:\nerror: setting model load GPU limit: Invalid argument - expects limit"],
+        ),
+        (
+            &["--cuda-memory-pool-byte-size=64"],
+            &["Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format"],
+        ),
         (&["--io-engine=steam"], &["invalid argument for --io-engine"]),
         (&["--io-cores=none"], &["--io-cores", "none"]),
         (&["--io-cores=0"], &["--io-cores"]),
@@ -48,6 +67,71 @@ fn bad_flags_are_named() {
             assert!(err.contains(text), "{flags:?}: expected {text:?} in:\n{err}");
         }
     }
+}
+
+/// What goes to stderr before the log begins, and what the server does all the same.
+#[test]
+fn deprecated_flags_warn_and_work() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let flags =
+        ["--strict-model-config=false", "--disable-auto-complete-config", "--trace-rate=5", "--trace-config=rate=6"];
+    let server = Server::start(usual(), repository.path(), &flags);
+    let log = server.stop();
+    let warnings: Vec<_> = log.lines().filter(|line| line.starts_with("Warning: ")).collect();
+    assert_eq!(
+        warnings,
+        [
+            "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.",
+            "Warning: '--trace-rate' has been deprecated and will be removed in future releases. Please use \
+             '--trace-config rate=<rate value> instead.",
+            "Warning: Overriding deprecated '--trace-rate' in favor of provided rate value in --trace-config!",
+            "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of \
+             '--disable-auto-complete-config'!",
+        ]
+    );
+    assert!(row(&log, "strict_model_config").is_some_and(|cells| cells[2] == "1"), "{log}");
+}
+
+/// A deployment's flags that mean nothing here, or ask for what is so anyway.
+#[test]
+fn flags_without_effect_do_not_stop_a_start() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let idle = [
+        "--http-thread-count=16",
+        "--grpc-infer-thread-count=8",
+        "--pinned-memory-pool-byte-size=0",
+        "--cuda-memory-pool-byte-size=0:1048576",
+        "--min-supported-compute-capability=7.5",
+        "--buffer-manager-thread-count=2",
+        "--enable-peer-access=false",
+    ];
+    let as_it_is = [
+        "--grpc-use-ssl=false",
+        "--rate-limit=off",
+        "--allow-vertex-ai=false",
+        "--allow-sagemaker=0",
+        "--grpc-keepalive-time=7200000",
+        "--grpc-infer-response-compression-level=none",
+        "--trace-config=level=OFF",
+        "--metrics-config=counter_latencies=true",
+        "--allow-client-shm=false",
+    ];
+    let server = Server::start(usual(), repository.path(), &[&idle[..], &as_it_is].concat());
+    let log = server.stop();
+    for flag in idle {
+        let name = flag.split('=').next().unwrap_or(flag);
+        assert_eq!(log.matches(&format!("{name} has no effect: ")).count(), 1, "{name}:\n{log}");
+    }
+    assert_eq!(log.matches("has no effect: ").count(), idle.len(), "{log}");
+    assert!(row(&log, "cuda_memory_pool_byte_size{0}").is_some_and(|cells| cells[2] == "1048576"), "{log}");
+}
+
+/// The cells of the table row that begins with `first`.
+fn row(log: &str, first: &str) -> Option<Vec<String>> {
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_string()).collect::<Vec<_>>();
+    log.lines().filter(|line| line.starts_with("| ")).map(cells).find(|cells| cells[1] == first)
 }
 
 #[test]
@@ -145,14 +229,21 @@ fn the_log_says_what_was_started() {
         ] {
             assert!(log.contains(&text), "expected {text:?} in:\n{log}");
         }
-        for title in ["| Backend ", "| Model ", "| Option "] {
+        for title in ["| Repository Agent | Path |", "| Backend ", "| Model ", "| Option "] {
             assert!(log.lines().any(|line| line.starts_with(title)), "no table {title:?} in:\n{log}");
         }
-        let row = |first: &str| {
-            let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_string()).collect::<Vec<_>>();
-            log.lines().filter(|line| line.starts_with("| ")).map(cells).find(|cells| cells[1] == first)
-        };
-        let model = row("plain").unwrap_or_else(|| panic!("no row for the model:\n{log}"));
+        for (option, value) in [
+            ("model_control_mode", "MODE_NONE"),
+            ("strict_model_config", "0"),
+            ("rate_limit", "OFF"),
+            ("pinned_memory_pool_byte_size", "268435456"),
+            ("min_supported_compute_capability", "0.0"),
+            ("strict_readiness", "1"),
+            ("cache_enabled", "0"),
+        ] {
+            assert!(row(&log, option).is_some_and(|cells| cells[2] == value), "{option}:\n{log}");
+        }
+        let model = row(&log, "plain").unwrap_or_else(|| panic!("no row for the model:\n{log}"));
         assert_eq!(&model[1..4], ["plain", "1", "READY"]);
         // Every record begins with severity, date, time, process and place.
         let record = log.lines().find(|line| line.contains("Started HTTPService")).unwrap_or_default();

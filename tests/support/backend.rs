@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use super::skip::skip;
 
-/// A directory for `--backend-directory` that holds the C identity as backend `copycat` and, for configs that name it
-/// as their `runtime`, as `identity/libtriton_foreign.so`. None, after a visible skip, without a C compiler.
+/// A directory for `--backend-directory` that holds the C identity as backend `copycat`, for configs that name it as
+/// their `runtime` as `identity/libtriton_foreign.so`, and as what another server takes for `identity`. None, after a visible skip, without a C compiler.
 pub fn directory() -> Option<PathBuf> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match MADE.get_or_init(compile) {
@@ -24,7 +24,11 @@ pub fn directory() -> Option<PathBuf> {
 fn compile() -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends/identity.c");
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("backends-{}", std::process::id()));
-    for (backend, library) in [("copycat", "libtriton_copycat.so"), ("identity", "libtriton_foreign.so")] {
+    for (backend, library) in [
+        ("copycat", "libtriton_copycat.so"),
+        ("identity", "libtriton_foreign.so"),
+        ("identity", "libtriton_identity.so"),
+    ] {
         let folder = directory.join(backend);
         std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
         let mut compiler = Command::new("cc");

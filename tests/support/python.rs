@@ -1,42 +1,62 @@
-//! The official Triton client and ONNX Runtime, in a Python environment of our own that is made once per set of
-//! requirements.
+//! The official Triton client and ONNX Runtime, and whatever else tests use of Python's, in environments of our own
+//! that are made once per set of requirements.
 
 #![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use super::skip::skip;
 
-/// An environment with tests/python/requirements.txt installed.
+/// An environment with the packages of one of the files in tests/python.
 #[derive(Clone, Debug)]
 pub struct Python {
     root: PathBuf,
 }
 
 impl Python {
-    /// The environment under target/; made by the first who asks, others wait. None, after a visible skip, where
-    /// Python, its venv module or the packages cannot be had.
+    /// The environment of the client and ONNX Runtime.
     pub fn get() -> Option<Python> {
-        static MADE: OnceLock<Result<Python, String>> = OnceLock::new();
-        match MADE.get_or_init(make) {
-            Ok(python) => Some(python.clone()),
+        Python::with("requirements.txt")
+    }
+
+    /// The environment under target/ with the packages of tests/python/`requirements`; made by the first who asks,
+    /// others wait. None, after a visible skip, where Python, its venv module or the packages cannot be had.
+    pub fn with(requirements: &'static str) -> Option<Python> {
+        type Made = Vec<(&'static str, Result<Python, String>)>;
+        static MADE: Mutex<Made> = Mutex::new(Vec::new());
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = made.iter().find(|(name, _)| *name == requirements).map(|(_, python)| python.clone());
+        let python = known.unwrap_or_else(|| {
+            let python = make(requirements);
+            made.push((requirements, python.clone()));
+            python
+        });
+        drop(made);
+        match python {
+            Ok(python) => Some(python),
             Err(reason) => {
-                skip(reason);
+                skip(&reason);
                 None
             }
         }
     }
 
-    /// Runs tests/python/`script`; its output is shown when it fails, and returned.
-    pub fn run(&self, script: &str, arguments: &[&str]) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script);
+    /// tests/python/`script`, to be started.
+    pub fn command(&self, script: &str) -> Command {
         let mut command = Command::new(self.root.join("bin/python"));
         // -B: no byte code next to the sources.
-        command.arg("-B").arg(&path).args(arguments).env("PYTHONUNBUFFERED", "1");
-        let output = command.output().unwrap_or_else(|error| panic!("{script} does not start: {error}"));
+        command.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script));
+        command.env("PYTHONUNBUFFERED", "1");
+        command
+    }
+
+    /// Runs tests/python/`script`; its output is shown when it fails, and returned.
+    pub fn run(&self, script: &str, arguments: &[&str]) -> String {
+        let output = self.command(script).args(arguments).output();
+        let output = output.unwrap_or_else(|error| panic!("{script} does not start: {error}"));
         let text = text_of(&output);
         assert!(output.status.success(), "{script} {arguments:?}: {}\n{text}", output.status);
         text
@@ -58,8 +78,8 @@ impl Python {
     }
 }
 
-fn make() -> Result<Python, String> {
-    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/requirements.txt");
+fn make(requirements: &str) -> Result<Python, String> {
+    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(requirements);
     let wanted = fs::read(&requirements).map_err(|error| format!("{}: {error}", requirements.display()))?;
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target directory")?;
     let root = target.join(format!("python-env-{:016x}", fingerprint(&wanted)));

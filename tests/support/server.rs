@@ -43,8 +43,28 @@ impl Server {
 
     /// Starts and waits for 200 from `probe` (live, where a model is meant not to load).
     pub fn start_with(variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {
+        Server::start_under(&[], variant, repository, flags, probe)
+    }
+
+    /// The same with more environment variables than the test's own.
+    pub fn start_in(
+        variant: Variant,
+        repository: &Path,
+        flags: &[&str],
+        probe: &str,
+        environment: &[(&str, &str)],
+    ) -> Server {
+        let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let program = binary().into_string().expect("the binary's path is UTF-8");
+        let words: Vec<String> = std::iter::once("env".to_owned()).chain(variables).chain([program]).collect();
+        Server::start_under(&words, variant, repository, flags, probe)
+    }
+
+    /// The same through other words than our binary's path: a program that confines it (support/confine.rs), or
+    /// another server. None: our binary.
+    pub fn start_under(words: &[String], variant: Variant, repository: &Path, flags: &[&str], probe: &str) -> Server {
         for _ in 0..5 {
-            let mut server = Server::launch(variant, repository, flags);
+            let mut server = Server::launch(words, variant, repository, flags);
             match server.wait_until_answers(probe) {
                 Ok(()) => {
                     server.wait_for_ports(flags);
@@ -58,9 +78,9 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
-    fn launch(variant: Variant, repository: &Path, flags: &[&str]) -> Server {
+    fn launch(words: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
-        let mut command = Command::new(binary());
+        let mut command = command_of(words);
         command.arg(format!("--model-repository={}", repository.display()));
         command.args(["--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--metrics-address=127.0.0.1"]);
         command.arg(format!("--http-port={http}"));
@@ -157,6 +177,10 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("descriptors of the server").count()
     }
 
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("threads of the server").count()
+    }
+
     /// Resident memory of the process in KiB.
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("status of the server");
@@ -175,9 +199,22 @@ impl Drop for Server {
     }
 }
 
+/// The binary, or the program and first words of what is started in its place.
+fn command_of(words: &[String]) -> Command {
+    let Some((program, words)) = words.split_first() else { return Command::new(binary()) };
+    let mut command = Command::new(program);
+    command.args(words);
+    command
+}
+
 /// Runs the binary to its end with exactly these arguments; returns status, standard output and standard error.
 pub fn run_to_end(arguments: &[&str]) -> (ExitStatus, String, String) {
-    let mut command = Command::new(binary());
+    run_to_end_under(&[], arguments)
+}
+
+/// The same through other words than our binary's path, as for [`Server::start_under`].
+pub fn run_to_end_under(words: &[String], arguments: &[&str]) -> (ExitStatus, String, String) {
+    let mut command = command_of(words);
     command.args(arguments);
     let mut child = spawn(&mut command);
     let (out, err) = (Log::read(child.stdout.take()), Log::read(child.stderr.take()));

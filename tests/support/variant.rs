@@ -1,8 +1,20 @@
 //! The ways in which the server is run: how many shards, on which engine. Both engines answer to the same tests.
+//!
+//! A test either runs over [`ALL`] variants or over the [`usual`] one, which is io_uring. Every test binary then runs
+//! itself once more with epoll as the usual one: so plain `cargo test` covers both engines, and what already ran over
+//! all variants does not run again. [`ENGINE`] restricts everything to one engine by hand.
 
 #![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
 
+use std::process::Command;
+
+use super::server::OTHER_SERVER;
 use super::skip::skip;
+
+/// `io_uring` or `epoll`: the one engine that all tests shall run on.
+pub const ENGINE: &str = "NEREID_TEST_ENGINE";
+/// Set for the second run of a test binary, in which only tests of the usual variant have something to do.
+const SECOND_RUN: &str = "NEREID_TEST_SECOND_RUN";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variant {
@@ -13,14 +25,22 @@ pub struct Variant {
 /// One shard on io_uring: what a test uses unless it says otherwise.
 pub const DEFAULT: Variant = Variant { io_engine: "io_uring", io_cores: "1" };
 
+const EPOLL: Variant = Variant { io_engine: "epoll", io_cores: "1" };
+
 /// For the tests in which the number of shards or the engine may matter.
-pub const ALL: [Variant; 3] =
-    [DEFAULT, Variant { io_engine: "io_uring", io_cores: "2" }, Variant { io_engine: "epoll", io_cores: "1" }];
+pub const ALL: [Variant; 3] = [DEFAULT, Variant { io_engine: "io_uring", io_cores: "2" }, EPOLL];
 
 /// Runs `test` once per variant of `variants` that this host can run, naming the variant on the terminal when the
 /// test fails. A host whose seccomp filter or kernel refuses io_uring skips those, visibly.
 pub fn each(variants: &[Variant], test: impl Fn(Variant)) {
+    if std::env::var_os(SECOND_RUN).is_some() {
+        return;
+    }
+    let only = std::env::var(ENGINE).ok();
     for &variant in variants {
+        if only.as_ref().is_some_and(|only| only != variant.io_engine) {
+            continue;
+        }
         if variant.io_engine == "io_uring" && !io_uring_works() {
             skip(&format!("{variant:?}: this host refuses io_uring"));
             continue;
@@ -32,10 +52,37 @@ pub fn each(variants: &[Variant], test: impl Fn(Variant)) {
 
 /// The default variant, or epoll where io_uring is refused (the tests of the engine itself say so visibly).
 pub fn usual() -> Variant {
-    if io_uring_works() { DEFAULT } else { ALL[2] }
+    match std::env::var(ENGINE).as_deref() {
+        Ok("epoll") => EPOLL,
+        Ok("io_uring") => DEFAULT,
+        Ok(other) => panic!("{ENGINE}={other}: io_uring or epoll"),
+        Err(_) if io_uring_works() => DEFAULT,
+        Err(_) => EPOLL,
+    }
 }
 
-fn io_uring_works() -> bool {
+/// Stands in every test binary that starts servers, by virtue of this module.
+#[test]
+fn what_ran_on_io_uring_runs_on_epoll_too() {
+    let restricted = [ENGINE, OTHER_SERVER].iter().any(|name| std::env::var_os(name).is_some());
+    if restricted || !io_uring_works() {
+        return;
+    }
+    let mut again = Command::new(std::env::current_exe().expect("the path of this test binary"));
+    // Beside the tests of the first run, which have the cores as well.
+    let output = again
+        .args(["--test-threads=2", "--color=never"])
+        .env(ENGINE, "epoll")
+        .env(SECOND_RUN, "1")
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .expect("run this test binary once more");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "with {ENGINE}=epoll: {}\n{report}", output.status);
+    assert!(report.contains("test result: ok. "), "the second run says nothing of its result:\n{report}");
+}
+
+pub fn io_uring_works() -> bool {
     let mut ring: io_uring::Builder = io_uring::IoUring::builder();
     ring.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(8).is_ok()
 }

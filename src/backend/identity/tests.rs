@@ -46,7 +46,7 @@ impl Rig {
         let context = Arc::new(context("m", config.clone()));
         let model = Arc::new(open(&context).unwrap());
         let spec = Arc::new(ModelSpec::new(config).unwrap());
-        let instance = InstanceContext { name: "m_0".to_owned(), ordinal: 0, spec, model: Arc::clone(&context) };
+        let instance = InstanceContext::new("m_0", spec, Arc::clone(&context));
         Rig { instance: model.create_instance(instance).unwrap(), answers: Arc::default(), context }
     }
 

@@ -279,7 +279,7 @@ impl Instance for OnnxInstance {
                 Ok((responses, mut execution)) => {
                     execution.exec_start_ns = exec_start_ns;
                     execution.exec_end_ns = now_ns();
-                    self.context.model.statistics.batch_executed(rows, &execution);
+                    self.context.report_batch(rows, &execution);
                     for (request, response) in requests.drain(..).zip(responses) {
                         self.context.succeed(request, response, &execution);
                     }

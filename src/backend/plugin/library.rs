@@ -7,14 +7,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 use super::symbols;
+use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::handles::{AttributeHandle, BackendHandle, UserState, c_string};
 use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
-use crate::backend::Attributes;
+use crate::backend::{Attributes, ExecutionPolicy};
 use crate::request::{Request, Status};
 
 type Call = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -63,7 +64,7 @@ pub(super) enum Outcome {
 pub(super) struct Library {
     pub handle: Arc<BackendHandle>,
     pub exports: Exports,
-    pub attributes: Attributes,
+    attributes: Attributes,
     /// Never closed: threads and destructors of a plug-in may outlive its last model.
     _library: std::mem::ManuallyDrop<Handle>,
 }
@@ -198,6 +199,15 @@ impl Library {
         returned(error)?;
         self.attributes = attributes.attributes;
         Ok(())
+    }
+
+    /// What the plug-in said of itself; its execution policy is the last one that it set.
+    pub fn attributes(&self) -> Attributes {
+        let execution_policy = match self.handle.execution_policy.load(Ordering::Acquire) {
+            DEVICE_BLOCKING => ExecutionPolicy::DeviceBlocking,
+            _ => ExecutionPolicy::Blocking,
+        };
+        Attributes { execution_policy, ..self.attributes.clone() }
     }
 
     /// Calls an export that takes one handle; one that the library lacks succeeds.

@@ -34,7 +34,8 @@ struct Log {
 impl Log {
     fn new(settings: &LogSettings, escapes: bool) -> Log {
         let (plain, alarming) = (Memory::default(), Memory::default());
-        let sinks = Sinks { plain: Box::new(plain.clone()), alarming: Some(Box::new(alarming.clone())) };
+        let sinks =
+            Sinks { plain: Box::new(plain.clone()), alarming: Some(Box::new(alarming.clone())), distress: None };
         Log { logger: Logger::with_sinks(settings, escapes, sinks, CAPACITY).unwrap(), plain, alarming }
     }
 
@@ -215,7 +216,7 @@ fn a_full_queue_loses_messages_counts_them_and_says_so() {
     let (opener, open) = channel();
     let memory = Memory::default();
     let gate = Gate { arrived, open, memory: memory.clone() };
-    let sinks = Sinks { plain: Box::new(gate), alarming: None };
+    let sinks = Sinks { plain: Box::new(gate), alarming: None, distress: None };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, 4).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     tracing::subscriber::with_default(subscriber, || {
@@ -240,7 +241,7 @@ fn large_records_are_bounded_by_their_bytes() {
     let (arrived, has_arrived) = channel();
     let (opener, open) = channel();
     let gate = Gate { arrived, open, memory: Memory::default() };
-    let sinks = Sinks { plain: Box::new(gate), alarming: None };
+    let sinks = Sinks { plain: Box::new(gate), alarming: None, distress: None };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, CAPACITY).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     let object = "x".repeat(MAX_OBJECT_BYTES);
@@ -270,7 +271,7 @@ fn failing_sinks_are_counted_and_do_not_end_the_log() {
         }
     }
     let alarming = Memory::default();
-    let sinks = Sinks { plain: Box::new(Broken), alarming: Some(Box::new(alarming.clone())) };
+    let sinks = Sinks { plain: Box::new(Broken), alarming: Some(Box::new(alarming.clone())), distress: None };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, CAPACITY).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     tracing::subscriber::with_default(subscriber, || tracing::info!("lost"));
@@ -303,11 +304,61 @@ fn a_file_takes_all_severities_and_is_appended_to() {
 }
 
 #[test]
+fn a_disk_that_fills_up_is_told_once_and_counted() {
+    /// Writes while it is not full.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<bool>>, Memory);
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if *self.0.lock().unwrap() { Err(io::ErrorKind::StorageFull.into()) } else { self.1.write(bytes) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let (disk, distress) = (Disk::default(), Memory::default());
+    let sinks = Sinks { plain: Box::new(disk.clone()), alarming: None, distress: Some(Box::new(distress.clone())) };
+    let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, CAPACITY).unwrap();
+    let log = |text: &str| {
+        let subscriber = tracing_subscriber::registry().with(logger.layer());
+        tracing::subscriber::with_default(subscriber, || tracing::info!("{text}"));
+        assert!(logger.flush());
+    };
+    log("before");
+    *disk.0.lock().unwrap() = true;
+    log("lost");
+    log("lost, too");
+    assert_eq!(logger.dropped(), 2);
+    assert_eq!(logger.layer.queue.failure(), Some("no storage space".to_owned()));
+    let told = "the log cannot be written, its messages are dropped and counted: no storage space\n";
+    assert_eq!(distress.text(), told, "once");
+    *disk.0.lock().unwrap() = false;
+    log("after");
+    assert_eq!(logger.layer.queue.failure(), None);
+    let text = disk.1.text();
+    let messages: Vec<_> = text.lines().map(check_prefix).collect();
+    assert_eq!(messages, ["\"before\"", "\"after\"", "\"2 log messages were dropped\""]);
+    *disk.0.lock().unwrap() = true;
+    log("lost again");
+    assert_eq!(distress.text(), told.repeat(2), "and once more, when it begins again");
+}
+
+#[test]
+fn a_full_disk_is_found_when_the_log_starts() {
+    let settings = LogSettings { file: Some("/dev/full".into()), ..LogSettings::default() };
+    let logger = Logger::start(&settings, true).unwrap();
+    let subscriber = tracing_subscriber::registry().with(logger.layer());
+    tracing::subscriber::with_default(subscriber, || tracing::info!("first"));
+    let error = logger.check_file().unwrap_err().to_string();
+    assert!(error.starts_with("failed to write log file '/dev/full': No space left on device"), "{error}");
+}
+
+#[test]
 fn a_flush_does_not_wait_for_ever() {
     let (arrived, has_arrived) = channel();
     let (opener, open) = channel();
     let gate = Gate { arrived, open, memory: Memory::default() };
-    let sinks = Sinks { plain: Box::new(gate), alarming: None };
+    let sinks = Sinks { plain: Box::new(gate), alarming: None, distress: None };
     let logger = Logger::with_sinks(&LogSettings::default(), true, sinks, 1).unwrap();
     let subscriber = tracing_subscriber::registry().with(logger.layer());
     let queue = &logger.layer.queue;

@@ -4,9 +4,9 @@
 //! and counted, not requests delayed (DESIGN.md decision 5).
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::record::{Record, Severity};
@@ -26,6 +26,8 @@ pub struct Sinks {
     pub plain: Box<dyn Write + Send>,
     /// For warnings and errors; `None`: all go to `plain`.
     pub alarming: Option<Box<dyn Write + Send>>,
+    /// Told, once, when writing begins to fail: where `plain` is a file, nobody else would learn of it.
+    pub distress: Option<Box<dyn Write + Send>>,
 }
 
 /// The sending end. Clones share the queue.
@@ -39,6 +41,8 @@ pub struct Queue {
 struct Counts {
     bytes_waiting: AtomicUsize,
     dropped: AtomicU64,
+    /// Why the last write failed, until one succeeds.
+    failure: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -93,9 +97,24 @@ impl Queue {
         written.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
     }
 
+    /// Why the log cannot be written at present.
+    pub fn failure(&self) -> Option<String> {
+        self.counts.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Messages lost since the start: no room, or no writing.
     pub fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Counts {
+    /// `None`: a write succeeded. True if writing begins to fail.
+    fn set_failure(&self, failure: Option<String>) -> bool {
+        let mut known = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let begins = known.is_none() && failure.is_some();
+        *known = failure;
+        begins
     }
 }
 
@@ -202,9 +221,22 @@ impl Writer {
             true => Ok(()),
             false => sink.write_all(self.chunk.as_bytes()).and_then(|()| sink.flush()),
         };
+        if !self.chunk.is_empty() {
+            self.note(written.as_ref().err());
+        }
         self.chunk.clear();
         self.chunk.shrink_to(2 * CHUNK_BYTES);
         self.chunk_lines = 0;
         written
+    }
+
+    fn note(&mut self, failure: Option<&io::Error>) {
+        let text = failure.map(io::Error::to_string);
+        if self.counts.set_failure(text.clone())
+            && let (Some(text), Some(distress)) = (text, &mut self.sinks.distress)
+        {
+            // If this fails, too, only the count is left.
+            let _ = writeln!(distress, "the log cannot be written, its messages are dropped and counted: {text}");
+        }
     }
 }

@@ -13,6 +13,8 @@ use crate::observe::statistics::Snapshot;
 #[derive(Debug, Clone)]
 pub struct ModelSample<'a> {
     pub name: &'a str,
+    /// The repository, with `--model-namespacing`; else empty, and no label.
+    pub namespace: &'a str,
     /// An ensemble's own series carry version 1, whatever is loaded (metrics.md section 1).
     pub version: i64,
     /// `metric_tags` of the configuration, in any order.
@@ -125,6 +127,9 @@ impl LabelText {
             push_label(&mut until_model, &format!("_{key}"), value);
         }
         push_label(&mut until_model, "model", model.name);
+        if !model.namespace.is_empty() {
+            push_label(&mut until_model, "namespace", model.namespace);
+        }
         LabelText { until_model, version: model.version.to_string() }
     }
 
@@ -168,7 +173,7 @@ mod tests {
     }
 
     fn sample<'a>(name: &'a str, snapshot: &'a Snapshot) -> ModelSample<'a> {
-        ModelSample { name, version: 1, tags: Vec::new(), snapshot, load_duration_secs: 0.25 }
+        ModelSample { name, namespace: "", version: 1, tags: Vec::new(), snapshot, load_duration_secs: 0.25 }
     }
 
     #[test]
@@ -193,6 +198,8 @@ mod tests {
         let snapshot = Snapshot::default();
         let tags = vec![("a-b", "1"), ("a b", "2"), ("ü", "3"), ("", "4")];
         let model = ModelSample { tags, ..sample("m", &snapshot) };
+        let spaced = ModelSample { namespace: "/repository", ..sample("m", &snapshot) };
+        assert_eq!(LabelText::new(&spaced).plain(), r#"model="m",namespace="/repository",version="1""#);
         assert_eq!(LabelText::new(&model).plain(), r#"_="4",__="3",_a_b="1",model="m",version="1""#);
     }
 

@@ -99,9 +99,13 @@ impl Lifecycle {
         }
         let plan = Plan::new(slot, stamp.as_ref(), &polled);
         let fresh = self.load_versions(id, &plan, &directory, &polled)?;
+        if self.is_stopping.load(Ordering::SeqCst) {
+            fresh.into_values().for_each(RunningVersion::end);
+            return Err(Status::unavailable("Server not ready"));
+        }
         for &version in &plan.changed_in_place {
             if let Some(running) = slot.running.get_mut(&version)
-                && let Err(status) = running.change_placement(&polled.config)
+                && let Err(status) = self.loader.change_placement(running, &polled.config)
             {
                 fresh.into_values().for_each(RunningVersion::end);
                 return Err(self.load_failed(id, [(version, status)]));
@@ -268,9 +272,8 @@ impl Plan {
         let before = slot.loaded.as_ref().and_then(|loaded| Some((loaded, loaded.stamp.as_ref()?)));
         let kept = |version: &i64| {
             let ((loaded, before), now) = (before?, stamp?);
-            let is_shared_unchanged = now.rest_ns <= before.rest_ns
-                && loaded.config.instance_group == polled.config.instance_group
-                && without_placement(&loaded.config) == without_placement(&polled.config);
+            let is_shared_unchanged =
+                now.rest_ns <= before.rest_ns && without_placement(&loaded.config) == without_placement(&polled.config);
             let is_older = now.versions.get(version)? <= before.versions.get(version)?;
             (is_shared_unchanged && is_older && slot.running.contains_key(version)).then_some(())
         };

@@ -119,6 +119,8 @@ impl Lifecycle {
 
     /// Looks for what was added, changed or removed. A repository that cannot be read changes nothing.
     pub fn poll(self: &Arc<Self>) {
+        // Counted, so that the end of the server waits for what is being loaded.
+        let Ok(_operation) = self.begin() else { return };
         let found = match self.find() {
             Ok(found) => found,
             Err(status) => {

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::*;
+use crate::backend::HostPolicies;
 use crate::memory::Pool;
 use crate::repository::store;
 use crate::repository::{IndexRow, ParameterValue, ServedModel};
@@ -94,6 +95,10 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         backend_settings: Arc::new(|_| Vec::new()),
         worker_cpus: Vec::new(),
         worker_cpu_count: 1,
+        // A node that no host has: instances of this policy cannot be made.
+        host_policies: Arc::new(
+            HostPolicies::new(&[("far".to_owned(), "numa-node".to_owned(), "4095".to_owned())]).unwrap(),
+        ),
         pool: Pool::new(1 << 20),
         metrics: Arc::default(),
     }
@@ -204,6 +209,40 @@ fn versions_come_and_go_by_the_policy() {
     assert_eq!(lifecycle.load("m", vec![]), Err(Status::invalid(text)));
     assert!(Arc::ptr_eq(&now, &served(&lifecycle, "m", 2)), "what serves goes on serving");
     drop((second, now));
+    end(&lifecycle);
+}
+
+#[test]
+fn instances_change_while_their_version_serves() {
+    let place = Place::new();
+    let groups = |text: &str| config(&format!("instance_group [ {text} ]"));
+    place.model("m", &[1], "instance_group [ { kind: KIND_CPU count: 2 } ]");
+    let lifecycle = explicit(&place);
+    lifecycle.load("m", vec![]).unwrap();
+    let id = ModelId { name: "m".to_owned(), ..ModelId::default() };
+    let names = || lock(&lifecycle.slot(&id)).running[&1].instance_names().join(" ");
+    let first = served(&lifecycle, "m", 1);
+    assert_eq!(names(), "m_0_0 m_0_1");
+    for (at, (text, expected)) in [
+        ("{ kind: KIND_CPU count: 3 }", "m_0_0 m_0_1 m_0_2"),
+        ("{ kind: KIND_CPU name: \"g\" count: 1 }", "m_0_0"),
+        ("{ kind: KIND_CPU count: 0 }, { kind: KIND_CPU passive: true }", "m_0_0 m_1_0"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        place.write_at("m/config.pbtxt", &groups(text), 900 - 100 * at as u64);
+        lifecycle.load("m", vec![]).unwrap();
+        assert_eq!(names(), expected, "{text}");
+        let now = served(&lifecycle, "m", 1);
+        assert!(Arc::ptr_eq(&first.scheduler, &now.scheduler) && !Arc::ptr_eq(&first, &now), "{text}");
+    }
+    let before = served(&lifecycle, "m", 1);
+    place.write_at("m/config.pbtxt", &groups("{ kind: KIND_CPU count: 2 host_policy: \"far\" }"), 300);
+    lifecycle.load("m", vec![]).unwrap_err();
+    assert!(Arc::ptr_eq(&before, &served(&lifecycle, "m", 1)), "a failing update leaves the old instances");
+    assert_eq!(names(), "m_0_0 m_1_0");
+    drop((first, before));
     end(&lifecycle);
 }
 

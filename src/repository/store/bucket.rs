@@ -263,3 +263,43 @@ fn disk(what: &str, path: &Path, error: &io::Error) -> Failure {
         _ => format!("failed to {what} '{shown}': {error}"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_with_the_file_that_did_not_fit() {
+        let at = Path::new("/mount/model/1/weights");
+        for (number, start) in [
+            (libc::ENOSPC, "there is no room left on the disk to write the file '/mount/model/1/weights': "),
+            (libc::EDQUOT, "there is no room left on the disk to write the file '/mount/model/1/weights': "),
+            (libc::EACCES, "failed to write the file '/mount/model/1/weights': "),
+        ] {
+            let Failure::Local(text) = disk("write the file", at, &io::Error::from_raw_os_error(number)) else {
+                panic!("a failure of this host");
+            };
+            assert!(text.starts_with(start), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_store_shows_no_credentials_and_understands_keys_below_its_place() {
+        let mount = super::super::tests::folder();
+        let environment = Environment::capture(&|name| match name {
+            "TRITON_AWS_MOUNT_DIRECTORY" => Some(mount.path().into()),
+            "AWS_SECRET_ACCESS_KEY" | "AWS_ACCESS_KEY_ID" => Some("hush".into()),
+            _ => None,
+        });
+        for (location, model, expected) in [
+            ("s3://bucket", "model", Some("model")),
+            ("s3://bucket/a/b", "mo del%20", Some("a/b/mo del%20")),
+            ("s3://bucket/a", "mo\tdel", None),
+        ] {
+            let place = super::super::location::parse(location).expect("a location").expect("a bucket");
+            let store = BucketStore::open(location, place, environment.clone()).expect("a store");
+            assert_eq!(store.directory_of(model).as_ref().map(Key::as_ref), expected);
+            assert!(!format!("{store:?}").contains("hush"));
+        }
+    }
+}

@@ -21,6 +21,7 @@ use super::environment::Environment;
 use super::failure::Failure;
 use super::location::{Place, Provider};
 use super::profile::{self, Keys, WebIdentity};
+use super::transport::BoundedConnector;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two pieces of an answer.
@@ -78,6 +79,7 @@ async fn s3(
     let options = client_options(endpoint.as_deref(), is_token_fetched);
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(bucket)
+        .with_http_connector(BoundedConnector)
         .with_client_options(options.clone())
         .with_retry(retry_config())
         .with_region(match (identity.region, &endpoint) {
@@ -205,7 +207,10 @@ async fn google(
     environment: &Environment,
 ) -> Result<GoogleCloudStorage, Failure> {
     let emulator = text(environment, "CLOUD_STORAGE_EMULATOR_ENDPOINT")?;
-    let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_retry(retry_config());
+    let mut builder = GoogleCloudStorageBuilder::new()
+        .with_bucket_name(bucket)
+        .with_http_connector(BoundedConnector)
+        .with_retry(retry_config());
     if let Some(endpoint) = &emulator {
         builder = builder.with_base_url(endpoint);
     }
@@ -287,6 +292,7 @@ fn azure(
     let needs_token = credential.auth_type != AzureAuthType::Key;
     let mut builder = MicrosoftAzureBuilder::new()
         .with_container_name(container)
+        .with_http_connector(BoundedConnector)
         // Triton lets the variable win over the location.
         .with_account(credential.account.as_deref().unwrap_or(account))
         .with_client_options(client_options(endpoint.as_deref(), needs_token))
@@ -381,3 +387,6 @@ fn text(environment: &Environment, name: &str) -> Result<Option<String>, Failure
 fn local(status: crate::request::Status) -> Failure {
     Failure::Local(status.message.into_owned())
 }
+
+#[cfg(test)]
+mod tests;

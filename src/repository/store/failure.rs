@@ -42,17 +42,24 @@ const DENIED_CODES: [&str; 8] = [
     "TokenRefreshRequired",
 ];
 
+/// Error codes of the three services for a bucket or container that does not exist.
+const ABSENT_CODES: [&str; 3] = ["BucketNotFound", "ContainerNotFound", "NoSuchBucket"];
+
 const CAUSE_CHARS_MAX: usize = 200;
 
 impl Failure {
     pub fn of(error: &object_store::Error) -> Failure {
         use object_store::Error as Cause;
-        let code = code_in(&error.to_string());
+        let text = error.to_string();
+        let code = code_in(&text);
+        let is_one_of = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
         match error {
             Cause::NotFound { .. } => Failure::Absent { code },
             Cause::PermissionDenied { .. } | Cause::Unauthenticated { .. } => Failure::Denied { code },
             Cause::InvalidPath { source } => Failure::BadKey(format!("{source}")),
-            _ if code.as_deref().is_some_and(|code| DENIED_CODES.contains(&code)) => Failure::Denied { code },
+            _ if is_one_of(&DENIED_CODES) => Failure::Denied { code },
+            // The crate tells a missing object from other errors, but not a missing bucket.
+            _ if is_one_of(&ABSENT_CODES) || text.contains("status code: 404") => Failure::Absent { code },
             _ => {
                 let (deepest, is_network) = deepest_of(error);
                 let cause = code.unwrap_or_else(|| first_words(&deepest));
@@ -163,6 +170,9 @@ mod tests {
         assert_eq!(failure, Failure::Other { cause: "SlowDown".to_owned() });
         let failure = Failure::of(&answer("400 Bad Request", &body.replace("SlowDown", "ExpiredToken")));
         assert_eq!(failure, Failure::Denied { code: Some("ExpiredToken".to_owned()) });
+        let failure = Failure::of(&answer("404 Not Found", &body.replace("SlowDown", "NoSuchBucket")));
+        assert_eq!(failure, Failure::Absent { code: Some("NoSuchBucket".to_owned()) });
+        assert_eq!(Failure::of(&answer("404 Not Found", "")), Failure::Absent { code: None });
         let failure = Failure::of(&answer("400 Bad Request", "{\"error\": \"invalid_grant\", \"token\": \"hush\"}"));
         let cause = "Server returned non-2xx status code: 400 Bad Request".to_owned();
         assert_eq!(failure, Failure::Other { cause });

@@ -55,8 +55,7 @@ impl Rig {
         let model = OnnxModel::open(runtime, &backend, Arc::clone(&context)).unwrap();
         let spec = Arc::new(ModelSpec::new(config).unwrap());
         let pool = context.pool.clone();
-        let instance =
-            model.instance(InstanceContext { name: "m_0".to_owned(), ordinal: 0, spec, model: context }).unwrap();
+        let instance = model.instance(InstanceContext::new("m_0", spec, context)).unwrap();
         Some(Rig { instance, answers: Arc::default(), pool })
     }
 

@@ -31,7 +31,7 @@ fn open(config: ModelConfig) -> Option<Result<Arc<OnnxModel>, Status>> {
 fn instance(model: &Arc<OnnxModel>, config: &ModelConfig) -> Result<OnnxInstance, Status> {
     let spec = Arc::new(ModelSpec::new(config.clone()).unwrap());
     let model_context = Arc::clone(&model.context);
-    model.instance(InstanceContext { name: "m_0".to_owned(), ordinal: 0, spec, model: model_context })
+    model.instance(InstanceContext::new("m_0", spec, model_context))
 }
 
 macro_rules! opened {

@@ -20,28 +20,40 @@ const COMPLETIONS: u32 = if cfg!(test) { 16 } else { 4096 };
 /// Why io_uring cannot be used here.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
-    #[error("the kernel has no io_uring")]
-    Absent,
-    #[error("io_uring is forbidden to this process, by a seccomp filter or by kernel.io_uring_disabled")]
-    Forbidden,
+    /// The system call is not there.
+    #[error("{0} answers ENOSYS: the kernel has no io_uring, or a seccomp filter hides it")]
+    Absent(&'static str),
+    /// The system call is refused.
+    #[error("{0} is forbidden to this process, by a seccomp filter or by kernel.io_uring_disabled")]
+    Forbidden(&'static str),
     #[error("there is not enough memory, or too little may be locked (ulimit -l), for io_uring")]
     Memory,
     #[error("the kernel's io_uring has no {}", .0.join(", no "))]
     Lacks(Vec<&'static str>),
     #[error("only {limit} bytes of memory may be locked (ulimit -l), {needed} are needed")]
     LockLimit { limit: u64, needed: u64 },
+    #[error("the executor that hosts a shard does not start: {0}")]
+    Host(io::Error),
     #[error(transparent)]
     System(io::Error),
 }
 
-impl From<io::Error> for Unavailable {
-    fn from(error: io::Error) -> Unavailable {
-        match error.raw_os_error() {
-            Some(libc::ENOSYS) => Unavailable::Absent,
-            Some(libc::EPERM | libc::EACCES) => Unavailable::Forbidden,
+impl Unavailable {
+    /// What it means that `call`, one of io_uring's system calls, failed. A filter may refuse each of them alone.
+    pub(in crate::shard) fn refused(call: &'static str) -> impl Fn(io::Error) -> Unavailable {
+        move |error| match error.raw_os_error() {
+            Some(libc::ENOSYS) => Unavailable::Absent(call),
+            Some(libc::EPERM | libc::EACCES) => Unavailable::Forbidden(call),
             Some(libc::ENOMEM) => Unavailable::Memory,
             _ => Unavailable::System(error),
         }
+    }
+}
+
+/// What failed beside the ring: not io_uring's fault, and its text says what it is.
+impl From<io::Error> for Unavailable {
+    fn from(error: io::Error) -> Unavailable {
+        Unavailable::System(error)
     }
 }
 
@@ -92,7 +104,7 @@ impl Ring {
         WANTED.iter().for_each(|(_, want)| want(&mut builder));
         let ring = match builder.build(SUBMISSIONS) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Err(missing(error)),
-            other => other?,
+            other => other.map_err(Unavailable::refused("io_uring_setup"))?,
         };
         let have = ring.params();
         let features = [
@@ -111,7 +123,7 @@ impl Ring {
         unsafe { ring.submitter().register_buf_ring_with_flags(address, chunks.count() as u16, CHUNK_GROUP, 0) }
             .map_err(|error| match error.raw_os_error() {
                 Some(libc::EINVAL) => Unavailable::Lacks(vec!["rings of provided buffers (Linux 5.19)"]),
-                _ => error.into(),
+                _ => Unavailable::refused("io_uring_register")(error),
             })?;
         Ok(Ring { ring, chunks, backlog: VecDeque::new() })
     }

@@ -1,0 +1,114 @@
+//! Where a worker's thread may run and where its memory lies: the host policy, cut to what the process may use.
+
+use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tracing::warn;
+
+use crate::backend::HostPolicy;
+use crate::memory::numa;
+use crate::request::Status;
+
+const SYSFS: &str = "/sys";
+
+/// The bounds of one thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Confinement {
+    policy: String,
+    /// Ascending; empty: wherever the process may run.
+    cpus: Vec<usize>,
+    numa_node: Option<usize>,
+    /// The operator asked for it, so that it must succeed.
+    is_asked_for: bool,
+}
+
+impl Confinement {
+    /// What `policy` says on this machine; `worker_cpus` where it says nothing.
+    pub fn of(policy: &HostPolicy, worker_cpus: &[usize]) -> Result<Confinement, Status> {
+        if policy.numa_node.is_none() && policy.cpu_cores.is_none() {
+            return Ok(Confinement {
+                policy: policy.name.clone(),
+                cpus: worker_cpus.to_vec(),
+                numa_node: None,
+                is_asked_for: false,
+            });
+        }
+        let ours = sched_getaffinity(None)
+            .map_err(|error| Status::internal(format!("cannot read the cores of this process: {error}")))?;
+        let ours: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| ours.is_set(cpu)).collect();
+        Confinement::on(policy, &ours, Path::new(SYSFS))
+    }
+
+    fn on(policy: &HostPolicy, ours: &[usize], sysfs: &Path) -> Result<Confinement, Status> {
+        let name = &policy.name;
+        let mut cpus = ours.to_vec();
+        if let Some(node) = policy.numa_node {
+            let of_node = cpus_of_node(sysfs, node).map_err(|error| {
+                Status::invalid(format!("host policy '{name}': NUMA node {node} is not on this host: {error}"))
+            })?;
+            cpus.retain(|cpu| of_node.contains(cpu));
+            if cpus.is_empty() {
+                return Err(Status::invalid(format!(
+                    "host policy '{name}': this process may not use any core of NUMA node {node}"
+                )));
+            }
+        }
+        if let Some(asked) = &policy.cpu_cores {
+            cpus.retain(|cpu| asked.contains(cpu));
+            if cpus.is_empty() {
+                let asked = policy.settings.get("cpu-cores").map_or("", String::as_str);
+                let of_node = policy.numa_node.map(|node| format!(" of NUMA node {node}")).unwrap_or_default();
+                return Err(Status::invalid(format!(
+                    "host policy '{name}': none of the cores '{asked}' is one{of_node} that this process may use"
+                )));
+            }
+        }
+        Ok(Confinement { policy: name.clone(), cpus, numa_node: policy.numa_node, is_asked_for: true })
+    }
+
+    /// Confines the calling thread, and those that it starts from now on.
+    pub fn apply(&self) -> Result<(), Status> {
+        let name = &self.policy;
+        if let Some(node) = self.numa_node {
+            numa::bind_this_thread(node).map_err(|error| {
+                Status::internal(format!("host policy '{name}': cannot bind memory to NUMA node {node}: {error}"))
+            })?;
+        }
+        if self.cpus.is_empty() {
+            return Ok(());
+        }
+        let mut set = CpuSet::new();
+        self.cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
+        match sched_setaffinity(None, &set) {
+            Ok(()) => Ok(()),
+            Err(error) if self.is_asked_for => {
+                Err(Status::internal(format!("host policy '{name}': cannot bind the thread to its cores: {error}")))
+            }
+            Err(error) => {
+                warn!("an instance cannot be confined to the cores of workers: {error}");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The cores of a node as the kernel lists them: `0-3,8`; a node of memory alone has none.
+fn cpus_of_node(sysfs: &Path, node: usize) -> Result<Vec<usize>, String> {
+    let path = sysfs.join(format!("devices/system/node/node{node}/cpulist"));
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("'{}': {error}", path.display()))?;
+    let malformed = || format!("'{}' holds '{}'", path.display(), text.trim());
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: usize = first.parse().map_err(|_| malformed())?;
+        let last: usize = last.parse().map_err(|_| malformed())?;
+        if last >= CpuSet::MAX_CPU {
+            return Err(malformed());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests;

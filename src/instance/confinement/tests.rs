@@ -1,0 +1,110 @@
+//! Host policies on a pretended host.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::backend::HostPolicies;
+
+/// A directory that goes away with the test.
+struct Sysfs(PathBuf);
+
+impl Sysfs {
+    fn new(nodes: &[(usize, &str)]) -> Sysfs {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("nereid-sysfs-{}-{number}", std::process::id()));
+        for (node, cpus) in nodes {
+            let directory = root.join(format!("devices/system/node/node{node}"));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("cpulist"), format!("{cpus}\n")).unwrap();
+        }
+        Sysfs(root)
+    }
+}
+
+impl Drop for Sysfs {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn policy(settings: &[(&str, &str)]) -> std::sync::Arc<HostPolicy> {
+    let owned = settings.iter().map(|(key, value)| ("p".to_owned(), (*key).to_owned(), (*value).to_owned()));
+    HostPolicies::new(&owned.collect::<Vec<_>>()).unwrap().get("p")
+}
+
+#[test]
+fn policies_are_cut_to_what_the_process_may_use() {
+    let host = Sysfs::new(&[(0, "0-3,8"), (1, "4-7"), (2, "")]);
+    let ours = [0, 1, 2, 4, 8];
+    let cpus = |settings: &[(&str, &str)]| {
+        Confinement::on(&policy(settings), &ours, &host.0)
+            .map(|it| it.cpus)
+            .map_err(|status| status.message.into_owned())
+    };
+    assert_eq!(cpus(&[("numa-node", "0")]), Ok(vec![0, 1, 2, 8]));
+    assert_eq!(cpus(&[("numa-node", "1")]), Ok(vec![4]));
+    assert_eq!(cpus(&[("cpu-cores", "2-5,99")]), Ok(vec![2, 4]));
+    assert_eq!(cpus(&[("numa-node", "0"), ("cpu-cores", "1,4")]), Ok(vec![1]));
+    for (settings, text) in [
+        (
+            &[("cpu-cores", "3,5-7")][..],
+            "host policy 'p': none of the cores '3,5-7' is one that this process may use".to_owned(),
+        ),
+        (
+            &[("numa-node", "1"), ("cpu-cores", "0-3")],
+            "host policy 'p': none of the cores '0-3' is one of NUMA node 1 that this process may use".to_owned(),
+        ),
+        (&[("numa-node", "2")], "host policy 'p': this process may not use any core of NUMA node 2".to_owned()),
+        (
+            &[("numa-node", "3")],
+            format!(
+                "host policy 'p': NUMA node 3 is not on this host: '{}': No such file or directory (os error 2)",
+                host.0.join("devices/system/node/node3/cpulist").display()
+            ),
+        ),
+    ] {
+        assert_eq!(cpus(settings), Err(text));
+    }
+}
+
+#[test]
+fn a_list_that_is_none_is_refused() {
+    for text in ["x", "0-", "3-x", "99999999", "0-99999999"] {
+        let host = Sysfs::new(&[(0, text)]);
+        let error = Confinement::on(&policy(&[("numa-node", "0")]), &[0], &host.0).unwrap_err();
+        assert!(error.message.contains(&format!("holds '{text}'")), "{error}");
+    }
+}
+
+#[test]
+fn without_a_policy_the_cores_of_workers_count() {
+    let other = Confinement::of(&policy(&[("colour", "red")]), &[7, 9]).unwrap();
+    assert_eq!((other.cpus, other.numa_node, other.is_asked_for), (vec![7, 9], None, false));
+}
+
+#[test]
+fn a_thread_is_confined_to_what_was_asked_for() {
+    let ours = sched_getaffinity(None).unwrap();
+    let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| ours.is_set(cpu)).unwrap();
+    let asked = Confinement::of(&policy(&[("cpu-cores", &last.to_string())]), &[]).unwrap();
+    let seen = std::thread::spawn(move || {
+        asked.apply().unwrap();
+        let set = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect::<Vec<_>>()
+    });
+    assert_eq!(seen.join().unwrap(), [last]);
+    let free = Confinement { policy: String::new(), cpus: vec![], numa_node: None, is_asked_for: false };
+    free.apply().unwrap();
+    assert_eq!(sched_getaffinity(None).unwrap().count(), ours.count(), "other threads are not touched");
+    // Not ours to have: an error where it was asked for, else a warning.
+    let foreign = |is_asked_for| {
+        let cpus = vec![CpuSet::MAX_CPU - 1];
+        let it = Confinement { policy: "p".into(), cpus, numa_node: None, is_asked_for };
+        std::thread::spawn(move || it.apply()).join().unwrap()
+    };
+    assert!(foreign(true).unwrap_err().message.starts_with("host policy 'p': cannot bind the thread to its cores: "));
+    assert_eq!(foreign(false), Ok(()));
+}

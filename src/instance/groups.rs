@@ -1,0 +1,114 @@
+//! Which instances a configuration asks for, which of them may stay when it changes, and on which threads they live.
+
+use crate::backend::ExecutionPolicy;
+use crate::model_config::ModelSpec;
+use crate::wire::inference::ModelInstanceGroup;
+use crate::wire::inference::model_config::SchedulingChoice;
+use crate::wire::inference::model_instance_group::Kind;
+
+/// What the kernel keeps of a thread's name.
+const THREAD_NAME_BYTES_MAX: usize = 15;
+
+/// One instance that the configuration asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wish {
+    pub name: String,
+    pub key: Key,
+    /// Position of its group.
+    pub group: usize,
+}
+
+/// What makes two instances interchangeable: their device and all that their groups say but name and count
+/// (schedulers.md section 10).
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Key {
+    group: ModelInstanceGroup,
+    pub device: i32,
+}
+
+/// Instances that live on one thread.
+#[derive(Debug, PartialEq)]
+pub(super) struct Share {
+    pub wishes: Vec<Wish>,
+    /// Name of the host policy.
+    pub policy: String,
+    pub is_passive: bool,
+    /// Together because they are on one device, even if there is only one yet.
+    pub is_device: bool,
+    pub thread_name: String,
+}
+
+impl Key {
+    pub fn kind(&self) -> Kind {
+        self.group.kind()
+    }
+
+    /// The name of the host policy: the group's, else that of its kind (model_config.md section 2).
+    fn policy(&self) -> String {
+        match (self.group.host_policy.as_str(), self.kind()) {
+            ("", Kind::Gpu) => format!("gpu_{}", self.device),
+            ("", Kind::Model) => "model".to_owned(),
+            ("", Kind::Cpu | Kind::Auto) => "cpu".to_owned(),
+            (named, _) => named.to_owned(),
+        }
+    }
+}
+
+/// Every instance of a resolved configuration, in its order.
+pub(super) fn wishes(spec: &ModelSpec) -> Vec<Wish> {
+    let wish = |instance: &crate::model_config::Instance| {
+        let group = spec.config.instance_group.get(instance.group).cloned().unwrap_or_default();
+        let group = ModelInstanceGroup { name: String::new(), count: 0, ..group };
+        Wish { name: instance.name.clone(), key: Key { group, device: 0 }, group: instance.group }
+    };
+    spec.instances.iter().map(wish).collect()
+}
+
+/// Distributes instances over threads: one each, or one for all GPU instances of a device where the backend wants its
+/// devices blocked (c_api.md section 5, "Threads"). A sequence stays with its instance, so that a model with a sequence
+/// scheduler never shares.
+pub(super) fn share_threads(wishes: Vec<Wish>, policy: ExecutionPolicy, spec: &ModelSpec) -> Vec<Share> {
+    let has_sequences = matches!(spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)));
+    let blocks = policy == ExecutionPolicy::DeviceBlocking && !has_sequences;
+    let mut shares: Vec<Share> = Vec::new();
+    for wish in wishes {
+        let (policy, is_passive) = (wish.key.policy(), wish.key.group.passive);
+        let is_device = blocks && wish.key.kind() == Kind::Gpu && !is_passive;
+        let same = |share: &&mut Share| {
+            share.is_device
+                && share.policy == policy
+                && share.wishes.iter().all(|one| one.key.device == wish.key.device)
+        };
+        if is_device && let Some(share) = shares.iter_mut().find(same) {
+            share.wishes.push(wish);
+            continue;
+        }
+        let thread_name = match is_device {
+            true => shortened(&spec.name, &format!("_gpu{}", wish.key.device)),
+            false => thread_name(&wish, &spec.name),
+        };
+        shares.push(Share { wishes: vec![wish], policy, is_passive, is_device, thread_name });
+    }
+    shares
+}
+
+/// The instance's name, or what tells it apart from its siblings behind the head of its name.
+fn thread_name(wish: &Wish, model: &str) -> String {
+    if wish.name.len() <= THREAD_NAME_BYTES_MAX {
+        return wish.name.clone();
+    }
+    let (group, number) = wish.name.rsplit_once('_').unwrap_or((&wish.name, "0"));
+    // A synthesised group bears the model's name, and is the only one.
+    let suffix = if group == model { format!("_{number}") } else { format!("_{}_{number}", wish.group) };
+    shortened(group, &suffix)
+}
+
+/// As much of `head` as fits before `tail`.
+fn shortened(head: &str, tail: &str) -> String {
+    let room = THREAD_NAME_BYTES_MAX.saturating_sub(tail.len());
+    let end = (0..=room.min(head.len())).rev().find(|&end| head.is_char_boundary(end)).unwrap_or(0);
+    format!("{}{tail}", &head[..end])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Warm-up: what an instance runs before it takes work, so that no client pays for first times (schedulers.md
+//! section 9).
+//!
+//! The requests are like those of clients but for two things: their answers come here and are not looked at unless
+//! they are errors, and nothing of them is counted.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::{debug, warn};
+
+use super::worker::execute;
+use crate::backend::{Instance, InstanceContext, Payload, fail};
+use crate::memory::{BlockMut, Exhausted, Pool, Slice};
+use crate::model_config::datatype;
+use crate::model_config::warmup::{Sample, SampleInput};
+use crate::request::validate::{add_input, validate};
+use crate::request::{Completion, DataType, Delivery, InputTensor, Request, Shape, Sink, Status, Text, now_ns};
+
+/// How often a missing answer is complained about.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs every sample. Returns when all are answered; whoever holds back an answer holds up the load.
+pub(super) fn run(instance: &mut dyn Instance, context: &InstanceContext, samples: &[Sample]) -> Result<(), Status> {
+    context.is_warming.store(true, Ordering::Release);
+    let outcome = samples.iter().try_for_each(|sample| run_sample(instance, context, sample, PATIENCE));
+    context.is_warming.store(false, Ordering::Release);
+    outcome
+}
+
+fn run_sample(
+    instance: &mut dyn Instance,
+    context: &InstanceContext,
+    sample: &Sample,
+    patience: Duration,
+) -> Result<(), Status> {
+    let started = Instant::now();
+    // Once for all requests, in memory as requests have it: aligned for whatever reads it.
+    let data: Vec<Slice> = sample.inputs.iter().map(|input| aligned(&input.data)).collect();
+    for _ in 0..sample.count {
+        let answers = Arc::new(Answers::new(sample.batch_size as usize, context.model.pool.clone()));
+        let mut payload = Payload::default();
+        for number in 0..u64::from(sample.batch_size) {
+            let request = Request::new(Completion::new(answers.clone(), number));
+            match complete(request, context, &sample.inputs, &data) {
+                Ok(request) => payload.push(request),
+                Err(status) => {
+                    payload.take().into_iter().for_each(Request::withdraw);
+                    return Err(status);
+                }
+            }
+        }
+        let status = match execute(instance, context, &mut payload) {
+            Ok(()) => Status::internal(format!("instance '{}' left the request unanswered", context.name)),
+            Err(status) => status,
+        };
+        payload.take().into_iter().for_each(|request| fail(&context.model.statistics, request, status.clone()));
+        let errors = answers.wait(&context.name, &sample.name, patience);
+        if !errors.is_empty() {
+            let text: String = errors.iter().map(|error| format!("{error}; ")).collect();
+            return Err(Status::invalid(format!("failed to run warmup sample '{}': {text}", sample.name)));
+        }
+    }
+    debug!("instance {} ran warm-up sample '{}' in {:?}", context.name, sample.name, started.elapsed());
+    Ok(())
+}
+
+fn aligned(data: &[u8]) -> Slice {
+    let mut block = BlockMut::unpooled(data.len());
+    block.copy_from_slice(data);
+    block.freeze()
+}
+
+/// A request of the sample, checked as a client's is. What is no input of the model passes the checks by.
+fn complete(
+    mut request: Request,
+    context: &InstanceContext,
+    inputs: &[SampleInput],
+    data: &[Slice],
+) -> Result<Box<Request>, Status> {
+    request.is_warm_up = true;
+    request.stamps.received_ns = now_ns();
+    request.stamps.started_ns = request.stamps.received_ns;
+    request.stamps.queued_ns = request.stamps.received_ns;
+    let (own, others): (Vec<_>, Vec<_>) = inputs.iter().zip(data).partition(|(input, _)| input.index.is_some());
+    for (input, data) in own {
+        let tensor = tensor(&request, input, data)?;
+        add_input(&mut request, tensor)?;
+    }
+    validate(&mut request, &context.spec)?;
+    for (input, data) in others {
+        let tensor = tensor(&request, input, data)?;
+        let tensor = InputTensor { model_shape: tensor.shape.clone(), index: usize::MAX, ..tensor };
+        add_input(&mut request, tensor)?;
+    }
+    request.admission().take();
+    Ok(Box::new(request))
+}
+
+fn tensor(request: &Request, input: &SampleInput, data: &Slice) -> Result<InputTensor, Status> {
+    let name = datatype::protocol_name(input.data_type);
+    let data_type = DataType::from_name(name.as_bytes()).ok_or_else(|| {
+        let text = format!("warmup setting expects input '{}' to have data_type set", input.name);
+        Status::invalid(text).prefixed(&request.log_id())
+    })?;
+    let mut tensor = InputTensor::new(Text::from(&*input.name), data_type, Shape::from_slice(&input.shape));
+    tensor.data.push(data.clone());
+    Ok(tensor)
+}
+
+/// Where the answers of one execution arrive.
+struct Answers {
+    state: Mutex<State>,
+    changed: Condvar,
+    pool: Pool,
+}
+
+struct State {
+    /// Requests that are not at their end.
+    open: usize,
+    /// The first error of each request.
+    errors: Vec<Option<String>>,
+}
+
+impl Answers {
+    fn new(requests: usize, pool: Pool) -> Answers {
+        let state = State { open: requests, errors: vec![None; requests] };
+        Answers { state: Mutex::new(state), changed: Condvar::new(), pool }
+    }
+
+    /// Waits for the end of every request; returns the errors, in the order of the requests.
+    fn wait(&self, instance: &str, sample: &str, patience: Duration) -> Vec<String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.open > 0 {
+            let waited = self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            if waited.1.timed_out() && state.open > 0 {
+                let open = state.open;
+                warn!(
+                    "instance {instance} waits for the final response to {open} requests of warm-up sample '{sample}'"
+                );
+            }
+        }
+        state.errors.iter_mut().filter_map(Option::take).collect()
+    }
+}
+
+impl Sink for Answers {
+    fn deliver(&self, key: u64, delivery: Delivery) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(status) = delivery.response.and_then(|response| response.error)
+            && let Some(error) = usize::try_from(key).ok().and_then(|key| state.errors.get_mut(key))
+        {
+            error.get_or_insert(status.message.into_owned());
+        }
+        if delivery.last {
+            state.open = state.open.saturating_sub(1);
+            self.changed.notify_all();
+        }
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.pool.get(byte_size)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! The thread of an instance: it is confined, creates, warms, works and drops.
+//!
+//! A worker asks its scheduler for a payload, runs it, and asks again. It never parses or writes to a socket, and
+//! whatever a backend does, error, panic, silence, every request it was handed is answered once.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use tracing::{error, info};
+
+use super::PayloadSource;
+use super::confinement::Confinement;
+use super::groups::{Key, Share};
+use super::warmup;
+use crate::backend::{Instance, InstanceContext, Model, Payload, fail};
+use crate::model_config::warmup::Sample;
+use crate::request::Status;
+
+/// What a thread is started for.
+pub(super) struct Task {
+    pub contexts: Vec<InstanceContext>,
+    pub model: Arc<dyn Model>,
+    pub confinement: Confinement,
+    pub warmup: Vec<Sample>,
+}
+
+/// A thread that makes its instances ready, and then waits to be let in.
+pub(super) struct Candidate {
+    share: Share,
+    thread: JoinHandle<()>,
+    ready: Receiver<Result<(), Status>>,
+    /// The outcome, once it is known.
+    outcome: Option<Result<(), Status>>,
+    /// Takes its number in the payload source. Dropped: the thread ends.
+    go: Sender<usize>,
+}
+
+/// A thread whose instances are ready.
+pub(super) struct Worker {
+    /// Of its instances.
+    pub names: Vec<String>,
+    pub key: Key,
+    /// One of a device's instances: not kept over a change.
+    pub is_shared: bool,
+    role: Role,
+    pub thread: JoinHandle<()>,
+}
+
+enum Role {
+    /// Its number in the payload source.
+    Active(usize),
+    /// Kept and nothing else, until this is dropped.
+    Passive { _stay: Sender<usize> },
+}
+
+impl Candidate {
+    pub fn start(share: Share, task: Task, source: &Arc<dyn PayloadSource>) -> Result<Candidate, Status> {
+        let ((tell, ready), (go, number)) = (channel(), channel());
+        let source = Arc::clone(source);
+        let name = share.thread_name.clone();
+        let thread = std::thread::Builder::new().name(name.clone()).spawn(move || live(task, &tell, &number, &*source));
+        let thread = thread
+            .map_err(|error| Status::internal(format!("cannot start the thread '{name}' of an instance: {error}")))?;
+        Ok(Candidate { share, thread, ready, outcome: None, go })
+    }
+
+    /// Waits until the instances are created and warmed.
+    pub fn wait(&mut self) -> Result<(), Status> {
+        let ended = || Err(Status::internal(format!("the thread '{}' ended by itself", self.share.thread_name)));
+        self.outcome.get_or_insert_with(|| self.ready.recv().unwrap_or_else(|_| ended())).clone()
+    }
+
+    /// Its number in `source`; `None` for one that takes no work.
+    pub fn admit(&self, source: &dyn PayloadSource) -> Result<Option<usize>, Status> {
+        if self.share.is_passive { Ok(None) } else { source.join(self.thread.thread().clone()).map(Some) }
+    }
+
+    /// Lets it work.
+    pub fn engage(self, number: Option<usize>) -> Option<Worker> {
+        let names = self.share.wishes.iter().map(|wish| wish.name.clone()).collect();
+        let key = self.share.wishes.into_iter().next()?.key;
+        let role = match number {
+            Some(number) => {
+                // It waits for exactly this.
+                let _ = self.go.send(number);
+                Role::Active(number)
+            }
+            None => Role::Passive { _stay: self.go },
+        };
+        Some(Worker { names, key, is_shared: self.share.is_device, role, thread: self.thread })
+    }
+
+    /// Sends it home.
+    pub fn abandon(self) -> JoinHandle<()> {
+        self.thread
+    }
+}
+
+impl Worker {
+    /// Lets it finish and go.
+    pub fn dismiss(self, source: &dyn PayloadSource) -> JoinHandle<()> {
+        if let Role::Active(number) = self.role {
+            source.dismiss(number);
+        }
+        self.thread
+    }
+}
+
+/// The whole life of the thread.
+fn live(task: Task, tell: &Sender<Result<(), Status>>, number: &Receiver<usize>, source: &dyn PayloadSource) {
+    let mut instances = Vec::with_capacity(task.contexts.len());
+    let outcome = prepare(&task, &mut instances);
+    let is_ready = outcome.is_ok();
+    let is_awaited = tell.send(outcome).is_ok();
+    if is_ready
+        && is_awaited
+        && let Ok(number) = number.recv()
+    {
+        run(number, &task.contexts, &mut instances, source);
+        source.left(number);
+    }
+    for (instance, context) in instances.into_iter().zip(&task.contexts) {
+        if catch_unwind(AssertUnwindSafe(|| drop(instance))).is_err() {
+            error!("instance {} panicked while it was finalized", context.name);
+        }
+    }
+}
+
+fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), Status> {
+    task.confinement.apply()?;
+    for context in &task.contexts {
+        let (name, model) = (&context.name, &context.spec.name);
+        let create = AssertUnwindSafe(|| Arc::clone(&task.model).create_instance(context.clone()));
+        let panicked = |_| Err(Status::internal(format!("instance '{name}' panicked while it was initialized")));
+        let mut instance = catch_unwind(create).unwrap_or_else(panicked)?;
+        info!("instance {name} of model '{model}' is initialized");
+        let warmed = warmup::run(&mut *instance, context, &task.warmup);
+        instances.push(instance);
+        warmed?;
+    }
+    Ok(())
+}
+
+fn run(number: usize, contexts: &[InstanceContext], instances: &mut [Box<dyn Instance>], source: &dyn PayloadSource) {
+    let mut turn = 0;
+    while let Some(mut payload) = source.next_payload(number) {
+        // Instances that share the thread take turns.
+        let at = turn % instances.len().max(1);
+        turn = at + 1;
+        let (Some(instance), Some(context)) = (instances.get_mut(at), contexts.get(at)) else { return };
+        let status = match execute(&mut **instance, context, &mut payload) {
+            Ok(()) => Status::internal(format!("instance '{}' left the request unanswered", context.name)),
+            Err(status) => status,
+        };
+        for request in payload.take() {
+            fail(&context.model.statistics, request, status.clone());
+        }
+    }
+}
+
+/// One execution; a panic is an error like others.
+pub(super) fn execute(
+    instance: &mut dyn Instance,
+    context: &InstanceContext,
+    payload: &mut Payload,
+) -> Result<(), Status> {
+    catch_unwind(AssertUnwindSafe(|| instance.execute(payload))).unwrap_or_else(|_| {
+        error!("instance {} panicked while it executed; its requests are answered with an error", context.name);
+        Err(Status::internal(format!("instance '{}' failed while it executed the request", context.name)))
+    })
+}

@@ -1,0 +1,191 @@
+//! The default scheduler with threads as workers, which come and go.
+
+use super::*;
+use crate::memory::{BlockMut, Exhausted};
+use crate::request::{Completion, Delivery, Response, Sink, Text};
+
+#[derive(Default)]
+struct Counter {
+    answers: AtomicUsize,
+    errors: AtomicUsize,
+}
+
+impl Sink for Counter {
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        self.answers.fetch_add(1, Ordering::SeqCst);
+        if delivery.response.is_none_or(|response| response.error.is_some()) {
+            self.errors.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        Ok(BlockMut::unpooled(byte_size))
+    }
+}
+
+fn request(sink: &Arc<Counter>) -> Box<Request> {
+    Box::new(Request::new(Completion::new(sink.clone(), 1)))
+}
+
+/// The calling thread is `worker` until it is sent away.
+fn work(scheduler: &Direct, worker: usize) -> usize {
+    let mut served = 0;
+    while let Some(mut payload) = scheduler.next_payload(worker) {
+        for request in payload.take() {
+            request.finish(Response::new(Text::default()));
+            served += 1;
+        }
+    }
+    scheduler.left(worker);
+    served
+}
+
+fn join_and_work(scheduler: &Direct) -> usize {
+    work(scheduler, scheduler.join(std::thread::current()).unwrap())
+}
+
+/// A scheduler with a worker that nobody drives yet.
+fn with_worker() -> (Direct, usize, Arc<Counter>) {
+    let scheduler = Direct::new(Arc::default());
+    let worker = scheduler.join(std::thread::current()).unwrap();
+    (scheduler, worker, Arc::default())
+}
+
+#[test]
+fn every_request_is_served_once_by_some_worker() {
+    const EACH: usize = 5_000;
+    let (scheduler, first, sink) = with_worker();
+    scheduler.dismiss(first);
+    let started = std::sync::Barrier::new(4);
+    let served: usize = std::thread::scope(|scope| {
+        let worker = || {
+            let worker = scheduler.join(std::thread::current()).unwrap();
+            started.wait();
+            work(&scheduler, worker)
+        };
+        let workers: Vec<_> = (0..3).map(|_| scope.spawn(worker)).collect();
+        started.wait();
+        let client = || (0..EACH).for_each(|_| scheduler.enqueue(request(&sink)).unwrap().now());
+        let clients: Vec<_> = (0..2).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        scheduler.stop();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    assert_eq!(served, 2 * EACH);
+    assert_eq!(sink.answers.load(Ordering::SeqCst), 2 * EACH);
+    assert_eq!(sink.errors.load(Ordering::SeqCst), 0);
+    assert_eq!(scheduler.statistics.snapshot().pending, 0);
+}
+
+#[test]
+fn workers_come_and_go_and_nothing_is_lost() {
+    const REQUESTS: usize = 20_000;
+    let (scheduler, stayer, sink) = with_worker();
+    let is_over = AtomicBool::new(false);
+    let served: usize = std::thread::scope(|scope| {
+        let stays = scope.spawn(|| {
+            // Its thread is not the one that the worker joined with.
+            *scheduler.desks[stayer].thread.lock().unwrap() = Some(std::thread::current());
+            work(&scheduler, stayer)
+        });
+        let changes = scope.spawn(|| {
+            let mut served = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                std::thread::scope(|scope| {
+                    let guests: Vec<_> = (0..2)
+                        .map(|_| {
+                            let (tell, told) = std::sync::mpsc::channel();
+                            let guest = scope.spawn(|| {
+                                let tell = tell;
+                                let number = scheduler.join(std::thread::current()).unwrap();
+                                tell.send(number).unwrap();
+                                work(&scheduler, number)
+                            });
+                            (told.recv().unwrap(), guest)
+                        })
+                        .collect();
+                    for (number, guest) in guests {
+                        scheduler.dismiss(number);
+                        served += guest.join().unwrap();
+                    }
+                });
+            }
+            served
+        });
+        for _ in 0..REQUESTS {
+            scheduler.enqueue(request(&sink)).unwrap().now();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        let served = changes.join().unwrap();
+        scheduler.stop();
+        served + stays.join().unwrap()
+    });
+    assert_eq!(served, REQUESTS);
+    assert_eq!(sink.answers.load(Ordering::SeqCst), REQUESTS);
+    assert_eq!(sink.errors.load(Ordering::SeqCst), 0);
+    assert_eq!(scheduler.statistics.snapshot().pending, 0);
+}
+
+#[test]
+fn a_stopped_scheduler_refuses_and_keeps_what_it_accepted() {
+    let (scheduler, worker, sink) = with_worker();
+    scheduler.enqueue(request(&sink)).unwrap().now();
+    scheduler.stop();
+    let refused = scheduler.enqueue(request(&sink)).unwrap_err();
+    assert_eq!(
+        refused.status.message,
+        "[request id: <id_unknown>] Server is stopping, scheduler for model has stopped accepting new inference \
+         requests"
+    );
+    refused.request.withdraw();
+    assert_eq!(work(&scheduler, worker), 1);
+    assert_eq!(join_and_work(&scheduler), 0, "who joins too late has nothing to do");
+}
+
+#[test]
+fn a_request_that_was_taken_back_is_skipped() {
+    let (scheduler, worker, sink) = with_worker();
+    let gone = request(&sink);
+    let admission = Arc::clone(gone.admission());
+    scheduler.enqueue(gone).unwrap().now();
+    scheduler.enqueue(request(&sink)).unwrap().now();
+    assert!(admission.cancel() && admission.end());
+    scheduler.withdrawn();
+    scheduler.stop();
+    assert_eq!(work(&scheduler, worker), 1);
+    assert_eq!(sink.answers.load(Ordering::SeqCst), 1, "nobody answers for the tombstone");
+}
+
+#[test]
+fn without_workers_nothing_is_accepted() {
+    let scheduler = Direct::new(Arc::default());
+    let sink = Arc::default();
+    let refused = |scheduler: &Direct| {
+        let refused = scheduler.enqueue(request(&sink)).unwrap_err();
+        refused.request.withdraw();
+        refused.status.message
+    };
+    let text = "[request id: <id_unknown>] all instances of the model are passive and take no requests";
+    assert_eq!(refused(&scheduler), text);
+    let worker = scheduler.join(std::thread::current()).unwrap();
+    scheduler.enqueue(request(&sink)).unwrap().now();
+    scheduler.dismiss(worker);
+    assert_eq!(refused(&scheduler), text);
+    assert_eq!(work(&scheduler, worker), 1, "the last one finishes what was accepted");
+    let again = scheduler.join(std::thread::current()).unwrap();
+    assert_eq!(again, worker, "numbers are used again");
+    scheduler.enqueue(request(&sink)).unwrap().now();
+    scheduler.left(again);
+    assert_eq!(sink.errors.load(Ordering::SeqCst), 1, "nobody is left to execute it");
+}
+
+#[test]
+fn who_is_dismissed_leaves_the_work_to_the_others() {
+    let (scheduler, first, sink) = with_worker();
+    let second = scheduler.join(std::thread::current()).unwrap();
+    scheduler.enqueue(request(&sink)).unwrap().now();
+    scheduler.dismiss(first);
+    assert_eq!(work(&scheduler, first), 0);
+    scheduler.stop();
+    assert_eq!(work(&scheduler, second), 1);
+}

@@ -1,0 +1,21 @@
+//! Model repositories in buckets, held against stand-ins of the three services: what is listed, how changes show, what
+//! a copy holds and when it goes, and what is said when a bucket cannot be read (spec: model_config.md section 4,
+//! cli.md section 4).
+
+mod support {
+    pub mod http;
+    pub mod python;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod bucket_stores {
+    pub mod stands;
+
+    mod failures;
+    mod google_azure;
+    mod s3;
+    mod server;
+}

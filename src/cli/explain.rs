@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use super::Arguments;
 use super::check::report::{backend, numbers};
 use super::check::{place, print, split, worker_cpu_count};
+use crate::backend::onnxruntime::{Surroundings, locate};
 use crate::model_config::provenance::{self, Field, Source};
-use crate::repository::inspect::{Inspection, Inspector};
+use crate::repository::inspect::{BackendPlace, Inspection, Inspector};
 
 const USAGE: &str = "\
 Usage: nereid explain <model directory> [--override=<file>] [options of serve]
@@ -36,8 +37,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             print(USAGE);
             ExitCode::SUCCESS
         }
-        Ok(Some(seen)) => {
-            print(&text(&seen));
+        Ok(Some(Explained { seen, runtime })) => {
+            print(&text(&seen, runtime.as_deref()));
             for problem in &seen.problems {
                 let _ = writeln!(std::io::stderr(), "error: {problem}");
             }
@@ -50,8 +51,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// A model and what its backend runs it with.
+struct Explained {
+    seen: Inspection,
+    /// Of a backend that looks for a library of its own.
+    runtime: Option<String>,
+}
+
 /// None: help is asked for.
-fn explain(arguments: &Arguments) -> Result<Option<Inspection>, String> {
+fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
     let mut given = None;
     let mut words = Vec::new();
     for word in &arguments.words {
@@ -87,7 +95,18 @@ fn explain(arguments: &Arguments) -> Result<Option<Inspection>, String> {
     );
     let mut seen = inspector.inspect(name, directory, given.as_deref());
     inspector.complete(&mut seen);
-    Ok(Some(seen))
+    let runtime = (seen.backend == BackendPlace::BuiltIn).then(|| runtime(&seen.stages.resolved.backend, &settings));
+    Ok(Some(Explained { seen, runtime: runtime.flatten() }))
+}
+
+fn runtime(backend: &str, settings: &dyn Fn(&str) -> Vec<(String, String)>) -> Option<String> {
+    if backend != "onnxruntime" {
+        return None;
+    }
+    let given = settings(backend);
+    let library = given.iter().rev().find(|(key, _)| key == "library").map(|(_, value)| value.as_str());
+    let found = locate(&Surroundings::of_process(library)).ok()?;
+    Some(format!("ONNX Runtime {}, {}", found.version, found.path.display()))
 }
 
 fn read(file: &Path) -> std::io::Result<Vec<u8>> {
@@ -97,7 +116,7 @@ fn read(file: &Path) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn text(seen: &Inspection) -> String {
+fn text(seen: &Inspection, runtime: Option<&str>) -> String {
     let mut text = format!("Model {}\n", seen.name);
     // Writing to a String cannot fail, here and below.
     let mut line = |what: &str, value: &str| {
@@ -112,6 +131,9 @@ fn text(seen: &Inspection) -> String {
     line("configuration", &configuration);
     line("versions", &format!("{} of {}", numbers(&seen.chosen), numbers(&seen.versions)));
     line("backend", &backend(seen));
+    if let Some(runtime) = runtime {
+        line("runtime", runtime);
+    }
     if let Some(spec) = &seen.spec {
         let names: Vec<&str> = spec.instances.iter().map(|instance| instance.name.as_str()).collect();
         line("instances", &names.join(", "));

@@ -45,8 +45,8 @@ pub struct Field {
     pub source: Source,
 }
 
-/// The values of `stages.resolved` in the order of their declarations. `positions` are those of the file; none says that
-/// an override was written.
+/// The values of `stages.resolved` in the order of their declarations. `positions` are those of the file; none says
+/// that an override was written.
 pub fn fields(stages: &Stages, positions: Option<&Positions>) -> Result<Vec<Field>, Error> {
     let values = |config: &ModelConfig| -> Result<BTreeMap<String, String>, Error> {
         Ok(flatten(config, positions)?.into_iter().collect())

@@ -263,7 +263,8 @@ mod tests {
             metric_tags { key: "k" value: "v" }
             optimization {
                 graph { level: 1 } priority: PRIORITY_MAX cuda { graphs: true graph_spec { } } eager_batching: true
-                execution_accelerators { cpu_execution_accelerator { name: "openvino" } } gather_kernel_buffer_threshold: 1
+                execution_accelerators { cpu_execution_accelerator { name: "openvino" } }
+                gather_kernel_buffer_threshold: 1
                 input_pinned_memory { enable: false } output_pinned_memory { enable: true }
             }
             model_transaction_policy { decoupled: false }

@@ -2,8 +2,8 @@
 //! wrong with it at once.
 //!
 //! The steps are those of a load (`poll`, `version`), taken on after an error as far as they make sense, because who
-//! checks a repository wants to correct all of it. Nothing is executed here: what a backend would add to a configuration
-//! is only known after [`Inspector::complete`], which opens the model.
+//! checks a repository wants to correct all of it. Nothing is executed here: what a backend would add to a
+//! configuration is only known after [`Inspector::complete`], which opens the model.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -131,8 +131,8 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// Looks at the model `name` in `directory`; nothing is opened. `given` stands in for the configuration file, as the
-    /// JSON text of a load override does.
+    /// Looks at the model `name` in `directory`; nothing is opened. `given` stands in for the configuration file, as
+    /// the JSON text of a load override does.
     pub fn inspect(&self, name: &str, directory: &Path, given: Option<&[u8]>) -> Inspection {
         let mut seen = Inspection { name: name.to_owned(), directory: directory.to_owned(), ..Inspection::default() };
         let layout = match layout::scan(directory) {
@@ -166,6 +166,9 @@ impl<'a> Inspector<'a> {
         self.resolve(&mut seen, findings, attributes, may_complete);
         if seen.problems.is_empty() {
             self.examine(&mut seen);
+        }
+        if !seen.would_load() {
+            seen.spec = None;
         }
         seen
     }
@@ -274,11 +277,14 @@ impl<'a> Inspector<'a> {
         for finding in findings {
             seen.finding(finding);
         }
+        seen.spec = None;
+        if !seen.problems.is_empty() {
+            // It would say the same in other words.
+            return;
+        }
         match ModelSpec::new(config) {
             Ok(spec) => seen.spec = Some(Arc::new(spec)),
-            // With other problems, it says them in other words.
-            Err(error) if seen.problems.is_empty() => seen.refuse(&error),
-            Err(_) => {}
+            Err(error) => seen.refuse(&error),
         }
     }
 

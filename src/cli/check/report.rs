@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::cli::options::ServeOptions;
+use crate::cli::options::{HostPolicySetting, ServeOptions};
 use crate::model_config::{Instance, InstanceKind};
 use crate::repository::inspect::{BackendPlace, Inspection};
 use crate::shard::placement::{IoCores, Placement};
@@ -65,11 +65,8 @@ impl Instances {
 /// What a host policy says of the cores, else what is left beside the I/O.
 fn place(policy: &str, options: &ServeOptions, placement: &Placement) -> String {
     let setting = |key: &str| {
-        let of_policy = |given: &&_| {
-            let given: &&crate::cli::options::HostPolicySetting = given;
-            given.policy == policy && given.key == key
-        };
-        options.host_policies.iter().rev().find(of_policy).map(|given| given.value.as_str())
+        let fits = |given: &&HostPolicySetting| given.policy == policy && given.key == key;
+        options.host_policies.iter().rev().find(fits).map(|given| given.value.as_str())
     };
     if let Some(list) = setting("cpu-cores") {
         return match list.parse() {
@@ -203,7 +200,6 @@ impl ModelReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::options::HostPolicySetting;
 
     #[test]
     fn cores_are_written_as_ranges() {

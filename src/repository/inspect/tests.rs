@@ -126,8 +126,8 @@ fn configurations_that_cannot_be_read() {
 #[test]
 fn backends_are_looked_for_and_asked() {
     let model = Scratch::new("nowhere").config("backend: \"nowhere\"");
-    let expected = "~/config.pbtxt:1:1: unable to find backend library for backend 'nowhere', try specifying runtime on \
-                    the model configuration.";
+    let expected = "~/config.pbtxt:1:1: unable to find backend library for backend 'nowhere', try specifying runtime \
+                    on the model configuration.";
     assert_eq!(problems(&inspector(true).inspect("m", &model.0, None)), [expected]);
     let library = model.0.join("libtriton_nowhere.so");
     // Not a library at all: nobody opens it. What is missing, it may complete.

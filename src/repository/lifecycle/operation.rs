@@ -112,18 +112,32 @@ impl Lifecycle {
             fresh.into_values().for_each(RunningVersion::end);
             return Err(Status::unavailable("Server not ready"));
         }
-        for &version in &plan.changed_in_place {
-            if let Some(running) = slot.running.get_mut(&version)
-                && let Err(status) = self.loader.change_placement(running, &polled.config)
-            {
-                fresh.into_values().for_each(RunningVersion::end);
-                return Err(self.load_failed(id, [(version, status)]));
-            }
+        if let Err((version, status)) = self.change_in_place(slot, &plan.changed_in_place, &polled.config) {
+            fresh.into_values().for_each(RunningVersion::end);
+            return Err(self.load_failed(id, [(version, status)]));
         }
         self.switch(id, slot, fresh, &polled.versions);
         let overridden_ns = matches!(given, Override::Config(_)).then_some(called_ns);
         slot.loaded = Some(Loaded { stamp, location, overridden_ns, config: polled.config });
         info!("successfully loaded '{}'", id.name);
+        Ok(())
+    }
+
+    /// Gives the versions other instances. If one fails, those before it get theirs back.
+    fn change_in_place(&self, slot: &mut Slot, versions: &[i64], config: &ModelConfig) -> Result<(), (i64, Status)> {
+        for (at, version) in versions.iter().enumerate() {
+            let Some(running) = slot.running.get_mut(version) else { continue };
+            let Err(status) = self.loader.change_placement(running, config) else { continue };
+            let before = slot.loaded.as_ref().map(|loaded| loaded.config.clone());
+            for changed in &versions[..at] {
+                if let (Some(running), Some(before)) = (slot.running.get_mut(changed), &before)
+                    && let Err(status) = self.loader.change_placement(running, before)
+                {
+                    error!("version {changed} keeps its new instances, since it cannot get its old ones: {status}");
+                }
+            }
+            return Err((*version, status));
+        }
         Ok(())
     }
 

@@ -23,6 +23,7 @@ use crate::model_config::ModelSpec;
 use crate::model_config::warmup::Sample;
 use crate::request::Status;
 
+pub use self::confinement::confined;
 pub use crate::backend::Payload;
 
 /// Where a worker gets its work: a scheduler.

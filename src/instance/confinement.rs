@@ -11,6 +11,28 @@ use crate::request::Status;
 
 const SYSFS: &str = "/sys";
 
+/// Runs `job` on the calling thread, which may run on `cpus` only meanwhile; empty: wherever it may now. Threads that the
+/// job starts inherit that.
+pub fn confined<T>(cpus: &[usize], job: impl FnOnce() -> T) -> T {
+    struct Restore(CpuSet);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            if let Err(error) = sched_setaffinity(None, &self.0) {
+                warn!("a thread stays confined to the cores of workers: {error}");
+            }
+        }
+    }
+    let _restore = match sched_getaffinity(None) {
+        Ok(before) if !cpus.is_empty() => {
+            let mut set = CpuSet::new();
+            cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
+            sched_setaffinity(None, &set).is_ok().then(|| Restore(before))
+        }
+        _ => None,
+    };
+    job()
+}
+
 /// The bounds of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Confinement {

@@ -31,7 +31,7 @@ impl Lifecycle {
         let map = self.map();
         // What serves is listed, be its directory gone or never in a repository.
         for (id, entry) in map.iter() {
-            if entry.versions.values().any(|state| !matches!(state, VersionState::Unavailable(_))) {
+            if entry.versions.values().any(|state| matches!(state, VersionState::Ready(_) | VersionState::Loading)) {
                 holders.entry(id.clone()).or_insert(1);
             }
         }

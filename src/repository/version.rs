@@ -14,8 +14,9 @@ use super::poll::{Polled, honoured};
 use crate::backend::plugin::Plugins;
 use crate::backend::registry::NativeBackends;
 use crate::backend::{Attributes, Backend, Model, ModelContext};
-use crate::instance::{Instances, PayloadSource, Plan};
-use crate::model_config::{ModelSpec, labels, layout, normalize, validate, warmup};
+use crate::instance::{Instances, PayloadSource, Plan, confined};
+use crate::model_config::{ModelSpec, labels, layout, normalize, text, to_dynamic, validate, warmup};
+use crate::observe::log::verbose;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
 use crate::scheduler::Direct;
@@ -135,7 +136,8 @@ impl Loader {
             pool: self.settings.pool.clone(),
             worker_cpu_count: self.settings.worker_cpu_count,
         });
-        let model = backend.create_model(Arc::clone(&context))?;
+        // A runtime may start its threads as soon as it opens a model.
+        let model = confined(&self.settings.worker_cpus, || backend.create_model(Arc::clone(&context)))?;
         let completed = model.completed_config();
         if completed.is_none() && !polled.has_config {
             return Err(Status::not_found(format!("model configuration is not provided for model '{name}'")));
@@ -147,6 +149,9 @@ impl Loader {
         }
         let config = completed.unwrap_or_else(|| polled.config.clone());
         let spec = Arc::new(resolve(config, &*backend)?);
+        if let Ok(message) = to_dynamic(&spec.config) {
+            verbose!(1, object = %text::print(&message), "model configuration:");
+        }
         validate::data_files(&spec.config, &directory.path).first()?;
         let labels = labels::load(name, &directory.path, &spec.config.output)?;
         let scheduler = Arc::new(Direct::new(Arc::clone(&statistics)));

@@ -204,3 +204,18 @@ fn a_file_that_cannot_be_written_ends_the_start() {
         assert_eq!(out, "", "{file}");
     }
 }
+
+#[test]
+fn verbose_messages_show_the_configurations_of_models() {
+    let repository = repository();
+    let shown = |flags: &[&str]| {
+        let log = Server::start(usual(), repository.path(), flags).stop();
+        let (_, after) = log.split_once("\"model configuration:\"\n")?;
+        Some(after.lines().take_while(|line| !line.starts_with('I')).collect::<Vec<_>>().join("\n"))
+    };
+    let text = shown(&["--log-verbose=1"]).expect("the configuration is in the log");
+    for line in ["name: \"plain\"", "backend: \"identity\"", "data_type: TYPE_INT32", "kind: KIND_CPU"] {
+        assert!(text.contains(line), "{line:?} in\n{text}");
+    }
+    assert_eq!(shown(&[]), None);
+}

@@ -108,3 +108,20 @@ fn a_thread_is_confined_to_what_was_asked_for() {
     assert!(foreign(true).unwrap_err().message.starts_with("host policy 'p': cannot bind the thread to its cores: "));
     assert_eq!(foreign(false), Ok(()));
 }
+
+#[test]
+fn a_job_is_confined_and_its_thread_is_not() {
+    let now = || {
+        let set = sched_getaffinity(None).unwrap();
+        (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect::<Vec<_>>()
+    };
+    let before = now();
+    let last = vec![*before.last().unwrap()];
+    assert_eq!(confined(&last, || (now(), std::thread::spawn(now).join().unwrap())), (last.clone(), last.clone()));
+    assert_eq!(now(), before);
+    let panicked = std::panic::catch_unwind(|| confined(&last, || panic!("a backend")));
+    assert!(panicked.is_err());
+    assert_eq!(now(), before);
+    assert_eq!(confined(&[], now), before);
+    assert_eq!(confined(&[CpuSet::MAX_CPU], now), before, "what cannot be set is left as it is");
+}

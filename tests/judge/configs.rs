@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::judge::differences::{Known, Line, MISSING_VERSION, compare};
 use crate::repository_life::control::{EXPLICIT, Life};
-use crate::support::original::original;
+use crate::support::original::{original, steadily};
 use crate::support::repository::Repository;
 use crate::support::variant::usual;
 
@@ -273,19 +273,23 @@ fn sorted(value: &Value) -> Value {
 #[test]
 fn both_servers_say_the_same_of_a_bad_config() {
     let Some(original) = original() else { return };
-    let flags = [EXPLICIT, "--exit-on-error=false"];
-    let (Some(ours), Some(theirs)) = (transcript(&[], &flags), transcript(&original, &flags)) else { return };
-    compare(&ours, &theirs, &[PLACE, NOT_OFFERED, MISSING_VERSION, VERSIONLESS, ESCAPING, BLANK, NO_GPU, ABSENT]);
+    steadily(|| {
+        let flags = [EXPLICIT, "--exit-on-error=false"];
+        let (Some(ours), Some(theirs)) = (transcript(&[], &flags), transcript(&original, &flags)) else { return };
+        compare(&ours, &theirs, &[PLACE, NOT_OFFERED, MISSING_VERSION, VERSIONLESS, ESCAPING, BLANK, NO_GPU, ABSENT]);
+    });
 }
 
 #[test]
 fn both_servers_say_the_same_without_completion() {
     let Some(original) = original() else { return };
-    let flags = [EXPLICIT, "--exit-on-error=false", "--disable-auto-complete-config"];
-    let (Some(ours), Some(theirs)) = (transcript(&[], &flags), transcript(&original, &flags)) else { return };
-    compare(
-        &ours,
-        &theirs,
-        &[PLACE, NOT_OFFERED, MISSING_VERSION, VERSIONLESS, ESCAPING, BLANK, NO_GPU, ABSENT, NO_FILE],
-    );
+    steadily(|| {
+        let flags = [EXPLICIT, "--exit-on-error=false", "--disable-auto-complete-config"];
+        let (Some(ours), Some(theirs)) = (transcript(&[], &flags), transcript(&original, &flags)) else { return };
+        compare(
+            &ours,
+            &theirs,
+            &[PLACE, NOT_OFFERED, MISSING_VERSION, VERSIONLESS, ESCAPING, BLANK, NO_GPU, ABSENT, NO_FILE],
+        );
+    });
 }

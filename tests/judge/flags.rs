@@ -1,7 +1,7 @@
 //! Flags that are wrong: both servers must end with the same code and the same words behind their usage text.
 
 use crate::judge::differences::{Known, Line, compare};
-use crate::support::original::original;
+use crate::support::original::{original, steadily};
 use crate::support::server::run_to_end_under;
 
 const FLAGS: &[&[&str]] = &[
@@ -66,5 +66,7 @@ fn transcript(words: &[String]) -> Vec<Line> {
 #[test]
 fn both_servers_refuse_the_same_flags_in_the_same_words() {
     let Some(original) = original() else { return };
-    compare(&transcript(&[]), &transcript(&original), &[SIZE]);
+    steadily(|| {
+        compare(&transcript(&[]), &transcript(&original), &[SIZE]);
+    });
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::judge::differences::{Known, Line, MISSING_VERSION, compare};
 use crate::repository_life::control::{EXPLICIT, Life, generation, generation_json, make_old, parameter, touch};
-use crate::support::original::original;
+use crate::support::original::{original, steadily};
 use crate::support::repository::Repository;
 use crate::support::variant::usual;
 
@@ -309,11 +309,13 @@ fn state(life: &mut Life, model: &str) -> String {
 #[test]
 fn both_servers_tell_the_same_stories() {
     let Some(original) = original() else { return };
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for story in stories() {
-        let (Some(our), Some(their)) = (play(&[], &story), play(&original, &story)) else { return };
-        ours.extend(our);
-        theirs.extend(their);
-    }
-    compare(&ours, &theirs, &[READINESS, MISSING_VERSION]);
+    steadily(|| {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for story in stories() {
+            let (Some(our), Some(their)) = (play(&[], &story), play(&original, &story)) else { return };
+            ours.extend(our);
+            theirs.extend(their);
+        }
+        compare(&ours, &theirs, &[READINESS, MISSING_VERSION]);
+    });
 }

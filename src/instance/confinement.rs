@@ -11,8 +11,8 @@ use crate::request::Status;
 
 const SYSFS: &str = "/sys";
 
-/// Runs `job` on the calling thread, which may run on `cpus` only meanwhile; empty: wherever it may now. Threads that the
-/// job starts inherit that.
+/// Runs `job` on the calling thread, which may run on `cpus` only meanwhile; empty: wherever it may now. Threads that
+/// the job starts inherit that.
 pub fn confined<T>(cpus: &[usize], job: impl FnOnce() -> T) -> T {
     struct Restore(CpuSet);
     impl Drop for Restore {

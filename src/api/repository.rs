@@ -5,6 +5,7 @@
 //! too, since a file sent along may be large. The answer comes back as mail. A client that left meanwhile changes
 //! nothing: what it asked for is done all the same.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -75,6 +76,12 @@ impl Ask {
             }
         }
     }
+}
+
+/// Whoever asked is answered even if the operation panics.
+fn guarded(operation: impl FnOnce() -> Result<Outcome, Status>) -> Result<Outcome, Status> {
+    catch_unwind(AssertUnwindSafe(operation))
+        .unwrap_or_else(|_| Err(Status::internal("the operation on the model repository panicked")))
 }
 
 fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
@@ -193,7 +200,7 @@ impl Api {
         let post = Arc::clone(&self.post);
         let begun = self.check_not_exiting().and_then(|()| {
             self.lifecycle.spawn(move |lifecycle| {
-                let outcome = ask.carry_out(lifecycle);
+                let outcome = guarded(|| ask.carry_out(lifecycle));
                 post(Mail::Done { call, protocol, outcome });
             })
         });
@@ -272,6 +279,13 @@ mod tests {
 
     fn slice(text: &str) -> Slice {
         Slice::copy_of(text.as_bytes())
+    }
+
+    #[test]
+    fn an_operation_that_panics_is_answered() {
+        let panicked = guarded(|| panic!("a bug"));
+        assert_eq!(panicked.unwrap_err(), Status::internal("the operation on the model repository panicked"));
+        assert!(matches!(guarded(|| Ok(Outcome::Loaded)), Ok(Outcome::Loaded)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod statistics;
 mod stream;
 mod waiting;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -26,8 +26,7 @@ use crate::memory::{Pool, Slab, Slice};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
 use crate::protocol::{grpc, http1};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
-use crate::request::{Delivery, Sink, Status};
-use crate::scheduler::WakeUp;
+use crate::request::{Delivery, Job, Sink, Status, WakeUp};
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
@@ -92,6 +91,8 @@ impl Facts {
 pub enum Mail {
     /// A model answered.
     Delivered { key: u64, delivery: Delivery },
+    /// Something about a request whose home is this shard.
+    Home(Box<dyn Job>),
     /// The metrics page that a call asked for.
     Metrics { call: CallKey, page: String },
     /// Models came or went. The sender is dropped once this shard uses the new map.
@@ -142,6 +143,9 @@ pub struct Api {
     in_flight: usize,
     /// Workers to wake before the turn ends.
     wake_ups: Vec<WakeUp>,
+    /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
+    timed: BTreeMap<(u64, bool, u64), waiting::Timed>,
+    jobs_timed: u64,
 }
 
 /// What a service is made of.
@@ -174,6 +178,8 @@ impl Api {
             unfinished: VecDeque::new(),
             in_flight: 0,
             wake_ups: Vec::new(),
+            timed: BTreeMap::new(),
+            jobs_timed: 0,
         }
     }
 }
@@ -232,6 +238,7 @@ impl Service for Api {
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {
         match mail {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
+            Mail::Home(job) => job.run(self),
             Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;
@@ -245,6 +252,14 @@ impl Service for Api {
         self.go_on(replies);
         self.wake_ups.drain(..).for_each(WakeUp::now);
         !self.unfinished.is_empty()
+    }
+
+    fn next_deadline_ns(&self) -> Option<u64> {
+        self.timed.first_key_value().map(|((at_ns, ..), _)| *at_ns)
+    }
+
+    fn on_time(&mut self, now_ns: u64) {
+        self.on_time(now_ns);
     }
 
     fn in_flight(&self) -> usize {

@@ -176,7 +176,7 @@ impl InstanceContext {
     /// Counts a success of `request`. To be called before its response leaves, so that whoever has the answer also
     /// sees it counted.
     pub fn report_success(&self, request: &Request, execution: &Execution) {
-        if request.is_warm_up {
+        if !request.is_counted() {
             return;
         }
         let stamps = &request.stamps;
@@ -210,7 +210,7 @@ pub fn fail(statistics: &ModelStatistics, request: Box<Request>, status: Status)
 
 /// Counts a failure of the backend.
 pub fn report_failure(statistics: &ModelStatistics, request: &Request) {
-    if !request.is_warm_up {
+    if request.is_counted() {
         statistics.request_failed(request.stamps.started_ns, now_ns(), FailureReason::Backend);
     }
 }

@@ -11,7 +11,7 @@ mod worker;
 
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 
 use tracing::error;
 
@@ -21,26 +21,72 @@ use self::worker::{Candidate, Task, Worker};
 use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext};
 use crate::model_config::ModelSpec;
 use crate::model_config::warmup::Sample;
-use crate::request::Status;
+use crate::request::{Status, Waker, now_ns};
+use crate::wire::inference::ModelRateLimiter;
 
 pub use self::confinement::confined;
 pub use crate::backend::Payload;
 
-/// Where a worker gets its work: a scheduler.
-pub trait PayloadSource: Send + Sync {
-    /// One more worker, which is woken by unparking `thread`. The number that it gets is its own until it has left.
-    fn join(&self, thread: Thread) -> Result<usize, Status>;
+/// What a scheduler learns about a worker that joins it.
+#[derive(Debug, Clone)]
+pub struct Seat {
+    pub waker: Waker,
+    /// Of its first instance.
+    pub name: String,
+    pub device: i32,
+    /// What its instances need to execute, of the group's configuration.
+    pub rate_limiter: Option<ModelRateLimiter>,
+}
 
-    /// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be none
-    /// any more.
-    fn next_payload(&self, worker: usize) -> Option<Payload>;
+/// What a worker does next.
+#[derive(Debug)]
+pub enum Next {
+    Execute(Payload),
+    /// Sleep until it is woken, or until this time of [`now_ns`], and ask again.
+    Sleep {
+        until_ns: Option<u64>,
+    },
+    /// There will be nothing any more.
+    Leave,
+}
+
+/// Where a worker gets its work: a scheduler.
+///
+/// Nothing here blocks, and time comes from outside, so that a simulation can stand in for the threads.
+pub trait PayloadSource: Send + Sync {
+    /// One more worker. The number that it gets is its own until it has left.
+    fn join(&self, seat: Seat) -> Result<usize, Status>;
+
+    /// What is there for worker number `worker`, which asks for itself and executes nothing.
+    fn poll(&self, worker: usize, now_ns: u64) -> Next;
+
+    /// The worker's execution has returned.
+    fn executed(&self, _worker: usize) {}
 
     /// Asks a worker to leave: what it executes it finishes, what waits is left to the others, and then
-    /// [`next_payload`](PayloadSource::next_payload) gives it nothing any more.
+    /// [`poll`](PayloadSource::poll) sends it away.
     fn dismiss(&self, worker: usize);
 
     /// The worker is gone, or never came.
     fn left(&self, worker: usize);
+}
+
+/// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be none any
+/// more.
+pub fn next_payload(source: &dyn PayloadSource, worker: usize) -> Option<Payload> {
+    loop {
+        match source.poll(worker, now_ns()) {
+            Next::Execute(payload) => return Some(payload),
+            Next::Leave => return None,
+            Next::Sleep { until_ns: None } => std::thread::park(),
+            Next::Sleep { until_ns: Some(until_ns) } => {
+                let left = until_ns.saturating_sub(now_ns());
+                if left > 0 {
+                    std::thread::park_timeout(std::time::Duration::from_nanos(left));
+                }
+            }
+        }
+    }
 }
 
 /// What the instances of one model version are made from.

@@ -451,6 +451,14 @@ impl<S: Service> Handler for Net<S> {
         self.show();
     }
 
+    fn next_deadline_ns(&self) -> Option<u64> {
+        self.shared.service.next_deadline_ns()
+    }
+
+    fn on_time(&mut self, core: &mut Core<u64>) {
+        self.shared.service.on_time(core.now_ns());
+    }
+
     fn has_work(&self) -> bool {
         self.unfinished || !self.dirty.is_empty() || !self.round.is_empty()
     }

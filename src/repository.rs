@@ -69,6 +69,8 @@ pub struct Settings {
     pub host_policies: Arc<HostPolicies>,
     pub pool: Pool,
     pub metrics: Arc<Registry>,
+    /// What the schedulers of all models share.
+    pub scheduling: crate::scheduler::Services,
 }
 
 impl From<crate::model_config::Error> for Status {

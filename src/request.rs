@@ -6,12 +6,16 @@
 mod cancel;
 mod completion;
 mod datatype;
+mod home;
+mod keeper;
 mod parameters;
 mod response;
 mod stamps;
+mod states;
 mod status;
 mod tensor;
 mod text;
+mod ticket;
 pub mod validate;
 
 use std::sync::Arc;
@@ -21,12 +25,16 @@ use crate::memory::{BlockMut, Exhausted};
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
 pub use datatype::DataType;
+pub use home::{Home, Job, WakeUp, Waker};
+pub use keeper::{Keeper, Owner};
 pub use parameters::{Parameter, Parameters, Value};
 pub use response::{OutputTensor, Response};
 pub use stamps::{Stamps, now_ns};
+pub use states::{StateTensor, States};
 pub use status::{Code, Status};
 pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
 pub use text::Text;
+pub use ticket::Ticket;
 
 /// Sequence a request belongs to; numeric and textual ids are distinct spaces (schedulers.md section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,6 +48,17 @@ pub enum CorrelationId {
 /// Bits of [`Request::flags`], as `TRITONSERVER_RequestFlag`.
 pub const SEQUENCE_START: u32 = 1;
 pub const SEQUENCE_END: u32 = 2;
+
+/// Who made a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    #[default]
+    Client,
+    /// The server, to warm an instance.
+    WarmUp,
+    /// The server, to fill a slot of a batch that no sequence needs at the moment.
+    Null,
+}
 
 /// One inference request, from its parsing to its release by the backend.
 #[derive(Debug)]
@@ -56,10 +75,14 @@ pub struct Request {
     pub timeout_us: u64,
     /// First dimension of the inputs when the model batches, else 1.
     pub batch_size: u64,
-    /// Made by the server to warm an instance: it is not counted.
-    pub is_warm_up: bool,
+    /// Only clients' requests are counted.
+    pub origin: Origin,
     pub stamps: Stamps,
+    /// What the request's sequence hands from one request to the next.
+    pub states: Option<Arc<States>>,
     completion: completion::Holder,
+    /// Behind the completion, so that a dropped request is answered before its owner hears of it.
+    pub keeper: Option<Keeper>,
 }
 
 impl Request {
@@ -74,9 +97,11 @@ impl Request {
             priority: 0,
             timeout_us: 0,
             batch_size: 1,
-            is_warm_up: false,
+            origin: Origin::Client,
             stamps: Stamps::default(),
+            states: None,
             completion: completion::Holder::new(completion),
+            keeper: None,
         }
     }
 
@@ -99,6 +124,42 @@ impl Request {
         &self.completion.admission
     }
 
+    /// False for what the server made itself.
+    pub fn is_counted(&self) -> bool {
+        self.origin == Origin::Client
+    }
+
+    /// What its sender keeps to call it back.
+    pub fn ticket(&self) -> Ticket {
+        Ticket::new(self.completion.clone(), self.id.clone(), self.stamps.started_ns, self.is_counted())
+    }
+
+    /// Puts `wrap`'s sink between the request and where its answers went; it gets that address to pass them on to.
+    pub fn reroute(&mut self, wrap: impl FnOnce(Completion) -> (Arc<dyn Sink>, u64)) {
+        let present = self.completion.clone();
+        let admission = Arc::clone(&present.admission);
+        let (sink, key) = wrap(present);
+        // The new one holds before the old one lets go.
+        self.completion = completion::Holder::new(Completion::sharing(sink, key, admission));
+    }
+
+    /// Runs `job` where this request is at home.
+    pub fn at_home(&self, job: Box<dyn Job>) {
+        self.completion.at_home(job);
+    }
+
+    /// Gives the request back to its scheduler, to be executed once more. On refusal the caller still has it.
+    pub fn reschedule(mut self: Box<Request>) -> Result<(), (Status, Box<Request>)> {
+        match self.keeper.take().and_then(Keeper::dismiss) {
+            Some((owner, key)) => owner.reschedule(key, self),
+            None => {
+                let text = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
+                            configured to handle such a flag.";
+                Err((Status::invalid(text), self))
+            }
+        }
+    }
+
     /// Memory for `byte_size` bytes of an output.
     pub fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
         self.completion.allocate(byte_size)
@@ -115,8 +176,9 @@ impl Request {
     }
 
     /// Ends the request without an answer: whoever holds it answers in another way.
-    pub fn withdraw(self: Box<Request>) {
+    pub fn withdraw(mut self: Box<Request>) {
         self.completion.admission.end();
+        self.keeper.take().and_then(Keeper::dismiss);
     }
 
     /// `[request id: <id>] `, the prefix of the core's messages.

@@ -4,12 +4,19 @@
 //! `direct` for how the right to cut passes between workers.
 
 mod direct;
+mod gate;
+mod mutants;
 
-use std::thread::Thread;
+use std::sync::Arc;
 
-use crate::request::{Request, Status};
+use crate::instance::PayloadSource;
+use crate::model_config::ModelSpec;
+use crate::observe::statistics::{FailureReason, ModelStatistics};
+use crate::request::{Request, Status, Ticket, WakeUp, now_ns};
+use crate::wire::inference::model_config::SchedulingChoice;
 
 pub use direct::Direct;
+pub use gate::{Gate, Limiter};
 
 /// A request that was not accepted, and why. It goes back to its caller, unanswered and uncounted.
 #[derive(Debug)]
@@ -18,35 +25,87 @@ pub struct Refused {
     pub request: Box<Request>,
 }
 
-/// The worker that an accepted request has to wake, if it sleeps.
-///
-/// Who accepts many requests in a row wakes when it is through with them: on a core that both share, each wake-up at
-/// once would cost two changes of threads for one request.
+/// What the home of an accepted request has to do, and what it keeps.
 #[derive(Debug)]
-#[must_use = "a worker that is not woken leaves its request waiting"]
-pub struct WakeUp(Option<Thread>);
-
-impl WakeUp {
-    pub fn now(self) {
-        if let Some(thread) = self.0 {
-            thread.unpark();
-        }
-    }
-
-    /// True if nobody has to be woken.
-    pub fn is_needless(&self) -> bool {
-        self.0.is_none()
-    }
+#[must_use]
+pub struct Accepted {
+    /// Due before the caller sleeps.
+    pub wake_up: WakeUp,
+    /// The answer may be on its way already.
+    pub ticket: Ticket,
+    /// When to let the request [expire](Scheduler::expire).
+    pub expires_at_ns: Option<u64>,
 }
 
 /// Accepts validated requests of one model version.
 pub trait Scheduler: Send + Sync {
-    /// Takes the request or says at once why not. Never blocks. The wake-up is due before the caller sleeps.
-    fn enqueue(&self, request: Box<Request>) -> Result<WakeUp, Refused>;
+    /// Takes the request or says at once why not. Never blocks. `queued_ns` of the request's stamps is the present.
+    fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused>;
 
-    /// The home shard took a queued request back (its client left): it no longer counts as waiting.
-    fn withdrawn(&self);
+    /// Nobody waits for the request any more. If it still waits itself, it is answered and counted as cancelled;
+    /// otherwise who executes it can see it.
+    fn cancel(&self, ticket: &Ticket) -> WakeUp;
+
+    /// The request's time is up. If it still waits, it is answered and counted as rejected.
+    fn expire(&self, ticket: &Ticket) -> WakeUp;
 
     /// Refuses whatever comes from now on. What was accepted is still executed; workers end when it is.
     fn stop(&self);
+}
+
+/// What schedulers of all models share.
+#[derive(Clone, Default)]
+pub struct Services {
+    /// `--rate-limit=execution_count`.
+    pub limiter: Option<Arc<dyn Limiter>>,
+}
+
+/// The model version that a scheduler is made for.
+pub struct Purpose {
+    pub spec: Arc<ModelSpec>,
+    pub version: i64,
+    pub statistics: Arc<ModelStatistics>,
+}
+
+/// The two sides of a scheduler: requests go in on the one, workers take payloads from the other.
+pub struct Scheduling {
+    pub scheduler: Arc<dyn Scheduler>,
+    pub source: Arc<dyn PayloadSource>,
+}
+
+impl Scheduling {
+    fn new<S: Scheduler + PayloadSource + 'static>(scheduler: S) -> Scheduling {
+        let scheduler = Arc::new(scheduler);
+        Scheduling { source: scheduler.clone(), scheduler }
+    }
+}
+
+/// The scheduler that the configuration asks for (schedulers.md section 1).
+pub fn create(purpose: &Purpose, _services: &Services) -> Result<Scheduling, Status> {
+    let not_yet = |what| Err(Status::unsupported(format!("{what} is not supported by this version of Nereid")));
+    match &purpose.spec.config.scheduling_choice {
+        None => Ok(Scheduling::new(Direct::new(Arc::clone(&purpose.statistics)))),
+        Some(SchedulingChoice::DynamicBatching(_)) => not_yet("'dynamic_batching'"),
+        Some(SchedulingChoice::SequenceBatching(_)) => not_yet("'sequence_batching'"),
+        Some(SchedulingChoice::EnsembleScheduling(_)) => not_yet("'ensemble_scheduling'"),
+    }
+}
+
+/// Refusal of a scheduler that was stopped.
+const STOPPING: &str = "Server is stopping, scheduler for model has stopped accepting new inference requests";
+
+/// Ends a request that was taken out of its queue because nobody waits for it.
+fn answer_cancelled(ticket: &Ticket, statistics: &ModelStatistics) {
+    if ticket.is_counted {
+        statistics.request_failed(ticket.started_ns, now_ns(), FailureReason::Canceled);
+    }
+    ticket.fail(Status::cancelled(""));
+}
+
+/// Ends a request whose time in the queue ran out.
+fn answer_expired(ticket: &Ticket, statistics: &ModelStatistics, text: &'static str) {
+    if ticket.is_counted {
+        statistics.request_failed(ticket.started_ns, now_ns(), FailureReason::Rejected);
+    }
+    ticket.fail(Status::unavailable(text));
 }

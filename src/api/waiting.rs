@@ -1,17 +1,17 @@
 //! Requests between their arrival and their answer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::infer::http_request::{Decoder, Progress};
 use super::infer::{AnswerForm, apply_classification, grpc_reply, http_reply};
 use super::stream::Stream;
 use super::{Api, error};
 use crate::memory::Key;
-use crate::observe::statistics::FailureReason;
 use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::validate::validate;
-use crate::request::{Admission, Completion, Delivery, Request, Response, Status, now_ns};
+use crate::request::{Completion, Delivery, Home, Job, Request, Response, Status, Ticket, WakeUp};
+use crate::scheduler::{Accepted, Refused};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
 const LONG_STEPS_AT_ONCE: usize = 2;
@@ -36,6 +36,8 @@ pub enum Work {
         decoder: Box<Decoder>,
     },
     Waiting(Box<Waiting>),
+    /// Nobody waits for the answer any more, but it is still to come.
+    Left,
     Encoding {
         call: CallKey,
         encoder: Box<http_reply::Encoder>,
@@ -48,10 +50,31 @@ pub struct Waiting {
     pub peer: Peer,
     pub model: Arc<ServedModel>,
     pub form: AnswerForm,
-    admission: Arc<Admission>,
-    started_ns: u64,
+    /// As soon as the scheduler has given it.
+    ticket: Option<Ticket>,
+    /// When its time in the queue is up, if ever.
+    expires_at_ns: Option<u64>,
     response: Option<Response>,
     responses: usize,
+}
+
+/// Something to be done here at a certain time.
+pub enum Timed {
+    /// The time in the queue of the request with this token is up.
+    Expiry(u64),
+    Job(Box<dyn Job>),
+}
+
+impl Home for Api {
+    fn wake(&mut self, wake_up: WakeUp) {
+        if !wake_up.is_needless() {
+            self.wake_ups.push(wake_up);
+        }
+    }
+
+    fn run_at(&mut self, at_ns: u64, job: Box<dyn Job>) {
+        self.time(at_ns, Timed::Job(job));
+    }
 }
 
 impl Api {
@@ -124,42 +147,86 @@ impl Api {
         token: Token,
         peer: Peer,
         model: &Arc<ServedModel>,
-        mut request: Box<Request>,
+        request: Box<Request>,
         form: AnswerForm,
     ) -> Result<(), Status> {
-        let started_ns = now_ns();
-        request.stamps.started_ns = started_ns;
-        if let Err(status) = validate(&mut request, &model.spec) {
-            request.withdraw();
-            return Err(status);
-        }
-        let admission = Arc::clone(request.admission());
-        let waiting =
-            Waiting { peer, model: Arc::clone(model), form, admission, started_ns, response: None, responses: 0 };
-        // Before the scheduler has it: the answer may be in the mailbox when `enqueue` returns.
+        let model = Arc::clone(model);
+        let waiting = Waiting { peer, model, form, ticket: None, expires_at_ns: None, response: None, responses: 0 };
+        let model = Arc::clone(&waiting.model);
+        // Before the scheduler has it: the answer may be in the mailbox when it returns.
         if let Some(place) = self.work_mut(token.0) {
             *place = Work::Waiting(Box::new(waiting));
         }
-        request.stamps.queued_ns = now_ns();
-        match model.scheduler.enqueue(request) {
-            Ok(wake_up) if wake_up.is_needless() => {}
-            Ok(wake_up) => self.wake_ups.push(wake_up),
-            Err(refused) => {
-                refused.request.withdraw();
+        let Accepted { wake_up, ticket, expires_at_ns } = match model.submit(request) {
+            Ok(accepted) => accepted,
+            Err(Refused { status, request }) => {
+                request.withdraw();
                 if let Some(place) = self.work_mut(token.0) {
                     *place = Work::Reserved;
                 }
-                return Err(refused.status);
+                return Err(status);
+            }
+        };
+        self.wake(wake_up);
+        self.in_flight += 1;
+        if let Some(Work::Waiting(waiting)) = self.work_mut(token.0) {
+            waiting.ticket = Some(ticket);
+            waiting.expires_at_ns = expires_at_ns;
+            if let Some(at_ns) = expires_at_ns {
+                self.time(at_ns, Timed::Expiry(token.0));
             }
         }
-        self.in_flight += 1;
         Ok(())
     }
 
+    fn time(&mut self, at_ns: u64, timed: Timed) {
+        let place = match &timed {
+            Timed::Expiry(key) => (at_ns, false, *key),
+            Timed::Job(_) => {
+                self.jobs_timed += 1;
+                (at_ns, true, self.jobs_timed)
+            }
+        };
+        self.timed.insert(place, timed);
+    }
+
+    fn forget_expiry(&mut self, key: u64, expires_at_ns: Option<u64>) {
+        if let Some(at_ns) = expires_at_ns {
+            self.timed.remove(&(at_ns, false, key));
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn on_time(&mut self, now_ns: u64) {
+        while let Some(entry) = self.timed.first_entry() {
+            if entry.key().0 > now_ns {
+                return;
+            }
+            match entry.remove() {
+                Timed::Job(job) => job.run(self),
+                Timed::Expiry(key) => {
+                    let Some(Work::Waiting(waiting)) = self.work_mut(key) else { continue };
+                    waiting.expires_at_ns = None;
+                    let wake_up = match &waiting.ticket {
+                        Some(ticket) => waiting.model.scheduler.expire(ticket),
+                        None => continue,
+                    };
+                    self.wake(wake_up);
+                }
+            }
+        }
+    }
+
     pub(super) fn delivered(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
-        let Some(Work::Waiting(waiting)) = self.work_mut(key) else {
-            self.facts.stale_deliveries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            return;
+        let waiting = match self.work_mut(key) {
+            Some(Work::Waiting(waiting)) => waiting,
+            Some(Work::Left) if delivery.last => {
+                self.end_work(key);
+                let is_answer = delivery.response.is_some_and(|response| response.error.is_none());
+                self.facts.stale_deliveries.fetch_add(u64::from(is_answer), Ordering::Relaxed);
+                return;
+            }
+            _ => return,
         };
         if let Some(response) = delivery.response {
             waiting.responses += 1;
@@ -170,7 +237,8 @@ impl Api {
         }
         self.in_flight -= 1;
         let Some(Work::Waiting(waiting)) = self.end_work(key) else { return };
-        let Waiting { peer, model, form, response, responses, .. } = *waiting;
+        let Waiting { peer, model, form, expires_at_ns, response, responses, .. } = *waiting;
+        self.forget_expiry(key, expires_at_ns);
         let mut response = match response {
             Some(response) if responses == 1 => response,
             _ => {
@@ -275,23 +343,26 @@ impl Api {
 
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
-        match self.end_work(key) {
-            None | Some(Work::Reserved | Work::Encoding { .. }) => {}
+        match self.end_work_or_leave(key) {
+            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. }) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::Waiting(waiting)) => {
                 self.in_flight -= 1;
-                cancel_waiting(&waiting);
+                self.forget_expiry(key, waiting.expires_at_ns);
+                if let Some(ticket) = &waiting.ticket {
+                    let wake_up = waiting.model.scheduler.cancel(ticket);
+                    self.wake(wake_up);
+                }
             }
             Some(Work::Stream(stream)) => stream.waiting().for_each(|key| self.cancel(key)),
         }
     }
-}
 
-/// Takes a request out of its queue if it is still there; otherwise tells its backend.
-fn cancel_waiting(waiting: &Waiting) {
-    if waiting.admission.cancel() {
-        waiting.admission.end();
-        waiting.model.scheduler.withdrawn();
-        waiting.model.statistics.request_failed(waiting.started_ns, now_ns(), FailureReason::Canceled);
+    /// Takes work away; in the place of a request that its model has, a mark stays until its answer comes.
+    fn end_work_or_leave(&mut self, key: u64) -> Option<Work> {
+        match self.work_mut(key)? {
+            place @ Work::Waiting(_) => Some(std::mem::replace(place, Work::Left)),
+            _ => self.end_work(key),
+        }
     }
 }

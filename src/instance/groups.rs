@@ -2,9 +2,9 @@
 
 use crate::backend::ExecutionPolicy;
 use crate::model_config::ModelSpec;
-use crate::wire::inference::ModelInstanceGroup;
 use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_instance_group::Kind;
+use crate::wire::inference::{ModelInstanceGroup, ModelRateLimiter};
 
 /// What the kernel keeps of a thread's name.
 const THREAD_NAME_BYTES_MAX: usize = 15;
@@ -41,6 +41,10 @@ pub(super) struct Share {
 impl Key {
     pub fn kind(&self) -> Kind {
         self.group.kind()
+    }
+
+    pub fn rate_limiter(&self) -> Option<&ModelRateLimiter> {
+        self.group.rate_limiter.as_ref()
     }
 
     /// The name of the host policy: the group's, else that of its kind (model_config.md section 2).

@@ -169,7 +169,7 @@ impl Source {
 }
 
 impl PayloadSource for Source {
-    fn join(&self, _thread: Thread) -> Result<usize, Status> {
+    fn join(&self, _seat: Seat) -> Result<usize, Status> {
         let mut desk = lock(&self.state);
         if desk.is_full {
             return Err(Status::invalid("no more workers"));
@@ -178,10 +178,11 @@ impl PayloadSource for Source {
         Ok(desk.joined - 1)
     }
 
-    fn next_payload(&self, worker: usize) -> Option<Payload> {
+    fn poll(&self, worker: usize, _now_ns: u64) -> Next {
         let idle = |desk: &mut Desk| desk.waiting.is_empty() && !desk.is_stopped && !desk.dismissed.contains(&worker);
         let mut desk = self.changed.wait_while(lock(&self.state), idle).unwrap();
-        if desk.dismissed.contains(&worker) { None } else { desk.waiting.pop_front() }
+        let payload = if desk.dismissed.contains(&worker) { None } else { desk.waiting.pop_front() };
+        payload.map_or(Next::Leave, Next::Execute)
     }
 
     fn dismiss(&self, worker: usize) {

@@ -16,7 +16,7 @@ use crate::memory::{BlockMut, Exhausted, Pool, Slice};
 use crate::model_config::datatype;
 use crate::model_config::warmup::{Sample, SampleInput};
 use crate::request::validate::{add_input, validate};
-use crate::request::{Completion, DataType, Delivery, InputTensor, Request, Shape, Sink, Status, Text, now_ns};
+use crate::request::{Completion, DataType, Delivery, InputTensor, Origin, Request, Shape, Sink, Status, Text, now_ns};
 
 /// How often a missing answer is complained about.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ fn complete(
     inputs: &[SampleInput],
     data: &[Slice],
 ) -> Result<Box<Request>, Status> {
-    request.is_warm_up = true;
+    request.origin = Origin::WarmUp;
     request.stamps.received_ns = now_ns();
     request.stamps.started_ns = request.stamps.received_ns;
     request.stamps.queued_ns = request.stamps.received_ns;

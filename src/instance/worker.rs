@@ -10,13 +10,13 @@ use std::thread::JoinHandle;
 
 use tracing::{error, info};
 
-use super::PayloadSource;
 use super::confinement::Confinement;
 use super::groups::{Key, Share};
 use super::warmup;
+use super::{PayloadSource, Seat, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, Payload, fail};
 use crate::model_config::warmup::Sample;
-use crate::request::Status;
+use crate::request::{Status, Waker};
 
 /// What a thread is started for.
 pub(super) struct Task {
@@ -74,7 +74,17 @@ impl Candidate {
 
     /// Its number in `source`; `None` for one that takes no work.
     pub fn admit(&self, source: &dyn PayloadSource) -> Result<Option<usize>, Status> {
-        if self.share.is_passive { Ok(None) } else { source.join(self.thread.thread().clone()).map(Some) }
+        if self.share.is_passive {
+            return Ok(None);
+        }
+        let first = self.share.wishes.first();
+        let seat = Seat {
+            waker: Waker::Thread(self.thread.thread().clone()),
+            name: first.map(|wish| wish.name.clone()).unwrap_or_default(),
+            device: first.map_or(0, |wish| wish.key.device),
+            rate_limiter: first.and_then(|wish| wish.key.rate_limiter().cloned()),
+        };
+        source.join(seat).map(Some)
     }
 
     /// Lets it work.
@@ -145,7 +155,7 @@ fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), St
 
 fn run(number: usize, contexts: &[InstanceContext], instances: &mut [Box<dyn Instance>], source: &dyn PayloadSource) {
     let mut turn = 0;
-    while let Some(mut payload) = source.next_payload(number) {
+    while let Some(mut payload) = next_payload(source, number) {
         // Instances that share the thread take turns.
         let at = turn % instances.len().max(1);
         turn = at + 1;
@@ -157,6 +167,7 @@ fn run(number: usize, contexts: &[InstanceContext], instances: &mut [Box<dyn Ins
         for request in payload.take() {
             fail(&context.model.statistics, request, status.clone());
         }
+        source.executed(number);
     }
 }
 

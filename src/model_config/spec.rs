@@ -37,6 +37,13 @@ pub struct ModelSpec {
     pub decoupled: bool,
     /// The normalised message, for the API.
     pub config: ModelConfig,
+    /// Inputs that the server itself adds to requests: sequence controls, then states. In [`InputTensor::index`] they
+    /// follow the inputs.
+    ///
+    /// [`InputTensor::index`]: crate::request::InputTensor::index
+    pub hidden_inputs: Vec<TensorSpec>,
+    /// State outputs that are no outputs of the model as well.
+    pub hidden_outputs: Vec<TensorSpec>,
     input_names: NameIndex,
     output_names: NameIndex,
     required_inputs: usize,
@@ -77,7 +84,45 @@ pub enum InstanceKind {
     Model,
 }
 
+/// What a sequence batcher adds to requests.
+fn hidden_inputs(config: &ModelConfig) -> Vec<TensorSpec> {
+    let Some(SchedulingChoice::SequenceBatching(sequence)) = &config.scheduling_choice else { return Vec::new() };
+    let controls = sequence.control_input.iter().map(|input| {
+        let control = input.control.first();
+        let data_type = match control {
+            Some(control) if !control.int32_false_true.is_empty() => DataType::TypeInt32,
+            Some(control) if !control.fp32_false_true.is_empty() => DataType::TypeFp32,
+            Some(control) if !control.bool_false_true.is_empty() => DataType::TypeBool,
+            Some(control) => control.data_type(),
+            None => DataType::TypeInvalid,
+        };
+        tensor(&input.name, data_type, &[1], None)
+    });
+    let states = sequence.state.iter().map(|state| tensor(&state.input_name, state.data_type(), &state.dims, None));
+    controls.chain(states).collect()
+}
+
+fn hidden_outputs(config: &ModelConfig) -> Vec<TensorSpec> {
+    let Some(SchedulingChoice::SequenceBatching(sequence)) = &config.scheduling_choice else { return Vec::new() };
+    let is_hidden = |name: &str| config.output.iter().all(|output| output.name != name);
+    let states = sequence.state.iter().filter(|state| is_hidden(&state.output_name));
+    states.map(|state| tensor(&state.output_name, state.data_type(), &state.dims, None)).collect()
+}
+
 impl ModelSpec {
+    /// The priority level that a request gets which asks for `wanted` (schedulers.md section 1).
+    pub fn priority(&self, wanted: u64) -> u64 {
+        match &self.config.scheduling_choice {
+            Some(SchedulingChoice::DynamicBatching(batching)) => match wanted {
+                wanted if wanted == 0 || wanted > batching.priority_levels => batching.default_priority_level,
+                wanted => wanted,
+            },
+            // The steps decide.
+            Some(SchedulingChoice::EnsembleScheduling(_)) => wanted,
+            _ => 0,
+        }
+    }
+
     /// Resolves a configuration that is normalised, completed and checked ([`super::validate::at_load`]).
     pub fn new(config: ModelConfig) -> Result<ModelSpec, Error> {
         let name = config.name.clone();
@@ -112,6 +157,8 @@ impl ModelSpec {
                 Error::invalid(format!("model output '{output}' is specified more than once for {name}"))
             })?,
             required_inputs: inputs.iter().filter(|input| !input.optional).count(),
+            hidden_inputs: hidden_inputs(&config),
+            hidden_outputs: hidden_outputs(&config),
             inputs,
             outputs,
             instances: resolve_instances(&config)?,

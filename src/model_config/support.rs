@@ -22,7 +22,7 @@ enum Rule {
 }
 
 /// Field names without indices; what is not here is not supported.
-const SUPPORTED: [(&str, Rule); 41] = [
+const SUPPORTED: [(&str, Rule); 48] = [
     ("name", Rule::Whole),
     ("platform", Rule::Whole),
     ("backend", Rule::Whole),
@@ -37,6 +37,7 @@ const SUPPORTED: [(&str, Rule); 41] = [
     ("input.dims", Rule::Whole),
     ("input.reshape", Rule::Whole),
     ("input.optional", Rule::Whole),
+    ("input.allow_ragged_batch", Rule::Whole),
     // Refused by validation where they are on: they belong to TensorRT.
     ("input.is_shape_tensor", Rule::Whole),
     ("input.is_non_linear_format_io", Rule::Whole),
@@ -48,6 +49,11 @@ const SUPPORTED: [(&str, Rule); 41] = [
     ("output.label_filename", Rule::Whole),
     ("output.is_shape_tensor", Rule::Whole),
     ("output.is_non_linear_format_io", Rule::Whole),
+    ("batch_input", Rule::Whole),
+    ("batch_output", Rule::Whole),
+    ("dynamic_batching", Rule::Whole),
+    ("sequence_batching", Rule::Whole),
+    ("ensemble_scheduling", Rule::Whole),
     ("instance_group", Rule::Parts),
     ("instance_group.name", Rule::Whole),
     // KIND_GPU is refused by validation on a host without GPUs.
@@ -57,6 +63,7 @@ const SUPPORTED: [(&str, Rule); 41] = [
     ("instance_group.gpus", Rule::Whole),
     // Told to the backend; they mean something beside an accelerator only.
     ("instance_group.secondary_devices", Rule::Whole),
+    ("instance_group.rate_limiter", Rule::Whole),
     ("instance_group.passive", Rule::Whole),
     ("instance_group.host_policy", Rule::Whole),
     ("default_model_filename", Rule::Whole),
@@ -70,8 +77,8 @@ const SUPPORTED: [(&str, Rule); 41] = [
     ("model_warmup", Rule::Whole),
     // Read by the backend.
     ("model_operations", Rule::Whole),
-    ("model_transaction_policy", Rule::Default),
-    ("response_cache", Rule::Default),
+    ("model_transaction_policy", Rule::Whole),
+    ("response_cache", Rule::Whole),
     ("model_repository_agents", Rule::Default),
 ];
 
@@ -251,7 +258,7 @@ mod tests {
             name: "m" platform: "" backend: "identity" max_batch_size: 8
             version_policy { specific { versions: [1, 2] } }
             input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] reshape { shape: [ -1 ] } optional: true
-                      format: FORMAT_NCHW allow_ragged_batch: false } ]
+                      format: FORMAT_NCHW allow_ragged_batch: true } ]
             output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" } ]
             instance_group [ { kind: KIND_CPU count: 2 name: "g" }, { kind: KIND_AUTO }, { kind: KIND_GPU gpus: [0] },
                              { kind: KIND_MODEL passive: true host_policy: "p" secondary_devices { device_id: 1 } } ]
@@ -267,9 +274,12 @@ mod tests {
                 gather_kernel_buffer_threshold: 1
                 input_pinned_memory { enable: false } output_pinned_memory { enable: true }
             }
-            model_transaction_policy { decoupled: false }
-            response_cache { enable: false }
+            model_transaction_policy { decoupled: true }
+            response_cache { enable: true }
             model_repository_agents { }
+            dynamic_batching { preferred_batch_size: [ 4 ] }
+            batch_input { kind: BATCH_ITEM_SHAPE target_name: "t" data_type: TYPE_FP32 source_input: "INPUT0" }
+            batch_output { }
         "#;
         assert_eq!(checked(text), Ok(()));
         assert_eq!(checked(""), Ok(()));
@@ -279,25 +289,12 @@ mod tests {
     #[test]
     fn what_is_not_honoured_is_named_with_its_place() {
         let cases = [
-            ("name: \"m\"\n\ndynamic_batching { }", "3:1", "dynamic_batching"),
-            ("sequence_batching { direct { } }", "1:1", "sequence_batching"),
-            ("ensemble_scheduling { step { } }", "1:1", "ensemble_scheduling"),
-            ("model_transaction_policy {\n  decoupled: true }", "1:1", "model_transaction_policy"),
-            ("response_cache { enable: true }", "1:1", "response_cache"),
-            (
-                "input { name: \"a\" }\ninput { name: \"b\"\n allow_ragged_batch: true }",
-                "3:2",
-                "input[1].allow_ragged_batch",
-            ),
-            ("instance_group [ { }, { rate_limiter { } } ]", "1:25", "instance_group[1].rate_limiter"),
-            ("instance_group { profile: \"1\" }", "1:18", "instance_group[0].profile"),
-            ("batch_input { }", "1:1", "batch_input"),
-            ("batch_output [ { } ]", "1:1", "batch_output"),
+            ("name: \"m\"\n\nmodel_metrics { }", "3:1", "model_metrics"),
+            ("input { name: \"a\" }\ninstance_group [ { },\n { profile: \"1\" } ]", "3:4", "instance_group[1].profile"),
             ("model_repository_agents { agents { } }", "1:1", "model_repository_agents"),
-            ("model_metrics { }", "1:1", "model_metrics"),
             ("runtime: \"libx.so\"", "1:1", "runtime"),
             // The first one in the file, not in the order of field numbers.
-            ("model_metrics { }\ndynamic_batching { }", "1:1", "model_metrics"),
+            ("model_metrics { }\nmodel_repository_agents { agents { } }", "1:1", "model_metrics"),
         ];
         for (text, place, field) in cases {
             let expected = format!("m/config.pbtxt:{place}: '{field}' is not supported by this version of Nereid");
@@ -307,21 +304,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_known_and_documented() {
-        let expected = [
-            "runtime",
-            "input.allow_ragged_batch",
-            "batch_input",
-            "batch_output",
-            "dynamic_batching",
-            "sequence_batching",
-            "ensemble_scheduling",
-            "instance_group.rate_limiter",
-            "instance_group.profile",
-            "model_transaction_policy",
-            "model_repository_agents",
-            "response_cache",
-            "model_metrics",
-        ];
+        let expected = ["runtime", "instance_group.profile", "model_repository_agents", "model_metrics"];
         assert_eq!(refused(), expected);
         let page = include_str!("../../docs/models.md");
         let section = page.split_once("### Refused\n").expect("the page has a section on what is refused").1;
@@ -333,13 +316,13 @@ mod tests {
 
     #[test]
     fn all_that_is_refused_is_found_in_the_order_of_the_file() {
-        let text = "dynamic_batching { }\nbatch_input { }\ninput { } input { allow_ragged_batch: true }";
+        let text = "model_metrics { }\ninstance_group { } instance_group { profile: \"0\" }";
         let document = parse("c", text.as_bytes()).unwrap();
         let found: Vec<String> = check_all(&document.message, Some(&document.positions), |_| true)
             .iter()
             .map(|unsupported| unsupported.field.clone())
             .collect();
-        assert_eq!(found, ["dynamic_batching", "batch_input", "input[1].allow_ragged_batch"]);
+        assert_eq!(found, ["model_metrics", "instance_group[1].profile"]);
     }
 
     #[test]

@@ -122,6 +122,14 @@ pub trait Service {
     /// keep turns short, and wakes who has to be woken. True while there is more.
     fn work(&mut self, replies: &mut Replies) -> bool;
 
+    /// When the service next has something to do by itself, as a time of the monotonic clock.
+    fn next_deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Does what is due. What comes of it is told by mail.
+    fn on_time(&mut self, _now_ns: u64) {}
+
     /// Requests that the service has accepted and not yet answered.
     fn in_flight(&self) -> usize;
 }

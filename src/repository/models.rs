@@ -8,8 +8,9 @@ use std::sync::Arc;
 use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
-use crate::request::Status;
-use crate::scheduler::Scheduler;
+use crate::request::validate::validate;
+use crate::request::{Request, Status, now_ns};
+use crate::scheduler::{Accepted, Refused, Scheduler};
 
 /// What tells models apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +34,18 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
+    /// Checks a request against this model and hands it to the scheduler: the one way in, for clients as for the steps
+    /// of ensembles.
+    pub fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        request.stamps.started_ns = now_ns();
+        request.priority = self.spec.priority(request.priority);
+        if let Err(status) = validate(&mut request, &self.spec) {
+            return Err(Refused { status, request });
+        }
+        request.stamps.queued_ns = now_ns();
+        self.scheduler.enqueue(request)
+    }
+
     /// The same instances under another configuration.
     pub fn with_spec(&self, spec: Arc<ModelSpec>) -> ServedModel {
         ServedModel {

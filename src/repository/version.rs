@@ -14,12 +14,12 @@ use super::poll::{Polled, honoured};
 use crate::backend::plugin::Plugins;
 use crate::backend::registry::NativeBackends;
 use crate::backend::{Attributes, Backend, Model, ModelContext};
-use crate::instance::{Instances, PayloadSource, Plan, confined};
+use crate::instance::{Instances, Plan, confined};
 use crate::model_config::{ModelSpec, labels, layout, normalize, text, to_dynamic, validate, warmup};
 use crate::observe::log::verbose;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
-use crate::scheduler::Direct;
+use crate::scheduler::{self, Purpose, Scheduling};
 use crate::wire::inference::ModelConfig;
 
 /// A directory of this host and whatever keeps its files there.
@@ -154,8 +154,8 @@ impl Loader {
         }
         validate::data_files(&spec.config, &directory.path).first()?;
         let labels = labels::load(name, &directory.path, &spec.config.output)?;
-        let scheduler = Arc::new(Direct::new(Arc::clone(&statistics)));
-        let source: Arc<dyn PayloadSource> = scheduler.clone();
+        let purpose = Purpose { spec: Arc::clone(&spec), version, statistics: Arc::clone(&statistics) };
+        let Scheduling { scheduler, source } = scheduler::create(&purpose, &self.settings.scheduling)?;
         let attributes = backend.attributes();
         let plan = self.plan(&spec, &model, &context, &attributes, directory)?;
         let instances = Instances::start(&plan, &source)?;

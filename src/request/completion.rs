@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Admission, Request, Response, Status};
+use super::{Admission, Home, Job, Request, Response, Status, WakeUp};
 use crate::memory::{BlockMut, Exhausted};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
@@ -20,6 +20,23 @@ pub trait Sink: Send + Sync {
 
     /// Memory for `byte_size` bytes of an output of that request: where they end up if that is possible.
     fn allocate(&self, key: u64, byte_size: usize) -> Result<BlockMut, Exhausted>;
+
+    /// Runs `job` where the request is at home; without a home, here and now.
+    fn at_home(&self, job: Box<dyn Job>) {
+        job.run(&mut Homeless);
+    }
+}
+
+/// The thread that happens to have a job of a request without a home.
+struct Homeless;
+
+impl Home for Homeless {
+    fn wake(&mut self, wake_up: WakeUp) {
+        wake_up.now();
+    }
+
+    /// Nobody keeps timers here.
+    fn run_at(&mut self, _at_ns: u64, _job: Box<dyn Job>) {}
 }
 
 /// Hands a request in from anywhere: a front end, a model that calls another, the C API.
@@ -41,15 +58,31 @@ impl Completion {
         Completion { sink, key, admission: Arc::new(Admission::default()) }
     }
 
+    /// Another address for the answers of the same request.
+    pub(super) fn sharing(sink: Arc<dyn Sink>, key: u64, admission: Arc<Admission>) -> Completion {
+        Completion { sink, key, admission }
+    }
+
+    /// Passes an answer on that came to a sink put in between (see [`Request::reroute`]).
+    pub fn forward(&self, delivery: Delivery) {
+        self.sink.deliver(self.key, delivery);
+    }
+
+    /// Memory for `byte_size` bytes of an output.
+    pub fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.sink.allocate(self.key, byte_size)
+    }
+
+    /// Runs `job` where the request is at home.
+    pub fn at_home(&self, job: Box<dyn Job>) {
+        self.sink.at_home(job);
+    }
+
     pub(super) fn deliver(&self, response: Option<Response>, last: bool) {
         let open = if last { self.admission.end() } else { !self.admission.has_ended() };
         if open {
             self.sink.deliver(self.key, Delivery { response, last });
         }
-    }
-
-    pub(super) fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
-        self.sink.allocate(self.key, byte_size)
     }
 
     /// The end that a request meets when all who could have answered it dropped it.

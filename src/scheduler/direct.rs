@@ -6,13 +6,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Thread;
 
-use super::{Refused, Scheduler, WakeUp};
-use crate::instance::{Payload, PayloadSource};
+use super::mutants::{self, Mutant};
+use super::{Accepted, Refused, STOPPING, Scheduler, answer_cancelled, answer_expired};
+use crate::instance::{Next, Payload, PayloadSource, Seat};
 use crate::observe::statistics::ModelStatistics;
 use crate::queue::{Armed, Mpsc, Place, Roster, Seats, Turn};
-use crate::request::{Request, Status};
+use crate::request::{Request, Status, Ticket, WakeUp, Waker};
 
 pub struct Direct {
     inbox: Mpsc<Box<Request>>,
@@ -36,14 +36,24 @@ const STOPPED: u8 = 2;
 #[derive(Default)]
 struct Desk {
     /// Locked for the moment of a copy: a number may go to another worker.
-    thread: Mutex<Option<Thread>>,
+    waker: Mutex<Option<Waker>>,
     is_dismissed: AtomicBool,
+    /// What the worker was told last. Only the worker itself looks at it.
+    posture: AtomicU8,
 }
 
-/// How a worker's wait for the token ends.
+/// Of a worker that executes, or has not asked yet.
+const BUSY: u8 = 0;
+/// It sleeps on the stack of idle workers.
+const IDLE: u8 = 1;
+/// It sleeps with the token.
+const ARMED: u8 = 2;
+
+/// Whether a worker may look into the inbox.
 #[derive(PartialEq, Eq)]
 enum Call {
     Holder,
+    Idle,
     Dismissed,
     Stopped,
 }
@@ -70,15 +80,13 @@ impl Direct {
         self.desks.get(worker).is_none_or(|desk| desk.is_dismissed.load(Ordering::SeqCst))
     }
 
-    fn thread(&self, worker: Option<usize>) -> Option<Thread> {
+    fn waker(&self, worker: Option<usize>) -> Option<Waker> {
         let desk = self.desks.get(worker?)?;
-        desk.thread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        desk.waker.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn wake(&self, worker: Option<usize>) {
-        if let Some(thread) = self.thread(worker) {
-            thread.unpark();
-        }
+        WakeUp::of(self.waker(worker)).now();
     }
 
     /// Says that a worker does not count any more; true the first time.
@@ -136,28 +144,36 @@ impl Direct {
         if self.door.load(Ordering::SeqCst) == OPEN { None } else { self.take_rest() }
     }
 
-    /// Waits for the token without holding it.
-    fn wait_in_line(&self, worker: usize) -> Call {
-        let mut turn = self.roster.acquire(worker);
-        while turn == Turn::Idle {
-            turn = match self.roster.place(worker) {
-                Place::Holder => Turn::Holder,
-                Place::Stopped => Turn::Stopped,
-                Place::Waiting if !self.is_dismissed(worker) => {
-                    std::thread::park();
-                    Turn::Idle
-                }
-                Place::Waiting if self.roster.retire(worker) => return Call::Dismissed,
-                // Made the holder this very moment.
-                Place::Waiting => Turn::Holder,
-            };
+    /// Whether the worker has the token, and if not, how it waits for it.
+    fn call(&self, worker: usize, desk: &Desk) -> Call {
+        match desk.posture.swap(BUSY, Ordering::Relaxed) {
+            ARMED => {
+                self.roster.disarm(worker);
+                return Call::Holder;
+            }
+            IDLE => {}
+            _ => match self.roster.acquire(worker) {
+                Turn::Holder => return Call::Holder,
+                Turn::Stopped => return Call::Stopped,
+                Turn::Idle => {}
+            },
         }
-        if turn == Turn::Holder { Call::Holder } else { Call::Stopped }
+        match self.roster.place(worker) {
+            Place::Holder => Call::Holder,
+            Place::Stopped => Call::Stopped,
+            Place::Waiting if !self.is_dismissed(worker) => {
+                desk.posture.store(IDLE, Ordering::Relaxed);
+                Call::Idle
+            }
+            Place::Waiting if self.roster.retire(worker) => Call::Dismissed,
+            // Made the holder this very moment.
+            Place::Waiting => Call::Holder,
+        }
     }
 }
 
 impl Scheduler for Direct {
-    fn enqueue(&self, request: Box<Request>) -> Result<WakeUp, Refused> {
+    fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
         // Counted first: a worker that sees nothing waiting after the door was closed may leave, because whoever
         // counts later sees the door.
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -165,18 +181,35 @@ impl Scheduler for Direct {
         if door != OPEN {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             let text = match door {
-                STOPPED => "Server is stopping, scheduler for model has stopped accepting new inference requests",
+                STOPPED => STOPPING,
                 _ => "all instances of the model are passive and take no requests",
             };
             return Err(Refused { status: Status::unavailable(text).prefixed(&request.log_id()), request });
         }
         self.statistics.pending_added();
+        let ticket = request.ticket();
         self.inbox.push(request);
-        Ok(WakeUp(self.thread(self.roster.enqueued(|| self.waiting()))))
+        let wake_up = match mutants::is(Mutant::LostWake) {
+            false => WakeUp::of(self.waker(self.roster.enqueued(|| self.waiting()))),
+            true => WakeUp::needless(),
+        };
+        Ok(Accepted { wake_up, ticket, expires_at_ns: None })
     }
 
-    fn withdrawn(&self) {
-        self.statistics.pending_removed();
+    fn cancel(&self, ticket: &Ticket) -> WakeUp {
+        if ticket.admission().cancel() {
+            self.statistics.pending_removed();
+            answer_cancelled(ticket, &self.statistics);
+        }
+        WakeUp::needless()
+    }
+
+    fn expire(&self, ticket: &Ticket) -> WakeUp {
+        if ticket.admission().expire() {
+            self.statistics.pending_removed();
+            answer_expired(ticket, &self.statistics, "Request timeout expired");
+        }
+        WakeUp::needless()
     }
 
     fn stop(&self) {
@@ -188,13 +221,14 @@ impl Scheduler for Direct {
 }
 
 impl PayloadSource for Direct {
-    fn join(&self, thread: Thread) -> Result<usize, Status> {
+    fn join(&self, seat: Seat) -> Result<usize, Status> {
         let worker = self.roster.join().map_err(|error| Status::invalid(error.to_string()))?;
         if !self.desks.provide(worker) {
             return Err(Status::internal(format!("there is no place for worker {worker}")));
         }
         let desk = &self.desks[worker];
-        *desk.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *desk.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(seat.waker);
+        desk.posture.store(BUSY, Ordering::Relaxed);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         desk.is_dismissed.store(false, Ordering::SeqCst);
         *present += 1;
@@ -203,34 +237,37 @@ impl PayloadSource for Direct {
         Ok(worker)
     }
 
-    fn next_payload(&self, worker: usize) -> Option<Payload> {
-        if self.is_dismissed(worker) {
-            return self.take_farewell();
+    fn poll(&self, worker: usize, _now_ns: u64) -> Next {
+        let Some(desk) = self.desks.get(worker) else { return Next::Leave };
+        let farewell = |payload: Option<Payload>| payload.map_or(Next::Leave, Next::Execute);
+        if self.is_dismissed(worker) && desk.posture.load(Ordering::Relaxed) == BUSY {
+            return farewell(self.take_farewell());
         }
-        match self.wait_in_line(worker) {
+        match self.call(worker, desk) {
             Call::Holder => {}
-            Call::Dismissed => return self.take_farewell(),
-            Call::Stopped => return self.take_rest(),
+            Call::Idle => return Next::Sleep { until_ns: None },
+            Call::Dismissed => return farewell(self.take_farewell()),
+            Call::Stopped => return farewell(self.take_rest()),
         }
         loop {
             if self.is_dismissed(worker) {
                 self.wake(self.roster.pass(worker, || self.waiting() > 0));
-                return self.take_farewell();
+                return farewell(self.take_farewell());
             }
             if let Some(payload) = self.take() {
                 self.wake(self.roster.pass(worker, || self.waiting() > 0));
-                return Some(payload);
+                return Next::Execute(payload);
             }
             match self.roster.arm(worker, 1, || self.waiting() > 0) {
                 Armed::Park => {
-                    std::thread::park();
-                    self.roster.disarm(worker);
+                    desk.posture.store(ARMED, Ordering::Relaxed);
+                    return Next::Sleep { until_ns: None };
                 }
                 // A push is under way.
                 Armed::LookAgain => std::hint::spin_loop(),
                 Armed::Stopped => {
                     self.wake(self.roster.pass(worker, || self.waiting() > 0));
-                    return self.take_rest();
+                    return farewell(self.take_rest());
                 }
             }
         }
@@ -254,7 +291,7 @@ impl PayloadSource for Direct {
             }
         }
         if let Some(desk) = self.desks.get(worker) {
-            desk.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+            desk.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
         self.roster.left(worker);
     }

@@ -18,7 +18,7 @@ use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Gauges, HandOver, Mail, Net};
 use crate::protocol::service::Port;
 use crate::repository::{Lifecycle, Publisher};
-use crate::request::{Delivery, Sink};
+use crate::request::{Delivery, Job, Sink};
 use crate::shard::engine::Limits;
 use crate::shard::placement::Placement;
 use crate::shard::probe::{self, Wanted};
@@ -64,6 +64,10 @@ impl Sink for ShardSink {
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
         self.pool.get(byte_size)
+    }
+
+    fn at_home(&self, job: Box<dyn Job>) {
+        self.post.post(Mail::Service(api::Mail::Home(job)));
     }
 }
 

@@ -1,8 +1,9 @@
 //! Time as a shard sees it: nanoseconds that only go forward, and can be moved by hand in a simulation.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A source of monotonic time.
 pub trait Clock {
@@ -10,15 +11,14 @@ pub trait Clock {
     fn now_ns(&self) -> u64;
 }
 
-/// The system's monotonic clock, counted from the first look at it, so that stamps of different threads compare.
+/// `CLOCK_MONOTONIC`, by which requests are stamped too.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Monotonic;
 
 impl Clock for Monotonic {
     fn now_ns(&self) -> u64 {
-        static START: OnceLock<Instant> = OnceLock::new();
-        // 584 years fit.
-        u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let now = clock_gettime(ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 }
 

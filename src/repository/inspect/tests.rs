@@ -164,6 +164,6 @@ fn an_override_stands_in_for_the_file() {
         problems(&seen),
         ["Invalid config override: unknown field \"backendd\" in ModelConfig; did you mean \"backend\"?"]
     );
-    let seen = inspector.inspect("m", &model.0, Some(br#"{"backend":"identity","dynamic_batching":{}}"#));
-    assert_eq!(problems(&seen), ["'dynamic_batching' is not supported by this version of Nereid"]);
+    let seen = inspector.inspect("m", &model.0, Some(br#"{"backend":"identity","model_metrics":{}}"#));
+    assert_eq!(problems(&seen), ["'model_metrics' is not supported by this version of Nereid"]);
 }

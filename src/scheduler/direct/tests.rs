@@ -1,6 +1,7 @@
 //! The default scheduler with threads as workers, which come and go.
 
 use super::*;
+use crate::instance::next_payload;
 use crate::memory::{BlockMut, Exhausted};
 use crate::request::{Completion, Delivery, Response, Sink, Text};
 
@@ -27,10 +28,16 @@ fn request(sink: &Arc<Counter>) -> Box<Request> {
     Box::new(Request::new(Completion::new(sink.clone(), 1)))
 }
 
+/// The calling thread's.
+fn seat() -> Seat {
+    let waker = Waker::Thread(std::thread::current());
+    Seat { waker, name: String::new(), device: 0, rate_limiter: None }
+}
+
 /// The calling thread is `worker` until it is sent away.
 fn work(scheduler: &Direct, worker: usize) -> usize {
     let mut served = 0;
-    while let Some(mut payload) = scheduler.next_payload(worker) {
+    while let Some(mut payload) = next_payload(scheduler, worker) {
         for request in payload.take() {
             request.finish(Response::new(Text::default()));
             served += 1;
@@ -41,13 +48,13 @@ fn work(scheduler: &Direct, worker: usize) -> usize {
 }
 
 fn join_and_work(scheduler: &Direct) -> usize {
-    work(scheduler, scheduler.join(std::thread::current()).unwrap())
+    work(scheduler, scheduler.join(seat()).unwrap())
 }
 
 /// A scheduler with a worker that nobody drives yet.
 fn with_worker() -> (Direct, usize, Arc<Counter>) {
     let scheduler = Direct::new(Arc::default());
-    let worker = scheduler.join(std::thread::current()).unwrap();
+    let worker = scheduler.join(seat()).unwrap();
     (scheduler, worker, Arc::default())
 }
 
@@ -59,13 +66,13 @@ fn every_request_is_served_once_by_some_worker() {
     let started = std::sync::Barrier::new(4);
     let served: usize = std::thread::scope(|scope| {
         let worker = || {
-            let worker = scheduler.join(std::thread::current()).unwrap();
+            let worker = scheduler.join(seat()).unwrap();
             started.wait();
             work(&scheduler, worker)
         };
         let workers: Vec<_> = (0..3).map(|_| scope.spawn(worker)).collect();
         started.wait();
-        let client = || (0..EACH).for_each(|_| scheduler.enqueue(request(&sink)).unwrap().now());
+        let client = || (0..EACH).for_each(|_| scheduler.enqueue(request(&sink)).unwrap().wake_up.now());
         let clients: Vec<_> = (0..2).map(|_| scope.spawn(client)).collect();
         clients.into_iter().for_each(|client| client.join().unwrap());
         scheduler.stop();
@@ -85,7 +92,7 @@ fn workers_come_and_go_and_nothing_is_lost() {
     let served: usize = std::thread::scope(|scope| {
         let stays = scope.spawn(|| {
             // Its thread is not the one that the worker joined with.
-            *scheduler.desks[stayer].thread.lock().unwrap() = Some(std::thread::current());
+            *scheduler.desks[stayer].waker.lock().unwrap() = Some(Waker::Thread(std::thread::current()));
             work(&scheduler, stayer)
         });
         let changes = scope.spawn(|| {
@@ -97,7 +104,7 @@ fn workers_come_and_go_and_nothing_is_lost() {
                             let (tell, told) = std::sync::mpsc::channel();
                             let guest = scope.spawn(|| {
                                 let tell = tell;
-                                let number = scheduler.join(std::thread::current()).unwrap();
+                                let number = scheduler.join(seat()).unwrap();
                                 tell.send(number).unwrap();
                                 work(&scheduler, number)
                             });
@@ -113,7 +120,7 @@ fn workers_come_and_go_and_nothing_is_lost() {
             served
         });
         for _ in 0..REQUESTS {
-            scheduler.enqueue(request(&sink)).unwrap().now();
+            scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
         }
         is_over.store(true, Ordering::SeqCst);
         let served = changes.join().unwrap();
@@ -129,7 +136,7 @@ fn workers_come_and_go_and_nothing_is_lost() {
 #[test]
 fn a_stopped_scheduler_refuses_and_keeps_what_it_accepted() {
     let (scheduler, worker, sink) = with_worker();
-    scheduler.enqueue(request(&sink)).unwrap().now();
+    scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.stop();
     let refused = scheduler.enqueue(request(&sink)).unwrap_err();
     assert_eq!(
@@ -146,14 +153,14 @@ fn a_stopped_scheduler_refuses_and_keeps_what_it_accepted() {
 fn a_request_that_was_taken_back_is_skipped() {
     let (scheduler, worker, sink) = with_worker();
     let gone = request(&sink);
-    let admission = Arc::clone(gone.admission());
-    scheduler.enqueue(gone).unwrap().now();
-    scheduler.enqueue(request(&sink)).unwrap().now();
-    assert!(admission.cancel() && admission.end());
-    scheduler.withdrawn();
+    let accepted = scheduler.enqueue(gone).unwrap();
+    accepted.wake_up.now();
+    scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
+    scheduler.cancel(&accepted.ticket).now();
+    assert_eq!(sink.errors.load(Ordering::SeqCst), 1, "who is cancelled in the queue is answered at once");
     scheduler.stop();
     assert_eq!(work(&scheduler, worker), 1);
-    assert_eq!(sink.answers.load(Ordering::SeqCst), 1, "nobody answers for the tombstone");
+    assert_eq!(sink.answers.load(Ordering::SeqCst), 2, "nobody answers for the tombstone");
 }
 
 #[test]
@@ -167,14 +174,14 @@ fn without_workers_nothing_is_accepted() {
     };
     let text = "[request id: <id_unknown>] all instances of the model are passive and take no requests";
     assert_eq!(refused(&scheduler), text);
-    let worker = scheduler.join(std::thread::current()).unwrap();
-    scheduler.enqueue(request(&sink)).unwrap().now();
+    let worker = scheduler.join(seat()).unwrap();
+    scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.dismiss(worker);
     assert_eq!(refused(&scheduler), text);
     assert_eq!(work(&scheduler, worker), 1, "the last one finishes what was accepted");
-    let again = scheduler.join(std::thread::current()).unwrap();
+    let again = scheduler.join(seat()).unwrap();
     assert_eq!(again, worker, "numbers are used again");
-    scheduler.enqueue(request(&sink)).unwrap().now();
+    scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.left(again);
     assert_eq!(sink.errors.load(Ordering::SeqCst), 1, "nobody is left to execute it");
 }
@@ -182,8 +189,8 @@ fn without_workers_nothing_is_accepted() {
 #[test]
 fn who_is_dismissed_leaves_the_work_to_the_others() {
     let (scheduler, first, sink) = with_worker();
-    let second = scheduler.join(std::thread::current()).unwrap();
-    scheduler.enqueue(request(&sink)).unwrap().now();
+    let second = scheduler.join(seat()).unwrap();
+    scheduler.enqueue(request(&sink)).unwrap().wake_up.now();
     scheduler.dismiss(first);
     assert_eq!(work(&scheduler, first), 0);
     scheduler.stop();

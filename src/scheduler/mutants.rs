@@ -35,3 +35,15 @@ pub fn is(mutant: Mutant) -> bool {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_made_only_on_demand() {
+        assert!(!is(Mutant::LostWake));
+        with(Some(Mutant::LostWake), || assert!(is(Mutant::LostWake)));
+        assert!(!is(Mutant::LostWake));
+    }
+}

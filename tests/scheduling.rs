@@ -1,0 +1,22 @@
+//! Schedulers as clients see them: what batches form, in which order answers come, who waits for what and for how long
+//! (spec: schedulers.md). Statistics tell what was executed.
+
+mod support {
+    pub mod backend;
+    pub mod grpc;
+    pub mod http;
+    pub mod python;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod scheduling_life {
+    mod cache;
+    mod decoupled;
+    mod dynamic;
+    mod ensemble;
+    mod rate_limiter;
+    mod sequence;
+}

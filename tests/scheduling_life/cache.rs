@@ -1,0 +1,1 @@
+//! The response cache, local and in Redis (schedulers.md section 8).

@@ -1,0 +1,1 @@
+//! The dynamic batcher (schedulers.md section 2).

@@ -1,0 +1,1 @@
+//! Ensembles of models (schedulers.md section 5).

@@ -1,0 +1,1 @@
+//! Resources that instances share (schedulers.md section 6).

@@ -1,0 +1,1 @@
+//! The sequence batcher (schedulers.md section 3).

@@ -24,7 +24,7 @@ use std::sync::mpsc::Sender;
 
 use crate::memory::{Pool, Slab, Slice};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
-use crate::protocol::{grpc, http1};
+use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, Sink, Status, WakeUp};
 
@@ -57,6 +57,8 @@ pub struct Facts {
     pub strict_readiness: bool,
     /// `--http-max-input-size`.
     pub http_input_bytes_max: usize,
+    /// `--grpc-max-response-pool-size`.
+    pub grpc_responses_max: u32,
     state: AtomicU8,
     /// Answers that came for clients who had left.
     pub stale_deliveries: AtomicU64,
@@ -68,6 +70,7 @@ impl Facts {
             id,
             strict_readiness,
             http_input_bytes_max,
+            grpc_responses_max: u32::MAX,
             state: AtomicU8::new(ServerState::Starting as u8),
             stale_deliveries: AtomicU64::new(0),
         }
@@ -219,8 +222,17 @@ impl Service for Api {
         self.unary(call, method, message, replies)
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _method: u8) -> Option<Token> {
-        self.new_work(waiting::Work::Stream(stream::Stream::new(call))).ok()
+    fn grpc_stream(&mut self, call: CallKey, _method: u8, headers: &http2::Headers) -> Option<Token> {
+        let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
+        self.new_work(waiting::Work::Stream(Box::new(stream::Stream::new(call, error_ends)))).ok()
+    }
+
+    fn grpc_stream_unsent(&mut self, stream: Token, unsent: usize) {
+        self.stream_unsent(stream, unsent);
+    }
+
+    fn grpc_stream_waits(&mut self, stream: Token, replies: &mut Replies) {
+        self.stream_waits(stream, replies);
     }
 
     fn grpc_stream_message(&mut self, stream: Token, message: grpc::Message, replies: &mut Replies) {

@@ -9,7 +9,11 @@ pub mod identity;
 pub mod onnxruntime;
 pub mod plugin;
 pub mod registry;
+pub mod repeat;
 mod reshape;
+mod responders;
+pub mod square;
+mod vectors;
 
 use std::path::PathBuf;
 use std::sync::Arc;

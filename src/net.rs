@@ -267,6 +267,7 @@ impl<S: Service> Net<S> {
                 return self.touch(key);
             }
             let pieces = connection.take_output();
+            connection.tell_unsent(&mut self.shared);
             if !pieces.is_empty() {
                 let is_foreign = pieces.iter().any(Slice::is_foreign);
                 connection.sending = core.engine.send(key, pieces).is_ok();

@@ -5,9 +5,11 @@
 
 mod cancel;
 mod completion;
+mod credit;
 mod datatype;
 mod home;
 mod keeper;
+mod mutants;
 mod parameters;
 mod response;
 mod stamps;
@@ -24,6 +26,7 @@ use crate::memory::{BlockMut, Exhausted};
 
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
+pub use credit::{Credit, never_wait_here};
 pub use datatype::DataType;
 pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
@@ -112,6 +115,11 @@ impl Request {
     /// A producer of responses for this request; it may outlive the request and move to any thread.
     pub fn responses(&self) -> ResponseFactory {
         ResponseFactory::new(self.completion.clone())
+    }
+
+    /// Lets who sends responses wait while `most` of them, or too many bytes, are on their way.
+    pub fn limit_responses(&self, most: u32) {
+        self.completion.admission.credits.limit(most);
     }
 
     /// What queue, scheduler and backend look at to learn that nobody waits for an answer any more.

@@ -98,7 +98,9 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         return Err(Failure::Creating(Status::internal("failed to load all models")));
     }
     let http_bytes_max = usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX);
-    let facts = Arc::new(Facts::new(options.server_id.clone(), options.strict_readiness, http_bytes_max));
+    let mut facts = Facts::new(options.server_id.clone(), options.strict_readiness, http_bytes_max);
+    facts.grpc_responses_max = options.grpc_max_response_pool_size;
+    let facts = Arc::new(facts);
     let _gauges = own_metrics(&metrics, &facts, &pool);
     let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.

@@ -147,15 +147,19 @@ impl Api {
             return Err(stopping());
         }
         let model = self.find(message.model_name().as_bytes(), message.model_version().as_bytes())?;
+        if model.spec.decoupled {
+            let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
+            return Err(Status::unsupported(text));
+        }
         let (token, mut request) = self.new_request()?;
-        let options = match grpc_request::read(message, &model, &mut request, &self.pool) {
-            Ok(options) => options,
+        let form = match grpc_request::read(message, &model, &mut request, &self.pool) {
+            Ok(form) => form,
             Err(status) => {
                 self.give_up(token, request);
                 return Err(status);
             }
         };
-        match self.submit(token, Peer::Grpc(call), &model, request, options.form) {
+        match self.submit(token, Peer::Grpc(call), &model, request, form) {
             Ok(()) => Ok(token),
             Err(status) => {
                 self.end_work(token.0);

@@ -32,6 +32,10 @@ pub struct AnswerForm {
     pub outputs: SmallVec<[OutputForm; 2]>,
     /// HTTP: the form of outputs that were not named.
     pub binary_by_default: bool,
+    /// gRPC streams: a decoupled model that ends without another response is answered for.
+    pub empty_final_response: bool,
+    /// gRPC streams: the model's version as the request names it.
+    pub version: Text,
 }
 
 impl AnswerForm {

@@ -1,52 +1,106 @@
-//! ModelStreamInfer: many requests on one call, answered in the order they were read (grpc.md section 5).
+//! ModelStreamInfer: many requests on one call (grpc.md section 5).
 //!
-//! Errors stay in band: a request that is refused or fails takes its place in the order like any other.
+//! Models with one response to a request answer in the order in which the requests were read. Decoupled ones answer as
+//! they like, in between and as often as they want; what their client does not take holds them back by credits (see
+//! `request`). Errors stay in band: a request that is refused or fails takes its place like any other.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{HashSet, VecDeque};
 
-use super::infer::{grpc_reply, grpc_request};
+use super::infer::grpc_reply::{self, StreamedFrom};
+use super::infer::{apply_classification, grpc_request};
 use super::waiting::{Peer, Work};
 use super::{Api, ServerState, error};
 use crate::memory::Gather;
-use crate::protocol::grpc::Message;
+use crate::protocol::grpc::{Code, Message};
 use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
-use crate::repository::ServedModel;
-use crate::request::{Response, Status, Text};
+use crate::request::{Credit, Delivery, Response, Status, Text};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.
 const IN_FLIGHT_MAX: usize = 16_384;
+/// Seconds for which a peer may leave a model waiting that has sent it as much as it may.
+const BLOCKED_S_MAX: u32 = 10;
 
 /// One open stream.
 pub struct Stream {
     call: CallKey,
     /// Requests in the order they were read, each with its answer once that is there.
     order: VecDeque<(u64, Option<Gather>)>,
+    /// Requests of decoupled models whose last response is still to come.
+    unordered: HashSet<u64>,
     half_closed: bool,
+    /// `triton_grpc_error`: a failed response is the end of the stream.
+    error_ends: bool,
+    /// Bytes of all messages so far.
+    said: u64,
+    /// Of those, how many the transport has.
+    taken: u64,
+    /// What is given back once so many bytes were taken.
+    owed: VecDeque<(u64, Credit)>,
+    /// Something was taken since the last second.
+    has_moved: bool,
+    /// Seconds for which some model has waited and nothing was taken.
+    blocked_s: u32,
 }
 
 impl Stream {
-    pub fn new(call: CallKey) -> Stream {
-        Stream { call, order: VecDeque::new(), half_closed: false }
+    pub fn new(call: CallKey, error_ends: bool) -> Stream {
+        Stream {
+            call,
+            order: VecDeque::new(),
+            unordered: HashSet::new(),
+            half_closed: false,
+            error_ends,
+            said: 0,
+            taken: 0,
+            owed: VecDeque::new(),
+            has_moved: false,
+            blocked_s: 0,
+        }
     }
 
-    /// The tokens of requests without an answer.
+    /// The tokens of requests without their last answer.
     pub fn waiting(self) -> impl Iterator<Item = u64> {
-        self.order.into_iter().filter(|(_, answer)| answer.is_none()).map(|(key, _)| key)
+        let ordered = self.order.into_iter().filter(|(_, answer)| answer.is_none()).map(|(key, _)| key);
+        ordered.chain(self.unordered)
+    }
+
+    fn say(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
+        self.said = self.said.saturating_add(message.len() as u64);
+        self.owed.extend(credit.map(|credit| (self.said, credit)));
+        replies.push(self.call, Reply::GrpcMessage(message));
     }
 
     /// Sends what is due: the answers at the front, and the end behind the last one.
     fn flush(&mut self, replies: &mut Replies) -> bool {
         while let Some((_, Some(_))) = self.order.front() {
             if let Some((_, Some(answer))) = self.order.pop_front() {
-                replies.push(self.call, Reply::GrpcMessage(answer));
+                self.say(answer, None, replies);
             }
         }
-        let over = self.half_closed && self.order.is_empty();
+        let over = self.half_closed && self.order.is_empty() && self.unordered.is_empty();
         if over {
             replies.push(self.call, Reply::GrpcEnd(GrpcStatus::ok()));
         }
         over
+    }
+
+    /// The transport has everything but the last `unsent` bytes.
+    fn took(&mut self, unsent: usize) {
+        let taken = self.said.saturating_sub(unsent as u64);
+        if taken > self.taken {
+            self.taken = taken;
+            self.has_moved = true;
+        }
+        while self.owed.front().is_some_and(|(at, _)| *at <= taken) {
+            self.owed.pop_front();
+        }
+    }
+
+    /// A second has passed. True: the peer has left a model waiting for too long.
+    fn is_stuck(&mut self) -> bool {
+        let is_blocked = !std::mem::take(&mut self.has_moved) && self.owed.iter().any(|(_, credit)| credit.is_wanted());
+        self.blocked_s = if is_blocked { self.blocked_s.saturating_add(1) } else { 0 };
+        self.blocked_s > BLOCKED_S_MAX
     }
 }
 
@@ -58,39 +112,50 @@ impl Api {
         }
     }
 
+    /// Ends the stream and everything on it.
+    fn end_stream(&mut self, token: Token, status: GrpcStatus, replies: &mut Replies) {
+        let Some(call) = self.stream(token).map(|stream| stream.call) else { return };
+        self.cancel(token.0);
+        replies.push(call, Reply::GrpcEnd(status));
+    }
+
     pub(super) fn stream_message(&mut self, token: Token, message: Message, replies: &mut Replies) {
         let Some(stream) = self.stream(token) else { return };
-        let call = stream.call;
-        if stream.order.len() >= IN_FLIGHT_MAX {
+        if stream.order.len() + stream.unordered.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
-            self.cancel(token.0);
-            return replies.push(call, Reply::GrpcEnd(error::grpc_status(Status::unavailable(text))));
+            return self.end_stream(token, error::grpc_status(Status::unavailable(text)), replies);
         }
         let Ok((key, mut request)) = self.new_request() else {
-            self.cancel(token.0);
             let status = Status::unavailable("too many requests wait on this server");
-            return replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+            return self.end_stream(token, error::grpc_status(status), replies);
         };
-        if let Some(stream) = self.stream(token) {
-            stream.order.push_back((key.0, None));
-        }
         let Message::Infer(message) = message else {
             self.give_up(key, request);
             let error = Status::unsupported("compressed messages are not supported by this version of Nereid");
-            return self.refuse_streamed(token, key, &Text::default(), &error, replies);
+            return self.refuse_streamed(token, key, &Text::default(), &error, false, replies);
         };
+        let id = Text::from(message.id());
         if self.facts.state() == ServerState::Exiting {
             self.give_up(key, request);
-            let id = Text::from(message.id());
-            return self.refuse_streamed(token, key, &id, &super::grpc_service::stopping(), replies);
+            return self.refuse_streamed(token, key, &id, &super::grpc_service::stopping(), false, replies);
         }
-        let id = Text::from(message.id());
-        let read = self.find(message.model_name().as_bytes(), message.model_version().as_bytes()).and_then(|model| {
-            let options = grpc_request::read(&message, &model, &mut request, &self.pool)?;
-            Ok((model, options))
-        });
-        let outcome = match read {
-            Ok((model, options)) => self.submit(key, Peer::Stream(token), &model, request, options.form),
+        let model = match self.find(message.model_name().as_bytes(), message.model_version().as_bytes()) {
+            Ok(model) => model,
+            // Whatever it would have been: it counts as one that answers once.
+            Err(status) => {
+                self.give_up(key, request);
+                return self.refuse_streamed(token, key, &id, &status, false, replies);
+            }
+        };
+        let decoupled = model.spec.decoupled;
+        if let Some(stream) = self.stream(token) {
+            match decoupled {
+                true => drop(stream.unordered.insert(key.0)),
+                false => stream.order.push_back((key.0, None)),
+            }
+        }
+        let outcome = match grpc_request::read(&message, &model, &mut request, &self.pool) {
+            Ok(form) => self.submit(key, Peer::Stream(token), &model, request, form),
             Err(status) => {
                 request.withdraw();
                 Err(status)
@@ -98,35 +163,124 @@ impl Api {
         };
         if let Err(status) = outcome {
             self.end_work(key.0);
-            self.refuse_streamed(token, key, &id, &status, replies);
+            self.refuse_streamed(token, key, &id, &status, decoupled, replies);
         }
     }
 
-    fn refuse_streamed(&mut self, token: Token, key: Token, id: &Text, error: &Status, replies: &mut Replies) {
+    /// Answers a request that never got to its model.
+    fn refuse_streamed(
+        &mut self,
+        token: Token,
+        key: Token,
+        id: &Text,
+        error: &Status,
+        decoupled: bool,
+        replies: &mut Replies,
+    ) {
         let answer = grpc_reply::refused(&mut self.encoder, id, error, &self.pool);
-        self.place(token, key.0, answer, replies);
+        if !decoupled {
+            return self.place(token, key.0, answer, replies);
+        }
+        if let Some(stream) = self.stream(token) {
+            stream.say(answer, None, replies);
+        }
+        self.end_streamed(token, key.0, replies);
     }
 
+    /// The one answer of a model that answers once.
     pub(super) fn answer_stream(
         &mut self,
         token: Token,
         key: u64,
-        response: &Response,
-        model: &Arc<ServedModel>,
+        response: &mut Response,
+        from: &StreamedFrom<'_>,
         replies: &mut Replies,
     ) {
-        let streamed = grpc_reply::streamed(&mut self.encoder, response, model, true, &self.pool);
-        let answer =
-            streamed.unwrap_or_else(|status| grpc_reply::refused(&mut self.encoder, &response.id, &status, &self.pool));
-        self.place(token, key, answer, replies);
+        let answer = self.encode_streamed(response, from);
+        match self.fatal(token, response) {
+            Some(status) => self.end_stream(token, status, replies),
+            None => self.place(token, key, answer, replies),
+        }
     }
 
-    /// Puts an answer into its place in the order.
+    /// One of the answers of a decoupled model, or its end.
+    pub(super) fn delivered_to_stream(&mut self, token: Token, key: u64, delivery: Delivery, replies: &mut Replies) {
+        let Some(place @ Work::Waiting(_)) = self.work_mut(key) else { return };
+        let Work::Waiting(waiting) = std::mem::replace(place, Work::Reserved) else { return };
+        let from = StreamedFrom::new(&waiting.model, &waiting.form, delivery.last);
+        let mut fatal = None;
+        let message = match delivery.response {
+            Some(mut response) => {
+                if response.error.is_none()
+                    && let Err(status) = apply_classification(&mut response, &waiting.form, &waiting.model, &self.pool)
+                {
+                    response.error = Some(status);
+                }
+                if response.error.is_some() {
+                    response.id = waiting.id();
+                }
+                let credit = response.credit.take();
+                let message = self.encode_streamed(&mut response, &from);
+                fatal = self.fatal(token, &response);
+                Some((message, credit))
+            }
+            None if delivery.last && waiting.form.empty_final_response => {
+                let message = grpc_reply::without_outputs(&mut self.encoder, "", &waiting.id(), &from, &self.pool);
+                message.ok().map(|message| (message, None))
+            }
+            None => None,
+        };
+        if let Some(place) = self.work_mut(key) {
+            *place = Work::Waiting(waiting);
+        }
+        if delivery.last {
+            self.end_waiting(key);
+        }
+        if let Some(status) = fatal {
+            return self.end_stream(token, status, replies);
+        }
+        if let (Some(stream), Some((message, credit))) = (self.stream(token), message) {
+            stream.say(message, credit, replies);
+        }
+        if delivery.last {
+            self.end_streamed(token, key, replies);
+        }
+    }
+
+    /// How the whole stream ends if `response` is an error and its client wants that.
+    fn fatal(&mut self, token: Token, response: &Response) -> Option<GrpcStatus> {
+        let status = response.error.as_ref()?;
+        self.stream(token).filter(|stream| stream.error_ends)?;
+        Some(error::grpc_status(status.clone()))
+    }
+
+    /// Frames an answer. One that cannot be framed becomes an error.
+    fn encode_streamed(&mut self, response: &mut Response, from: &StreamedFrom<'_>) -> Gather {
+        let mut streamed = grpc_reply::streamed(&mut self.encoder, response, from, &self.pool);
+        if let Err(status) = &streamed {
+            response.error = Some(status.clone());
+            streamed = grpc_reply::streamed(&mut self.encoder, response, from, &self.pool);
+        }
+        // Only a text longer than a message may be gets here.
+        streamed.unwrap_or_else(|status| grpc_reply::refused(&mut self.encoder, &response.id, &status, &self.pool))
+    }
+
+    /// Puts an answer into its place in the order; one that has none takes it at the end.
     fn place(&mut self, token: Token, key: u64, answer: Gather, replies: &mut Replies) {
         let Some(stream) = self.stream(token) else { return };
-        if let Some(place) = stream.order.iter_mut().find(|(waiting, _)| *waiting == key) {
-            place.1 = Some(answer);
+        match stream.order.iter_mut().find(|(waiting, _)| *waiting == key) {
+            Some(place) => place.1 = Some(answer),
+            None => stream.order.push_back((key, Some(answer))),
         }
+        if stream.flush(replies) {
+            self.end_work(token.0);
+        }
+    }
+
+    /// A request of a decoupled model has had its last answer.
+    fn end_streamed(&mut self, token: Token, key: u64, replies: &mut Replies) {
+        let Some(stream) = self.stream(token) else { return };
+        stream.unordered.remove(&key);
         if stream.flush(replies) {
             self.end_work(token.0);
         }
@@ -137,6 +291,20 @@ impl Api {
         stream.half_closed = true;
         if stream.flush(replies) {
             self.end_work(token.0);
+        }
+    }
+
+    pub(super) fn stream_unsent(&mut self, token: Token, unsent: usize) {
+        if let Some(stream) = self.stream(token) {
+            stream.took(unsent);
+        }
+    }
+
+    /// A second has passed in which the peer had not taken everything.
+    pub(super) fn stream_waits(&mut self, token: Token, replies: &mut Replies) {
+        if self.stream(token).is_some_and(Stream::is_stuck) {
+            let text = "the client does not read the responses of the stream";
+            self.end_stream(token, GrpcStatus::new(Code::ResourceExhausted, text), replies);
         }
     }
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::http_request::{Decoder, Progress};
-use super::infer::{AnswerForm, apply_classification, grpc_reply, http_reply};
+use super::infer::{AnswerForm, apply_classification, http_reply};
 use super::stream::Stream;
 use super::{Api, error};
 use crate::memory::Key;
 use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Completion, Delivery, Home, Job, Request, Response, Status, Ticket, WakeUp};
+use crate::request::{Completion, Delivery, Home, Job, Request, Response, Status, Text, Ticket, WakeUp};
 use crate::scheduler::{Accepted, Refused};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
@@ -42,7 +43,7 @@ pub enum Work {
         call: CallKey,
         encoder: Box<http_reply::Encoder>,
     },
-    Stream(Stream),
+    Stream(Box<Stream>),
 }
 
 /// A request that its model has.
@@ -56,6 +57,15 @@ pub struct Waiting {
     expires_at_ns: Option<u64>,
     response: Option<Response>,
     responses: usize,
+    /// The response came with the news that it is the last one.
+    is_final: bool,
+}
+
+impl Waiting {
+    /// The id of the request.
+    pub fn id(&self) -> Text {
+        self.ticket.as_ref().map(|ticket| ticket.id.clone()).unwrap_or_default()
+    }
 }
 
 /// Something to be done here at a certain time.
@@ -151,7 +161,19 @@ impl Api {
         form: AnswerForm,
     ) -> Result<(), Status> {
         let model = Arc::clone(model);
-        let waiting = Waiting { peer, model, form, ticket: None, expires_at_ns: None, response: None, responses: 0 };
+        if matches!(peer, Peer::Stream(_)) && model.spec.decoupled {
+            request.limit_responses(self.facts.grpc_responses_max);
+        }
+        let waiting = Waiting {
+            peer,
+            model,
+            form,
+            ticket: None,
+            expires_at_ns: None,
+            response: None,
+            responses: 0,
+            is_final: false,
+        };
         let model = Arc::clone(&waiting.model);
         // Before the scheduler has it: the answer may be in the mailbox when it returns.
         if let Some(place) = self.work_mut(token.0) {
@@ -228,22 +250,28 @@ impl Api {
             }
             _ => return,
         };
+        if let Peer::Stream(stream) = waiting.peer
+            && waiting.model.spec.decoupled
+        {
+            return self.delivered_to_stream(stream, key, delivery, replies);
+        }
         if let Some(response) = delivery.response {
             waiting.responses += 1;
+            waiting.is_final = delivery.last;
             waiting.response.get_or_insert(response);
         }
         if !delivery.last {
             return;
         }
-        self.in_flight -= 1;
-        let Some(Work::Waiting(waiting)) = self.end_work(key) else { return };
-        let Waiting { peer, model, form, expires_at_ns, response, responses, .. } = *waiting;
-        self.forget_expiry(key, expires_at_ns);
+        let Some(waiting) = self.end_waiting(key) else { return };
+        let id = waiting.id();
+        let Waiting { peer, model, form, response, responses, mut is_final, .. } = *waiting;
         let mut response = match response {
             Some(response) if responses == 1 => response,
             _ => {
+                is_final = true;
                 let status = Status::internal(format!("expected a single response, got {responses}"));
-                Response::failed(Default::default(), status)
+                Response::failed(id.clone(), status)
             }
         };
         if response.error.is_none()
@@ -254,7 +282,24 @@ impl Api {
         match peer {
             Peer::Http(call) => self.answer_http(call, response, &model, form, replies),
             Peer::Grpc(call) => self.answer_grpc(call, response, &model, replies),
-            Peer::Stream(stream) => self.answer_stream(stream, key, &response, &model, replies),
+            Peer::Stream(stream) => {
+                if response.error.is_some() {
+                    response.id = id;
+                }
+                self.answer_stream(stream, key, &mut response, &StreamedFrom::new(&model, &form, is_final), replies);
+            }
+        }
+    }
+
+    /// Takes the request away: its last answer is there.
+    pub(super) fn end_waiting(&mut self, key: u64) -> Option<Box<Waiting>> {
+        match self.end_work(key) {
+            Some(Work::Waiting(waiting)) => {
+                self.in_flight -= 1;
+                self.forget_expiry(key, waiting.expires_at_ns);
+                Some(waiting)
+            }
+            _ => None,
         }
     }
 

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use super::Backend;
 use super::identity::IdentityBackend;
 use super::onnxruntime::OnnxRuntimeBackend;
+use super::repeat::RepeatBackend;
+use super::square::SquareBackend;
 
 /// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 2] = ["identity", "onnxruntime"];
+pub const NATIVE_NAMES: [&str; 4] = ["identity", "onnxruntime", "repeat", "square"];
 
 /// `platform` of older configurations and the backend it stands for, where that backend is built in.
 pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxruntime")];
@@ -19,11 +21,18 @@ pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxrunti
 pub struct NativeBackends {
     identity: Arc<IdentityBackend>,
     onnxruntime: Arc<OnnxRuntimeBackend>,
+    repeat: Arc<RepeatBackend>,
+    square: Arc<SquareBackend>,
 }
 
 impl Default for NativeBackends {
     fn default() -> NativeBackends {
-        NativeBackends { identity: Arc::new(IdentityBackend), onnxruntime: Arc::new(OnnxRuntimeBackend) }
+        NativeBackends {
+            identity: Arc::new(IdentityBackend),
+            onnxruntime: Arc::new(OnnxRuntimeBackend),
+            repeat: Arc::new(RepeatBackend),
+            square: Arc::new(SquareBackend),
+        }
     }
 }
 
@@ -33,6 +42,8 @@ impl NativeBackends {
         match name {
             "identity" => Some(self.identity.clone()),
             "onnxruntime" => Some(self.onnxruntime.clone()),
+            "repeat" => Some(self.repeat.clone()),
+            "square" => Some(self.square.clone()),
             _ => None,
         }
     }
@@ -72,6 +83,8 @@ mod tests {
         let groups = |name: &str| backends.get(name).map(|backend| backend.attributes().preferred_groups);
         assert_eq!(groups("identity"), Some(vec![]));
         assert_eq!(groups("onnxruntime"), Some(vec![PreferredGroup { kind: Kind::Cpu, count: 2 }]));
-        assert!(backends.iter().all(|backend| backend.attributes().parallel_instance_loading));
+        let parallel = backends.iter().filter(|backend| backend.attributes().parallel_instance_loading);
+        let parallel: Vec<String> = parallel.map(|backend| backend.name().to_owned()).collect();
+        assert_eq!(parallel, ["identity", "onnxruntime"]);
     }
 }

@@ -227,6 +227,20 @@ impl Connection {
         pieces
     }
 
+    /// Tells the service what the peer has made room for.
+    pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
+        if let Wire::Grpc(wire) = &mut self.wire {
+            wire.tell_unsent(shared);
+        }
+    }
+
+    /// Tells the service that a second has passed for answers that the peer makes no room for.
+    pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
+        if let Wire::Grpc(wire) = &mut self.wire {
+            wire.tell_waits(shared);
+        }
+    }
+
     pub fn has_input(&self) -> bool {
         match &self.wire {
             Wire::Http(wire) => wire.connection.has_input(),

@@ -32,6 +32,8 @@ pub(super) struct GrpcWire {
     pub failed: bool,
     /// Bytes of requests for which some stream has not been given credit.
     withheld: usize,
+    /// Streams with many answers of which some bytes were unsent when the service was last told.
+    unsent: Vec<StreamId>,
     draining_s: u32,
     draining: bool,
 }
@@ -46,6 +48,10 @@ struct Stream {
     /// The one request of a unary call was handed over.
     has_request: bool,
     head_sent: bool,
+    /// It is on the list of streams with unsent bytes.
+    is_listed: bool,
+    /// What the service was told last.
+    unsent: usize,
     /// Bytes for which the peer was given no credit yet.
     withheld: usize,
 }
@@ -117,7 +123,7 @@ impl<S: Service> Handler<'_, S> {
         };
         let call = CallKey(call.to_u64());
         if plan.streaming {
-            let token = self.shared.service.grpc_stream(call, plan.method);
+            let token = self.shared.service.grpc_stream(call, plan.method, headers);
             if let Some(call) = call_mut(self.shared, call) {
                 call.token = token;
             }
@@ -129,7 +135,17 @@ impl<S: Service> Handler<'_, S> {
         let mut reader =
             self.shared.readers.pop().unwrap_or_else(|| MessageReader::new(pool.clone(), Limits::default(), plan.mode));
         reader.reset(plan.mode, encoding);
-        Ok(Stream { call, plan, reader, request_ended: false, has_request: false, head_sent: false, withheld: 0 })
+        Ok(Stream {
+            call,
+            plan,
+            reader,
+            request_ended: false,
+            has_request: false,
+            head_sent: false,
+            withheld: 0,
+            is_listed: false,
+            unsent: 0,
+        })
     }
 
     /// Takes messages that are complete, and the end of the request where it has come.
@@ -259,6 +275,7 @@ impl GrpcWire {
             deadlines: Vec::new(),
             failed: false,
             withheld: 0,
+            unsent: Vec::new(),
             draining_s: 0,
             draining: false,
         }
@@ -308,6 +325,35 @@ impl GrpcWire {
             match std::mem::take(&mut stream.withheld) {
                 0 => {}
                 n => self.connection.consumed(*id, n),
+            }
+        }
+    }
+
+    /// Tells the service how much of its answers the peer has made room for.
+    pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
+        let GrpcWire { connection, streams, unsent: listed, .. } = self;
+        listed.retain(|id| {
+            let Some(stream) = streams.get_mut(id) else { return false };
+            let unsent = connection.unsent(*id);
+            if unsent == 0 || unsent != stream.unsent {
+                stream.unsent = unsent;
+                let token = call_mut(shared, stream.call).and_then(|call| call.token);
+                if let Some(token) = token {
+                    shared.service.grpc_stream_unsent(token, unsent);
+                }
+            }
+            stream.is_listed = unsent > 0;
+            stream.is_listed
+        });
+    }
+
+    /// A second has passed in which the listed streams had unsent bytes.
+    pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
+        for id in &self.unsent {
+            let call = self.streams.get(id).map(|stream| stream.call);
+            let token = call.and_then(|call| call_mut(shared, call)).and_then(|call| call.token);
+            if let Some(token) = token {
+                shared.service.grpc_stream_waits(token, &mut shared.replies);
             }
         }
     }
@@ -385,6 +431,9 @@ impl GrpcWire {
         };
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.call == call) else { return };
         let head_sent = std::mem::replace(&mut stream.head_sent, true);
+        if stream.plan.streaming && !std::mem::replace(&mut stream.is_listed, true) {
+            self.unsent.push(id);
+        }
         match reply {
             Reply::GrpcMessage(mut message) => {
                 if !head_sent {
@@ -452,6 +501,7 @@ impl GrpcWire {
 
     pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
         self.withheld = 0;
+        self.unsent.clear();
         for (_, stream) in self.streams.drain() {
             give_up(stream, shared);
         }

@@ -125,7 +125,9 @@ impl<S: Service> Net<S> {
             let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else {
                 continue;
             };
-            match connection.second_passed(self.stall_s) {
+            connection.tell_waits(&mut self.shared);
+            let second = connection.second_passed(self.stall_s);
+            match second {
                 Second::Fine => {}
                 // It comes back with what the peer has taken, and goes out again.
                 Second::Recall => drop(core.engine.recall(key)),
@@ -140,6 +142,7 @@ impl<S: Service> Net<S> {
                 }
             }
             self.touch(key);
+            self.route_replies();
         }
     }
 

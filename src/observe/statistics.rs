@@ -5,6 +5,7 @@
 //! the unload is still counted.
 
 mod large;
+mod responses;
 mod seat;
 mod slot;
 mod snapshot;
@@ -16,6 +17,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crossbeam_utils::CachePadded;
 
 use large::Large;
+use responses::Responses;
+pub use responses::{ResponseOutcome, ResponseTimes};
 use seat::Seat;
 use slot::Slot;
 pub use snapshot::{BatchTally, DurationsUs, Failures, ResponseTally, Snapshot, Tally};
@@ -59,6 +62,7 @@ pub struct ModelStatistics {
     /// Filled when its thread counts here for the first time; most threads never touch most models.
     slots: Box<[OnceLock<Box<CachePadded<Slot>>>]>,
     large_batches: Large,
+    responses: Responses,
 }
 
 impl Default for ModelStatistics {
@@ -68,7 +72,7 @@ impl Default for ModelStatistics {
             // Only the shared slot could be made by two threads at once, one waiting for the other: make it here.
             shared.get_or_init(Box::default);
         }
-        ModelStatistics { slots, large_batches: Large::default() }
+        ModelStatistics { slots, large_batches: Large::default(), responses: Responses::default() }
     }
 }
 
@@ -103,6 +107,11 @@ impl ModelStatistics {
         self.batch_executed_at(batch_size, execution, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     }
 
+    /// Response number `index` of some request was made, or was not.
+    pub fn response_made(&self, index: u64, outcome: ResponseOutcome, times: &ResponseTimes) {
+        self.responses.add(index, outcome, times);
+    }
+
     /// The sums over all writers.
     pub fn snapshot(&self) -> Snapshot {
         let slots = || self.slots.iter().filter_map(OnceLock::get);
@@ -114,6 +123,7 @@ impl ModelStatistics {
         let added = slots().fold(0u64, |sum, slot| sum.wrapping_add(slot.pending_added.get()));
         sum.pending = added.saturating_sub(removed);
         sum.batch_stats = self.batch_stats();
+        sum.response_stats = self.responses.read();
         sum
     }
 

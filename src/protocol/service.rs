@@ -4,7 +4,7 @@
 //! service hands out a token for such work so that the transport can say that nobody waits any more.
 
 use super::grpc::{self, Code};
-use super::http1;
+use super::{http1, http2};
 use crate::memory::{Gather, Slice};
 
 /// One exchange on a connection: an HTTP request or a gRPC call. Generational: a reply to a finished one is dropped.
@@ -103,13 +103,20 @@ pub trait Service {
     -> Option<Token>;
 
     /// A streaming call begins; the token stands for the stream. `None`: there are too many.
-    fn grpc_stream(&mut self, call: CallKey, method: u8) -> Option<Token>;
+    fn grpc_stream(&mut self, call: CallKey, method: u8, headers: &http2::Headers) -> Option<Token>;
 
     /// A request on a stream.
     fn grpc_stream_message(&mut self, stream: Token, message: grpc::Message, replies: &mut Replies);
 
     /// The client sends no more requests on the stream.
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies);
+
+    /// Of the messages that the stream was answered with, the last `unsent` bytes are still here: the peer has not made
+    /// room for them. Told when it changes.
+    fn grpc_stream_unsent(&mut self, _stream: Token, _unsent: usize) {}
+
+    /// A second has passed in which the stream had unsent bytes.
+    fn grpc_stream_waits(&mut self, _stream: Token, _replies: &mut Replies) {}
 
     /// Nobody waits for this work any more.
     fn cancelled(&mut self, token: Token);

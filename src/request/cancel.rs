@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
+use super::credit::Credits;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -24,6 +26,10 @@ pub struct Admission {
     ended: AtomicBool,
     /// The request and its response factories: when none is left and nothing ended it, an error is sent.
     holders: AtomicU32,
+    /// For responses on their way.
+    pub(super) credits: Credits,
+    /// Responses of which statistics were reported.
+    reports: AtomicU32,
 }
 
 impl Default for Admission {
@@ -33,6 +39,8 @@ impl Default for Admission {
             cancelled: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             holders: AtomicU32::new(0),
+            credits: Credits::default(),
+            reports: AtomicU32::new(0),
         }
     }
 }
@@ -57,6 +65,7 @@ impl Admission {
     /// a backend has it and may look at its token.
     pub fn cancel(&self) -> bool {
         self.cancelled.store(true, Ordering::Release);
+        self.credits.release();
         self.leave_queue(State::Cancelled)
     }
 
@@ -66,11 +75,20 @@ impl Admission {
 
     /// Ends the request; true for the one caller who did.
     pub fn end(&self) -> bool {
-        !self.ended.swap(true, Ordering::AcqRel)
+        let is_first = !self.ended.swap(true, Ordering::AcqRel);
+        if is_first {
+            self.credits.release();
+        }
+        is_first
     }
 
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// The index of the next response of which statistics are reported.
+    pub fn next_report(&self) -> u64 {
+        u64::from(self.reports.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(super) fn hold(&self) {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Admission, Home, Job, Request, Response, Status, WakeUp};
+use super::mutants::{self, Mutant};
+use super::{Admission, Home, Job, Request, Response, Status, WakeUp, credit};
 use crate::memory::{BlockMut, Exhausted};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
@@ -79,10 +80,23 @@ impl Completion {
     }
 
     pub(super) fn deliver(&self, response: Option<Response>, last: bool) {
+        let response = match response.map(|response| self.pay(response, last)) {
+            Some(Err(credit::Unwanted)) if !last => return,
+            response => response.and_then(Result::ok),
+        };
         let open = if last { self.admission.end() } else { !self.admission.has_ended() };
         if open {
+            let last = last && !mutants::is(Mutant::FinalLost);
             self.sink.deliver(self.key, Delivery { response, last });
         }
+    }
+
+    /// Waits for the credit that the response needs.
+    fn pay(&self, mut response: Response, last: bool) -> Result<Response, credit::Unwanted> {
+        if let Some(credit) = credit::take(&self.admission, &response, last)? {
+            response.credit = Some(credit);
+        }
+        Ok(response)
     }
 
     /// The end that a request meets when all who could have answered it dropped it.
@@ -153,6 +167,11 @@ impl ResponseFactory {
     pub fn is_cancelled(&self) -> bool {
         self.0.admission.is_cancelled()
     }
+
+    /// The index of the next response of which statistics are reported, from 0.
+    pub fn next_report(&self) -> u64 {
+        self.0.admission.next_report()
+    }
 }
 
 #[cfg(test)]
@@ -198,6 +217,22 @@ mod tests {
         let got = sink.0.lock().unwrap();
         assert!(got.len() == 1 && got[0].1.last);
         assert!(got[0].1.response.as_ref().unwrap().error.is_some());
+    }
+
+    #[test]
+    fn a_lost_final_flag_would_be_noticed() {
+        let ends = |mutant| {
+            mutants::with(mutant, || {
+                let sink = Arc::new(Collected::default());
+                let factory = Request::new(Completion::new(sink.clone(), 1)).responses();
+                factory.send(Response::new(Text::from("a")), false);
+                factory.send_end();
+                let got = sink.0.lock().unwrap();
+                got.iter().map(|(_, delivery)| delivery.last).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(ends(None), [false, true]);
+        assert_ne!(ends(Some(Mutant::FinalLost)), [false, true], "the mutant survives");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{DataType, Parameters, Shape, Status, Text};
+use super::{Credit, DataType, Parameters, Shape, Status, Text};
 use crate::memory::Slice;
 
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub struct Response {
     pub parameters: Parameters,
     /// Set: the outputs do not count.
     pub error: Option<Status>,
+    /// What it was sent with, to be given back once its bytes are with the transport.
+    pub credit: Option<Credit>,
 }
 
 impl Response {

@@ -81,6 +81,8 @@ pub struct Options {
     /// Bytes; at least 1.
     pub http_max_input_size: u64,
     pub grpc: Listen,
+    /// Responses of one decoupled request that may wait for their client; at least 1.
+    pub grpc_max_response_pool_size: u32,
     pub metrics: Listen,
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
@@ -126,6 +128,7 @@ impl Default for Options {
             http: Listen::at(8000),
             http_max_input_size: 64 << 20,
             grpc: Listen::at(8001),
+            grpc_max_response_pool_size: i32::MAX as u32,
             metrics: Listen::at(8002),
             allow_cpu_metrics: true,
             metrics_interval_ms: 2000,

@@ -18,7 +18,7 @@ use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Gauges, HandOver, Mail, Net};
 use crate::protocol::service::Port;
 use crate::repository::{Lifecycle, Publisher};
-use crate::request::{Delivery, Job, Sink};
+use crate::request::{Delivery, Job, Sink, never_wait_here};
 use crate::shard::engine::Limits;
 use crate::shard::placement::Placement;
 use crate::shard::probe::{self, Wanted};
@@ -219,6 +219,7 @@ struct ShardParts {
 
 impl ShardParts {
     fn into_net(self, core: &mut Core<u64>) -> io::Result<Net<Api>> {
+        never_wait_here();
         let mut ports = Vec::new();
         for (id, listener) in self.listeners.into_iter().enumerate() {
             core.engine.listen(listener.socket, id).map_err(io::Error::other)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::contiguous;
+use super::{AnswerForm, contiguous};
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::grpc::{Encoder, InferResponse, OutputTensor, TooLarge, Value};
 use crate::repository::ServedModel;
@@ -89,21 +89,60 @@ pub fn unary(
     Ok(framed)
 }
 
+/// How a ModelStreamInferResponse speaks of its model.
+pub struct StreamedFrom<'a> {
+    pub model: &'a Arc<ServedModel>,
+    /// As the request names it.
+    pub asked_version: &'a Text,
+    /// Nothing follows.
+    pub is_final: bool,
+}
+
+impl<'a> StreamedFrom<'a> {
+    pub fn new(model: &'a Arc<ServedModel>, form: &'a AnswerForm, is_final: bool) -> StreamedFrom<'a> {
+        StreamedFrom { model, asked_version: &form.version, is_final }
+    }
+}
+
 /// Frames a ModelStreamInferResponse with a result, or with the error that the model answered.
 pub fn streamed(
     encoder: &mut Encoder,
     response: &Response,
-    model: &Arc<ServedModel>,
-    is_final: bool,
+    from: &StreamedFrom<'_>,
     pool: &Pool,
 ) -> Result<Gather, Status> {
-    let empty = Response::new(response.id.clone());
-    let error = response.error.as_ref().map_or("", |status| &*status.message);
-    let mut parts = Parts::of(if response.error.is_some() { &empty } else { response }, pool)?;
-    let flag = [("triton_final_response", Value::Bool(is_final))];
+    let Some(error) = &response.error else {
+        let mut version = itoa::Buffer::new();
+        return with_flag(encoder, "", response, from, version.format(from.model.version), pool);
+    };
+    without_outputs(encoder, &error.message, &response.id, from, pool)
+}
+
+/// Frames what stands for a response where there is none: an error, or the bare end (grpc.md section 5, "Empty final").
+pub fn without_outputs(
+    encoder: &mut Encoder,
+    error: &str,
+    id: &Text,
+    from: &StreamedFrom<'_>,
+    pool: &Pool,
+) -> Result<Gather, Status> {
+    let version = from.asked_version.to_str_lossy();
+    with_flag(encoder, error, &Response::new(id.clone()), from, &version, pool)
+}
+
+fn with_flag(
+    encoder: &mut Encoder,
+    error: &str,
+    response: &Response,
+    from: &StreamedFrom<'_>,
+    version: &str,
+    pool: &Pool,
+) -> Result<Gather, Status> {
+    let parts = Parts::of(response, pool)?;
+    let flag = [("triton_final_response", Value::Bool(from.is_final))];
     let message = InferResponse {
-        model_name: &model.name,
-        model_version: parts.version.format(model.version),
+        model_name: &from.model.name,
+        model_version: version,
         id: &parts.id,
         parameters: parts.parameters.iter().map(|(name, value)| (&**name, value.borrow())).chain(flag),
         outputs: parts.outputs.iter().map(|(name, datatype, shape, data)| OutputTensor { name, datatype, shape, data }),

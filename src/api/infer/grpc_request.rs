@@ -12,24 +12,16 @@ use crate::request::{
 };
 use crate::request::{Parameters as RequestParameters, Value as Parameter};
 
-/// What a message asks for besides the request itself.
-#[derive(Debug, Default)]
-pub struct Options {
-    pub form: AnswerForm,
-    /// `triton_enable_empty_final_response`.
-    pub empty_final_response: bool,
-}
-
-/// Fills `request` from `message`, in the specification's order.
+/// Fills `request` from `message`, in the specification's order; says how it is to be answered.
 pub fn read(
     message: &InferRequest,
     model: &ServedModel,
     request: &mut Request,
     pool: &Pool,
-) -> Result<Options, Status> {
-    let mut options = Options::default();
+) -> Result<AnswerForm, Status> {
+    let mut form = AnswerForm { version: Text::from(message.model_version()), ..AnswerForm::default() };
     request.id = Text::from(message.id());
-    read_parameters(message.parameters(), request, &mut options)?;
+    read_parameters(message.parameters(), request, &mut form)?;
     for input in message.inputs() {
         let tensor = declare(&input, model, request)?;
         add_input(request, tensor)?;
@@ -38,13 +30,13 @@ pub fn read(
         let name = Text::from(output.name());
         add_output(request, name.clone())?;
         let class_count = read_output_parameters(output.parameters(), &name)?;
-        options.form.outputs.push(OutputForm { name, binary: true, class_count });
+        form.outputs.push(OutputForm { name, binary: true, class_count });
     }
     let mut raw = message.raw.iter();
     for (at, input) in message.inputs().enumerate() {
         request.inputs[at].data = smallvec![data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?];
     }
-    Ok(options)
+    Ok(form)
 }
 
 fn declare(input: &InputRef<'_>, model: &ServedModel, request: &Request) -> Result<InputTensor, Status> {
@@ -70,7 +62,7 @@ fn wrong_type(key: &str, expected: &str) -> Status {
     Status::invalid(format!("invalid value type for '{key}' parameter, expected {expected}."))
 }
 
-fn read_parameters(parameters: Parameters<'_>, request: &mut Request, options: &mut Options) -> Result<(), Status> {
+fn read_parameters(parameters: Parameters<'_>, request: &mut Request, form: &mut AnswerForm) -> Result<(), Status> {
     for (key, value) in parameters.iter() {
         match (key, value) {
             ("sequence_id", Value::Int64(id)) => request.correlation_id = CorrelationId::Number(id as u64),
@@ -86,7 +78,7 @@ fn read_parameters(parameters: Parameters<'_>, request: &mut Request, options: &
             ("priority", _) => return Err(wrong_type(key, "int64_param or uint64_param")),
             ("timeout", Value::Int64(timeout_us)) => request.timeout_us = timeout_us as u64,
             ("timeout", _) => return Err(wrong_type(key, "int64_param")),
-            ("triton_enable_empty_final_response", Value::Bool(wanted)) => options.empty_final_response = wanted,
+            ("triton_enable_empty_final_response", Value::Bool(wanted)) => form.empty_final_response = wanted,
             ("triton_enable_empty_final_response", _) => return Err(wrong_type(key, "bool_param")),
             (key, _) if key.starts_with("triton_") => {
                 let text = "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following \

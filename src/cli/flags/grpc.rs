@@ -44,11 +44,11 @@ pub static FLAGS: &[Flag] = &[
         "memory is pooled by the shards as it is needed",
         |_, v| v.int().map(|_| ()),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-max-response-pool-size",
         "integer",
         "Responses of one decoupled request that may wait to be sent. Default: 2147483647.",
-        |_, v| Ok(Wish::more_if(v.positive()? != i32::MAX)),
+        |g, v| v.positive().map(|given| g.options.grpc_max_response_pool_size = given.unsigned_abs()),
     ),
     GRPC.later("grpc-use-ssl", "boolean", "Whether the port speaks TLS. Default: false.", |_, v| {
         v.boolean().map(Wish::more_if)

@@ -51,7 +51,7 @@ impl Service for Scripted {
         Some(Token(call.0))
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _method: u8) -> Option<Token> {
+    fn grpc_stream(&mut self, call: CallKey, _method: u8, _headers: &Headers) -> Option<Token> {
         Some(Token(call.0))
     }
 

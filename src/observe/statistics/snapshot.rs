@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub cache_miss: Tally,
     /// Sizes ascending; those that found no room are summed in one entry, [`BatchTally::OVERFLOW`].
     pub batch_stats: Vec<BatchTally>,
-    /// Keyed by response index; empty while there is no backend that reports responses.
+    /// Keyed by response index; those that found no room are summed in one entry.
     pub response_stats: BTreeMap<String, ResponseTally>,
     pub failures: Failures,
     /// Requests inside the scheduler.

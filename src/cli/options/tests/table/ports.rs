@@ -61,7 +61,7 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "grpc-max-response-pool-size",
         beside: "",
-        good: &[("2147483647", |_| {})],
+        good: &[("2147483647", |_| {}), ("1", |o| o.grpc_max_response_pool_size = 1)],
         bad: &[
             ("x1", "Invalid option value. Got x1"),
             ("", "Invalid option value. Got "),
@@ -70,7 +70,7 @@ pub const ROWS: &[Row] = &[
             ("0", "Error: --grpc-max-response-pool-size must be greater than 0."),
             ("-1", "Error: --grpc-max-response-pool-size must be greater than 0."),
         ],
-        later: &["1", "100"],
+        later: &[],
     },
     Row {
         flag: "grpc-use-ssl",

@@ -1,0 +1,70 @@
+//! Tensors of a few 32-bit numbers, as the example backends `repeat` and `square` take and give them, and the checks of
+//! their configurations.
+
+use smallvec::smallvec;
+
+use crate::memory::{BlockMut, Slice};
+use crate::request::{
+    DataType, InputTensor, OutputTensor, Request, ResponseFactory, Shape, Status, Text, format_shape,
+};
+
+/// One tensor of a configuration, input or output.
+pub struct Declared<'a> {
+    pub name: &'a str,
+    pub data_type: i32,
+    pub dims: &'a [i64],
+}
+
+impl Declared<'_> {
+    /// `place` is the position in words: `first input`.
+    pub fn check_name(&self, expected: &str, place: &str) -> Result<(), Status> {
+        demand(self.name == expected, || format!("expected {place} tensor name to be {expected}, got {}", self.name))
+    }
+
+    pub fn check_single(&self) -> Result<(), Status> {
+        demand(self.dims == [1], || format!("expected {} shape to be [1], got {}", self.name, format_shape(self.dims)))
+    }
+
+    pub fn check_type(&self, expected: DataType) -> Result<(), Status> {
+        let found = u32::try_from(self.data_type).ok().and_then(DataType::from_number);
+        demand(found == Some(expected), || {
+            let found = found.map_or("TYPE_INVALID", DataType::config_name);
+            format!("expected {} datatype to be {}, got {found}", self.name, expected.name())
+        })
+    }
+}
+
+/// An INVALID_ARG with a text unless `holds`.
+pub fn demand(holds: bool, text: impl FnOnce() -> String) -> Result<(), Status> {
+    if holds { Ok(()) } else { Err(Status::invalid(text())) }
+}
+
+/// The input that stands at `index` of the configuration.
+pub fn input<'a>(request: &'a Request, index: usize, name: &str) -> Result<&'a InputTensor, Status> {
+    let found = request.inputs.iter().find(|input| input.index == index);
+    found.ok_or_else(|| Status::internal(format!("failed to get input '{name}'")))
+}
+
+/// The elements of an input of 4-byte elements, which may lie in several pieces.
+pub fn elements(input: &InputTensor) -> Vec<[u8; 4]> {
+    if let [piece] = &input.data[..] {
+        return piece.as_chunks::<4>().0.to_vec();
+    }
+    let joined: Vec<u8> = input.data.iter().flat_map(|piece| piece.iter().copied()).collect();
+    joined.as_chunks::<4>().0.to_vec()
+}
+
+/// An output with one element.
+pub fn single(
+    responses: &ResponseFactory,
+    (index, name): (usize, &'static str),
+    datatype: DataType,
+    shape: &[i64],
+    value: [u8; 4],
+) -> Result<OutputTensor, Status> {
+    let mut block: BlockMut = responses.allocate(value.len())?;
+    block.copy_from_slice(&value);
+    let data: Slice = block.freeze();
+    let shape = Shape::from_slice(shape);
+    Ok(OutputTensor { name: Text::from(name), datatype, shape, data: smallvec![data], index })
+}

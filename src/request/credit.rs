@@ -1,0 +1,149 @@
+//! What keeps a model from answering faster than its client reads: credits for responses on their way.
+//!
+//! A response of a limited request holds a credit from the moment it is sent until its bytes are with the transport.
+//! Who sends beyond the bounds waits, on the backend's own thread; cancellation lets it go. A request's only response
+//! never waits: nothing else of it is on the way.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::mutants::{self, Mutant};
+use super::{Admission, Response};
+
+/// Bytes of one request's responses on their way; a single response may be larger.
+pub const BYTES_MAX: usize = 16 << 20;
+/// What a response costs besides its tensors.
+const OVERHEAD: usize = 512;
+
+thread_local! {
+    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that this thread must not wait: what it sends goes out beyond the bounds.
+pub fn never_wait_here() {
+    NEVER_WAITS.set(true);
+}
+
+/// The credits of one request.
+#[derive(Debug, Default)]
+pub(super) struct Credits {
+    is_limited: AtomicBool,
+    /// Responses on their way; never larger than what the ledger says, except for a moment.
+    taken: AtomicU32,
+    ledger: Mutex<Ledger>,
+    returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Ledger {
+    responses_max: u32,
+    responses: u32,
+    bytes: usize,
+    waiters: u32,
+}
+
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger { responses_max: u32::MAX, responses: 0, bytes: 0, waiters: 0 }
+    }
+}
+
+impl Ledger {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.responses == 0 || (self.responses < self.responses_max && self.bytes.saturating_add(bytes) <= BYTES_MAX)
+    }
+}
+
+/// Held by a response on its way. Dropping it lets the next one go.
+pub struct Credit {
+    admission: Arc<Admission>,
+    bytes: usize,
+}
+
+impl Credit {
+    /// Somebody waits for this credit or another one of the same request.
+    pub fn is_wanted(&self) -> bool {
+        self.admission.credits.lock().waiters > 0
+    }
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        if mutants::is(Mutant::CreditKept) {
+            return;
+        }
+        let credits = &self.admission.credits;
+        let mut ledger = credits.lock();
+        ledger.responses = ledger.responses.saturating_sub(1);
+        ledger.bytes = ledger.bytes.saturating_sub(self.bytes);
+        credits.taken.store(ledger.responses, Ordering::Release);
+        let is_awaited = ledger.waiters > 0;
+        drop(ledger);
+        if is_awaited {
+            credits.returned.notify_all();
+        }
+    }
+}
+
+impl std::fmt::Debug for Credit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credit({})", self.bytes)
+    }
+}
+
+/// Nobody waits for the request any more, and enough of it is on the way already.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unwanted;
+
+impl Credits {
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// At most `responses_max` responses may be on their way at a time, and [`BYTES_MAX`] bytes.
+    pub fn limit(&self, responses_max: u32) {
+        self.lock().responses_max = responses_max.max(1);
+        self.is_limited.store(true, Ordering::Release);
+    }
+
+    /// The request's state has changed: whoever waits looks again.
+    pub fn release(&self) {
+        if self.is_limited.load(Ordering::Acquire) {
+            // Whoever has looked at the request's state under the lock is asleep by now.
+            let waiters = self.lock().waiters;
+            if waiters > 0 {
+                self.returned.notify_all();
+            }
+        }
+    }
+}
+
+/// Takes the credit that `response` needs, if it needs one; waits for it where that is allowed.
+pub(super) fn take(admission: &Arc<Admission>, response: &Response, last: bool) -> Result<Option<Credit>, Unwanted> {
+    let credits = &admission.credits;
+    let is_only = last && credits.taken.load(Ordering::Acquire) == 0;
+    if is_only || !credits.is_limited.load(Ordering::Acquire) || response.credit.is_some() {
+        return Ok(None);
+    }
+    let tensors = response.outputs.iter().map(|output| output.byte_size()).fold(0, usize::saturating_add);
+    let bytes = tensors.saturating_add(OVERHEAD);
+    let may_wait = !NEVER_WAITS.get();
+    let mut ledger = credits.lock();
+    ledger.waiters += 1;
+    while may_wait && !ledger.has_room(bytes) && !admission.is_cancelled() && !admission.has_ended() {
+        ledger = credits.returned.wait(ledger).unwrap_or_else(PoisonError::into_inner);
+    }
+    ledger.waiters -= 1;
+    if !ledger.has_room(bytes) && admission.is_cancelled() {
+        return Err(Unwanted);
+    }
+    ledger.responses = ledger.responses.saturating_add(1);
+    ledger.bytes = ledger.bytes.saturating_add(bytes);
+    credits.taken.store(ledger.responses, Ordering::Release);
+    drop(ledger);
+    Ok(Some(Credit { admission: Arc::clone(admission), bytes }))
+}
+
+#[cfg(test)]
+mod tests;

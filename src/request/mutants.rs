@@ -1,0 +1,36 @@
+//! Mistakes on demand in the delivery of responses: tests prove that they would catch them.
+
+/// A mistake. Outside tests none is ever made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// The last response does not say that it is the last.
+    FinalLost,
+    /// A credit is not given back.
+    CreditKept,
+}
+
+#[cfg(test)]
+thread_local! {
+    static PRESENT: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Runs `test` with a mistake, on this thread.
+#[cfg(test)]
+pub fn with<R>(mutant: Option<Mutant>, test: impl FnOnce() -> R) -> R {
+    let before = PRESENT.replace(mutant);
+    let result = test();
+    PRESENT.set(before);
+    result
+}
+
+/// Whether this mistake is to be made here and now.
+#[inline]
+pub fn is(mutant: Mutant) -> bool {
+    #[cfg(test)]
+    return PRESENT.get() == Some(mutant);
+    #[cfg(not(test))]
+    {
+        let _ = mutant;
+        false
+    }
+}

@@ -1,4 +1,4 @@
-//! Triton's C symbols, as far as a plain, non-decoupled backend needs them.
+//! Triton's C symbols, as far as backends need them.
 //!
 //! The functions are thin: every handle that a plug-in holds is a pointer to the same value that native backends use
 //! (a request, an input tensor), so nothing is copied or mirrored between the C interface and the `Backend` trait. A

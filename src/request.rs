@@ -20,7 +20,8 @@ mod text;
 mod ticket;
 pub mod validate;
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::{BlockMut, Exhausted};
 
@@ -83,6 +84,8 @@ pub struct Request {
     pub stamps: Stamps,
     /// What the request's sequence hands from one request to the next.
     pub states: Option<Arc<States>>,
+    /// What a backend was given that lives as long as the request.
+    attached: Mutex<Vec<Box<dyn Any + Send>>>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
@@ -103,6 +106,7 @@ impl Request {
             origin: Origin::Client,
             stamps: Stamps::default(),
             states: None,
+            attached: Mutex::default(),
             completion: completion::Holder::new(completion),
             keeper: None,
         }
@@ -115,6 +119,11 @@ impl Request {
     /// A producer of responses for this request; it may outlive the request and move to any thread.
     pub fn responses(&self) -> ResponseFactory {
         ResponseFactory::new(self.completion.clone())
+    }
+
+    /// Keeps something until the request is released.
+    pub fn attach(&self, thing: Box<dyn Any + Send>) {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).push(thing);
     }
 
     /// Lets who sends responses wait while `most` of them, or too many bytes, are on their way.
@@ -159,7 +168,10 @@ impl Request {
     /// Gives the request back to its scheduler, to be executed once more. On refusal the caller still has it.
     pub fn reschedule(mut self: Box<Request>) -> Result<(), (Status, Box<Request>)> {
         match self.keeper.take().and_then(Keeper::dismiss) {
-            Some((owner, key)) => owner.reschedule(key, self),
+            Some((owner, key)) => {
+                self.attached.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+                owner.reschedule(key, self)
+            }
             None => {
                 let text = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
                             configured to handle such a flag.";

@@ -1,9 +1,12 @@
 //! `TRITONBACKEND_*`: what a plug-in calls about itself, its models and instances.
 //!
-//! Requests and responses are in `requests` and `responses`.
+//! What it calls about requests and their answers is in the modules below.
 
+pub mod factories;
 pub mod requests;
+pub mod response_statistics;
 pub mod responses;
+pub mod states;
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::Ordering;
@@ -15,6 +18,7 @@ use crate::model_config::json;
 use crate::model_config::normalize::PreferredGroup;
 use crate::observe::statistics::Execution;
 use crate::request::{Request, Status};
+use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_instance_group::Kind;
 
 /// Version of the backend half of the interface: major, minor.
@@ -216,6 +220,15 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
     })
 }
 
+/// The number of a scheduler's field in the configuration.
+fn number_of_choice(choice: &SchedulingChoice) -> u32 {
+    match choice {
+        SchedulingChoice::DynamicBatching(_) => 11,
+        SchedulingChoice::SequenceBatching(_) => 13,
+        SchedulingChoice::EnsembleScheduling(_) => 15,
+    }
+}
+
 /// Takes over what a backend may complete: batch size, inputs, outputs, a scheduler where none was given, and the
 /// transaction policy (model_config.md section 5).
 ///
@@ -237,11 +250,16 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
         }
         let given = json::read(message.json().as_bytes()).map_err(|error| Status::invalid(error.to_string()))?;
         let mut current = model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if given.scheduling_choice.is_some() && current.scheduling_choice.is_none() {
-            tracing::info!(
-                "model '{}': the scheduler that its backend chose is left out, this version has the default one only",
-                model.context.name
-            );
+        match (&current.scheduling_choice, given.scheduling_choice) {
+            (None, chosen) => current.scheduling_choice = chosen,
+            (Some(present), Some(other)) if number_of_choice(present) != number_of_choice(&other) => {
+                // The original tells the old one twice.
+                let number = number_of_choice(present);
+                return Err(Status::internal(format!(
+                    "Cannot update scheduling choice from {number} to {number} when auto-completing."
+                )));
+            }
+            (Some(_), _) => {}
         }
         current.max_batch_size = given.max_batch_size;
         current.input = given.input;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use crate::backend::{Attributes, InstanceContext, ModelContext};
 use crate::memory::BlockMut;
-use crate::request::{OutputTensor, Response, ResponseFactory};
+use crate::request::{OutputTensor, Response, ResponseFactory, Text};
 use crate::wire::inference::ModelConfig;
 
 /// A pointer that a plug-in stores with one of our objects and gets back.
@@ -79,6 +79,15 @@ pub struct ResponseHandle {
     /// Boxed: plug-ins hold pointers to outputs while others are added.
     #[allow(clippy::vec_box)]
     pub outputs: Vec<Box<OutputHandle>>,
+}
+
+/// `TRITONBACKEND_ResponseFactory`: outlives its request.
+pub struct FactoryHandle {
+    pub responses: ResponseFactory,
+    /// Of the request.
+    pub id: Text,
+    /// False for requests that enter no statistics.
+    pub is_counted: bool,
 }
 
 /// `TRITONBACKEND_Output`.

@@ -54,6 +54,17 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Status> {
     Ok(())
 }
 
+/// The same, where NULL means that the caller does not ask.
+///
+/// # Safety
+/// `to` is NULL or valid for writing a `T`.
+pub(super) unsafe fn put_if_asked<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: not null and by contract writable.
+        unsafe { to.write(value) }
+    }
+}
+
 /// # Safety
 /// `text` is NULL or a C string that outlives the returned reference.
 pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a CStr, Status> {

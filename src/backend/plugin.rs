@@ -18,7 +18,7 @@ use crate::request::{Request, Status};
 use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 
-pub(crate) use library::note_release;
+pub(crate) use library::{executing_model, note_release};
 
 /// Where libraries of one server are searched, and those that are open.
 pub struct Plugins {
@@ -202,7 +202,7 @@ impl Instance for PluginInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.requests.extend(payload.take().into_iter().map(Box::into_raw));
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let outcome = self.model.library.execute(instance, &mut self.requests);
+        let outcome = self.model.library.execute(instance, &self.handle.context.model.name, &mut self.requests);
         let statistics = &self.handle.context.model.statistics;
         match outcome {
             Outcome::Done => {

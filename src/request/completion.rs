@@ -144,6 +144,12 @@ impl Drop for Holder {
 #[derive(Debug)]
 pub struct ResponseFactory(Holder);
 
+impl Clone for ResponseFactory {
+    fn clone(&self) -> ResponseFactory {
+        ResponseFactory::new(self.0.0.clone())
+    }
+}
+
 impl ResponseFactory {
     pub(super) fn new(completion: Completion) -> ResponseFactory {
         ResponseFactory(Holder::new(completion))

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::abi::server::{Error, deref, entry, put, text};
+use crate::abi::server::{Error, deref, entry, put, put_if_asked, text};
 use crate::backend::plugin::note_release;
 use crate::memory::Slice;
 use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status, Value};
@@ -159,6 +159,27 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputName(
     })
 }
 
+/// Where an output would best be written: everything is in CPU memory.
+///
+/// # Safety
+/// The request is live, `name` a C string, `byte_size` readable or NULL, the other pointers writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
+    request: *const Request,
+    name: *const c_char,
+    _byte_size: *mut usize,
+    memory_type: *mut u32,
+    memory_type_id: *mut i64,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        deref(request, "request")?;
+        text(name, "name")?;
+        put(memory_type, MEMORY_CPU)?;
+        put(memory_type_id, 0)
+    })
+}
+
 /// # Safety
 /// The request came to the plug-in with an execution and is not used afterwards, unless this fails.
 #[unsafe(no_mangle)]
@@ -169,9 +190,19 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
         match flags {
             RELEASE_ALL => {}
             RELEASE_RESCHEDULE => {
-                let text = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
-                            configured to handle such a flag.";
-                return Err(Status::invalid(text));
+                // SAFETY: the plug-in owns the request until now and gives it up here, unless this fails.
+                let owned = unsafe { Box::from_raw(request) };
+                return match owned.reschedule() {
+                    Ok(()) => {
+                        note_release(request);
+                        Ok(())
+                    }
+                    Err((status, refused)) => {
+                        // The same address: it stays the plug-in's.
+                        let _ = Box::into_raw(refused);
+                        Err(status)
+                    }
+                };
             }
             _ => return Err(Status::invalid(format!("unknown request release flags {flags}"))),
         }
@@ -200,24 +231,15 @@ pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
         let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
         // SAFETY: as above; NULL means that the caller does not ask.
         unsafe {
-            optional(name, input.name.as_c_str().as_ptr());
-            optional(datatype, input.datatype as u32);
-            optional(shape, dims.as_ptr());
-            optional(dims_count, dims.len() as u32);
-            optional(byte_size, input.byte_size() as u64);
-            optional(buffer_count, input.data.len() as u32);
+            put_if_asked(name, input.name.as_c_str().as_ptr());
+            put_if_asked(datatype, input.datatype as u32);
+            put_if_asked(shape, dims.as_ptr());
+            put_if_asked(dims_count, dims.len() as u32);
+            put_if_asked(byte_size, input.byte_size() as u64);
+            put_if_asked(buffer_count, input.data.len() as u32);
         }
         Ok(())
     })
-}
-
-/// # Safety
-/// `to` is NULL or writable.
-unsafe fn optional<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: not null and by contract writable.
-        unsafe { to.write(value) }
-    }
 }
 
 /// # Safety

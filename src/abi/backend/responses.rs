@@ -5,16 +5,16 @@ use std::ffi::{c_char, c_void};
 use smallvec::smallvec;
 
 use crate::abi::handles::{OutputHandle, ResponseHandle};
-use crate::abi::server::{Error, deref, deref_mut, entry, null, put, text};
+use crate::abi::server::{Error, deref, deref_mut, entry, null, put, put_if_asked, text};
 use crate::request::{
     DataType, OutputTensor, Request, Response, Shape, Status, Text, Value, element_count, format_shape,
 };
 
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`.
-const FINAL: u32 = 1;
+pub(super) const FINAL: u32 = 1;
 const MEMORY_CPU: u32 = 0;
 /// Far beyond any machine's memory, and far enough below the largest number for sums.
-const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
+pub(super) const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
 
 /// # Safety
 /// The request is live and the pointer writable. The response belongs to the caller until it is sent or deleted.
@@ -156,6 +156,65 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
             put(memory_type_id, 0)
         }
     })
+}
+
+/// # Safety
+/// The response belongs to the caller; the pointers are writable or NULL, and what they get lives with the response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutput(
+    response: *const ResponseHandle,
+    index: u32,
+    name: *mut *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dim_count: *mut u64,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let outputs = &unsafe { deref(response, "response")? }.outputs;
+        let output = usize::try_from(index).ok().and_then(|index| outputs.get(index)).ok_or_else(|| {
+            Status::invalid(format!("out of bounds index {index}: response has {} outputs", outputs.len()))
+        })?;
+        // SAFETY: as above.
+        unsafe {
+            put_if_asked(name, output.tensor.name.as_c_str().as_ptr());
+            describe(output, datatype, shape, dim_count);
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The response belongs to the caller, `name` is a C string; the pointers are writable or NULL, and what they get lives
+/// with the response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
+    response: *const ResponseHandle,
+    name: *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dim_count: *mut u64,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (handle, name) = unsafe { (deref(response, "response")?, text(name, "name")?) };
+        let output = handle.outputs.iter().find(|output| output.tensor.name.as_bytes() == name.to_bytes());
+        let unknown = || Status::not_found(format!("response has no output '{}'", name.to_string_lossy()));
+        // SAFETY: as above.
+        unsafe { describe(output.ok_or_else(unknown)?, datatype, shape, dim_count) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The pointers are writable or NULL.
+unsafe fn describe(output: &OutputHandle, datatype: *mut u32, shape: *mut *const i64, dim_count: *mut u64) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe {
+        put_if_asked(datatype, output.tensor.datatype as u32);
+        put_if_asked(shape, output.tensor.shape.as_ptr());
+        put_if_asked(dim_count, output.tensor.shape.len() as u64);
+    }
 }
 
 /// Clients read as many bytes as a shape says; one that does not fit would pass for another tensor.

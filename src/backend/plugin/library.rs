@@ -72,11 +72,17 @@ pub(super) struct Library {
 /// What the plug-in released during the execution on this thread.
 struct Releases {
     is_executing: bool,
+    /// The model that executes here, or did last.
+    model: String,
     requests: Vec<*mut Request>,
 }
 
 thread_local! {
-    static RELEASES: RefCell<Releases> = const { RefCell::new(Releases { is_executing: false, requests: Vec::new() }) };
+    static RELEASES: RefCell<Releases> = const { RefCell::new(Releases {
+        is_executing: false,
+        model: String::new(),
+        requests: Vec::new(),
+    }) };
 }
 
 /// Remembers that a plug-in gave `request` back, in case the same execution fails or throws afterwards. Threads of a
@@ -91,10 +97,18 @@ pub(crate) fn note_release(request: *mut Request) {
     });
 }
 
+/// The model that a plug-in executes on this thread.
+pub(crate) fn executing_model() -> String {
+    RELEASES.try_with(|releases| releases.borrow().model.clone()).unwrap_or_default()
+}
+
 /// Begins to remember releases.
-fn start_noting() {
+fn start_noting(model: &str) {
     RELEASES.with_borrow_mut(|releases| {
         releases.is_executing = true;
+        if releases.model != model {
+            releases.model = model.to_owned();
+        }
         releases.requests.clear();
     });
 }
@@ -221,8 +235,8 @@ impl Library {
     }
 
     /// Runs one batch.
-    pub fn execute(&self, instance: *mut c_void, requests: &mut [*mut Request]) -> Outcome {
-        start_noting();
+    pub fn execute(&self, instance: *mut c_void, model: &str, requests: &mut [*mut Request]) -> Outcome {
+        start_noting(model);
         let mut thrown = Thrown::new();
         let count = requests.len() as u32;
         let list = requests.as_mut_ptr().cast::<*mut c_void>();

@@ -79,6 +79,37 @@ static SYMBOLS: &[Address] = &[
     Address(abi::backend::responses::TRITONBACKEND_ResponseOutput as *const ()),
     Address(abi::backend::responses::TRITONBACKEND_OutputBuffer as *const ()),
     Address(abi::backend::responses::TRITONBACKEND_ResponseSend as *const ()),
+    Address(abi::backend::requests::TRITONBACKEND_RequestOutputBufferProperties as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_InferenceResponseOutput as *const ()),
+    Address(abi::backend::responses::TRITONBACKEND_InferenceResponseOutputByName as *const ()),
+    Address(abi::backend::factories::TRITONBACKEND_ResponseFactoryNew as *const ()),
+    Address(abi::backend::factories::TRITONBACKEND_ResponseFactoryDelete as *const ()),
+    Address(abi::backend::factories::TRITONBACKEND_ResponseFactorySendFlags as *const ()),
+    Address(abi::backend::factories::TRITONBACKEND_ResponseFactoryIsCancelled as *const ()),
+    Address(abi::backend::factories::TRITONBACKEND_ResponseNewFromFactory as *const ()),
+    Address(abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsNew as *const ()),
+    Address(abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsDelete as *const ()),
+    Address(
+        abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance as *const (),
+    ),
+    Address(
+        abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory as *const (),
+    ),
+    Address(
+        abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart as *const (),
+    ),
+    Address(
+        abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart
+            as *const (),
+    ),
+    Address(
+        abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd as *const (),
+    ),
+    Address(abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsSetError as *const ()),
+    Address(abi::backend::response_statistics::TRITONBACKEND_ModelInstanceReportResponseStatistics as *const ()),
+    Address(abi::backend::states::TRITONBACKEND_StateNew as *const ()),
+    Address(abi::backend::states::TRITONBACKEND_StateBuffer as *const ()),
+    Address(abi::backend::states::TRITONBACKEND_StateUpdate as *const ()),
 ];
 
 struct Address(#[allow(dead_code)] *const ());
@@ -104,8 +135,11 @@ mod tests {
         for source in [
             include_str!("../../abi/server.rs"),
             include_str!("../../abi/backend.rs"),
+            include_str!("../../abi/backend/factories.rs"),
             include_str!("../../abi/backend/requests.rs"),
+            include_str!("../../abi/backend/response_statistics.rs"),
             include_str!("../../abi/backend/responses.rs"),
+            include_str!("../../abi/backend/states.rs"),
         ] {
             let defines = |line: &&str| line.contains("extern \"C\" fn TRITON") || line.starts_with("    TRITON");
             exported.extend(source.lines().filter(defines).filter_map(|line| names(line).first().copied()));

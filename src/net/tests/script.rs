@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::memory::{Pool, Slice};
 use crate::protocol::grpc::{Code, Message, Mode};
 use crate::protocol::http1::{BodyPlan, Head, Response, ResponseHead};
+use crate::protocol::http2;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 
 #[derive(Default)]
@@ -51,7 +52,7 @@ impl Service for Scripted {
         Some(Token(call.0))
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _method: u8, _headers: &Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, call: CallKey, _method: u8, _headers: &http2::Headers) -> Option<Token> {
         Some(Token(call.0))
     }
 

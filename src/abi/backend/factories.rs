@@ -1,0 +1,96 @@
+//! `TRITONBACKEND_ResponseFactory*`: answers that a plug-in sends later, from any thread, as many as it likes.
+//!
+//! A factory is the server's own producer of responses. It outlives the request, and a send waits inside this call
+//! while too much of the request's answers is on its way to a client that does not read.
+
+use crate::abi::handles::{FactoryHandle, ResponseHandle};
+use crate::abi::server::{Error, deref, entry, null, put};
+use crate::request::{Request, Response};
+
+use super::responses::FINAL;
+
+/// # Safety
+/// The request is live and the pointer writable. The factory belongs to the caller until it is deleted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
+    factory: *mut *mut FactoryHandle,
+    request: *const Request,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let request = unsafe { deref(request, "request")? };
+        if factory.is_null() {
+            return Err(null("factory"));
+        }
+        let handle =
+            FactoryHandle { responses: request.responses(), id: request.id.clone(), is_counted: request.is_counted() };
+        // SAFETY: as above.
+        unsafe { put(factory, Box::into_raw(Box::new(handle))) }
+    })
+}
+
+/// # Safety
+/// The factory belongs to the caller and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut FactoryHandle) -> *mut Error {
+    entry(|| {
+        if !factory.is_null() {
+            // SAFETY: factories are boxes that their holder owns.
+            drop(unsafe { Box::from_raw(factory) });
+        }
+        Ok(())
+    })
+}
+
+/// Flags without a response: the end, or nothing at all (grpc.md section 5).
+///
+/// # Safety
+/// The factory is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseFactorySendFlags(
+    factory: *const FactoryHandle,
+    send_flags: u32,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let factory = unsafe { deref(factory, "factory")? };
+        if send_flags & FINAL != 0 {
+            factory.responses.send_end();
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The factory is live and the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryIsCancelled(
+    factory: *const FactoryHandle,
+    is_cancelled: *mut bool,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(is_cancelled, deref(factory, "factory")?.responses.is_cancelled()) })
+}
+
+/// # Safety
+/// The factory is live and the pointer writable. The response belongs to the caller until it is sent or deleted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
+    response: *mut *mut ResponseHandle,
+    factory: *const FactoryHandle,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let factory = unsafe { deref(factory, "factory")? };
+        if response.is_null() {
+            return Err(null("response"));
+        }
+        let handle = ResponseHandle {
+            factory: factory.responses.clone(),
+            response: Response::new(factory.id.clone()),
+            outputs: Vec::new(),
+        };
+        // SAFETY: as above.
+        unsafe { put(response, Box::into_raw(Box::new(handle))) }
+    })
+}

@@ -4,6 +4,7 @@
 //! inputs and does not accept borrowed outputs (RUNTIMES.md). All of that lies in the few files below that allow
 //! `unsafe`; what is above them is safe Rust.
 
+mod batch_input;
 mod binding;
 mod discovery;
 mod element;
@@ -14,6 +15,7 @@ mod library;
 mod model;
 mod options;
 mod plan;
+mod result;
 mod runtime;
 #[cfg(test)]
 pub(crate) mod scratch;

@@ -46,8 +46,6 @@ pub struct Completion {
     /// Everything was specified already; nothing was touched.
     pub skipped: Option<String>,
     pub warning: Option<String>,
-    /// Triton would have added `dynamic_batching { }` here; requests are not batched instead.
-    pub dynamic_batching_left_out: bool,
 }
 
 impl Learned {
@@ -90,11 +88,9 @@ pub fn complete(config: &mut ModelConfig, learned: &Learned, default_max_batch_s
              autofill with a larger max batch size"
         ));
     }
-    completion.dynamic_batching_left_out = config.max_batch_size > 1
-        && !matches!(
-            config.scheduling_choice,
-            Some(SchedulingChoice::SequenceBatching(_) | SchedulingChoice::DynamicBatching(_))
-        );
+    if config.max_batch_size > 1 && config.scheduling_choice.is_none() {
+        config.scheduling_choice = Some(SchedulingChoice::DynamicBatching(Default::default()));
+    }
     let batching = config.max_batch_size > 0;
     if fill_inputs {
         config.input = learned.inputs.iter().map(|tensor| as_input(tensor, batching)).collect();

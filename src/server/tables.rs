@@ -218,6 +218,8 @@ mod tests {
         let expected = [
             ["identity", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["onnxruntime", "<built in>", r#"{"cmdline":{"a":"1","b":"\"2\""}}"#],
+            ["repeat", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
+            ["square", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
         ];
         assert_eq!(table, expected);
         assert_eq!(rows(&backends(&Options::default(), &ModelMap::default()))[0][2], "{}");

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::binding::{BoundInput, BoundOutputs, Produced, Returns, contiguous};
+use super::binding::{BoundInput, BoundOutputs, Returns, contiguous};
 use super::options::RunOptions;
-use super::plan::{InputPlan, OutputPlan, Plan};
+use super::plan::{InputPlan, Plan};
+use super::result::ResultTensor;
 use super::runtime::RuntimeError;
 use super::session::Session;
-use super::strings::{Content, Encoded, Strings};
+use super::strings::{Content, Strings};
 use super::value::Value;
 use crate::backend::{Instance, InstanceContext, Payload};
 use crate::memory::{Pool, Slice};
@@ -85,16 +86,16 @@ impl OnnxInstance {
                 return Err(Status::internal(format!("failed to get input '{}'", plan.label)));
             };
             let rows = i64::try_from(request.batch_size).ok();
-            if self.plan.batching && (rows.is_none() || input.model_shape.first().copied() != rows) {
+            if self.plan.batching && (rows.is_none() || model_shape(input).first().copied() != rows) {
                 return Err(Status::internal(format!(
                     "input '{}' has the shape {}, but the request's batch size is {}",
                     plan.label,
-                    format_shape(&input.model_shape),
+                    format_shape(model_shape(input)),
                     request.batch_size
                 )));
             }
             let size = plan.element.datatype().byte_size();
-            let expected = element_count(&input.model_shape)
+            let expected = element_count(model_shape(input))
                 .and_then(|count| usize::try_from(count).ok())
                 .and_then(|count| count.checked_mul(size.max(1)));
             if expected.is_none() || (size > 0 && expected != Some(input.byte_size())) {
@@ -102,7 +103,7 @@ impl OnnxInstance {
                     "input '{}' has {} bytes, which do not fit its shape {}",
                     plan.label,
                     input.byte_size(),
-                    format_shape(&input.model_shape)
+                    format_shape(model_shape(input))
                 )));
             }
         }
@@ -122,12 +123,15 @@ impl OnnxInstance {
                 fed.push(index);
             }
         }
+        self.make_batch_inputs(requests, &mut bound)?;
         let mut outputs = self.bind_outputs(requests, rows, self.declares_wrongly)?;
         let plan = &self.plan;
+        let made = bound.get(fed.len()..).unwrap_or_default().iter().map(BoundInput::value);
         let named: SmallVec<[_; 8]> = fed
             .iter()
             .zip(&bound)
             .filter_map(|(&index, input)| Some((plan.inputs.get(index)?.name.as_c_str(), input.value())))
+            .chain(plan.batch_inputs.iter().flat_map(|input| &input.names).map(|name| name.as_c_str()).zip(made))
             .collect();
         let names: SmallVec<[_; 8]> = plan.outputs.iter().map(|output| output.name.as_c_str()).collect();
         execution.compute_start_ns = now_ns();
@@ -151,14 +155,73 @@ impl OnnxInstance {
             let produced = outputs.take(index, plan.element, &bound, &self.returns, pool)?;
             results.push(ResultTensor::new(produced, plan, &mut self.content, pool)?);
         }
+        Ok((self.hand_out(requests, &results)?, execution))
+    }
+
+    /// Tells the model about the batch itself: adds a tensor to `bound` for every target, in the order of the plan.
+    fn make_batch_inputs(
+        &self,
+        requests: &[Box<Request>],
+        bound: &mut SmallVec<[BoundInput; 4]>,
+    ) -> Result<(), Failure> {
+        for plan in &self.plan.batch_inputs {
+            let sources: Option<Vec<&[i64]>> =
+                requests.iter().map(|request| Some(model_shape(find(request, plan.source)?))).collect();
+            let sources = sources.ok_or_else(|| {
+                Status::internal(format!("some request has no input that '{}' could tell of", plan.label))
+            })?;
+            let (shape, bytes) = plan.make(&sources, self.plan.batching, &self.context.model.pool)?;
+            let runtime = self.session.runtime();
+            for _ in &plan.names {
+                bound.push(BoundInput::over(runtime, bytes.clone(), &shape, plan.element)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The responses to `requests`; their states are updated once all of them are made.
+    fn hand_out(&self, requests: &[Box<Request>], results: &[ResultTensor]) -> Result<Vec<Response>, Status> {
         let mut first_row = 0;
+        let mut scattered: SmallVec<[usize; 4]> = SmallVec::from_elem(0, results.len());
         let mut responses = Vec::with_capacity(requests.len());
+        let mut updates = Vec::new();
         for request in requests {
             let rows = self.plan.batching.then_some((first_row, request.batch_size));
             first_row += self.rows(request);
-            responses.push(self.respond(request, &results, rows)?);
+            let mut response = Response::new(request.id.clone());
+            for (index, (plan, result)) in self.plan.outputs.iter().zip(results).enumerate() {
+                let is_wanted = request.outputs.iter().any(|output| output.index == index);
+                let states = request.states.as_ref().filter(|_| plan.is_state);
+                let (shape, data) = match (&plan.scatter, scattered.get_mut(index)) {
+                    (Some(scatter), Some(from)) => {
+                        let source = find(request, scatter.source).map(|input| model_shape(input));
+                        result.scatter(plan, scatter.shape(plan, source.unwrap_or_default())?, from)?
+                    }
+                    _ if is_wanted || states.is_some() => result.cut(plan, rows)?,
+                    _ => continue,
+                };
+                if let Some(states) = states {
+                    updates.push((states, plan, shape.clone(), copy(&data, &self.context.model.pool)?));
+                }
+                if is_wanted {
+                    response.outputs.push(OutputTensor {
+                        name: plan.text.clone(),
+                        datatype: plan.element.datatype(),
+                        shape: plan.client_shape(&shape, self.plan.batching),
+                        data: SmallVec::from_elem(data, 1),
+                        index,
+                    });
+                }
+            }
+            // As the request names them.
+            let place = |index| request.outputs.iter().position(|output| output.index == index);
+            response.outputs.sort_by_key(|output| place(output.index));
+            responses.push(response);
         }
-        Ok((responses, execution))
+        for (states, plan, shape, data) in updates {
+            states.update(&plan.text.to_str_lossy(), plan.element.datatype(), shape, data)?;
+        }
+        Ok(responses)
     }
 
     /// Input number `index` of all requests as one tensor; `None` if it is optional and absent.
@@ -175,9 +238,16 @@ impl OnnxInstance {
             return Err(mixed(plan).into());
         }
         let tensors = || requests.iter().filter_map(|request| find(request, index));
-        let mut shape = first.model_shape.clone();
-        if self.plan.batching {
-            if tensors().any(|tensor| tensor.model_shape.get(1..) != first.model_shape.get(1..)) {
+        let mut shape = Shape::from_slice(model_shape(first));
+        if plan.ragged {
+            // One behind the other, whatever their shapes.
+            let counts = tensors().map(|tensor| element_count(model_shape(tensor)));
+            let total = counts.fold(Some(0i64), |sum, count| sum?.checked_add(count?));
+            let too_many = || Status::internal(format!("input '{}' has too many elements", plan.label));
+            shape.clear();
+            shape.push(total.ok_or_else(too_many)?);
+        } else if self.plan.batching {
+            if tensors().any(|tensor| model_shape(tensor).get(1..) != model_shape(first).get(1..)) {
                 let text = format!("requests of a batch differ in the shape of '{}'", plan.label);
                 return Err(Status::internal(text).into());
             }
@@ -197,7 +267,7 @@ impl OnnxInstance {
         self.strings.clear();
         let total: usize = tensors().map(InputTensor::byte_size).sum();
         for (at, tensor) in tensors().enumerate() {
-            let count = element_count(&tensor.model_shape).and_then(|count| usize::try_from(count).ok());
+            let count = element_count(model_shape(tensor)).and_then(|count| usize::try_from(count).ok());
             count.and_then(|count| self.strings.append(&tensor.data, count).ok()).ok_or_else(|| {
                 let text = format!("buffer size for input '{}' exceeds batch byte size {total}", plan.label);
                 Failure::One(at, Status::internal(text))
@@ -232,31 +302,6 @@ impl OnnxInstance {
             outputs.bind(self.session.runtime(), block, &shape, plan.element)?;
         }
         Ok(outputs)
-    }
-
-    /// The response to `request`, whose rows are `(first, count)` of a batching model.
-    fn respond(
-        &self,
-        request: &Request,
-        results: &[ResultTensor],
-        rows: Option<(u64, u64)>,
-    ) -> Result<Response, Status> {
-        let mut response = Response::new(request.id.clone());
-        for requested in &request.outputs {
-            let (Some(plan), Some(result)) = (self.plan.outputs.get(requested.index), results.get(requested.index))
-            else {
-                continue;
-            };
-            let (shape, data) = result.cut(plan, rows)?;
-            response.outputs.push(OutputTensor {
-                name: plan.text.clone(),
-                datatype: plan.element.datatype(),
-                shape: plan.client_shape(&shape, self.plan.batching),
-                data: SmallVec::from_elem(data, 1),
-                index: requested.index,
-            });
-        }
-        Ok(response)
     }
 }
 
@@ -309,76 +354,20 @@ impl<E: Into<Status>> From<E> for Failure {
     }
 }
 
-/// An output of a run, ready to be cut.
-struct ResultTensor {
-    shape: Shape,
-    bytes: Bytes,
-}
-
-enum Bytes {
-    Numbers(Slice),
-    Strings(Encoded),
-}
-
-impl ResultTensor {
-    fn new(produced: Produced, plan: &OutputPlan, content: &mut Content, pool: &Pool) -> Result<ResultTensor, Status> {
-        match produced {
-            Produced::Numbers { shape, bytes } => Ok(ResultTensor { shape, bytes: Bytes::Numbers(bytes) }),
-            Produced::Strings { shape, value } => {
-                let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
-                let count = count.ok_or_else(|| {
-                    Status::internal(format!("output '{}' has the shape {}", plan.text, format_shape(&shape)))
-                })?;
-                value.string_content(count, &mut content.bytes, &mut content.starts)?;
-                let encoded = content.encode(pool).map_err(|error| match error {
-                    super::strings::EncodeError::Exhausted(exhausted) => exhausted.into(),
-                    other => Status::internal(format!("output '{}': {other}", plan.text)),
-                })?;
-                Ok(ResultTensor { shape, bytes: Bytes::Strings(encoded) })
-            }
-        }
-    }
-
-    /// Shape and bytes of `(first, count)` rows; of everything for a model without batching.
-    fn cut(&self, plan: &OutputPlan, rows: Option<(u64, u64)>) -> Result<(Shape, Slice), Status> {
-        let cut = || {
-            let Some((first, count)) = rows else {
-                let all = usize::try_from(element_count(&self.shape)?).ok()?;
-                return Some((self.shape.clone(), self.bytes.window(0, all, plan)?));
-            };
-            let (total, item) = self.shape.split_first()?;
-            let (first, count) = (usize::try_from(first).ok()?, usize::try_from(count).ok()?);
-            let end =
-                first.checked_add(count).filter(|end| usize::try_from(*total).is_ok_and(|total| *end <= total))?;
-            let elements = usize::try_from(element_count(item)?).ok()?;
-            let bytes = self.bytes.window(first.checked_mul(elements)?, end.checked_mul(elements)?, plan)?;
-            let mut shape = self.shape.clone();
-            *shape.first_mut()? = i64::try_from(count).ok()?;
-            Some((shape, bytes))
-        };
-        cut().ok_or_else(|| {
-            let shape = format_shape(&self.shape);
-            Status::internal(format!("output '{}' of shape {shape} has fewer rows than its batch", plan.text))
-        })
-    }
-}
-
-impl Bytes {
-    /// Elements `from..to`.
-    fn window(&self, from: usize, to: usize, plan: &OutputPlan) -> Option<Slice> {
-        match self {
-            Bytes::Strings(encoded) => encoded.window(from, to),
-            Bytes::Numbers(bytes) => {
-                let size = plan.element.datatype().byte_size();
-                let range = from.checked_mul(size)?..to.checked_mul(size)?;
-                (range.start <= range.end && range.end <= bytes.len()).then(|| bytes.window(range))
-            }
-        }
-    }
-}
-
 fn find(request: &Request, index: usize) -> Option<&InputTensor> {
     request.inputs.iter().find(|input| input.index == index)
+}
+
+/// What the server itself adds to requests, nobody has reshaped.
+fn model_shape(input: &InputTensor) -> &[i64] {
+    if input.model_shape.is_empty() { &input.shape } else { &input.model_shape }
+}
+
+/// Bytes that may be kept for long: a piece of a run's output would keep all of it.
+fn copy(bytes: &Slice, pool: &Pool) -> Result<Slice, Status> {
+    let mut block = pool.get(bytes.len())?;
+    block.copy_from_slice(bytes);
+    Ok(block.freeze())
 }
 
 fn mixed(plan: &InputPlan) -> Status {

@@ -64,12 +64,6 @@ impl OnnxModel {
         if let Some(warning) = completion.warning {
             tracing::warn!("{warning}");
         }
-        if completion.dynamic_batching_left_out {
-            tracing::info!(
-                "model '{}' could be batched, but dynamic batching is not supported by this version of Nereid",
-                self.context.name
-            );
-        }
         self.completed = Some(config);
         Ok(())
     }
@@ -88,8 +82,13 @@ impl OnnxModel {
             None => self.open_session()?,
         };
         check_instance(&context.spec.config, &learned(&session))?;
-        let (inputs, outputs) = (configured(&context.spec.inputs)?, configured(&context.spec.outputs)?);
-        let plan = Plan::new(&session, &inputs, &outputs, u64::from(context.spec.max_batch_size))?;
+        let spec = &context.spec;
+        let mut inputs = configured(spec.inputs.iter().chain(&spec.hidden_inputs))?;
+        for (tensor, input) in inputs.iter_mut().zip(&spec.config.input) {
+            tensor.ragged = input.allow_ragged_batch;
+        }
+        let outputs = configured(spec.outputs.iter().chain(&spec.hidden_outputs))?;
+        let plan = Plan::new(&session, &inputs, &outputs, &spec.config)?;
         let options = RunOptions::new(self.runtime, &self.settings)?;
         Ok(OnnxInstance::new(context, session, options, plan))
     }
@@ -149,7 +148,7 @@ fn learned_tensor(info: &TensorInfo) -> LearnedTensor {
     LearnedTensor { name: info.name.clone(), kind, dims: info.dims.to_vec() }
 }
 
-fn configured(tensors: &[TensorSpec]) -> Result<Vec<ConfiguredTensor>, Status> {
+fn configured<'a>(tensors: impl Iterator<Item = &'a TensorSpec>) -> Result<Vec<ConfiguredTensor>, Status> {
     let tensor = |tensor: &TensorSpec| {
         let number = u32::try_from(tensor.wire_number()).ok();
         let datatype = number.and_then(DataType::from_number);
@@ -160,9 +159,10 @@ fn configured(tensors: &[TensorSpec]) -> Result<Vec<ConfiguredTensor>, Status> {
             dims: Shape::from_slice(&tensor.dims),
             reshape: tensor.reshape.as_deref().map(Shape::from_slice),
             optional: tensor.optional,
+            ragged: false,
         })
     };
-    tensors.iter().map(tensor).collect()
+    tensors.map(tensor).collect()
 }
 
 #[cfg(test)]

@@ -2,10 +2,13 @@
 
 use std::ffi::CString;
 
+use super::batch_input::BatchInputPlan;
 use super::element::ElementType;
 use super::session::{Session, TensorInfo};
 use crate::backend::reshape::OutputShape;
 use crate::request::{DataType, Shape, Status, Text};
+use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_config::SchedulingChoice;
 
 /// A tensor of the configuration, reduced to what execution needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub struct ConfiguredTensor {
     /// `reshape { shape }`, if given; empty is a scalar per item.
     pub reshape: Option<Shape>,
     pub optional: bool,
+    /// Requests of a batch are joined flat.
+    pub ragged: bool,
 }
 
 /// How one input is fed.
@@ -27,6 +32,7 @@ pub struct InputPlan {
     pub optional: bool,
     /// The model wants a scalar where the configuration can only say `[1]`.
     pub scalar: bool,
+    pub ragged: bool,
 }
 
 /// How one output is received.
@@ -37,15 +43,40 @@ pub struct OutputPlan {
     pub element: ElementType,
     /// Dimensions without the batch, where the model fixes all of them: the block is then made before the run.
     pub fixed: Option<Shape>,
+    /// It is handed to the sequence's next request.
+    pub is_state: bool,
+    /// How a flat output is split.
+    pub scatter: Option<Scatter>,
     scalar: bool,
     shape: OutputShape,
 }
 
-/// The tensors of one instance, in the order of the configuration.
+/// BATCH_SCATTER_WITH_INPUT_SHAPE (model_config.md section 7).
+#[derive(Debug)]
+pub struct Scatter {
+    /// The input whose shape says how much each request gets.
+    pub source: usize,
+    batching: bool,
+}
+
+impl Scatter {
+    /// The shape that a request gets whose source has the shape `source`: variable dimensions are those of the source.
+    pub fn shape(&self, plan: &OutputPlan, source: &[i64]) -> Result<Shape, Status> {
+        let dims = plan.shape.reshape.as_ref().unwrap_or(&plan.shape.dims);
+        let full = self.batching.then_some(-1).into_iter().chain(dims.iter().copied());
+        let taken = full.enumerate().map(|(at, dim)| if dim == -1 { source.get(at).copied() } else { Some(dim) });
+        taken.collect::<Option<Shape>>().ok_or_else(|| {
+            Status::internal(format!("output '{}' has more dimensions than the input it is split by", plan.text))
+        })
+    }
+}
+
+/// The tensors of one instance, in the order of the configuration; what the server adds comes behind.
 #[derive(Debug)]
 pub struct Plan {
     pub inputs: Vec<InputPlan>,
     pub outputs: Vec<OutputPlan>,
+    pub batch_inputs: Vec<BatchInputPlan>,
     pub batching: bool,
     pub max_batch_size: u64,
 }
@@ -56,9 +87,28 @@ impl Plan {
         session: &Session,
         inputs: &[ConfiguredTensor],
         outputs: &[ConfiguredTensor],
-        max_batch_size: u64,
+        config: &ModelConfig,
     ) -> Result<Plan, Status> {
+        let max_batch_size = u64::try_from(config.max_batch_size).unwrap_or(0);
         let batching = max_batch_size > 0;
+        let position = |name: &String| inputs.iter().position(|input| input.name == *name);
+        let batch_inputs = config
+            .batch_input
+            .iter()
+            .map(|given| {
+                let source = given.source_input.first().and_then(position);
+                BatchInputPlan::new(given, source.unwrap_or(usize::MAX))
+            })
+            .collect::<Result<_, Status>>()?;
+        let scatter = |name: &String| {
+            let given = config.batch_output.iter().find(|output| output.target_name.contains(name))?;
+            let source = given.source_input.first().and_then(position).unwrap_or(usize::MAX);
+            Some(Scatter { source, batching })
+        };
+        let states = match &config.scheduling_choice {
+            Some(SchedulingChoice::SequenceBatching(sequence)) => sequence.state.as_slice(),
+            _ => &[],
+        };
         let inputs = inputs
             .iter()
             .map(|tensor| {
@@ -70,6 +120,7 @@ impl Plan {
                     element: tensor.datatype.into(),
                     optional: tensor.optional,
                     scalar: !batching && info.dims.is_empty(),
+                    ragged: tensor.ragged,
                 })
             })
             .collect::<Result<_, Status>>()?;
@@ -85,13 +136,15 @@ impl Plan {
                     name: c_name(&tensor.name)?,
                     text: Text::from(tensor.name.as_str()),
                     element: tensor.datatype.into(),
-                    fixed: fixed_dims(info, batching).filter(|_| bindable),
+                    fixed: fixed_dims(info, batching).filter(|_| bindable && scatter(&tensor.name).is_none()),
+                    is_state: states.iter().any(|state| state.output_name == tensor.name),
+                    scatter: scatter(&tensor.name),
                     scalar: !batching && info.dims.is_empty(),
                     shape: OutputShape { dims: tensor.dims.clone(), reshape: tensor.reshape.clone() },
                 })
             })
             .collect::<Result<_, Status>>()?;
-        Ok(Plan { inputs, outputs, batching, max_batch_size })
+        Ok(Plan { inputs, outputs, batch_inputs, batching, max_batch_size })
     }
 }
 
@@ -117,7 +170,7 @@ fn find<'a>(mut tensors: impl Iterator<Item = &'a TensorInfo>, name: &str) -> Re
         .ok_or_else(|| Status::internal(format!("the model has no tensor '{name}'")))
 }
 
-fn c_name(name: &str) -> Result<CString, Status> {
+pub(super) fn c_name(name: &str) -> Result<CString, Status> {
     CString::new(name).map_err(|_| Status::invalid(format!("tensor name '{name}' contains a zero byte")))
 }
 

@@ -64,8 +64,7 @@ fn an_empty_configuration_is_filled() {
     assert_eq!(outputs, ["O TYPE_FP32 [-1]"]);
     assert_eq!(completion.skipped, None);
     assert!(completion.warning.unwrap().contains("max_batch_size to 4 for model 'm'"));
-    assert!(completion.dynamic_batching_left_out);
-    assert_eq!(config.scheduling_choice, None);
+    assert_eq!(config.scheduling_choice, Some(SchedulingChoice::DynamicBatching(Default::default())));
     // What was filled in is what the instance then checks.
     assert_eq!(check_instance(&config, &model), Ok(()));
 }
@@ -84,21 +83,23 @@ fn a_model_without_batch_is_taken_as_it_is() {
 #[test]
 fn the_batch_size() {
     let model = learned(&[fp32("I", &[-1, 16])], &[fp32("O", &[-1, 16])]);
-    for (text, default, expected, warned, left_out) in [
+    for (text, default, expected, warned, batched) in [
         ("", 4, 4, true, true),
         ("", 1, 1, true, false),
         ("", 0, 0, false, false),
         ("", -1, 0, false, false),
         ("max_batch_size: 8", 4, 8, false, true),
         ("max_batch_size: 1", 4, 1, false, false),
-        ("max_batch_size: 8 dynamic_batching { }", 4, 8, false, false),
+        ("max_batch_size: 8 dynamic_batching { }", 4, 8, false, true),
         ("max_batch_size: 8 sequence_batching { }", 4, 8, false, false),
     ] {
         let mut config = read(text);
         let completion = complete(&mut config, &model, default).unwrap();
         assert_eq!(config.max_batch_size, expected, "{text} default {default}");
         assert_eq!(completion.warning.is_some(), warned, "{text} default {default}");
-        assert_eq!(completion.dynamic_batching_left_out, left_out, "{text} default {default}");
+        let choice = &config.scheduling_choice;
+        let found = matches!(choice, Some(SchedulingChoice::DynamicBatching(_)));
+        assert_eq!(found, batched, "{text} default {default}");
         let dims = if expected > 0 { "[16]" } else { "[-1, 16]" };
         assert_eq!(io(&config).0, [format!("I TYPE_FP32 {dims}")], "{text} default {default}");
     }
@@ -122,7 +123,7 @@ fn only_an_empty_list_is_filled() {
             completion.skipped.as_deref(),
             Some("skipping model configuration auto-complete for 'm': inputs and outputs already specified")
         );
-        assert_eq!((completion.warning, completion.dynamic_batching_left_out), (None, false));
+        assert_eq!(completion.warning, None);
         assert_eq!(config, before);
     }
 }

@@ -8,7 +8,11 @@ use crate::backend::onnxruntime::model::OnnxModel;
 use crate::backend::onnxruntime::settings::BackendSettings;
 use crate::model_config::ModelSpec;
 use crate::request::{Code, DataType};
-use crate::wire::inference::{ModelConfig, ModelInput, ModelOutput, ModelParameter, ModelTensorReshape};
+use crate::wire::inference::model_config::SchedulingChoice;
+use crate::wire::inference::model_sequence_batching::{Control, ControlInput, State};
+use crate::wire::inference::{
+    self as wire, ModelConfig, ModelInput, ModelOutput, ModelParameter, ModelSequenceBatching, ModelTensorReshape,
+};
 
 fn input(name: &str, datatype: DataType, dims: &[i64]) -> ModelInput {
     ModelInput { name: name.to_owned(), data_type: datatype as i32, dims: dims.to_vec(), ..ModelInput::default() }
@@ -449,4 +453,147 @@ fn settings_reach_the_library() {
     let mut rig = rig!(given);
     let accepted = request(&rig);
     assert_eq!(as_floats(&rig.run_one(accepted).unwrap().outputs[0].data), [2.; 4]);
+}
+
+/// A number of 4 bytes in each element.
+fn numbers(data: &[Slice]) -> Vec<i32> {
+    let bytes: Vec<u8> = data.iter().flat_map(|piece| piece.iter().copied()).collect();
+    bytes.as_chunks::<4>().0.iter().map(|four| i32::from_le_bytes(*four)).collect()
+}
+
+fn ragged() -> ModelConfig {
+    use crate::wire::inference::batch_input::Kind;
+    let batch_input = |name: &str, kind, datatype| {
+        let mut given = wire::BatchInput {
+            target_name: vec![name.to_owned()],
+            data_type: datatype as i32,
+            source_input: vec!["RAGGED".to_owned()],
+            ..Default::default()
+        };
+        given.set_kind(kind);
+        given
+    };
+    let ragged = ModelInput { allow_ragged_batch: true, ..input("RAGGED", DataType::Fp32, &[-1]) };
+    let outputs = vec![
+        output("DOUBLED", DataType::Fp32, &[-1]),
+        output("SEEN_COUNTS", DataType::Int32, &[1]),
+        output("SEEN_STARTS", DataType::Fp32, &[1]),
+        output("SEEN_SHAPES", DataType::Int32, &[1]),
+    ];
+    ModelConfig {
+        batch_input: vec![
+            batch_input("COUNTS", Kind::BatchElementCount, DataType::Int32),
+            batch_input("STARTS", Kind::BatchAccumulatedElementCountWithZero, DataType::Fp32),
+            batch_input("SHAPES", Kind::BatchItemShape, DataType::Int32),
+        ],
+        batch_output: vec![wire::BatchOutput {
+            target_name: vec!["DOUBLED".into(), "SEEN_COUNTS".into(), "SEEN_STARTS".into()],
+            source_input: vec!["RAGGED".into()],
+            ..Default::default()
+        }],
+        ..config("ragged", 8, vec![ragged], outputs)
+    }
+}
+
+#[test]
+fn ragged_requests_are_joined_flat_and_split_by_their_shapes() {
+    let mut rig = rig!(ragged());
+    let first = rig.draft(1).batch(1).floats(0, &[1, 3], &[1., 2., 3.]).outputs([0, 3]);
+    // Asks for nothing that is split: its share is skipped over.
+    let second = rig.draft(2).batch(2).floats(0, &[2, 1], &[4., 5.]).outputs([3]);
+    let third = rig.draft(3).batch(1).floats(0, &[1, 2], &[6., 7.]).outputs([0]);
+    let answers = rig.run([first, second, third]);
+    let responses: Vec<&Response> = answers.iter().map(|(_, answer)| answer.as_ref().unwrap()).collect();
+    let doubled = &responses[0].outputs[0];
+    assert_eq!((&doubled.shape[..], as_floats(&doubled.data)), (&[1, 3][..], vec![2., 4., 6.]));
+    assert_eq!(numbers(&responses[0].outputs[1].data), [3], "the shape of one item");
+    assert_eq!(numbers(&responses[1].outputs[0].data), [1, 1]);
+    let doubled = &responses[2].outputs[0];
+    assert_eq!((&doubled.shape[..], as_floats(&doubled.data)), (&[1, 2][..], vec![12., 14.]));
+}
+
+#[test]
+fn the_batch_is_told_of_by_requests_and_an_output_that_is_too_short_fails_all() {
+    let mut rig = rig!(ragged());
+    // One request of one row: as many counts as rows, one start more.
+    let request = rig.draft(1).batch(1).floats(0, &[1, 2], &[1., 2.]).outputs([1, 2]);
+    let response = rig.run_one(request).unwrap();
+    assert_eq!(numbers(&response.outputs[0].data), [2]);
+    assert_eq!(as_floats(&response.outputs[1].data), [0.]);
+    // Dimensions of one element each: two requests of two rows want four counts, and there are two.
+    let drafts = [1, 2].map(|key| rig.draft(key).batch(2).floats(0, &[2, 1], &[1., 2.]).outputs([1]));
+    for (key, answer) in rig.run(drafts) {
+        let status = answer.unwrap_err();
+        let text = "output 'SEEN_COUNTS' of shape [2] has fewer elements than its batch";
+        assert_eq!((status.code, &*status.message), (Code::Internal, text), "{key}");
+    }
+}
+
+#[test]
+fn controls_and_states_are_fed_and_states_are_read_out() {
+    use crate::request::{Origin, StateTensor, States};
+    let sequence = ModelSequenceBatching {
+        control_input: vec![ControlInput {
+            name: "KEEP".into(),
+            control: vec![Control { fp32_false_true: vec![1., 0.], ..Default::default() }],
+        }],
+        state: vec![State {
+            input_name: "STATE".into(),
+            output_name: "NEXT".into(),
+            data_type: DataType::Fp32 as i32,
+            dims: vec![1],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let mut rig = rig!(ModelConfig {
+        scheduling_choice: Some(SchedulingChoice::SequenceBatching(sequence)),
+        ..config(
+            "running_sum",
+            4,
+            vec![input("INPUT", DataType::Fp32, &[1])],
+            vec![output("OUTPUT", DataType::Fp32, &[1])]
+        )
+    });
+    let states: Vec<Arc<States>> = [10., 20., 30.]
+        .iter()
+        .map(|present: &f32| {
+            Arc::new(States::new(vec![StateTensor {
+                input_name: "STATE".into(),
+                output_name: "NEXT".into(),
+                datatype: DataType::Fp32,
+                shape: Shape::from_slice(&[1, 1]),
+                data: floats(&[*present]),
+            }]))
+        })
+        .collect();
+    let keep = [1., 0., 1.];
+    let requests: Vec<Box<Request>> = (0..3)
+        .map(|at| {
+            let present = states[at].tensors()[0].data.clone();
+            let draft = rig.draft(at as u64).batch(1).floats(0, &[1, 1], &[at as f32 + 1.]);
+            let draft = draft.floats(1, &[1, 1], &[keep[at]]).input(2, DataType::Fp32, &[1, 1], &[present]);
+            // The last one fills a slot that nobody needs.
+            let mut request = draft.outputs(if at == 2 { vec![] } else { vec![0] });
+            request.states = Some(Arc::clone(&states[at]));
+            if at == 2 {
+                request.origin = Origin::Null;
+            }
+            request
+        })
+        .collect();
+    let answers = rig.run(requests);
+    let seen: Vec<Vec<f32>> = answers
+        .iter()
+        .map(|(_, answer)| answer.as_ref().unwrap().outputs.iter().flat_map(|output| as_floats(&output.data)).collect())
+        .collect();
+    assert_eq!(seen, [vec![11.], vec![2.], vec![]]);
+    let next: Vec<Vec<f32>> = states.iter().map(|states| as_floats(&[states.tensors()[0].data.clone()])).collect();
+    assert_eq!(next, [[11.], [2.], [33.]]);
+    let snapshot = rig.instance.context.model.statistics.snapshot();
+    assert_eq!(
+        (snapshot.success.count, snapshot.batch_stats[0].batch_size),
+        (2, 3),
+        "null requests count in the batch"
+    );
 }

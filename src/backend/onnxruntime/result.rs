@@ -1,0 +1,95 @@
+//! What a run computed, cut into what each request gets (backends.md section 4; model_config.md section 7).
+
+use super::binding::Produced;
+use super::plan::OutputPlan;
+use super::strings::{Content, EncodeError, Encoded};
+use crate::memory::{Pool, Slice};
+use crate::request::{Shape, Status, element_count, format_shape};
+
+/// An output of a run, ready to be cut.
+pub struct ResultTensor {
+    shape: Shape,
+    bytes: Bytes,
+}
+
+enum Bytes {
+    Numbers(Slice),
+    Strings(Encoded),
+}
+
+impl ResultTensor {
+    pub fn new(
+        produced: Produced,
+        plan: &OutputPlan,
+        content: &mut Content,
+        pool: &Pool,
+    ) -> Result<ResultTensor, Status> {
+        match produced {
+            Produced::Numbers { shape, bytes } => Ok(ResultTensor { shape, bytes: Bytes::Numbers(bytes) }),
+            Produced::Strings { shape, value } => {
+                let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
+                let count = count.ok_or_else(|| {
+                    Status::internal(format!("output '{}' has the shape {}", plan.text, format_shape(&shape)))
+                })?;
+                value.string_content(count, &mut content.bytes, &mut content.starts)?;
+                let encoded = content.encode(pool).map_err(|error| match error {
+                    EncodeError::Exhausted(exhausted) => exhausted.into(),
+                    other => Status::internal(format!("output '{}': {other}", plan.text)),
+                })?;
+                Ok(ResultTensor { shape, bytes: Bytes::Strings(encoded) })
+            }
+        }
+    }
+
+    /// Shape and bytes of `(first, count)` rows; of everything for a model without batching.
+    pub fn cut(&self, plan: &OutputPlan, rows: Option<(u64, u64)>) -> Result<(Shape, Slice), Status> {
+        let cut = || {
+            let Some((first, count)) = rows else {
+                let all = usize::try_from(element_count(&self.shape)?).ok()?;
+                return Some((self.shape.clone(), self.bytes.window(0, all, plan)?));
+            };
+            let (total, item) = self.shape.split_first()?;
+            let (first, count) = (usize::try_from(first).ok()?, usize::try_from(count).ok()?);
+            let end =
+                first.checked_add(count).filter(|end| usize::try_from(*total).is_ok_and(|total| *end <= total))?;
+            let elements = usize::try_from(element_count(item)?).ok()?;
+            let bytes = self.bytes.window(first.checked_mul(elements)?, end.checked_mul(elements)?, plan)?;
+            let mut shape = self.shape.clone();
+            *shape.first_mut()? = i64::try_from(count).ok()?;
+            Some((shape, bytes))
+        };
+        cut().ok_or_else(|| {
+            let shape = format_shape(&self.shape);
+            Status::internal(format!("output '{}' of shape {shape} has fewer rows than its batch", plan.text))
+        })
+    }
+
+    /// The next elements of a flat output, as many as `shape` says; `from` moves on.
+    pub fn scatter(&self, plan: &OutputPlan, shape: Shape, from: &mut usize) -> Result<(Shape, Slice), Status> {
+        let cut = || {
+            let count = usize::try_from(element_count(&shape)?).ok()?;
+            let to = from.checked_add(count)?;
+            Some((self.bytes.window(*from, to, plan)?, to))
+        };
+        let (bytes, to) = cut().ok_or_else(|| {
+            let all = format_shape(&self.shape);
+            Status::internal(format!("output '{}' of shape {all} has fewer elements than its batch", plan.text))
+        })?;
+        *from = to;
+        Ok((shape, bytes))
+    }
+}
+
+impl Bytes {
+    /// Elements `from..to`.
+    fn window(&self, from: usize, to: usize, plan: &OutputPlan) -> Option<Slice> {
+        match self {
+            Bytes::Strings(encoded) => encoded.window(from, to),
+            Bytes::Numbers(bytes) => {
+                let size = plan.element.datatype().byte_size();
+                let range = from.checked_mul(size)?..to.checked_mul(size)?;
+                (range.start <= range.end && range.end <= bytes.len()).then(|| bytes.window(range))
+            }
+        }
+    }
+}

@@ -303,6 +303,7 @@ impl Api {
     /// A second has passed in which the peer had not taken everything.
     pub(super) fn stream_waits(&mut self, token: Token, replies: &mut Replies) {
         if self.stream(token).is_some_and(Stream::is_stuck) {
+            tracing::info!("a stream is ended: its client does not read");
             let text = "the client does not read the responses of the stream";
             self.end_stream(token, GrpcStatus::new(Code::ResourceExhausted, text), replies);
         }

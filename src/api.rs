@@ -4,6 +4,7 @@
 //! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
 //! is stale belongs to a client that left, and is dropped.
 
+mod delays;
 mod error;
 mod grpc_service;
 mod health;
@@ -96,6 +97,8 @@ pub enum Mail {
     Delivered { key: u64, delivery: Delivery },
     /// Something about a request whose home is this shard.
     Home(Box<dyn Job>),
+    /// Something that was put off.
+    Late(Box<delays::Late>),
     /// The metrics page that a call asked for.
     Metrics { call: CallKey, page: String },
     /// Models came or went. The sender is dropped once this shard uses the new map.
@@ -149,6 +152,7 @@ pub struct Api {
     /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
     timed: BTreeMap<(u64, bool, u64), waiting::Timed>,
     jobs_timed: u64,
+    delays: delays::Delays,
 }
 
 /// What a service is made of.
@@ -183,6 +187,7 @@ impl Api {
             wake_ups: Vec::new(),
             timed: BTreeMap::new(),
             jobs_timed: 0,
+            delays: delays::Delays::of_process(),
         }
     }
 }
@@ -244,13 +249,19 @@ impl Service for Api {
     }
 
     fn cancelled(&mut self, token: Token) {
-        self.cancel(token.0);
+        match self.delays.cancellation_ns {
+            by_ns if by_ns > 0 && self.is_grpc(token.0) => {
+                self.put_off(by_ns, delays::Late::Cancelled { key: token.0 });
+            }
+            _ => self.cancel(token.0),
+        }
     }
 
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {
         match mail {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
             Mail::Home(job) => job.run(self),
+            Mail::Late(late) => self.late(*late, replies),
             Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;

@@ -168,7 +168,7 @@ impl Api {
     }
 
     /// Answers a request that never got to its model.
-    fn refuse_streamed(
+    pub(super) fn refuse_streamed(
         &mut self,
         token: Token,
         key: Token,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::delays::{Late, PutOff};
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::http_request::{Decoder, Progress};
 use super::infer::{AnswerForm, apply_classification, http_reply};
@@ -36,6 +37,8 @@ pub enum Work {
         call: CallKey,
         decoder: Box<Decoder>,
     },
+    /// It is handed to its model later.
+    PutOff(Box<PutOff>),
     Waiting(Box<Waiting>),
     /// Nobody waits for the answer any more, but it is still to come.
     Left,
@@ -160,6 +163,26 @@ impl Api {
         request: Box<Request>,
         form: AnswerForm,
     ) -> Result<(), Status> {
+        let by_ns = self.delays.request_ns;
+        if by_ns > 0 && !matches!(peer, Peer::Http(_)) {
+            let put_off = PutOff { peer, model: Arc::clone(model), request, form };
+            if let Some(place) = self.work_mut(token.0) {
+                *place = Work::PutOff(Box::new(put_off));
+            }
+            self.put_off(by_ns, Late::Submit { key: token.0 });
+            return Ok(());
+        }
+        self.submit_now(token, peer, model, request, form)
+    }
+
+    pub(super) fn submit_now(
+        &mut self,
+        token: Token,
+        peer: Peer,
+        model: &Arc<ServedModel>,
+        request: Box<Request>,
+        form: AnswerForm,
+    ) -> Result<(), Status> {
         let model = Arc::clone(model);
         if matches!(peer, Peer::Stream(_)) && model.spec.decoupled {
             request.limit_responses(self.facts.grpc_responses_max);
@@ -201,7 +224,7 @@ impl Api {
         Ok(())
     }
 
-    fn time(&mut self, at_ns: u64, timed: Timed) {
+    pub(super) fn time(&mut self, at_ns: u64, timed: Timed) {
         let place = match &timed {
             Timed::Expiry(key) => (at_ns, false, *key),
             Timed::Job(_) => {
@@ -240,6 +263,14 @@ impl Api {
     }
 
     pub(super) fn delivered(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
+        let by_ns = self.delays.response_ns;
+        if by_ns > 0 && self.is_grpc(key) {
+            return self.put_off(by_ns, Late::Delivered { key, delivery });
+        }
+        self.delivered_now(key, delivery, replies);
+    }
+
+    pub(super) fn delivered_now(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let waiting = match self.work_mut(key) {
             Some(Work::Waiting(waiting)) => waiting,
             Some(Work::Left) if delivery.last => {
@@ -391,6 +422,7 @@ impl Api {
         match self.end_work_or_leave(key) {
             None | Some(Work::Reserved | Work::Left | Work::Encoding { .. }) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
+            Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
             Some(Work::Waiting(waiting)) => {
                 self.in_flight -= 1;
                 self.forget_expiry(key, waiting.expires_at_ns);

@@ -58,10 +58,10 @@ class Seen:
     def is_complete(self):
         return all(len(values) == number for number, values in self.values.items()) and len(self.ended) == COUNT // 2
 
-    def check(self):
+    def check(self, ends):
         for number, values in self.values.items():
             expect(f"responses of {number}", values, list(range(number)))
-        expect("ends", sorted(self.ended), list(range(1, COUNT, 2)))
+        expect("ends", sorted(self.ended), ends)
 
 
 def with_callbacks(url):
@@ -74,7 +74,7 @@ def with_callbacks(url):
             seen.take(*answers.get(timeout=120))
         client.stop_stream()
     expect("answers left over", answers.qsize(), 0)
-    seen.check()
+    seen.check(list(range(1, COUNT, 2)))
 
 
 async def with_iterators(url):
@@ -86,7 +86,8 @@ async def with_iterators(url):
     async with grpc_aio.InferenceServerClient(url) as client:
         async for result, error in client.stream_infer(requests()):
             seen.take(result, error)
-    seen.check()
+    # This client has no way to ask for ends.
+    seen.check([])
 
 
 def refused(url):

@@ -194,8 +194,14 @@ impl OnnxInstance {
                 let states = request.states.as_ref().filter(|_| plan.is_state);
                 let (shape, data) = match (&plan.scatter, scattered.get_mut(index)) {
                     (Some(scatter), Some(from)) => {
-                        let source = find(request, scatter.source).map(|input| model_shape(input));
-                        result.scatter(plan, scatter.shape(plan, source.unwrap_or_default())?, from)?
+                        let source = find(request, scatter.source).map(model_shape).unwrap_or_default();
+                        let shape = scatter.shape(plan, source)?;
+                        if !is_wanted && states.is_none() {
+                            let skipped = element_count(&shape).and_then(|count| usize::try_from(count).ok());
+                            *from = from.saturating_add(skipped.unwrap_or(0));
+                            continue;
+                        }
+                        result.scatter(plan, shape, from)?
                     }
                     _ if is_wanted || states.is_some() => result.cut(plan, rows)?,
                     _ => continue,

@@ -6,6 +6,8 @@
 mod direct;
 mod gate;
 mod mutants;
+#[cfg(test)]
+mod simulation;
 
 use std::sync::Arc;
 

@@ -249,12 +249,11 @@ impl Service for Api {
     }
 
     fn cancelled(&mut self, token: Token) {
-        match self.delays.cancellation_ns {
-            by_ns if by_ns > 0 && self.is_grpc(token.0) => {
-                self.put_off(by_ns, delays::Late::Cancelled { key: token.0 });
-            }
-            _ => self.cancel(token.0),
+        let by_ns = self.delays.cancellation_ns;
+        if by_ns > 0 && self.is_grpc(token.0) {
+            return self.put_off(by_ns, delays::Late::Cancelled { key: token.0 });
         }
+        self.cancel(token.0);
     }
 
     fn mail(&mut self, mail: Mail, replies: &mut Replies) {

@@ -230,11 +230,6 @@ fn what_goes_wrong_while_loading_is_a_reason_in_the_index() {
         ("odd", "Internal: the backend threw an exception: an exception that is no std::exception"),
         ("throw_instance", "Internal: the backend threw an exception: no instance today"),
         (
-            "decoupled",
-            "Unsupported: the backend completed the configuration: 'model_transaction_policy' is not supported by this \
-             version of Nereid",
-        ),
-        (
             "reshaped",
             "Unsupported: output 'OUTPUT0': 'reshape' is not supported by this version of Nereid for a backend library",
         ),
@@ -242,6 +237,9 @@ fn what_goes_wrong_while_loading_is_a_reason_in_the_index() {
         let row = index.as_array().into_iter().flatten().find(|row| row["name"] == name).cloned().unwrap_or_default();
         assert_eq!((&row["state"], &row["reason"]), (&json!("UNAVAILABLE"), &json!(reason)), "{name}: {index}");
     }
+    let config = peer.get("/v2/models/decoupled/config").json();
+    assert_eq!(config["model_transaction_policy"]["decoupled"], true, "a backend may decide on that: {config}");
+    assert_eq!(peer.post("/v2/models/decoupled/infer", &[], body("").as_bytes()).status, 501);
     let config = peer.get("/v2/models/completed/config").json();
     assert_eq!(config["input"][0]["name"], "INPUT0", "the backend's completion is served: {config}");
     let answer = peer.post("/v2/models/completed/infer", &[], body("").as_bytes());

@@ -109,6 +109,14 @@ pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Stat
     }
 }
 
+/// What TRITONSERVER_DELAY_SCHEDULER asks for: a number of requests, read as C's atoi does.
+pub fn delayed_until(variable: Option<&std::ffi::OsStr>) -> usize {
+    let text = variable.map(std::ffi::OsStr::to_string_lossy).unwrap_or_default();
+    let digits = text.trim_start().trim_start_matches('+');
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().unwrap_or(0)
+}
+
 /// Refusal of a scheduler that was stopped.
 const STOPPING: &str = "Server is stopping, scheduler for model has stopped accepting new inference requests";
 

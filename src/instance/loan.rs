@@ -118,9 +118,8 @@ impl Loan {
     }
 
     fn judge(&self, terms: u8, run_ns: u64) {
-        let becomes = |terms: u8, next: u8| {
-            self.terms.compare_exchange(terms, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        };
+        let becomes =
+            |terms: u8, next: u8| self.terms.compare_exchange(terms, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let is_short = run_ns <= LONGEST_RUN_NS;
         if terms == EARNED {
             if !is_short && becomes(EARNED, CLOSED) {

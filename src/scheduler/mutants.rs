@@ -8,8 +8,8 @@
 pub enum Mutant {
     /// An enqueuer does not wake the worker that sleeps with the token.
     LostWake,
-    /// A tombstone that is let go still counts as waiting.
-    DroppedTombstone,
+    /// A batch counts requests that were taken back.
+    TombstoneCounted,
     /// A batch aims at one row less than a preferred size.
     PreferredOffByOne,
     /// A batch takes what does not fit into it.

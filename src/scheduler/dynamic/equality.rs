@@ -42,9 +42,7 @@ impl Equality {
             return false;
         }
         self.inputs.iter().all(|&(position, is_shape_tensor)| match (find(a, position), find(b, position)) {
-            (Some(a), Some(b)) => {
-                self.rows(a) == self.rows(b) && (!is_shape_tensor || same_bytes(a, b))
-            }
+            (Some(a), Some(b)) => self.rows(a) == self.rows(b) && (!is_shape_tensor || same_bytes(a, b)),
             (None, None) => true,
             _ => false,
         })
@@ -69,7 +67,8 @@ fn same_inputs(a: &Request, b: &Request) -> bool {
 }
 
 fn same_bytes(a: &InputTensor, b: &InputTensor) -> bool {
-    let bytes = |input: &InputTensor| -> Vec<u8> { input.data.iter().flat_map(|piece| piece.iter().copied()).collect() };
+    let bytes =
+        |input: &InputTensor| -> Vec<u8> { input.data.iter().flat_map(|piece| piece.iter().copied()).collect() };
     match (&a.data[..], &b.data[..]) {
         ([a], [b]) => a[..] == b[..],
         _ => bytes(a) == bytes(b),

@@ -115,7 +115,7 @@ impl Batches {
         let Some(start) = self.queues.first() else { return scan };
         let (mut position, mut first) = (start, None);
         while let Some(entry) = self.queues.settle(&mut position) {
-            if !entry.request.admission().is_queued() {
+            if !entry.request.admission().is_queued() && !mutants::is(Mutant::TombstoneCounted) {
                 if let Some(Entry { request, rows, .. }) = self.queues.remove(position) {
                     arrivals.bury(request, rows);
                 }
@@ -154,7 +154,8 @@ impl Batches {
     }
 
     fn fits(&self, first: Position, request: &Request) -> bool {
-        self.equality.is_given() || self.queues.get(first).is_none_or(|first| self.equality.holds(&first.request, request))
+        self.equality.is_given()
+            || self.queues.get(first).is_none_or(|first| self.equality.holds(&first.request, request))
     }
 
     /// The request at `position` waited for too long. Its home has a timer for that, but may come later than we.
@@ -232,6 +233,3 @@ impl Former for Batches {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

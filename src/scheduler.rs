@@ -9,6 +9,8 @@ mod gate;
 mod line;
 mod mutants;
 mod ordered;
+#[cfg(test)]
+mod simulation;
 
 use std::sync::Arc;
 

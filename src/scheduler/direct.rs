@@ -67,7 +67,7 @@ impl Former for OneByOne {
 impl Direct {
     /// A scheduler without workers: it accepts requests once one has joined.
     pub fn new(purpose: &Purpose, services: &Services) -> Direct {
-        Direct { line: Line::new(OneByOne::default(), purpose, services) }
+        Direct { line: Line::new(OneByOne::default(), false, purpose, services) }
     }
 }
 
@@ -83,16 +83,18 @@ impl Scheduler for Direct {
 
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().cancel() {
-            self.line.taken_back(ticket);
+            let wake_up = self.line.taken_back(ticket);
             answer_cancelled(ticket, &self.line.statistics);
+            return wake_up;
         }
         WakeUp::needless()
     }
 
     fn expire(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().expire() {
-            self.line.taken_back(ticket);
+            let wake_up = self.line.taken_back(ticket);
             answer_expired(ticket, &self.line.statistics, EXPIRED);
+            return wake_up;
         }
         WakeUp::needless()
     }

@@ -40,7 +40,7 @@ impl Dynamic {
         let former =
             Batches::new(config, &purpose.spec, Arc::clone(&policies), Arc::clone(&levels), services.delayed_until);
         Dynamic {
-            line: Line::new(former, purpose, services),
+            line: Line::new(former, config.max_queue_delay_microseconds > 0, purpose, services),
             levels,
             policies,
             is_immediate: config.max_queue_delay_microseconds == 0 && services.delayed_until == 0,
@@ -62,9 +62,9 @@ impl Dynamic {
         })
     }
 
-    fn taken_back(&self, ticket: &Ticket) {
+    fn taken_back(&self, ticket: &Ticket) -> WakeUp {
         self.levels.leave(ticket.tag, self.policies.of(ticket.tag));
-        self.line.taken_back(ticket);
+        self.line.taken_back(ticket)
     }
 }
 
@@ -88,16 +88,18 @@ impl Scheduler for Dynamic {
 
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().cancel() {
-            self.taken_back(ticket);
+            let wake_up = self.taken_back(ticket);
             answer_cancelled(ticket, &self.line.statistics);
+            return wake_up;
         }
         WakeUp::needless()
     }
 
     fn expire(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().expire() {
-            self.taken_back(ticket);
+            let wake_up = self.taken_back(ticket);
             answer_expired(ticket, &self.line.statistics, EXPIRED);
+            return wake_up;
         }
         WakeUp::needless()
     }

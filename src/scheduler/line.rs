@@ -117,6 +117,10 @@ pub struct Line<F> {
     waiting: AtomicUsize,
     /// Below zero for the moment in which one is buried before it was counted.
     tombstones: AtomicIsize,
+    /// How often requests were taken back or swept out: what the holder saw before does not count any more.
+    removals: AtomicUsize,
+    /// A request that goes may leave a payload behind that is ready: the batch without it has a preferred size.
+    removals_matter: bool,
     roster: Roster,
     desks: Seats<Desk>,
     /// Workers that joined and were neither dismissed nor left.
@@ -148,6 +152,7 @@ enum Found {
         drained: usize,
         wake_at: usize,
         until_ns: Option<u64>,
+        removals: usize,
     },
     /// Somebody else is at the inbox for a moment.
     Occupied,
@@ -155,11 +160,13 @@ enum Found {
 
 impl<F: Former> Line<F> {
     /// A line without workers: it accepts requests once one has joined.
-    pub fn new(former: F, purpose: &Purpose, services: &Services) -> Line<F> {
+    pub fn new(former: F, removals_matter: bool, purpose: &Purpose, services: &Services) -> Line<F> {
         Line {
             inbox: Mpsc::with_state(former),
             waiting: AtomicUsize::new(0),
             tombstones: AtomicIsize::new(0),
+            removals: AtomicUsize::new(0),
+            removals_matter,
             roster: Roster::new(),
             desks: Seats::default(),
             present: Mutex::new(0),
@@ -230,20 +237,31 @@ impl<F: Former> Line<F> {
     }
 
     /// A request of this line was taken back by its home, which is about to answer it.
-    pub fn taken_back(&self, ticket: &Ticket) {
+    pub fn taken_back(&self, ticket: &Ticket) -> WakeUp {
         if ticket.is_counted {
             self.statistics.pending_removed();
         }
         let tombstones = self.tombstones.fetch_add(1, Ordering::AcqRel) + 1;
         let living = isize::try_from(self.waiting()).unwrap_or(isize::MAX).saturating_sub(tombstones);
         // More dead than living, so that each of them costs a few steps in all.
-        if tombstones >= SWEPT_FROM
-            && tombstones >= living
-            && let Some(mut inbox) = self.inbox.consume()
-        {
-            let (former, outlet) = inbox.parts();
-            former.sweep(&mut self.arrivals(outlet));
+        let is_swept = tombstones >= SWEPT_FROM && tombstones >= living && self.sweep();
+        if !is_swept && !self.removals_matter {
+            return WakeUp::needless();
         }
+        self.removals.fetch_add(1, Ordering::AcqRel);
+        // Whoever sleeps with the token took it into account.
+        match mutants::is(Mutant::RemovalUnseen) {
+            false => WakeUp::of(self.waker(self.roster.enqueued(|| usize::MAX))),
+            true => WakeUp::needless(),
+        }
+    }
+
+    /// Lets go of all tombstones; false if somebody else is at the inbox.
+    fn sweep(&self) -> bool {
+        let Some(mut inbox) = self.inbox.consume() else { return false };
+        let (former, outlet) = inbox.parts();
+        former.sweep(&mut self.arrivals(outlet));
+        true
     }
 
     /// Refuses whatever comes from now on.
@@ -308,9 +326,13 @@ impl<F: Former> Line<F> {
         let Some(mut inbox) = self.inbox.consume() else { return Found::Occupied };
         let (former, outlet) = inbox.parts();
         let mut arrivals = self.arrivals(outlet);
+        // Before the look: it sees every removal that is counted here.
+        let removals = self.removals.load(Ordering::Acquire);
         let found = loop {
             match former.look(&mut arrivals, now_ns, in_haste) {
-                Look::Wait { drained, wake_at, until_ns } => break Found::Nothing { drained, wake_at, until_ns },
+                Look::Wait { drained, wake_at, until_ns } => {
+                    break Found::Nothing { drained, wake_at, until_ns, removals };
+                }
                 Look::Ready if desk.is_some_and(|desk| !desk.enter_gate()) => break Found::Gated,
                 Look::Ready => {
                     let payload = former.cut(&mut arrivals);
@@ -438,9 +460,10 @@ impl<F: Former> Line<F> {
                     self.pass(worker);
                     return Next::Sleep { until_ns: None };
                 }
-                Found::Nothing { drained, wake_at, until_ns } => {
+                Found::Nothing { drained, wake_at, until_ns, removals } => {
                     desk.leave_gate();
-                    match self.roster.arm(worker, wake_at, || self.waiting() > drained) {
+                    let has_changed = || self.waiting() > drained || self.removals.load(Ordering::Acquire) != removals;
+                    match self.roster.arm(worker, wake_at, has_changed) {
                         Armed::Park => {
                             desk.set_posture(Posture::Armed);
                             return Next::Sleep { until_ns };
@@ -474,7 +497,8 @@ impl<F: Former> Line<F> {
         self.strike_off(worker);
         // Nobody else would answer what the last one left behind.
         while self.is_deserted() && self.waiting() > 0 && self.door.load(Ordering::SeqCst) != OPEN {
-            match self.find(None, u64::MAX, true) {
+            // At the beginning of time nothing is late.
+            match self.find(None, 0, true) {
                 Found::Payload(mut payload) => {
                     for request in payload.take() {
                         let text = "the last instance of the model left before it took the request";

@@ -20,6 +20,8 @@ pub enum Mutant {
     DelayForgotten,
     /// A request that is executed keeps its place in the queue of its level.
     PlaceKept,
+    /// A worker that waits for more is not told that a request was taken back.
+    RemovalUnseen,
     /// An answer is passed on when it comes, not when it is its turn.
     OrderForgotten,
     /// A place in the order whose request was refused keeps the others waiting.

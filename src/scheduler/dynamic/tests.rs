@@ -388,6 +388,20 @@ fn delayed_ones_run_after_all_others_of_their_level() {
     assert!(bench.errors().is_empty());
 }
 
+fn removals() {
+    let mut bench = Bench::new(8, TWO_SIZES);
+    let accepted = bench.send(&[1, 2]);
+    assert!(bench.poll().is_err(), "neither 1 nor 3 is a preferred size");
+    bench.batcher.cancel(&accepted[0].ticket).now();
+    assert_eq!(bench.woken(), 1, "and 2 is one");
+    assert_eq!(bench.poll(), Ok(vec![1]));
+}
+
+#[test]
+fn a_batch_that_is_ready_without_one_that_left_is_not_kept_waiting() {
+    removals();
+}
+
 fn tombstones() {
     let mut bench = Bench::new(8, PREFERRED);
     let accepted = bench.send(&[1, 1, 1]);
@@ -498,7 +512,7 @@ fn the_last_worker_that_is_dismissed_leaves_nothing_behind() {
 
 #[test]
 fn each_mistake_is_noticed() {
-    let scenarios: [(Mutant, fn()); 7] = [
+    let scenarios: [(Mutant, fn()); 8] = [
         (Mutant::LostWake, forming),
         (Mutant::PreferredOffByOne, forming),
         (Mutant::MaxBatchIgnored, forming),
@@ -506,6 +520,7 @@ fn each_mistake_is_noticed() {
         (Mutant::PriorityInverted, priorities),
         (Mutant::PlaceKept, bounds),
         (Mutant::TombstoneCounted, tombstones),
+        (Mutant::RemovalUnseen, removals),
     ];
     for (mutant, scenario) in scenarios {
         let noticed = mutants::with(Some(mutant), || catch_unwind(AssertUnwindSafe(scenario)).is_err());

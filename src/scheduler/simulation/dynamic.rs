@@ -359,5 +359,7 @@ fn mistakes_of_the_dynamic_batcher_are_noticed() {
     ] {
         assert!(catches(mutant, 100, WEATHER, Batches::random).is_some(), "{mutant:?}");
     }
+    // Rare: among sizes that no prefix has, one goes, and a prefix has one.
+    assert!(catches(Mutant::RemovalUnseen, 800, WEATHER, Batches::random).is_some());
     assert!(catches(Mutant::OrderForgotten, 20, WEATHER, Batches::ordered).is_some());
 }

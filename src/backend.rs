@@ -219,8 +219,23 @@ pub fn report_failure(statistics: &ModelStatistics, request: &Request) {
     }
 }
 
-/// One execution resource of a model, driven by one worker thread at a time.
+/// Which threads may run an instance beside the one that made it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mobility {
+    #[default]
+    Bound,
+    /// Any thread, one at a time; it may take its time.
+    FreeIfShort,
+    /// Any thread, one at a time, even one that must not block: it computes a few microseconds and waits for nothing.
+    Free,
+}
+
+/// One execution resource of a model, driven by one thread at a time.
 pub trait Instance: Send {
+    fn mobility(&self) -> Mobility {
+        Mobility::Bound
+    }
+
     /// Runs the requests of `payload`. `Ok`: the instance took all of them and answers each, now or later, from any
     /// thread. `Err`: it took none; the caller answers them all with the error.
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status>;

@@ -6,6 +6,7 @@
 
 mod confinement;
 mod groups;
+mod loan;
 mod warmup;
 mod worker;
 
@@ -25,6 +26,7 @@ use crate::request::{Status, Waker, now_ns};
 use crate::wire::inference::ModelRateLimiter;
 
 pub use self::confinement::confined;
+pub use self::loan::{Lending, Loan};
 pub use crate::backend::Payload;
 
 /// What a scheduler learns about a worker that joins it.
@@ -56,6 +58,9 @@ pub enum Next {
 pub trait PayloadSource: Send + Sync {
     /// One more worker. The number that it gets is its own until it has left.
     fn join(&self, seat: Seat) -> Result<usize, Status>;
+
+    /// Who has a request may borrow what the worker drives.
+    fn lend(&self, _worker: usize, _loan: Arc<Loan>) {}
 
     /// What is there for worker number `worker`, which asks for itself and executes nothing.
     fn poll(&self, worker: usize, now_ns: u64) -> Next;
@@ -101,6 +106,8 @@ pub struct Plan {
     pub worker_cpus: Vec<usize>,
     /// What every instance runs before it takes work.
     pub warmup: Vec<Sample>,
+    /// Which instances shards may borrow.
+    pub lending: Lending,
 }
 
 /// The instances of one model version and their threads.
@@ -221,6 +228,8 @@ impl Instances {
             model: Arc::clone(&plan.model),
             confinement,
             warmup: if share.is_passive { Vec::new() } else { plan.warmup.clone() },
+            lending: plan.lending,
+            loan: Arc::default(),
         };
         Candidate::start(share, task, &self.source)
     }

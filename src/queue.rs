@@ -20,7 +20,7 @@ mod sync;
 #[cfg(all(test, loom))]
 mod models;
 
-pub use mpsc::{Consumer, Mpsc};
+pub use mpsc::{Consumer, Mpsc, Outlet};
 pub use roster::{Armed, Place, Roster, TooManyWorkers, Turn, Worker};
 pub use seats::Seats;
 pub use sleeper::{Sleeper, Wake};

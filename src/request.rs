@@ -81,6 +81,8 @@ pub struct Request {
     pub batch_size: u64,
     /// Only clients' requests are counted.
     pub origin: Origin,
+    /// A shard hands it in, and may execute it itself (DESIGN, decision 4).
+    pub is_on_shard: bool,
     pub stamps: Stamps,
     /// What the request's sequence hands from one request to the next.
     pub states: Option<Arc<States>>,
@@ -104,6 +106,7 @@ impl Request {
             timeout_us: 0,
             batch_size: 1,
             origin: Origin::Client,
+            is_on_shard: false,
             stamps: Stamps::default(),
             states: None,
             attached: Mutex::default(),
@@ -158,6 +161,11 @@ impl Request {
         let (sink, key) = wrap(present);
         // The new one holds before the old one lets go.
         self.completion = completion::Holder::new(Completion::sharing(sink, key, admission));
+    }
+
+    /// Takes back what [`reroute`](Request::reroute) did: answers go where they went before.
+    pub fn restore(&mut self, home: Completion) {
+        self.completion = completion::Holder::new(home);
     }
 
     /// Runs `job` where this request is at home.

@@ -4,21 +4,26 @@
 //! `direct` for how the right to cut passes between workers.
 
 mod direct;
+mod dynamic;
 mod gate;
+mod line;
 mod mutants;
+mod ordered;
 #[cfg(test)]
 mod simulation;
 
 use std::sync::Arc;
 
-use crate::instance::PayloadSource;
+use crate::instance::{Lending, PayloadSource};
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::{FailureReason, ModelStatistics};
 use crate::request::{Request, Status, Ticket, WakeUp, now_ns};
 use crate::wire::inference::model_config::SchedulingChoice;
 
 pub use direct::Direct;
+pub use dynamic::Dynamic;
 pub use gate::{Gate, Limiter};
+use ordered::Ordered;
 
 /// A request that was not accepted, and why. It goes back to its caller, unanswered and uncounted.
 #[derive(Debug)]
@@ -60,6 +65,11 @@ pub trait Scheduler: Send + Sync {
 pub struct Services {
     /// `--rate-limit=execution_count`.
     pub limiter: Option<Arc<dyn Limiter>>,
+    /// `--run-to-completion`.
+    pub lending: Lending,
+    /// A dynamic batcher forms nothing before so many requests wait for the first time; 0: at once. For tests
+    /// (TRITONSERVER_DELAY_SCHEDULER).
+    pub delayed_until: usize,
 }
 
 /// The model version that a scheduler is made for.
@@ -80,17 +90,33 @@ impl Scheduling {
         let scheduler = Arc::new(scheduler);
         Scheduling { source: scheduler.clone(), scheduler }
     }
+
+    /// Answers leave in the order in which requests were accepted.
+    fn ordered(self) -> Scheduling {
+        Scheduling { scheduler: Arc::new(Ordered::new(self.scheduler)), source: self.source }
+    }
 }
 
 /// The scheduler that the configuration asks for (schedulers.md section 1).
-pub fn create(purpose: &Purpose, _services: &Services) -> Result<Scheduling, Status> {
+pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
     let not_yet = |what| Err(Status::unsupported(format!("{what} is not supported by this version of Nereid")));
     match &purpose.spec.config.scheduling_choice {
-        None => Ok(Scheduling::new(Direct::new(Arc::clone(&purpose.statistics)))),
-        Some(SchedulingChoice::DynamicBatching(_)) => not_yet("'dynamic_batching'"),
+        None => Ok(Scheduling::new(Direct::new(purpose, services))),
+        Some(SchedulingChoice::DynamicBatching(config)) => {
+            let scheduling = Scheduling::new(Dynamic::new(config, purpose, services));
+            Ok(if config.preserve_ordering { scheduling.ordered() } else { scheduling })
+        }
         Some(SchedulingChoice::SequenceBatching(_)) => not_yet("'sequence_batching'"),
         Some(SchedulingChoice::EnsembleScheduling(_)) => not_yet("'ensemble_scheduling'"),
     }
+}
+
+/// What TRITONSERVER_DELAY_SCHEDULER asks for: a number of requests, read as C's atoi does.
+pub fn delayed_until(variable: Option<&std::ffi::OsStr>) -> usize {
+    let text = variable.map(std::ffi::OsStr::to_string_lossy).unwrap_or_default();
+    let digits = text.trim_start().trim_start_matches('+');
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().unwrap_or(0)
 }
 
 /// Refusal of a scheduler that was stopped.

@@ -24,7 +24,7 @@ use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, ren
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
 use crate::request::Status;
-use crate::scheduler::Services;
+use crate::scheduler::{Services, delayed_until};
 use crate::shard::placement::Cores;
 use control::RepositoryPoller;
 use options::{ModelControl, Options};
@@ -88,7 +88,11 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         host_policies: host_policies(options)?,
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
-        scheduling: Services::default(),
+        scheduling: Services {
+            lending: options.run_to_completion,
+            delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
+            ..Services::default()
+        },
     };
     let lifecycle = Lifecycle::new(settings);
     let is_complete = lifecycle.start().map_err(Failure::Creating)?;

@@ -108,7 +108,9 @@ impl Api {
     /// Gives out a token and a request that answers to it.
     pub(super) fn new_request(&mut self) -> Result<(Token, Box<Request>), Status> {
         let token = self.new_work(Work::Reserved)?;
-        Ok((token, Box::new(Request::new(Completion::new(Arc::clone(&self.sink), token.0)))))
+        let mut request = Box::new(Request::new(Completion::new(Arc::clone(&self.sink), token.0)));
+        request.is_on_shard = true;
+        Ok((token, request))
     }
 
     /// Takes a token back whose request never went anywhere.

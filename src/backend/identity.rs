@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use self::model::{IdentityModel, TensorPair};
-use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload};
+use super::{Attributes, Backend, Instance, InstanceContext, Mobility, Model, ModelContext, Payload};
 use crate::memory::Slice;
 use crate::observe::metrics::Counter;
 use crate::observe::statistics::Execution;
@@ -113,6 +113,11 @@ impl IdentityInstance {
 }
 
 impl Instance for IdentityInstance {
+    /// It passes slices on, unless it is told to sleep.
+    fn mobility(&self) -> Mobility {
+        if self.delay.is_zero() { Mobility::Free } else { Mobility::Bound }
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let start_ns = now_ns();
         if !self.delay.is_zero() {

@@ -12,7 +12,7 @@ use super::values::{Value, ValueError};
 
 pub use super::given::WithoutEffect;
 pub use crate::server::options::{
-    BackendSetting, HostPolicySetting, IoCores, IoEngine, Listen, ModelControl, Options as ServeOptions,
+    BackendSetting, HostPolicySetting, IoCores, IoEngine, Lending, Listen, ModelControl, Options as ServeOptions,
 };
 
 /// Why the server does not start; [`OptionsError::report`] is what its user sees.

@@ -54,6 +54,7 @@ fn plan(groups: &[ModelInstanceGroup], create: impl Fn(&InstanceContext) -> Made
         policies: Arc::default(),
         worker_cpus: Vec::new(),
         warmup: Vec::new(),
+        lending: Lending::default(),
     }
 }
 
@@ -68,6 +69,7 @@ fn regrouped(plan: &Plan, groups: &[ModelInstanceGroup]) -> Plan {
         policies: Arc::clone(&plan.policies),
         worker_cpus: Vec::new(),
         warmup: Vec::new(),
+        lending: Lending::default(),
     }
 }
 

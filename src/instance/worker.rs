@@ -13,8 +13,8 @@ use tracing::{error, info};
 use super::confinement::Confinement;
 use super::groups::{Key, Share};
 use super::warmup;
-use super::{PayloadSource, Seat, next_payload};
-use crate::backend::{Instance, InstanceContext, Model, Payload, fail};
+use super::{Lending, Loan, PayloadSource, Seat, next_payload};
+use crate::backend::{Instance, InstanceContext, Model, Payload};
 use crate::model_config::warmup::Sample;
 use crate::request::{Status, Waker};
 
@@ -24,11 +24,15 @@ pub(super) struct Task {
     pub model: Arc<dyn Model>,
     pub confinement: Confinement,
     pub warmup: Vec<Sample>,
+    pub lending: Lending,
+    /// Has the instances while they work.
+    pub loan: Arc<Loan>,
 }
 
 /// A thread that makes its instances ready, and then waits to be let in.
 pub(super) struct Candidate {
     share: Share,
+    loan: Arc<Loan>,
     thread: JoinHandle<()>,
     ready: Receiver<Result<(), Status>>,
     /// The outcome, once it is known.
@@ -58,12 +62,12 @@ enum Role {
 impl Candidate {
     pub fn start(share: Share, task: Task, source: &Arc<dyn PayloadSource>) -> Result<Candidate, Status> {
         let ((tell, ready), (go, number)) = (channel(), channel());
-        let source = Arc::clone(source);
+        let (source, loan) = (Arc::clone(source), Arc::clone(&task.loan));
         let name = share.thread_name.clone();
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || live(task, &tell, &number, &*source));
         let thread = thread
             .map_err(|error| Status::internal(format!("cannot start the thread '{name}' of an instance: {error}")))?;
-        Ok(Candidate { share, thread, ready, outcome: None, go })
+        Ok(Candidate { share, loan, thread, ready, outcome: None, go })
     }
 
     /// Waits until the instances are created and warmed.
@@ -84,7 +88,11 @@ impl Candidate {
             device: first.map_or(0, |wish| wish.key.device),
             rate_limiter: first.and_then(|wish| wish.key.rate_limiter().cloned()),
         };
-        source.join(seat).map(Some)
+        let number = source.join(seat)?;
+        if self.loan.is_offered() {
+            source.lend(number, Arc::clone(&self.loan));
+        }
+        Ok(Some(number))
     }
 
     /// Lets it work.
@@ -123,15 +131,19 @@ fn live(task: Task, tell: &Sender<Result<(), Status>>, number: &Receiver<usize>,
     let mut instances = Vec::with_capacity(task.contexts.len());
     let outcome = prepare(&task, &mut instances);
     let is_ready = outcome.is_ok();
+    task.loan.open(instances.into_iter().zip(task.contexts).collect(), task.lending);
     let is_awaited = tell.send(outcome).is_ok();
     if is_ready
         && is_awaited
         && let Ok(number) = number.recv()
     {
-        run(number, &task.contexts, &mut instances, source);
+        while let Some(payload) = next_payload(source, number) {
+            task.loan.run(payload);
+            source.executed(number);
+        }
         source.left(number);
     }
-    for (instance, context) in instances.into_iter().zip(&task.contexts) {
+    for (instance, context) in task.loan.close() {
         if catch_unwind(AssertUnwindSafe(|| drop(instance))).is_err() {
             error!("instance {} panicked while it was finalized", context.name);
         }
@@ -151,24 +163,6 @@ fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), St
         warmed?;
     }
     Ok(())
-}
-
-fn run(number: usize, contexts: &[InstanceContext], instances: &mut [Box<dyn Instance>], source: &dyn PayloadSource) {
-    let mut turn = 0;
-    while let Some(mut payload) = next_payload(source, number) {
-        // Instances that share the thread take turns.
-        let at = turn % instances.len().max(1);
-        turn = at + 1;
-        let (Some(instance), Some(context)) = (instances.get_mut(at), contexts.get(at)) else { return };
-        let status = match execute(&mut **instance, context, &mut payload) {
-            Ok(()) => Status::internal(format!("instance '{}' left the request unanswered", context.name)),
-            Err(status) => status,
-        };
-        for request in payload.take() {
-            fail(&context.model.statistics, request, status.clone());
-        }
-        source.executed(number);
-    }
 }
 
 /// One execution; a panic is an error like others.

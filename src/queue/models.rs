@@ -1,5 +1,7 @@
 //! The protocols of this module under loom: every interleaving, with the weak memory orders that the code asks for.
 
+mod batching;
+
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -15,31 +15,49 @@ use crossbeam_utils::CachePadded;
 use super::sync::{AtomicBool, AtomicPtr, Ordering, UnsafeCell};
 
 /// The queue. Anybody may [`push`](Mpsc::push); whoever holds the [`Consumer`] may pop.
-pub struct Mpsc<T> {
+///
+/// `S` is what consumers hand from one to the next: what they popped and did not use up yet, say. The right to pop
+/// guards it, so it costs nothing more.
+pub struct Mpsc<T, S = ()> {
     /// The newest node; producers meet here.
     newest: CachePadded<AtomicPtr<Node<T>>>,
     /// The node before the oldest value. Belongs to the holder of `consuming`.
     oldest: CachePadded<UnsafeCell<*mut Node<T>>>,
     consuming: AtomicBool,
+    /// Belongs to the holder of `consuming`.
+    state: UnsafeCell<S>,
 }
 
 // SAFETY: values are moved from one thread to another, never shared; the consumer's end is guarded by `consuming`.
-unsafe impl<T: Send> Send for Mpsc<T> {}
+unsafe impl<T: Send, S: Send> Send for Mpsc<T, S> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Mpsc<T> {}
+unsafe impl<T: Send, S: Send> Sync for Mpsc<T, S> {}
 
 /// The right to pop, held by one thread at a time and given back by dropping it.
-pub struct Consumer<'a, T> {
-    queue: &'a Mpsc<T>,
+pub struct Consumer<'a, T, S = ()> {
+    queue: &'a Mpsc<T, S>,
+}
+
+/// The part of a [`Consumer`] that pops, while the other one is the state.
+pub struct Outlet<'a, T> {
+    oldest: &'a UnsafeCell<*mut Node<T>>,
 }
 
 impl<T> Mpsc<T> {
     pub fn new() -> Mpsc<T> {
+        Mpsc::with_state(())
+    }
+}
+
+impl<T, S> Mpsc<T, S> {
+    /// A queue whose consumers share `state`.
+    pub fn with_state(state: S) -> Mpsc<T, S> {
         let stub = Node::boxed(None);
         Mpsc {
             newest: CachePadded::new(AtomicPtr::new(stub)),
             oldest: CachePadded::new(UnsafeCell::new(stub)),
             consuming: AtomicBool::new(false),
+            state: UnsafeCell::new(state),
         }
     }
 
@@ -53,18 +71,38 @@ impl<T> Mpsc<T> {
     }
 
     /// Takes the right to pop, or `None` while somebody else holds it.
-    pub fn consume(&self) -> Option<Consumer<'_, T>> {
+    pub fn consume(&self) -> Option<Consumer<'_, T, S>> {
         // The load spares the line of a queue that somebody else is draining.
         let taken = self.consuming.load(Ordering::Relaxed) || self.consuming.swap(true, Ordering::Acquire);
         (!taken).then_some(Consumer { queue: self })
     }
 }
 
-impl<T> Consumer<'_, T> {
+impl<T, S> Consumer<'_, T, S> {
     /// The oldest value, or `None` if there is none whose push is complete.
     pub fn pop(&mut self) -> Option<T> {
-        self.queue.oldest.with_mut(|oldest| {
-            // SAFETY: `consuming` makes us the only one at this end, and `&mut self` the only call.
+        self.parts().1.pop()
+    }
+
+    /// What consumers share, and the end to pop from.
+    pub fn parts(&mut self) -> (&mut S, Outlet<'_, T>) {
+        // SAFETY: `consuming` makes us the only one at this end, and `&mut self` the only reference.
+        let state = self.queue.state.with_mut(|state| unsafe { &mut *state });
+        (state, Outlet { oldest: &self.queue.oldest })
+    }
+
+    /// True if there is nothing to pop now. A push that is under way counts as not there.
+    pub fn is_empty(&self) -> bool {
+        // SAFETY: as in `parts`; the node lives until it is stepped over.
+        self.queue.oldest.with(|oldest| unsafe { &**oldest }.next.load(Ordering::Acquire).is_null())
+    }
+}
+
+impl<T> Outlet<'_, T> {
+    /// The oldest value, or `None` if there is none whose push is complete.
+    pub fn pop(&mut self) -> Option<T> {
+        self.oldest.with_mut(|oldest| {
+            // SAFETY: an outlet is part of the one consumer, and `&mut self` makes this the only call.
             let oldest = unsafe { &mut *oldest };
             // SAFETY: the node before the oldest value lives until we step over it.
             let next = unsafe { &**oldest }.next.load(Ordering::Acquire);
@@ -79,12 +117,6 @@ impl<T> Consumer<'_, T> {
             debug_assert!(value.is_some(), "every node behind the stub holds a value");
             value
         })
-    }
-
-    /// True if there is nothing to pop now. A push that is under way counts as not there.
-    pub fn is_empty(&self) -> bool {
-        // SAFETY: as in `pop`.
-        self.queue.oldest.with(|oldest| unsafe { &**oldest }.next.load(Ordering::Acquire).is_null())
     }
 }
 
@@ -105,7 +137,7 @@ impl<T> Default for Mpsc<T> {
     }
 }
 
-impl<T> Drop for Mpsc<T> {
+impl<T, S> Drop for Mpsc<T, S> {
     fn drop(&mut self) {
         let mut consumer = Consumer { queue: self };
         while consumer.pop().is_some() {}
@@ -115,13 +147,13 @@ impl<T> Drop for Mpsc<T> {
     }
 }
 
-impl<T> Drop for Consumer<'_, T> {
+impl<T, S> Drop for Consumer<'_, T, S> {
     fn drop(&mut self) {
         self.queue.consuming.store(false, Ordering::Release);
     }
 }
 
-impl<T> std::fmt::Debug for Mpsc<T> {
+impl<T, S> std::fmt::Debug for Mpsc<T, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Mpsc")
     }
@@ -153,6 +185,19 @@ mod tests {
         assert!(queue.consume().is_none());
         drop(first);
         assert!(queue.consume().is_some());
+    }
+
+    #[test]
+    fn what_consumers_share_goes_from_one_to_the_next() {
+        let queue = Mpsc::with_state(Vec::new());
+        for round in 0..3 {
+            queue.push(round);
+            let mut consumer = queue.consume().unwrap();
+            let (seen, mut outlet) = consumer.parts();
+            seen.extend(outlet.pop());
+            assert_eq!(seen.len(), round + 1);
+        }
+        assert_eq!(queue.consume().unwrap().parts().0, &[0, 1, 2]);
     }
 
     #[test]

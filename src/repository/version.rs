@@ -196,6 +196,7 @@ impl Loader {
             attributes: attributes.clone(),
             policies: Arc::clone(&self.settings.host_policies),
             worker_cpus: self.settings.worker_cpus.clone(),
+            lending: self.settings.scheduling.lending,
         })
     }
 

@@ -51,6 +51,11 @@ impl Admission {
         self.state.compare_exchange(queued, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Nobody has taken it, nor taken it back.
+    pub fn is_queued(&self) -> bool {
+        self.state.load(Ordering::Acquire) == State::Queued as u8
+    }
+
     /// A worker takes the request into a payload; false: it is a tombstone and already answered.
     pub fn take(&self) -> bool {
         self.leave_queue(State::Taken)
@@ -95,9 +100,12 @@ impl Admission {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True if that was the last holder and nothing ended the request.
+    /// True if that was the last holder and nothing ended the request, nor will: who lets it expire or cancels it in
+    /// its queue answers, however soon the tombstone is dropped.
     pub(super) fn let_go(&self) -> bool {
-        self.holders.fetch_sub(1, Ordering::AcqRel) == 1 && self.end()
+        let is_last = self.holders.fetch_sub(1, Ordering::AcqRel) == 1;
+        let taken_back = [State::Expired as u8, State::Cancelled as u8];
+        is_last && !taken_back.contains(&self.state.load(Ordering::Acquire)) && self.end()
     }
 }
 

@@ -225,6 +225,21 @@ mod tests {
         assert!(got[0].1.response.as_ref().unwrap().error.is_some());
     }
 
+    /// A worker may drop the tombstone before whoever took the request back has answered.
+    #[test]
+    fn a_dropped_tombstone_leaves_the_answer_to_who_took_it_back() {
+        let sink = Arc::new(Collected::default());
+        let request = Request::new(Completion::new(sink.clone(), 1));
+        let ticket = request.ticket();
+        assert!(ticket.admission().cancel());
+        drop(request);
+        assert!(sink.0.lock().unwrap().is_empty());
+        ticket.fail(Status::cancelled("gone"));
+        let got = sink.0.lock().unwrap();
+        assert_eq!(got.len(), 1);
+        assert_eq!(got[0].1.response.as_ref().unwrap().error.as_ref().unwrap().message, "gone");
+    }
+
     #[test]
     fn a_lost_final_flag_would_be_noticed() {
         let ends = |mutant| {

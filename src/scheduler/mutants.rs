@@ -8,6 +8,24 @@
 pub enum Mutant {
     /// An enqueuer does not wake the worker that sleeps with the token.
     LostWake,
+    /// A batch counts requests that were taken back.
+    TombstoneCounted,
+    /// A batch aims at one row less than a preferred size.
+    PreferredOffByOne,
+    /// A batch takes what does not fit into it.
+    MaxBatchIgnored,
+    /// The last priority level comes first.
+    PriorityInverted,
+    /// A batch that waits for more is not looked at again when its time is up.
+    DelayForgotten,
+    /// A request that is executed keeps its place in the queue of its level.
+    PlaceKept,
+    /// A worker that waits for more is not told that a request was taken back.
+    RemovalUnseen,
+    /// An answer is passed on when it comes, not when it is its turn.
+    OrderForgotten,
+    /// A place in the order whose request was refused keeps the others waiting.
+    RefusalKeepsPlace,
 }
 
 #[cfg(test)]

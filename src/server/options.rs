@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::observe::log::LogSettings;
 use crate::request::Status;
 
+pub use crate::instance::Lending;
 pub use crate::shard::placement::IoCores;
 
 /// One listening service.
@@ -93,6 +94,8 @@ pub struct Options {
     /// `None`: by the number of cores.
     pub io_cores: Option<IoCores>,
     pub io_engine: IoEngine,
+    /// Which requests shards execute themselves.
+    pub run_to_completion: Lending,
     pub model_control: ModelControl,
     /// What `--load-model` names, sorted, each once; `*` alone is every model. Empty in any mode but explicit.
     pub startup_models: Vec<String>,
@@ -136,6 +139,7 @@ impl Default for Options {
             backend_settings: Vec::new(),
             io_cores: None,
             io_engine: IoEngine::Auto,
+            run_to_completion: Lending::default(),
             model_control: ModelControl::None,
             startup_models: Vec::new(),
             model_config_name: None,

@@ -1,1 +1,447 @@
-//! The dynamic batcher (schedulers.md section 2).
+//! Dynamic batching as clients see it (schedulers.md section 2). The batcher of each model waits until a number of
+//! requests is queued (TRITONSERVER_DELAY_SCHEDULER), so that what forms does not depend on time.
+
+use serde_json::{Value, json};
+use tritonserver::wire::inference::infer_parameter::ParameterChoice;
+use tritonserver::wire::inference::model_infer_request::InferInputTensor;
+use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
+
+use crate::support::grpc::{Grpc, SERVICE, code};
+use crate::support::http::{Answer, Peer, request};
+use crate::support::repository::{Pair, Repository, identity_config};
+use crate::support::server::Server;
+use crate::support::variant::{self, Variant, each, usual};
+
+/// What a request asks for: rows, elements of a row, inputs, and parameters.
+#[derive(Clone, Copy)]
+struct Ask {
+    rows: usize,
+    size: usize,
+    inputs: usize,
+    priority: u64,
+    timeout_us: u64,
+}
+
+const ONE: Ask = Ask { rows: 1, size: 1, inputs: 1, priority: 0, timeout_us: 0 };
+
+const fn rows(rows: usize) -> Ask {
+    Ask { rows, ..ONE }
+}
+
+const fn size(size: usize) -> Ask {
+    Ask { size, ..ONE }
+}
+
+impl Ask {
+    const fn priority(self, priority: u64) -> Ask {
+        Ask { priority, ..self }
+    }
+
+    const fn timeout_us(self, timeout_us: u64) -> Ask {
+        Ask { timeout_us, ..self }
+    }
+
+    fn data(self) -> Vec<usize> {
+        (0..self.rows * self.size).map(|at| at * 7 + self.rows).collect()
+    }
+
+    fn body(self, id: &str) -> String {
+        let input = |at: usize| {
+            let shape = [self.rows, self.size];
+            json!({ "name": format!("INPUT{at}"), "datatype": "INT32", "shape": shape, "data": self.data() })
+        };
+        let mut parameters = json!({});
+        if self.priority > 0 {
+            parameters["priority"] = json!(self.priority);
+        }
+        if self.timeout_us > 0 {
+            parameters["timeout"] = json!(self.timeout_us);
+        }
+        let inputs: Vec<Value> = (0..self.inputs).map(input).collect();
+        json!({ "id": id, "inputs": inputs, "parameters": parameters, "outputs": [{ "name": "OUTPUT0" }] }).to_string()
+    }
+}
+
+/// A server whose batchers wait for `queue_first` requests.
+struct Bench {
+    server: Server,
+    control: Peer,
+    metrics: Peer,
+}
+
+impl Bench {
+    fn start(variant: Variant, repository: &Repository, queue_first: usize, flags: &[&str]) -> Bench {
+        let count = queue_first.to_string();
+        let environment = [("TRITONSERVER_DELAY_SCHEDULER", count.as_str())];
+        let server = Server::start_in(variant, repository.path(), flags, "/v2/health/ready", &environment);
+        let (control, metrics) = (Peer::connect(server.http), Peer::connect(server.metrics));
+        Bench { server, control, metrics }
+    }
+
+    /// Sends a request on a connection of its own.
+    fn send(&self, model: &str, ask: Ask) -> Peer {
+        let mut peer = Peer::connect(self.server.http);
+        peer.send(&request("POST", &format!("/v2/models/{model}/infer"), &[], ask.body("r").as_bytes()));
+        peer
+    }
+
+    fn metric(&mut self, begins: &str) -> u64 {
+        let text = self.metrics.get("/metrics").text();
+        let line = text.lines().find(|line| line.starts_with(begins));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+    }
+
+    fn wait_for_metric(&mut self, begins: &str, value: u64) {
+        while self.metric(begins) != value {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until so many requests of the model are queued.
+    fn wait_for_pending(&mut self, model: &str, count: u64) {
+        self.wait_for_metric(&format!("nv_inference_pending_request_count{{model=\"{model}\""), count);
+    }
+
+    fn wait_for_failures(&mut self, model: &str, reason: &str, count: u64) {
+        let labels = format!("model=\"{model}\",reason=\"{reason}\"");
+        let begins = format!("nv_inference_request_failure{{{labels}");
+        self.wait_for_metric(&begins, count);
+    }
+
+    /// Sends one after the other: each is queued before the next one comes.
+    fn queue(&mut self, model: &str, asks: &[Ask]) -> Vec<Peer> {
+        let mut peers = Vec::new();
+        for (number, ask) in (1..).zip(asks) {
+            peers.push(self.send(model, *ask));
+            if number < asks.len() as u64 {
+                self.wait_for_pending(model, number);
+            }
+        }
+        peers
+    }
+
+    fn statistics(&mut self, model: &str) -> Value {
+        self.control.get(&format!("/v2/models/{model}/stats")).json()["model_stats"][0].clone()
+    }
+
+    /// How often which batch size was executed.
+    fn batches(&mut self, model: &str) -> Vec<(u64, u64)> {
+        let statistics = self.statistics(model);
+        let batches = statistics["batch_stats"].as_array().cloned().unwrap_or_default();
+        let number = |value: &Value| value.as_u64().expect("a number");
+        batches.iter().map(|batch| (number(&batch["batch_size"]), number(&batch["compute_infer"]["count"]))).collect()
+    }
+}
+
+fn must_succeed(mut peer: Peer, ask: Ask, what: &str) {
+    let answer = peer.answer();
+    assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+    assert_eq!(answer.json()["outputs"][0]["data"], json!(ask.data()), "{what}");
+}
+
+fn is_refusal(answer: &Answer, text: &str) {
+    assert_eq!((answer.status, answer.error().as_str()), (503, text));
+}
+
+struct Case {
+    name: &'static str,
+    max: u32,
+    dims: &'static str,
+    /// Further lines of INPUT0, and of the model.
+    input: &'static str,
+    batching: &'static str,
+    asks: [Ask; 4],
+    batches: &'static [(u64, u64)],
+}
+
+const PLAIN: Case =
+    Case { name: "plain", max: 8, dims: "1", input: "", batching: "", asks: [ONE; 4], batches: &[(4, 1)] };
+
+const LEVELS: &str = "priority_levels: 3 default_priority_level: 2";
+const HOUR: &str = "default_timeout_microseconds: 3600000000";
+
+fn cases() -> Vec<Case> {
+    let delayed = "default_queue_policy { timeout_action: DELAY allow_timeout_override: true \
+                   default_timeout_microseconds: 3600000000 }";
+    let no_default = "default_queue_policy { allow_timeout_override: true }";
+    let no_override = "default_queue_policy { default_timeout_microseconds: 3600000000 }";
+    assert!(no_override.contains(HOUR) && delayed.contains(HOUR));
+    let expired = rows(3).timeout_us(1);
+    vec![
+        PLAIN,
+        Case { name: "full", max: 2, batches: &[(2, 2)], ..PLAIN },
+        Case { name: "preferred", batching: "preferred_batch_size: [ 3 ]", batches: &[(1, 1), (3, 1)], ..PLAIN },
+        Case {
+            name: "preferred_rows",
+            batching: "preferred_batch_size: [ 6 ]",
+            asks: [rows(2); 4],
+            batches: &[(2, 1), (6, 1)],
+            ..PLAIN
+        },
+        Case {
+            name: "late",
+            batching: "preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 1",
+            batches: &[(4, 1)],
+            ..PLAIN
+        },
+        // The time of what is left comes, too.
+        Case { name: "waits", batching: "max_queue_delay_microseconds: 2000", batches: &[(4, 1)], ..PLAIN },
+        Case {
+            name: "priority",
+            max: 3,
+            batching: LEVELS,
+            asks: [ONE.priority(1), rows(3).priority(3), ONE.priority(2), ONE],
+            batches: &[(3, 2)],
+            ..PLAIN
+        },
+        Case { name: "one_level", max: 3, asks: [ONE, rows(3), ONE, ONE], batches: &[(1, 1), (2, 1), (3, 1)], ..PLAIN },
+        Case {
+            name: "delayed",
+            max: 3,
+            batching: delayed,
+            asks: [ONE, expired, ONE, ONE],
+            batches: &[(3, 2)],
+            ..PLAIN
+        },
+        Case { name: "no_default", batching: no_default, asks: [ONE.timeout_us(1); 4], ..PLAIN },
+        Case { name: "no_override", batching: no_override, asks: [ONE.timeout_us(1); 4], ..PLAIN },
+        Case { name: "shapes", dims: "-1", asks: [size(2), size(2), size(3), size(3)], batches: &[(2, 2)], ..PLAIN },
+        Case {
+            name: "ragged",
+            dims: "-1",
+            input: "allow_ragged_batch: true",
+            asks: [size(2), size(2), size(3), size(3)],
+            ..PLAIN
+        },
+        Case {
+            name: "optional",
+            asks: [ONE, ONE, Ask { inputs: 2, ..ONE }, Ask { inputs: 2, ..ONE }],
+            batches: &[(2, 2)],
+            ..PLAIN
+        },
+        Case { name: "ordered", batching: "preserve_ordering: true", ..PLAIN },
+    ]
+}
+
+#[test]
+fn batches_form_as_configured() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        for case in cases() {
+            let mut pairs = vec![Pair { input: case.input, ..Pair::new("INT32", case.dims) }];
+            if case.name == "optional" {
+                pairs.push(Pair::new("INT32", "1").optional());
+            }
+            let batching = format!("dynamic_batching {{ {} }}", case.batching);
+            repository.identity_of("identity", case.name, case.max, &pairs, &batching);
+        }
+        let mut bench = Bench::start(variant, &repository, 4, &[]);
+        for case in cases() {
+            let peers = bench.queue(case.name, &case.asks);
+            for (peer, ask) in peers.into_iter().zip(case.asks) {
+                must_succeed(peer, ask, case.name);
+            }
+            assert_eq!(bench.batches(case.name), case.batches, "{}", case.name);
+            let rows: usize = case.asks.iter().map(|ask| ask.rows).sum();
+            assert_eq!(bench.statistics(case.name)["inference_count"], json!(rows), "{}", case.name);
+            bench.wait_for_pending(case.name, 0);
+        }
+        bench.server.stop();
+    });
+}
+
+fn single(batching: &str) -> Repository {
+    let repository = Repository::new();
+    let batching = format!("dynamic_batching {{ {batching} }}");
+    repository.identity_of("identity", "m", 8, &[Pair::new("INT32", "1")], &batching);
+    repository
+}
+
+fn grpc_ask(ask: Ask, id: &str) -> ModelInferRequest {
+    let bytes: Vec<u8> = ask.data().iter().flat_map(|&value| (value as i32).to_le_bytes()).collect();
+    let parameter = |choice| InferParameter { parameter_choice: Some(choice) };
+    let mut request = ModelInferRequest {
+        model_name: "m".to_owned(),
+        id: id.to_owned(),
+        inputs: vec![InferInputTensor {
+            name: "INPUT0".to_owned(),
+            datatype: "INT32".to_owned(),
+            shape: vec![ask.rows as i64, ask.size as i64],
+            ..Default::default()
+        }],
+        raw_input_contents: vec![bytes.into()],
+        ..Default::default()
+    };
+    if ask.priority > 0 {
+        request.parameters.insert("priority".to_owned(), parameter(ParameterChoice::Uint64Param(ask.priority)));
+    }
+    if ask.timeout_us > 0 {
+        request.parameters.insert("timeout".to_owned(), parameter(ParameterChoice::Int64Param(ask.timeout_us as i64)));
+    }
+    request
+}
+
+/// A level that is full refuses at once, on both ports; another level still takes requests.
+#[test]
+fn a_full_queue_refuses() {
+    each(&variant::ALL, |variant| {
+        let repository = single(&format!(
+            "{LEVELS} default_queue_policy {{ max_queue_size: 2 }} priority_queue_policy {{ key: 3 value {{ }} }}"
+        ));
+        let mut bench = Bench::start(variant, &repository, 3, &[]);
+        let peers = bench.queue("m", &[ONE, ONE]);
+        bench.wait_for_pending("m", 2);
+        is_refusal(&bench.send("m", ONE).answer(), "[request id: r] Exceeds maximum queue size");
+        let mut grpc = Grpc::connect(bench.server.grpc);
+        let status = grpc.call::<ModelInferResponse>("ModelInfer", &grpc_ask(ONE.priority(2), "")).unwrap_err();
+        let expected = "[request id: <id_unknown>] Exceeds maximum queue size";
+        assert_eq!((status.code, status.message.as_str()), (code::UNAVAILABLE, expected));
+        let last = bench.send("m", ONE.priority(3));
+        peers.into_iter().chain([last]).for_each(|peer| must_succeed(peer, ONE, "who was accepted"));
+        assert_eq!(bench.batches("m"), [(3, 1)]);
+        assert_eq!(bench.statistics("m")["inference_stats"]["fail"]["count"], json!(0));
+        bench.server.stop();
+    });
+}
+
+/// No worker looks at the queue, and what waited too long is rejected all the same.
+#[test]
+fn what_waits_too_long_is_rejected() {
+    each(&variant::ALL, |variant| {
+        let own = format!("timeout_action: REJECT allow_timeout_override: true {HOUR}");
+        let repository = single(&format!(
+            "{LEVELS} default_queue_policy {{ default_timeout_microseconds: 30000 }} \
+             priority_queue_policy {{ key: 1 value {{ {own} }} }} priority_queue_policy {{ key: 3 value {{ }} }}"
+        ));
+        let mut bench = Bench::start(variant, &repository, 6, &[]);
+        // By the policy's own time, and by the request's.
+        for ask in [ONE.priority(2), ONE.priority(1).timeout_us(20_000)] {
+            is_refusal(&bench.send("m", ask).answer(), "Request timeout expired");
+        }
+        bench.wait_for_failures("m", "REJECTED", 2);
+        let mut grpc = Grpc::connect(bench.server.grpc);
+        let ask = grpc_ask(ONE.priority(1).timeout_us(10_000), "");
+        let status = grpc.call::<ModelInferResponse>("ModelInfer", &ask).unwrap_err();
+        assert_eq!((status.code, status.message.as_str()), (code::UNAVAILABLE, "Request timeout expired"));
+        bench.wait_for_failures("m", "REJECTED", 3);
+        bench.wait_for_pending("m", 0);
+        // Who is here is who is executed: the others count for no batch.
+        let peers = bench.queue("m", &[ONE.priority(3); 3]);
+        peers.into_iter().for_each(|peer| must_succeed(peer, ONE, "who has time"));
+        assert_eq!(bench.batches("m"), [(3, 1)]);
+        bench.server.stop();
+    });
+}
+
+/// A call that is given up, a client that is gone: both are cancelled in the queue at once, and count for nothing.
+#[test]
+fn who_leaves_is_taken_out_of_the_queue() {
+    each(&variant::ALL, |variant| {
+        for ordering in ["", "preserve_ordering: true"] {
+            let repository = single(&format!("default_queue_policy {{ max_queue_size: 2 }} {ordering}"));
+            let mut bench = Bench::start(variant, &repository, 4, &[]);
+            let mut grpc = Grpc::connect(bench.server.grpc);
+            let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
+            grpc.send(&mut exchange, &grpc_ask(ONE, "gone"));
+            grpc.half_close(&mut exchange);
+            grpc.flush();
+            bench.wait_for_pending("m", 1);
+            grpc.cancel(exchange);
+            bench.wait_for_failures("m", "CANCELED", 1);
+            let peer = bench.send("m", ONE);
+            bench.wait_for_pending("m", 1);
+            drop(peer);
+            bench.wait_for_failures("m", "CANCELED", 2);
+            bench.wait_for_pending("m", 0);
+            // Their places are free.
+            let peers = bench.queue("m", &[ONE, ONE]);
+            peers.into_iter().for_each(|peer| must_succeed(peer, ONE, "who stayed"));
+            assert_eq!(bench.batches("m"), [(2, 1)], "{ordering}");
+            bench.server.stop();
+        }
+    });
+}
+
+/// Requests that wait for a batch when their model is unloaded or the server stops are executed.
+#[test]
+fn what_waits_is_answered_at_the_end() {
+    each(&variant::ALL, |variant| {
+        let repository = single("max_queue_delay_microseconds: 400000");
+        let flags = ["--model-control-mode=explicit", "--load-model=m"];
+        let mut bench = Bench::start(variant, &repository, 0, &flags);
+        let peers = bench.queue("m", &[ONE; 3]);
+        bench.wait_for_pending("m", 3);
+        assert_eq!(bench.control.post("/v2/repository/models/m/unload", &[], b"").status, 200);
+        peers.into_iter().for_each(|peer| must_succeed(peer, ONE, "unload"));
+        bench.server.wait_for_log("successfully unloaded 'm'");
+        assert_eq!(bench.control.post("/v2/repository/models/m/load", &[], b"").status, 200);
+        let peers = bench.queue("m", &[ONE; 3]);
+        bench.wait_for_pending("m", 3);
+        bench.server.terminate();
+        peers.into_iter().for_each(|peer| must_succeed(peer, ONE, "stop"));
+        drop((bench.control, bench.metrics));
+        bench.server.stop();
+    });
+}
+
+/// Instances of different speed: an answer that is ready waits for those before it. So when the last one is here, all
+/// were executed, the slow one too.
+#[test]
+fn answers_keep_the_order_of_their_requests() {
+    let repository = Repository::new();
+    let more = "parameters { key: \"execute_delay_ms\" value { string_value: \"60\" } } \
+                parameters { key: \"instance_wise_delay_multiplier\" value { string_value: \"6\" } } \
+                dynamic_batching { preserve_ordering: true }";
+    let text = identity_config("identity", "m", 1, &[Pair::new("INT32", "1")], more);
+    repository.model("m", &text.replace("count: 1", "count: 2"));
+    let mut bench = Bench::start(usual(), &repository, 0, &[]);
+    let mut grpc = Grpc::connect(bench.server.grpc);
+    for round in 1..=4u64 {
+        // One connection, so that they arrive in this order; the first two are taken by one instance each.
+        let mut calls = Vec::new();
+        for number in 0..3 {
+            let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
+            grpc.send(&mut exchange, &grpc_ask(ONE, &number.to_string()));
+            grpc.half_close(&mut exchange);
+            calls.push(exchange);
+        }
+        grpc.flush();
+        let last = grpc.finish(calls.pop().expect("three were sent"));
+        assert_eq!(last.status.code, code::OK, "{:?}", last.status);
+        let executed = bench.statistics("m")["inference_stats"]["success"]["count"].clone();
+        assert_eq!(executed, json!(3 * round), "the last answer overtook another one");
+        for call in calls {
+            assert_eq!(grpc.finish(call).status.code, code::OK);
+        }
+    }
+    bench.server.stop();
+}
+
+/// A shard executes itself what cannot block, and counts it like a worker.
+#[test]
+fn quick_requests_need_no_worker() {
+    each(&variant::ALL, |variant| {
+        for mode in ["off", "declared", "measured"] {
+            let repository = single("");
+            let mut bench = Bench::start(variant, &repository, 0, &[&format!("--run-to-completion={mode}")]);
+            let clients: Vec<_> = (0..4)
+                .map(|_| {
+                    let address = bench.server.http;
+                    std::thread::spawn(move || {
+                        let mut peer = Peer::connect(address);
+                        for _ in 0..50 {
+                            let answer = peer.post("/v2/models/m/infer", &[], ONE.body("r").as_bytes());
+                            assert_eq!(answer.json()["outputs"][0]["data"], json!(ONE.data()));
+                        }
+                    })
+                })
+                .collect();
+            clients.into_iter().for_each(|client| client.join().expect("a client"));
+            let statistics = bench.statistics("m");
+            assert_eq!(statistics["inference_count"], json!(200), "{mode}");
+            assert_eq!(statistics["inference_stats"]["success"]["count"], json!(200), "{mode}");
+            bench.wait_for_pending("m", 0);
+            bench.server.stop();
+        }
+    });
+}

@@ -15,12 +15,13 @@ use super::runtime::RuntimeError;
 use super::session::Session;
 use super::strings::{Content, Strings};
 use super::value::Value;
-use crate::backend::{Instance, InstanceContext, Payload};
+use crate::backend::{Instance, InstanceContext, Mobility, Payload};
 use crate::memory::{Pool, Slice};
 use crate::observe::statistics::Execution;
 use crate::request::{
     InputTensor, OutputTensor, Request, Response, Shape, Status, element_count, format_shape, now_ns,
 };
+use crate::wire::inference::model_instance_group::Kind;
 
 type Requests = SmallVec<[Box<Request>; 4]>;
 
@@ -312,6 +313,11 @@ impl OnnxInstance {
 }
 
 impl Instance for OnnxInstance {
+    /// A session may be run by any thread; how long it takes is the model's affair.
+    fn mobility(&self) -> Mobility {
+        if self.context.kind == Kind::Cpu { Mobility::FreeIfShort } else { Mobility::Bound }
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let exec_start_ns = now_ns();
         self.returns.drain();

@@ -1,7 +1,7 @@
 //! Flags that only Nereid has.
 
 use super::{Flag, Group};
-use crate::cli::options::{IoCores, IoEngine};
+use crate::cli::options::{IoCores, IoEngine, Lending};
 use crate::cli::values::{Value, ValueError};
 
 pub const GROUP: &str = "Nereid";
@@ -20,6 +20,13 @@ pub static FLAGS: &[Flag] = &[
         "How sockets are driven. Default: auto, io_uring where the kernel has what it takes.",
         |g, v| io_engine(v).map(|given| g.options.io_engine = given),
     ),
+    NEREID.set(
+        "run-to-completion",
+        "off|declared|measured",
+        "Which requests the network's own thread executes: none, those of backends that declare that they never \
+         block, or also those of models whose executions took at most 50 microseconds so far. Default: declared.",
+        |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
+    ),
 ];
 
 fn io_cores(value: Value<'_>) -> Result<IoCores, ValueError> {
@@ -36,6 +43,15 @@ fn io_engine(value: Value<'_>) -> Result<IoEngine, ValueError> {
         "auto" => Ok(IoEngine::Auto),
         "io_uring" => Ok(IoEngine::IoUring),
         "epoll" => Ok(IoEngine::Epoll),
+        _ => Err(value.unknown_word()),
+    }
+}
+
+fn run_to_completion(value: Value<'_>) -> Result<Lending, ValueError> {
+    match value.lower_case().as_str() {
+        "off" => Ok(Lending::Off),
+        "declared" => Ok(Lending::Declared),
+        "measured" => Ok(Lending::Measured),
         _ => Err(value.unknown_word()),
     }
 }

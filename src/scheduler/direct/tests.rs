@@ -1,9 +1,13 @@
 //! The default scheduler with threads as workers, which come and go.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
 use super::*;
 use crate::instance::next_payload;
 use crate::memory::{BlockMut, Exhausted};
-use crate::request::{Completion, Delivery, Response, Sink, Text};
+use crate::model_config::ModelSpec;
+use crate::request::{Completion, Delivery, Response, Sink, Text, Waker};
+use crate::wire::inference::ModelConfig;
 
 #[derive(Default)]
 struct Counter {
@@ -51,9 +55,14 @@ fn join_and_work(scheduler: &Direct) -> usize {
     work(scheduler, scheduler.join(seat()).unwrap())
 }
 
+fn purpose() -> Purpose {
+    let config = ModelConfig { name: "m".into(), ..Default::default() };
+    Purpose { spec: Arc::new(ModelSpec::new(config).unwrap()), version: 1, statistics: Arc::default() }
+}
+
 /// A scheduler with a worker that nobody drives yet.
 fn with_worker() -> (Direct, usize, Arc<Counter>) {
-    let scheduler = Direct::new(Arc::default());
+    let scheduler = Direct::new(&purpose(), &Services::default());
     let worker = scheduler.join(seat()).unwrap();
     (scheduler, worker, Arc::default())
 }
@@ -81,20 +90,23 @@ fn every_request_is_served_once_by_some_worker() {
     assert_eq!(served, 2 * EACH);
     assert_eq!(sink.answers.load(Ordering::SeqCst), 2 * EACH);
     assert_eq!(sink.errors.load(Ordering::SeqCst), 0);
-    assert_eq!(scheduler.statistics.snapshot().pending, 0);
+    assert_eq!(scheduler.line.statistics.snapshot().pending, 0);
 }
 
 #[test]
 fn workers_come_and_go_and_nothing_is_lost() {
     const REQUESTS: usize = 20_000;
-    let (scheduler, stayer, sink) = with_worker();
+    let (scheduler, first, sink) = with_worker();
+    let joined = std::sync::Barrier::new(2);
     let is_over = AtomicBool::new(false);
     let served: usize = std::thread::scope(|scope| {
         let stays = scope.spawn(|| {
-            // Its thread is not the one that the worker joined with.
-            *scheduler.desks[stayer].waker.lock().unwrap() = Some(Waker::Thread(std::thread::current()));
+            let stayer = scheduler.join(seat()).unwrap();
+            joined.wait();
             work(&scheduler, stayer)
         });
+        joined.wait();
+        scheduler.dismiss(first);
         let changes = scope.spawn(|| {
             let mut served = 0;
             while !is_over.load(Ordering::SeqCst) {
@@ -130,7 +142,7 @@ fn workers_come_and_go_and_nothing_is_lost() {
     assert_eq!(served, REQUESTS);
     assert_eq!(sink.answers.load(Ordering::SeqCst), REQUESTS);
     assert_eq!(sink.errors.load(Ordering::SeqCst), 0);
-    assert_eq!(scheduler.statistics.snapshot().pending, 0);
+    assert_eq!(scheduler.line.statistics.snapshot().pending, 0);
 }
 
 #[test]
@@ -165,7 +177,7 @@ fn a_request_that_was_taken_back_is_skipped() {
 
 #[test]
 fn without_workers_nothing_is_accepted() {
-    let scheduler = Direct::new(Arc::default());
+    let scheduler = Direct::new(&purpose(), &Services::default());
     let sink = Arc::default();
     let refused = |scheduler: &Direct| {
         let refused = scheduler.enqueue(request(&sink)).unwrap_err();
@@ -195,4 +207,21 @@ fn who_is_dismissed_leaves_the_work_to_the_others() {
     assert_eq!(work(&scheduler, first), 0);
     scheduler.stop();
     assert_eq!(work(&scheduler, second), 1);
+}
+
+/// Requests that nobody waits for do not pile up behind a worker that is busy.
+#[test]
+fn tombstones_are_swept_while_all_workers_are_busy() {
+    let (scheduler, worker, sink) = with_worker();
+    let stays = scheduler.enqueue(request(&sink)).unwrap();
+    for _ in 0..10_000 {
+        let accepted = scheduler.enqueue(request(&sink)).unwrap();
+        scheduler.cancel(&accepted.ticket).now();
+        assert!(scheduler.line.waiting() < 1_000, "tombstones are kept");
+    }
+    stays.wake_up.now();
+    assert_eq!(sink.errors.load(Ordering::SeqCst), 10_000);
+    scheduler.stop();
+    assert_eq!(work(&scheduler, worker), 1, "what is alive is kept");
+    assert_eq!(scheduler.line.statistics.snapshot().pending, 0);
 }

@@ -387,4 +387,15 @@ pub const ROWS: &[Row] = &[
         bad: &[("kqueue", "invalid argument for --io-engine")],
         later: &[],
     },
+    Row {
+        flag: "run-to-completion",
+        beside: "",
+        good: &[
+            ("declared", |_| {}),
+            ("OFF", |o| o.run_to_completion = Lending::Off),
+            ("measured", |o| o.run_to_completion = Lending::Measured),
+        ],
+        bad: &[("on", "invalid argument for --run-to-completion")],
+        later: &[],
+    },
 ];

@@ -1,0 +1,168 @@
+//! The instances of one worker, and who may run them: the worker, or a shard that borrows them.
+//!
+//! A request to a model that answers in a microsecond is better off without a change of threads. A shard may run it
+//! itself where the backend says that its instance never blocks and runs on any thread, or, if the operator asks for
+//! that, where it was always quick so far. Whoever runs holds the lock; a shard only ever tries it.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use tracing::info;
+
+use super::worker::execute;
+use crate::backend::{Instance, InstanceContext, Mobility, Payload, fail};
+use crate::request::{Status, now_ns};
+
+/// Which instances shards may borrow: `--run-to-completion`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Lending {
+    Off,
+    /// Those whose backend declares that they never block.
+    #[default]
+    Declared,
+    /// Also those that may run anywhere, as long as each run is short.
+    Measured,
+}
+
+/// A run that is longer takes the measured right away.
+const LONGEST_RUN_NS: u64 = 50_000;
+/// So many short runs in a row earn it.
+const PROBATION_RUNS: u32 = 100;
+
+/// Only the worker runs it, for good.
+const CLOSED: u8 = 0;
+/// The worker's runs are measured.
+const PROBATION: u8 = 1;
+/// May be borrowed as long as every run is short.
+const EARNED: u8 = 2;
+/// May be borrowed.
+const OPEN: u8 = 3;
+
+#[derive(Default)]
+pub struct Loan {
+    crew: Mutex<Crew>,
+    terms: AtomicU8,
+    short_runs: AtomicU32,
+}
+
+/// Instances that share a thread take turns.
+#[derive(Default)]
+struct Crew {
+    members: Vec<(Box<dyn Instance>, InstanceContext)>,
+    turn: usize,
+}
+
+/// The right to run one payload.
+pub struct Borrowed<'a> {
+    loan: &'a Loan,
+    crew: MutexGuard<'a, Crew>,
+}
+
+impl Loan {
+    /// Takes the instances in once they are ready.
+    pub(super) fn open(&self, members: Vec<(Box<dyn Instance>, InstanceContext)>, lending: Lending) {
+        let mobility = members.iter().map(|(instance, _)| instance.mobility()).min().unwrap_or_default();
+        let terms = match (mobility, lending) {
+            (Mobility::Free, Lending::Declared | Lending::Measured) => OPEN,
+            (Mobility::FreeIfShort, Lending::Measured) => PROBATION,
+            _ => CLOSED,
+        };
+        self.lock().members = members;
+        self.terms.store(terms, Ordering::Release);
+    }
+
+    /// Takes them out again, when whoever has borrowed one is through.
+    pub(super) fn close(&self) -> Vec<(Box<dyn Instance>, InstanceContext)> {
+        self.terms.store(CLOSED, Ordering::Release);
+        std::mem::take(&mut self.lock().members)
+    }
+
+    /// It may be borrowed now or later.
+    pub(super) fn is_offered(&self) -> bool {
+        self.terms.load(Ordering::Acquire) != CLOSED
+    }
+
+    /// The right to run one payload here and now, if nobody else runs one. Never waits.
+    pub fn borrow(&self) -> Option<Borrowed<'_>> {
+        if self.terms.load(Ordering::Acquire) < EARNED {
+            return None;
+        }
+        let crew = match self.crew.try_lock() {
+            Ok(crew) => crew,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // The worker may have left with its instances meanwhile, or a run was too long.
+        let is_there = !crew.members.is_empty() && self.terms.load(Ordering::Acquire) >= EARNED;
+        is_there.then_some(Borrowed { loan: self, crew })
+    }
+
+    /// Runs `payload` as soon as nobody else runs one; every request is answered, now or later.
+    pub(super) fn run(&self, payload: Payload) {
+        let mut crew = self.lock();
+        self.measure(|| crew.run(payload));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Crew> {
+        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn measure(&self, run: impl FnOnce()) {
+        let terms = self.terms.load(Ordering::Acquire);
+        if terms != PROBATION && terms != EARNED {
+            return run();
+        }
+        let started_ns = now_ns();
+        run();
+        self.judge(terms, now_ns().saturating_sub(started_ns));
+    }
+
+    fn judge(&self, terms: u8, run_ns: u64) {
+        let becomes =
+            |terms: u8, next: u8| self.terms.compare_exchange(terms, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let is_short = run_ns <= LONGEST_RUN_NS;
+        if terms == EARNED {
+            if !is_short && becomes(EARNED, CLOSED) {
+                info!("a run took {} us: shards leave the instance to its worker from now on", run_ns / 1_000);
+            }
+        } else if !is_short {
+            // First runs are slow.
+            self.short_runs.store(0, Ordering::Relaxed);
+        } else if self.short_runs.fetch_add(1, Ordering::Relaxed) + 1 >= PROBATION_RUNS {
+            becomes(PROBATION, EARNED);
+        }
+    }
+}
+
+impl Borrowed<'_> {
+    /// Runs `payload`; every request is answered, now or later.
+    pub fn run(mut self, payload: Payload) {
+        let loan = self.loan;
+        loan.measure(|| self.crew.run(payload));
+    }
+}
+
+impl Crew {
+    fn run(&mut self, mut payload: Payload) {
+        let at = self.turn % self.members.len().max(1);
+        self.turn = at + 1;
+        // Never without members: the worker runs only between opening and closing, and a borrower has looked.
+        let Some((instance, context)) = self.members.get_mut(at) else { return };
+        let status = match execute(&mut **instance, context, &mut payload) {
+            Ok(()) => Status::internal(format!("instance '{}' left the request unanswered", context.name)),
+            Err(status) => status,
+        };
+        for request in payload.take() {
+            fail(&context.model.statistics, request, status.clone());
+        }
+    }
+}
+
+impl std::fmt::Debug for Loan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Loan({})", self.terms.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests;

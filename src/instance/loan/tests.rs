@@ -1,0 +1,97 @@
+//! Who may run an instance, and until when.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::channel;
+
+use super::*;
+use crate::instance::tests::model_context;
+use crate::model_config::ModelSpec;
+use crate::wire::inference::ModelConfig;
+
+struct Counted {
+    mobility: Mobility,
+    runs: Arc<AtomicUsize>,
+}
+
+impl Instance for Counted {
+    fn mobility(&self) -> Mobility {
+        self.mobility
+    }
+
+    fn execute(&mut self, _payload: &mut Payload) -> Result<(), Status> {
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn loan(mobilities: &[Mobility], lending: Lending) -> (Loan, Arc<AtomicUsize>) {
+    let config = ModelConfig { name: "m".into(), ..Default::default() };
+    let context = InstanceContext::new("m", Arc::new(ModelSpec::new(config.clone()).unwrap()), model_context(&config));
+    let (loan, runs) = (Loan::default(), Arc::<AtomicUsize>::default());
+    let member = |&mobility: &Mobility| {
+        let instance: Box<dyn Instance> = Box::new(Counted { mobility, runs: Arc::clone(&runs) });
+        (instance, context.clone())
+    };
+    loan.open(mobilities.iter().map(member).collect(), lending);
+    (loan, runs)
+}
+
+#[test]
+fn what_is_lent_is_for_backend_and_operator_to_say() {
+    use Mobility::{Bound, Free, FreeIfShort};
+    let rows: [(&[Mobility], Lending, (bool, bool)); 8] = [
+        (&[Free], Lending::Off, (false, false)),
+        (&[Free], Lending::Declared, (true, true)),
+        (&[Free], Lending::Measured, (true, true)),
+        (&[Bound], Lending::Measured, (false, false)),
+        (&[FreeIfShort], Lending::Declared, (false, false)),
+        (&[FreeIfShort], Lending::Measured, (true, false)),
+        // All that share the thread.
+        (&[Free, Bound], Lending::Declared, (false, false)),
+        (&[], Lending::Declared, (false, false)),
+    ];
+    for (mobilities, lending, expected) in rows {
+        let (loan, _) = loan(mobilities, lending);
+        assert_eq!((loan.is_offered(), loan.borrow().is_some()), expected, "{mobilities:?} {lending:?}");
+    }
+}
+
+#[test]
+fn short_runs_earn_it_and_one_long_run_ends_it() {
+    let (loan, _) = loan(&[Mobility::FreeIfShort], Lending::Measured);
+    (1..PROBATION_RUNS).for_each(|_| loan.judge(PROBATION, LONGEST_RUN_NS));
+    assert!(loan.borrow().is_none());
+    loan.judge(PROBATION, LONGEST_RUN_NS + 1);
+    (1..PROBATION_RUNS).for_each(|_| loan.judge(PROBATION, 0));
+    assert!(loan.borrow().is_none(), "a long run starts the count again");
+    loan.judge(PROBATION, 0);
+    assert!(loan.borrow().is_some());
+    loan.judge(EARNED, LONGEST_RUN_NS);
+    assert!(loan.borrow().is_some());
+    loan.judge(EARNED, LONGEST_RUN_NS + 1);
+    assert!(loan.borrow().is_none());
+    (0..2 * PROBATION_RUNS).for_each(|_| loan.run(Payload::default()));
+    assert!(loan.borrow().is_none(), "for good");
+}
+
+#[test]
+fn one_runs_at_a_time_and_a_borrower_never_waits() {
+    let (loan, runs) = loan(&[Mobility::Free], Lending::Declared);
+    let borrowed = loan.borrow().unwrap();
+    assert!(loan.borrow().is_none());
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let (loan, runs) = (&loan, &runs);
+        scope.spawn(move || {
+            tell.send(()).unwrap();
+            loan.run(Payload::default());
+            assert_eq!(runs.load(Ordering::SeqCst), 2, "the worker waited for the borrower");
+        });
+        told.recv().unwrap();
+        borrowed.run(Payload::default());
+    });
+    assert!(loan.borrow().is_some());
+    assert_eq!(loan.close().len(), 1);
+    assert!(loan.borrow().is_none(), "the instances are gone");
+}

@@ -1,0 +1,139 @@
+//! The dynamic batcher: requests of several clients in one execution (schedulers.md section 2).
+//!
+//! What must be refused is refused at once, by a count per priority level. What is accepted waits in one inbox; the
+//! idle worker that holds the token sorts it by priority and policy, and decides whether there is a batch to cut. So a
+//! batch grows until a worker takes it: nothing is formed ahead of time, and what upstream merges at pickup is in it
+//! from the start.
+
+mod equality;
+mod former;
+mod levels;
+mod policy;
+mod queues;
+
+use std::sync::Arc;
+
+use self::former::Batches;
+use self::levels::Levels;
+use self::policy::{Policies, Policy};
+use super::line::{EXPIRED, Line};
+use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
+use crate::instance::{Loan, Next, PayloadSource, Seat};
+use crate::observe::log::verbose;
+use crate::request::{Request, Status, Ticket, WakeUp};
+use crate::wire::inference::ModelDynamicBatching;
+use crate::wire::inference::model_queue_policy::TimeoutAction;
+
+pub struct Dynamic {
+    line: Line<Batches>,
+    levels: Arc<Levels>,
+    policies: Arc<Policies>,
+    /// Nothing is gained by waiting, so a shard may run a request itself.
+    is_immediate: bool,
+    model: String,
+}
+
+impl Dynamic {
+    pub fn new(config: &ModelDynamicBatching, purpose: &Purpose, services: &Services) -> Dynamic {
+        let policies = Arc::new(Policies::new(config));
+        let levels = Arc::new(Levels::new(config.priority_levels));
+        let former =
+            Batches::new(config, &purpose.spec, Arc::clone(&policies), Arc::clone(&levels), services.delayed_until);
+        Dynamic {
+            line: Line::new(former, config.max_queue_delay_microseconds > 0, purpose, services),
+            levels,
+            policies,
+            is_immediate: config.max_queue_delay_microseconds == 0 && services.delayed_until == 0,
+            model: purpose.spec.name.clone(),
+        }
+    }
+
+    /// Takes a place in the queue of the request's level, if there is one.
+    fn admit(&self, request: &Request, policy: &Policy) -> Result<(), Status> {
+        let Some(most) = policy.max_queue_size else { return Ok(()) };
+        self.levels.enter(request.priority, most).map_err(|waiting| {
+            let (model, level) = (&self.model, request.priority);
+            verbose!(
+                1,
+                "{}model '{model}': {waiting} requests of priority level {level} wait, and max_queue_size is {most}",
+                request.log_id()
+            );
+            Status::unavailable("Exceeds maximum queue size").prefixed(&request.log_id())
+        })
+    }
+
+    fn taken_back(&self, ticket: &Ticket) -> WakeUp {
+        self.levels.leave(ticket.tag, self.policies.of(ticket.tag));
+        self.line.taken_back(ticket)
+    }
+}
+
+impl Scheduler for Dynamic {
+    fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        if self.is_immediate {
+            request = match self.line.run_here(request) {
+                Ok(ticket) => return Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None }),
+                Err(request) => request,
+            };
+        }
+        let (level, policy) = (request.priority, self.policies.of(request.priority));
+        let deadline_ns = policy.deadline_ns(&request);
+        let (wake_up, mut ticket) = self.line.enqueue(request, |request| self.admit(request, policy))?;
+        ticket.tag = level;
+        // Only what is rejected is its home's business, as soon as the deadline is in the past.
+        let is_rejected = policy.action == TimeoutAction::Reject;
+        let expires_at_ns = deadline_ns.filter(|_| is_rejected).map(|at_ns| at_ns.saturating_add(1));
+        Ok(Accepted { wake_up, ticket, expires_at_ns })
+    }
+
+    fn cancel(&self, ticket: &Ticket) -> WakeUp {
+        if ticket.admission().cancel() {
+            let wake_up = self.taken_back(ticket);
+            answer_cancelled(ticket, &self.line.statistics);
+            return wake_up;
+        }
+        WakeUp::needless()
+    }
+
+    fn expire(&self, ticket: &Ticket) -> WakeUp {
+        if ticket.admission().expire() {
+            let wake_up = self.taken_back(ticket);
+            answer_expired(ticket, &self.line.statistics, EXPIRED);
+            return wake_up;
+        }
+        WakeUp::needless()
+    }
+
+    fn stop(&self) {
+        self.line.stop();
+    }
+}
+
+impl PayloadSource for Dynamic {
+    fn join(&self, seat: Seat) -> Result<usize, Status> {
+        self.line.join(seat)
+    }
+
+    fn lend(&self, worker: usize, loan: Arc<Loan>) {
+        self.line.lend(worker, loan);
+    }
+
+    fn poll(&self, worker: usize, now_ns: u64) -> Next {
+        self.line.poll(worker, now_ns)
+    }
+
+    fn executed(&self, worker: usize) {
+        self.line.executed(worker);
+    }
+
+    fn dismiss(&self, worker: usize) {
+        self.line.dismiss(worker);
+    }
+
+    fn left(&self, worker: usize) {
+        self.line.left(worker);
+    }
+}
+
+#[cfg(test)]
+mod tests;

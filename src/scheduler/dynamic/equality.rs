@@ -1,0 +1,79 @@
+//! Which requests may share a batch (schedulers.md section 2, "shape differs").
+//!
+//! Most models need no look at all: inputs of fixed size fit together, and ragged ones need not. What is left is
+//! chosen when the model is loaded.
+
+use crate::model_config::ModelSpec;
+use crate::request::{InputTensor, Request};
+
+/// What has to be equal over the requests of a batch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Equality {
+    /// Positions of the inputs whose shapes count; true: their contents as well.
+    inputs: Vec<(usize, bool)>,
+    /// Some input is optional: the same ones must be there.
+    same_set: bool,
+    /// Dimensions in front that are the batch's.
+    batch_dims: usize,
+}
+
+impl Equality {
+    pub fn of(spec: &ModelSpec) -> Equality {
+        let inputs = spec.config.input.iter().enumerate();
+        let counts = inputs.filter_map(|(position, input)| {
+            let is_variable = input.dims.contains(&-1);
+            let counts = input.is_shape_tensor || is_variable && !input.allow_ragged_batch;
+            counts.then_some((position, input.is_shape_tensor))
+        });
+        Equality {
+            inputs: counts.collect(),
+            same_set: spec.config.input.iter().any(|input| input.optional),
+            batch_dims: usize::from(spec.is_batching()),
+        }
+    }
+
+    /// Every request fits to every other one.
+    pub fn is_given(&self) -> bool {
+        self.inputs.is_empty() && !self.same_set
+    }
+
+    pub fn holds(&self, a: &Request, b: &Request) -> bool {
+        if self.same_set && !same_inputs(a, b) {
+            return false;
+        }
+        self.inputs.iter().all(|&(position, is_shape_tensor)| match (find(a, position), find(b, position)) {
+            (Some(a), Some(b)) => self.rows(a) == self.rows(b) && (!is_shape_tensor || same_bytes(a, b)),
+            (None, None) => true,
+            _ => false,
+        })
+    }
+
+    /// The shape without the batch.
+    fn rows<'a>(&self, input: &'a InputTensor) -> &'a [i64] {
+        input.model_shape.get(self.batch_dims..).unwrap_or_default()
+    }
+}
+
+/// Clients mostly give inputs in the order of the configuration.
+fn find(request: &Request, position: usize) -> Option<&InputTensor> {
+    let likely = request.inputs.get(position).filter(|input| input.index == position);
+    likely.or_else(|| request.inputs.iter().find(|input| input.index == position))
+}
+
+fn same_inputs(a: &Request, b: &Request) -> bool {
+    let in_order = || a.inputs.iter().zip(&b.inputs).all(|(a, b)| a.index == b.index);
+    let has = |index| b.inputs.iter().any(|input| input.index == index);
+    a.inputs.len() == b.inputs.len() && (in_order() || a.inputs.iter().all(|input| has(input.index)))
+}
+
+fn same_bytes(a: &InputTensor, b: &InputTensor) -> bool {
+    let bytes =
+        |input: &InputTensor| -> Vec<u8> { input.data.iter().flat_map(|piece| piece.iter().copied()).collect() };
+    match (&a.data[..], &b.data[..]) {
+        ([a], [b]) => a[..] == b[..],
+        _ => bytes(a) == bytes(b),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,530 @@
+//! Where requests of one model version wait for its workers: the inbox, who may look into it, and who is woken.
+//!
+//! Requests come into one lock-free inbox. The worker that holds the batcher token looks at them through a [`Former`],
+//! which says whether there is a payload, or when and for how much to look again; it cuts the payload, passes the token
+//! on, and executes. An enqueuer wakes a worker only if one sleeps that has to see the request (see [`Roster`]). Workers
+//! come and go while all this runs. What a former keeps is guarded by the right to pop the inbox, so nobody ever waits
+//! for a lock here.
+
+mod desk;
+
+use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use self::desk::{Desk, Posture};
+use super::mutants::{self, Mutant};
+use super::{Purpose, Refused, STOPPING, Services, answer_expired};
+use crate::instance::{Loan, Next, Payload, Seat};
+use crate::observe::statistics::ModelStatistics;
+use crate::queue::{Armed, Mpsc, Outlet, Place, Roster, Seats, Turn};
+use crate::request::{Request, Status, Ticket, WakeUp, Waker};
+
+use super::gate::Limiter;
+
+/// Decides what goes into a payload. One at a time: only who holds the token (or sweeps) has it.
+pub trait Former: Send + 'static {
+    /// What a request adds to what waits: 1, or the rows of a batch. Never 0.
+    fn weight(request: &Request) -> usize;
+
+    /// Whether there is a payload at `now_ns`. `in_haste`: nothing more comes, so what is there goes.
+    fn look(&mut self, arrivals: &mut Arrivals<'_>, now_ns: u64, in_haste: bool) -> Look;
+
+    /// The payload that the last look has seen. Empty if its requests were taken back meanwhile.
+    fn cut(&mut self, arrivals: &mut Arrivals<'_>) -> Payload;
+
+    /// Lets go of requests that were taken back.
+    fn sweep(&mut self, arrivals: &mut Arrivals<'_>);
+}
+
+/// What a former sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    Ready,
+    Wait {
+        /// What the former has taken out of the inbox and keeps.
+        drained: usize,
+        /// So much has to wait before another look is worth it.
+        wake_at: usize,
+        /// When to look in any case.
+        until_ns: Option<u64>,
+    },
+}
+
+/// The inbox as a former sees it.
+pub struct Arrivals<'a> {
+    outlet: Outlet<'a, Box<Request>>,
+    waiting: &'a AtomicUsize,
+    tombstones: &'a AtomicIsize,
+    statistics: &'a ModelStatistics,
+    expired: Vec<Box<Request>>,
+}
+
+impl Arrivals<'_> {
+    /// The next request that came, tombstone or not.
+    pub fn pop(&mut self) -> Option<Box<Request>> {
+        self.outlet.pop()
+    }
+
+    /// Takes `request` for a payload; false if it was taken back meanwhile, and is buried then.
+    pub fn take(&mut self, request: Box<Request>, weight: usize, payload: &mut Payload) -> bool {
+        if !request.admission().take() {
+            self.bury(request, weight);
+            return false;
+        }
+        self.waiting.fetch_sub(weight, Ordering::AcqRel);
+        if request.is_counted() {
+            self.statistics.pending_removed();
+        }
+        payload.push(request);
+        true
+    }
+
+    /// Lets go of a tombstone: whoever took it back has answered and counted.
+    pub fn bury(&mut self, request: Box<Request>, weight: usize) {
+        self.waiting.fetch_sub(weight, Ordering::AcqRel);
+        self.tombstones.fetch_sub(1, Ordering::AcqRel);
+        drop(request);
+    }
+
+    /// The time of `request` was up, and the caller won it by [`Admission::expire`](crate::request::Admission::expire).
+    pub fn expire(&mut self, request: Box<Request>, weight: usize) {
+        self.waiting.fetch_sub(weight, Ordering::AcqRel);
+        if request.is_counted() {
+            self.statistics.pending_removed();
+        }
+        // Answered when the inbox is free again: an answer may run code that is not ours.
+        self.expired.push(request);
+    }
+}
+
+/// The answer of a scheduler whose queue policy rejects what waited too long.
+pub const EXPIRED: &str = "Request timeout expired";
+
+/// Tombstones are swept out by whoever makes so many: their tensors are memory that nobody needs.
+const SWEPT_FROM: isize = 256;
+/// How many instances a shard tries to borrow before it leaves the request to the workers.
+const LOANS_TRIED: usize = 4;
+
+const OPEN: u8 = 0;
+/// Nobody would execute what is accepted: all instances are passive.
+const DESERTED: u8 = 1;
+const STOPPED: u8 = 2;
+
+pub struct Line<F> {
+    inbox: Mpsc<Box<Request>, F>,
+    /// Weight of the requests that are in no payload yet, in the inbox, kept by the former, or on their way; tombstones
+    /// included.
+    waiting: AtomicUsize,
+    /// Below zero for the moment in which one is buried before it was counted.
+    tombstones: AtomicIsize,
+    /// How often requests were taken back or swept out: what the holder saw before does not count any more.
+    removals: AtomicUsize,
+    /// A request that goes may leave a payload behind that is ready: the batch without it has a preferred size.
+    removals_matter: bool,
+    roster: Roster,
+    desks: Seats<Desk>,
+    /// Workers that joined and were neither dismissed nor left.
+    present: Mutex<usize>,
+    /// [`OPEN`], or why nothing is accepted.
+    door: AtomicU8,
+    /// Instances that may be borrowed.
+    loans: AtomicUsize,
+    model: String,
+    limiter: Option<Arc<dyn Limiter>>,
+    pub statistics: Arc<ModelStatistics>,
+}
+
+/// Whether a worker may look into the inbox.
+#[derive(PartialEq, Eq)]
+enum Call {
+    Holder,
+    Idle,
+    Dismissed,
+    Stopped,
+}
+
+/// What came of a look.
+enum Found {
+    Payload(Payload),
+    /// There is something, and the resources for it are not free.
+    Gated,
+    Nothing {
+        drained: usize,
+        wake_at: usize,
+        until_ns: Option<u64>,
+        removals: usize,
+    },
+    /// Somebody else is at the inbox for a moment.
+    Occupied,
+}
+
+impl<F: Former> Line<F> {
+    /// A line without workers: it accepts requests once one has joined.
+    pub fn new(former: F, removals_matter: bool, purpose: &Purpose, services: &Services) -> Line<F> {
+        Line {
+            inbox: Mpsc::with_state(former),
+            waiting: AtomicUsize::new(0),
+            tombstones: AtomicIsize::new(0),
+            removals: AtomicUsize::new(0),
+            removals_matter,
+            roster: Roster::new(),
+            desks: Seats::default(),
+            present: Mutex::new(0),
+            door: AtomicU8::new(DESERTED),
+            loans: AtomicUsize::new(0),
+            model: purpose.spec.name.clone(),
+            limiter: services.limiter.clone(),
+            statistics: Arc::clone(&purpose.statistics),
+        }
+    }
+
+    /// Puts a request into the line unless the door is closed or `admit` says no.
+    pub fn enqueue(
+        &self,
+        request: Box<Request>,
+        admit: impl FnOnce(&Request) -> Result<(), Status>,
+    ) -> Result<(WakeUp, Ticket), Refused> {
+        let weight = F::weight(&request);
+        // Counted first: a worker that sees nothing waiting after the door was closed may leave, because whoever
+        // counts later sees the door.
+        self.waiting.fetch_add(weight, Ordering::SeqCst);
+        if let Err(status) = self.knock(&request).and_then(|()| admit(&request)) {
+            self.waiting.fetch_sub(weight, Ordering::SeqCst);
+            return Err(Refused { status, request });
+        }
+        if request.is_counted() {
+            self.statistics.pending_added();
+        }
+        let ticket = request.ticket();
+        self.inbox.push(request);
+        let wake_up = match mutants::is(Mutant::LostWake) {
+            false => WakeUp::of(self.waker(self.roster.enqueued(|| self.waiting()))),
+            true => WakeUp::needless(),
+        };
+        Ok((wake_up, ticket))
+    }
+
+    fn knock(&self, request: &Request) -> Result<(), Status> {
+        let text = match self.door.load(Ordering::SeqCst) {
+            OPEN => return Ok(()),
+            STOPPED => STOPPING,
+            _ => "all instances of the model are passive and take no requests",
+        };
+        Err(Status::unavailable(text).prefixed(&request.log_id()))
+    }
+
+    /// Runs the request in the calling thread if a shard asks, nobody waits and an instance lets itself be borrowed
+    /// (DESIGN, decision 4). Its answers go their usual way. Otherwise it comes back.
+    pub fn run_here(&self, request: Box<Request>) -> Result<Ticket, Box<Request>> {
+        let is_possible = request.is_on_shard
+            && self.loans.load(Ordering::Acquire) > 0
+            && self.waiting() == 0
+            && self.door.load(Ordering::SeqCst) == OPEN;
+        if !is_possible {
+            return Err(request);
+        }
+        for desk in (0..LOANS_TRIED).map_while(|worker| self.desks.get(worker)) {
+            let Some(loan) = desk.loan() else { continue };
+            let Some(borrowed) = loan.borrow() else { continue };
+            let ticket = request.ticket();
+            request.admission().take();
+            let mut payload = Payload::default();
+            payload.push(request);
+            borrowed.run(payload);
+            return Ok(ticket);
+        }
+        Err(request)
+    }
+
+    /// A request of this line was taken back by its home, which is about to answer it.
+    pub fn taken_back(&self, ticket: &Ticket) -> WakeUp {
+        if ticket.is_counted {
+            self.statistics.pending_removed();
+        }
+        let tombstones = self.tombstones.fetch_add(1, Ordering::AcqRel) + 1;
+        let living = isize::try_from(self.waiting()).unwrap_or(isize::MAX).saturating_sub(tombstones);
+        // More dead than living, so that each of them costs a few steps in all.
+        let is_swept = tombstones >= SWEPT_FROM && tombstones >= living && self.sweep();
+        if !is_swept && !self.removals_matter {
+            return WakeUp::needless();
+        }
+        self.removals.fetch_add(1, Ordering::AcqRel);
+        // Whoever sleeps with the token took it into account.
+        match mutants::is(Mutant::RemovalUnseen) {
+            false => WakeUp::of(self.waker(self.roster.enqueued(|| usize::MAX))),
+            true => WakeUp::needless(),
+        }
+    }
+
+    /// Lets go of all tombstones; false if somebody else is at the inbox.
+    fn sweep(&self) -> bool {
+        let Some(mut inbox) = self.inbox.consume() else { return false };
+        let (former, outlet) = inbox.parts();
+        former.sweep(&mut self.arrivals(outlet));
+        true
+    }
+
+    /// Refuses whatever comes from now on.
+    pub fn stop(&self) {
+        self.door.store(STOPPED, Ordering::SeqCst);
+        for worker in self.roster.stop() {
+            self.wake(Some(worker));
+        }
+    }
+
+    fn arrivals<'a>(&'a self, outlet: Outlet<'a, Box<Request>>) -> Arrivals<'a> {
+        Arrivals {
+            outlet,
+            waiting: &self.waiting,
+            tombstones: &self.tombstones,
+            statistics: &self.statistics,
+            expired: Vec::new(),
+        }
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    fn is_dismissed(&self, worker: usize) -> bool {
+        self.desks.get(worker).is_none_or(Desk::is_dismissed)
+    }
+
+    fn waker(&self, worker: Option<usize>) -> Option<Waker> {
+        self.desks.get(worker?)?.waker()
+    }
+
+    fn wake(&self, worker: Option<usize>) {
+        WakeUp::of(self.waker(worker)).now();
+    }
+
+    fn pass(&self, worker: usize) {
+        self.wake(self.roster.pass(worker, || self.waiting() > 0));
+    }
+
+    /// Says that a worker does not count any more; true the first time.
+    fn strike_off(&self, worker: usize) -> bool {
+        let Some(desk) = self.desks.get(worker) else { return false };
+        // One lock over both, so that a worker that joins meanwhile opens the door after us.
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        if !desk.dismiss() {
+            return false;
+        }
+        *present = present.saturating_sub(1);
+        if *present == 0 {
+            let _ = self.door.compare_exchange(OPEN, DESERTED, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        true
+    }
+
+    fn is_deserted(&self) -> bool {
+        *self.present.lock().unwrap_or_else(PoisonError::into_inner) == 0
+    }
+
+    /// Looks, asks for the worker's resources, and cuts.
+    fn find(&self, desk: Option<&Desk>, now_ns: u64, in_haste: bool) -> Found {
+        let Some(mut inbox) = self.inbox.consume() else { return Found::Occupied };
+        let (former, outlet) = inbox.parts();
+        let mut arrivals = self.arrivals(outlet);
+        // Before the look: it sees every removal that is counted here.
+        let removals = self.removals.load(Ordering::Acquire);
+        let found = loop {
+            match former.look(&mut arrivals, now_ns, in_haste) {
+                Look::Wait { drained, wake_at, until_ns } => {
+                    break Found::Nothing { drained, wake_at, until_ns, removals };
+                }
+                Look::Ready if desk.is_some_and(|desk| !desk.enter_gate()) => break Found::Gated,
+                Look::Ready => {
+                    let payload = former.cut(&mut arrivals);
+                    if !payload.is_empty() {
+                        break Found::Payload(payload);
+                    }
+                }
+            }
+        };
+        let expired = std::mem::take(&mut arrivals.expired);
+        drop(inbox);
+        for request in expired {
+            answer_expired(&request.ticket(), &self.statistics, EXPIRED);
+        }
+        found
+    }
+
+    /// Whether the worker has the token, and if not, how it waits for it.
+    fn call(&self, worker: usize, desk: &Desk) -> Call {
+        match desk.take_posture() {
+            Posture::Armed => {
+                self.roster.disarm(worker);
+                return Call::Holder;
+            }
+            Posture::Idle => {}
+            Posture::Busy => match self.roster.acquire(worker) {
+                Turn::Holder => return Call::Holder,
+                Turn::Stopped => return Call::Stopped,
+                Turn::Idle => {}
+            },
+        }
+        match self.roster.place(worker) {
+            Place::Holder => Call::Holder,
+            Place::Stopped => Call::Stopped,
+            Place::Waiting if !desk.is_dismissed() => {
+                desk.leave_gate();
+                desk.set_posture(Posture::Idle);
+                Call::Idle
+            }
+            Place::Waiting if self.roster.retire(worker) => Call::Dismissed,
+            // Made the holder this very moment.
+            Place::Waiting => Call::Holder,
+        }
+    }
+
+    /// What is left when nothing new comes any more.
+    fn take_rest(&self, desk: &Desk, now_ns: u64) -> Next {
+        loop {
+            match self.find(Some(desk), now_ns, true) {
+                Found::Payload(payload) => return Next::Execute(payload),
+                Found::Gated => return Next::Sleep { until_ns: None },
+                Found::Nothing { .. } if self.waiting() == 0 => {
+                    desk.leave_gate();
+                    return Next::Leave;
+                }
+                // Another worker is taking, or a push is under way.
+                Found::Nothing { .. } | Found::Occupied => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// The last payloads of a worker that leaves: none while others stay.
+    fn take_farewell(&self, desk: &Desk, now_ns: u64) -> Next {
+        if self.door.load(Ordering::SeqCst) != OPEN {
+            return self.take_rest(desk, now_ns);
+        }
+        desk.leave_gate();
+        Next::Leave
+    }
+}
+
+/// The workers' side: what [`PayloadSource`](crate::instance::PayloadSource) asks for.
+impl<F: Former> Line<F> {
+    pub fn join(&self, seat: Seat) -> Result<usize, Status> {
+        let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &seat)).transpose()?;
+        let worker = self.roster.join().map_err(|error| Status::invalid(error.to_string()))?;
+        if !self.desks.provide(worker) {
+            return Err(Status::internal(format!("there is no place for worker {worker}")));
+        }
+        let desk = &self.desks[worker];
+        desk.furnish(seat.waker, gate);
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        desk.welcome();
+        *present += 1;
+        // Not if it was stopped.
+        let _ = self.door.compare_exchange(DESERTED, OPEN, Ordering::SeqCst, Ordering::SeqCst);
+        Ok(worker)
+    }
+
+    /// The worker's instance may be borrowed by shards, unless it has to ask for resources.
+    pub fn lend(&self, worker: usize, loan: Arc<Loan>) {
+        if let Some(desk) = self.desks.get(worker)
+            && self.limiter.is_none()
+            && desk.lend(Some(loan)).is_none()
+        {
+            self.loans.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub fn poll(&self, worker: usize, now_ns: u64) -> Next {
+        let Some(desk) = self.desks.get(worker) else { return Next::Leave };
+        if desk.is_dismissed() && desk.posture() == Posture::Busy {
+            return self.take_farewell(desk, now_ns);
+        }
+        match self.call(worker, desk) {
+            Call::Holder => {}
+            Call::Idle => return Next::Sleep { until_ns: None },
+            Call::Dismissed => return self.take_farewell(desk, now_ns),
+            Call::Stopped => return self.take_rest(desk, now_ns),
+        }
+        let mut spins = 0;
+        loop {
+            if self.is_dismissed(worker) {
+                self.pass(worker);
+                return self.take_farewell(desk, now_ns);
+            }
+            match self.find(Some(desk), now_ns, false) {
+                Found::Payload(payload) => {
+                    self.pass(worker);
+                    return Next::Execute(payload);
+                }
+                Found::Gated => {
+                    // Others may take it meanwhile. The gate wakes us, and then we ask for the token as if we came
+                    // from an execution.
+                    self.pass(worker);
+                    return Next::Sleep { until_ns: None };
+                }
+                Found::Nothing { drained, wake_at, until_ns, removals } => {
+                    desk.leave_gate();
+                    let has_changed = || self.waiting() > drained || self.removals.load(Ordering::Acquire) != removals;
+                    match self.roster.arm(worker, wake_at, has_changed) {
+                        Armed::Park => {
+                            desk.set_posture(Posture::Armed);
+                            return Next::Sleep { until_ns };
+                        }
+                        // A push is under way.
+                        Armed::LookAgain => pause(&mut spins),
+                        Armed::Stopped => {
+                            self.pass(worker);
+                            return self.take_rest(desk, now_ns);
+                        }
+                    }
+                }
+                Found::Occupied => pause(&mut spins),
+            }
+        }
+    }
+
+    pub fn executed(&self, worker: usize) {
+        if let Some(desk) = self.desks.get(worker) {
+            desk.leave_gate();
+        }
+    }
+
+    pub fn dismiss(&self, worker: usize) {
+        if self.strike_off(worker) {
+            self.wake(Some(worker));
+        }
+    }
+
+    pub fn left(&self, worker: usize) {
+        self.strike_off(worker);
+        // Nobody else would answer what the last one left behind.
+        while self.is_deserted() && self.waiting() > 0 && self.door.load(Ordering::SeqCst) != OPEN {
+            // At the beginning of time nothing is late.
+            match self.find(None, 0, true) {
+                Found::Payload(mut payload) => {
+                    for request in payload.take() {
+                        let text = "the last instance of the model left before it took the request";
+                        request.fail(Status::unavailable(text).prefixed(&request.log_id()));
+                    }
+                }
+                _ => std::thread::yield_now(),
+            }
+        }
+        if let Some(desk) = self.desks.get(worker)
+            && desk.clear()
+        {
+            self.loans.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.roster.left(worker);
+    }
+}
+
+/// Waits for a thread that is in the middle of a few steps, and may need this core for them.
+fn pause(spins: &mut u32) {
+    *spins += 1;
+    match *spins {
+        0..32 => std::hint::spin_loop(),
+        _ => std::thread::yield_now(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

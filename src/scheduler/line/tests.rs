@@ -1,0 +1,347 @@
+//! Gates in the way of workers, and shards that run requests themselves.
+
+use std::path::PathBuf;
+use std::sync::Weak;
+
+use super::*;
+use crate::backend::identity::IdentityBackend;
+use crate::backend::{Backend, ModelContext};
+use crate::instance::{Instances, Lending, PayloadSource, Plan};
+use crate::memory::{BlockMut, Exhausted, Pool};
+use crate::model_config::{ModelSpec, from_dynamic, normalize, parse};
+use crate::request::validate::{add_output, validate};
+use crate::request::{Completion, DataType, Delivery, InputTensor, Response, Shape, Sink, Text};
+use crate::scheduler::{Direct, Gate, Scheduler};
+use crate::wire::inference::ModelConfig;
+
+/// Where answers came, by thread.
+#[derive(Default)]
+struct Answers(Mutex<Vec<(u64, Option<Status>, std::thread::ThreadId)>>);
+
+impl Sink for Answers {
+    fn deliver(&self, key: u64, delivery: Delivery) {
+        let error = delivery.response.and_then(|response| response.error);
+        self.0.lock().unwrap().push((key, error, std::thread::current().id()));
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        Ok(BlockMut::unpooled(byte_size))
+    }
+}
+
+fn purpose(config: ModelConfig) -> Purpose {
+    Purpose { spec: Arc::new(ModelSpec::new(config).unwrap()), version: 1, statistics: Arc::default() }
+}
+
+/// One resource for all instances; who wants it queues up.
+#[derive(Default)]
+struct OneAtATime {
+    this: Weak<OneAtATime>,
+    queue: Mutex<Vec<usize>>,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+struct Turnstile {
+    limiter: Arc<OneAtATime>,
+    number: usize,
+}
+
+impl Limiter for OneAtATime {
+    fn admit(&self, model: &str, seat: &Seat) -> Result<Arc<dyn Gate>, Status> {
+        assert_eq!(model, "m");
+        let mut wakers = self.wakers.lock().unwrap();
+        wakers.push(seat.waker.clone());
+        let limiter = self.this.upgrade().unwrap();
+        Ok(Arc::new(Turnstile { limiter, number: wakers.len() - 1 }))
+    }
+}
+
+impl Gate for Turnstile {
+    fn enter(&self) -> bool {
+        let mut queue = self.limiter.queue.lock().unwrap();
+        if !queue.contains(&self.number) {
+            queue.push(self.number);
+        }
+        queue.first() == Some(&self.number)
+    }
+
+    fn leave(&self) {
+        let mut queue = self.limiter.queue.lock().unwrap();
+        assert!(queue.contains(&self.number), "left without having entered");
+        queue.retain(|&number| number != self.number);
+        if let Some(&next) = queue.first() {
+            self.limiter.wakers.lock().unwrap()[next].wake();
+        }
+    }
+}
+
+struct Gated {
+    scheduler: Direct,
+    limiter: Arc<OneAtATime>,
+    workers: [usize; 2],
+    woken: [Arc<AtomicUsize>; 2],
+    answers: Arc<Answers>,
+}
+
+fn gated() -> Gated {
+    let limiter = Arc::new_cyclic(|this| OneAtATime { this: this.clone(), ..Default::default() });
+    let services = Services { limiter: Some(limiter.clone()), ..Default::default() };
+    let scheduler = Direct::new(&purpose(ModelConfig { name: "m".into(), ..Default::default() }), &services);
+    let woken: [Arc<AtomicUsize>; 2] = Default::default();
+    let workers = [0, 1].map(|at| {
+        let count = Arc::clone(&woken[at]);
+        let waker = Waker::Call(Arc::new(move || _ = count.fetch_add(1, Ordering::SeqCst)));
+        scheduler.join(Seat { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap()
+    });
+    Gated { scheduler, limiter, workers, woken, answers: Arc::default() }
+}
+
+impl Gated {
+    fn send(&self) {
+        let request = Box::new(Request::new(Completion::new(self.answers.clone(), 0)));
+        self.scheduler.enqueue(request).unwrap().wake_up.now();
+    }
+
+    fn payload(&self, at: usize) -> Option<Payload> {
+        match self.scheduler.poll(self.workers[at], 1) {
+            Next::Execute(payload) => Some(payload),
+            Next::Sleep { .. } => None,
+            Next::Leave => panic!("sent away"),
+        }
+    }
+
+    fn finish(&self, at: usize, mut payload: Payload) {
+        payload.take().into_iter().for_each(|request| request.finish(Response::default()));
+        self.scheduler.executed(self.workers[at]);
+    }
+
+    fn woken(&self, at: usize) -> usize {
+        self.woken[at].swap(0, Ordering::SeqCst)
+    }
+
+    fn in_line(&self) -> Vec<usize> {
+        self.limiter.queue.lock().unwrap().clone()
+    }
+}
+
+#[test]
+fn a_worker_asks_its_gate_when_it_has_something_to_execute() {
+    let gated = gated();
+    assert!(gated.payload(0).is_none());
+    assert_eq!(gated.in_line(), [] as [usize; 0], "nothing to execute, nothing to ask for");
+    gated.send();
+    gated.send();
+    let first = gated.payload(0).unwrap();
+    assert!(gated.payload(1).is_none(), "the resource is taken");
+    assert_eq!(gated.in_line(), [0, 1]);
+    assert!(gated.payload(1).is_none(), "woken for another reason, it keeps its place");
+    assert_eq!(gated.in_line(), [0, 1]);
+    gated.woken(1);
+    gated.finish(0, first);
+    assert_eq!(gated.woken(1), 1);
+    let second = gated.payload(1).unwrap();
+    assert!(gated.payload(0).is_none(), "and the first has nothing more to do");
+    gated.finish(1, second);
+    assert_eq!(gated.in_line(), [] as [usize; 0]);
+    assert_eq!(gated.answers.0.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn who_finds_nothing_behind_its_gate_goes_back() {
+    let gated = gated();
+    gated.send();
+    gated.send();
+    let first = gated.payload(0).unwrap();
+    assert!(gated.payload(1).is_none());
+    gated.finish(0, first);
+    // The first is quicker, although the second was called.
+    assert!(gated.payload(0).is_none(), "it is not its turn");
+    let second = gated.payload(1).unwrap();
+    gated.finish(1, second);
+    gated.woken(0);
+    assert!(gated.payload(0).is_none());
+    assert!(gated.payload(1).is_none());
+    assert_eq!(gated.in_line(), [] as [usize; 0], "nobody keeps what it does not use");
+    let _ = (gated.woken(0), gated.woken(1));
+    gated.send();
+    assert_eq!(gated.woken(0) + gated.woken(1), 1);
+}
+
+#[test]
+fn gates_stand_at_the_end_as_well() {
+    let gated = gated();
+    (0..3).for_each(|_| gated.send());
+    let first = gated.payload(0).unwrap();
+    gated.scheduler.stop();
+    assert!(gated.payload(1).is_none(), "stopped, and still only one at a time");
+    gated.finish(0, first);
+    for _ in 0..2 {
+        let next = gated.payload(1).unwrap();
+        gated.finish(1, next);
+    }
+    for worker in gated.workers {
+        assert!(matches!(gated.scheduler.poll(worker, 1), Next::Leave));
+        gated.scheduler.left(worker);
+    }
+    assert_eq!(gated.in_line(), [] as [usize; 0]);
+    assert_eq!(gated.answers.0.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn who_is_dismissed_in_line_gives_its_place_up() {
+    let gated = gated();
+    (0..2).for_each(|_| gated.send());
+    let first = gated.payload(0).unwrap();
+    assert!(gated.payload(1).is_none());
+    gated.scheduler.dismiss(gated.workers[1]);
+    assert!(matches!(gated.scheduler.poll(gated.workers[1], 1), Next::Leave));
+    assert_eq!(gated.in_line(), [0]);
+    gated.scheduler.left(gated.workers[1]);
+    gated.finish(0, first);
+    let second = gated.payload(0).unwrap();
+    gated.finish(0, second);
+    assert_eq!(gated.answers.0.lock().unwrap().len(), 2);
+}
+
+/// An identity model on threads of its own.
+struct Identity {
+    scheduler: Arc<dyn Scheduler>,
+    spec: Arc<ModelSpec>,
+    statistics: Arc<ModelStatistics>,
+    instances: Instances,
+    answers: Arc<Answers>,
+}
+
+fn identity(more: &str, lending: Lending) -> Identity {
+    let text = format!(
+        "name: 'm' backend: 'identity' max_batch_size: 4 input {{ name: 'INPUT0' data_type: TYPE_INT32 dims: [ 1 ] }} \
+         output {{ name: 'OUTPUT0' data_type: TYPE_INT32 dims: [ 1 ] }} {more} \
+         instance_group {{ name: 'm' kind: KIND_CPU count: 2 }}"
+    );
+    let mut config = from_dynamic(&parse("c", text.replace('\'', "\"").as_bytes()).unwrap().message).unwrap();
+    normalize::fill_defaults(&mut config);
+    let purpose = purpose(config.clone());
+    let services = Services { lending, ..Default::default() };
+    let scheduling = crate::scheduler::create(&purpose, &services).unwrap();
+    let context = Arc::new(ModelContext {
+        name: "m".into(),
+        version: 1,
+        directory: PathBuf::new(),
+        version_directory: PathBuf::new(),
+        config,
+        auto_complete: false,
+        settings: Vec::new(),
+        statistics: Arc::clone(&purpose.statistics),
+        metrics: Arc::default(),
+        pool: Pool::new(1 << 20),
+        worker_cpu_count: 1,
+    });
+    let plan = Plan {
+        spec: Arc::clone(&purpose.spec),
+        model: IdentityBackend.create_model(Arc::clone(&context)).unwrap(),
+        context,
+        attributes: IdentityBackend.attributes(),
+        policies: Arc::default(),
+        worker_cpus: Vec::new(),
+        warmup: Vec::new(),
+        lending,
+    };
+    let instances = Instances::start(&plan, &scheduling.source).unwrap();
+    let Purpose { spec, statistics, .. } = purpose;
+    Identity { scheduler: scheduling.scheduler, spec, statistics, instances, answers: Arc::default() }
+}
+
+impl Identity {
+    fn request(&self, key: u64, is_on_shard: bool) -> Box<Request> {
+        let mut request = Box::new(Request::new(Completion::new(self.answers.clone(), key)));
+        let mut input = InputTensor::new(Text::from("INPUT0"), DataType::Int32, Shape::from_slice(&[1, 1]));
+        let mut block = BlockMut::unpooled(4);
+        block.fill(7);
+        input.data.push(block.freeze());
+        request.inputs.push(input);
+        request.is_on_shard = is_on_shard;
+        add_output(&mut request, Text::from("OUTPUT0")).unwrap();
+        validate(&mut request, &self.spec).unwrap();
+        request
+    }
+
+    /// Sends one and waits for its answer; true if the calling thread gave it.
+    fn runs_here(&self, is_on_shard: bool) -> bool {
+        let before = self.answers.0.lock().unwrap().len();
+        self.scheduler.enqueue(self.request(0, is_on_shard)).unwrap().wake_up.now();
+        loop {
+            if let Some((_, error, thread)) = self.answers.0.lock().unwrap().get(before) {
+                assert_eq!(*error, None);
+                return *thread == std::thread::current().id();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn end(self) {
+        self.scheduler.stop();
+        self.instances.join();
+        assert_eq!(self.statistics.snapshot().pending, 0);
+    }
+}
+
+#[test]
+fn a_shard_runs_what_cannot_block() {
+    for batching in ["", "dynamic_batching { }", "dynamic_batching { preserve_ordering: true }"] {
+        let identity = identity(batching, Lending::Declared);
+        for _ in 0..10 {
+            assert!(identity.runs_here(true), "{batching}");
+        }
+        assert!(!identity.runs_here(false), "who comes from elsewhere has its answers from a worker");
+        let snapshot = identity.statistics.snapshot();
+        assert_eq!((snapshot.success.count, snapshot.execution_count), (11, 11), "and all are counted");
+        identity.end();
+    }
+}
+
+#[test]
+fn a_shard_leaves_to_workers_what_may_take_time() {
+    let delay = "parameters { key: 'execute_delay_ms' value { string_value: '1' } }";
+    for (more, lending) in [
+        ("", Lending::Off),
+        (delay, Lending::Declared),
+        (delay, Lending::Measured),
+        ("dynamic_batching { max_queue_delay_microseconds: 100 }", Lending::Declared),
+    ] {
+        let identity = identity(more, lending);
+        assert!(!identity.runs_here(true), "{more} {lending:?}");
+        identity.end();
+    }
+}
+
+/// Two shards and two workers at the same instances, and requests from elsewhere between them.
+#[test]
+fn borrowers_and_workers_answer_each_request_once() {
+    const EACH: u64 = 3_000;
+    for batching in ["", "dynamic_batching { }"] {
+        let identity = identity(batching, Lending::Declared);
+        std::thread::scope(|scope| {
+            for client in 0..3 {
+                let identity = &identity;
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        let request = identity.request(client * EACH + number, client < 2);
+                        let accepted = identity.scheduler.enqueue(request).unwrap();
+                        accepted.wake_up.now();
+                        // Too late for most, and no harm to any.
+                        if number % 5 == 0 {
+                            identity.scheduler.cancel(&accepted.ticket).now();
+                        }
+                    }
+                });
+            }
+        });
+        let (answers, statistics) = (Arc::clone(&identity.answers), Arc::clone(&identity.statistics));
+        identity.end();
+        let mut keys: Vec<u64> = answers.0.lock().unwrap().iter().map(|(key, ..)| *key).collect();
+        keys.sort_unstable();
+        assert!(keys.into_iter().eq(0..3 * EACH), "{batching}: each once");
+        let snapshot = statistics.snapshot();
+        assert_eq!(snapshot.success.count + snapshot.failures.canceled, 3 * EACH);
+    }
+}

@@ -1,0 +1,186 @@
+//! Answers in the order in which requests were accepted: `preserve_ordering` (schedulers.md section 2).
+//!
+//! It stands around another scheduler and between each request and its home. A request takes its place before the
+//! scheduler has it; an answer that comes before its turn is kept at its place. Errors, expired, cancelled and cached
+//! answers have places like all others. Whoever brings an answer passes on what is due, one thread at a time, and holds
+//! no lock meanwhile: an answer may end in code that calls back.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::mutants::{self, Mutant};
+use super::{Accepted, Refused, Scheduler};
+use crate::memory::{BlockMut, Exhausted};
+use crate::request::{Completion, Delivery, Job, Request, Sink, Ticket, WakeUp};
+
+pub struct Ordered {
+    inner: Arc<dyn Scheduler>,
+    places: Arc<Places>,
+}
+
+/// One place for each request that is not answered yet, and for those that have to wait for it.
+#[derive(Default)]
+struct Places {
+    /// Held for a few steps.
+    row: Mutex<Row>,
+}
+
+#[derive(Default)]
+struct Row {
+    /// Number of the first place.
+    first: u64,
+    places: VecDeque<Place>,
+    /// Somebody passes answers on, and will look again.
+    is_moving: bool,
+}
+
+#[derive(Default)]
+struct Place {
+    /// Where answers go, while there are some.
+    kept: Option<(Completion, SmallVec<[Delivery; 1]>)>,
+    is_done: bool,
+}
+
+/// Stands between a request and its home.
+struct Link {
+    home: Completion,
+    places: Arc<Places>,
+    number: u64,
+}
+
+impl Ordered {
+    pub fn new(inner: Arc<dyn Scheduler>) -> Ordered {
+        Ordered { inner, places: Arc::default() }
+    }
+}
+
+impl Scheduler for Ordered {
+    fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        let number = self.places.take();
+        let mut home = None;
+        request.reroute(|present| {
+            home = Some(present.clone());
+            (Arc::new(Link { home: present, places: Arc::clone(&self.places), number }), 0)
+        });
+        self.inner.enqueue(request).map_err(|Refused { status, mut request }| {
+            // It goes back as it came. With the link its place goes too.
+            if let Some(home) = home {
+                request.restore(home);
+            }
+            Refused { status, request }
+        })
+    }
+
+    fn cancel(&self, ticket: &Ticket) -> WakeUp {
+        self.inner.cancel(ticket)
+    }
+
+    fn expire(&self, ticket: &Ticket) -> WakeUp {
+        self.inner.expire(ticket)
+    }
+
+    fn stop(&self) {
+        self.inner.stop();
+    }
+}
+
+impl Places {
+    fn row(&self) -> MutexGuard<'_, Row> {
+        self.row.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a new last place.
+    fn take(&self) -> u64 {
+        let mut row = self.row();
+        row.places.push_back(Place::default());
+        row.first + (row.places.len() as u64 - 1)
+    }
+
+    fn bring(&self, number: u64, home: &Completion, delivery: Delivery) {
+        if mutants::is(Mutant::OrderForgotten) {
+            return home.forward(delivery);
+        }
+        let mut row = self.row();
+        let Some(place) = row.place(number) else { return };
+        place.is_done = delivery.last;
+        place.kept.get_or_insert_with(|| (home.clone(), SmallVec::new())).1.push(delivery);
+        self.move_on(row);
+    }
+
+    /// Nothing comes for this place any more.
+    fn vacate(&self, number: u64) {
+        let mut row = self.row();
+        if let Some(place) = row.place(number) {
+            place.is_done = true;
+            self.move_on(row);
+        }
+    }
+
+    /// Passes on what is due, unless somebody else does.
+    fn move_on<'a>(&'a self, mut row: MutexGuard<'a, Row>) {
+        if std::mem::replace(&mut row.is_moving, true) {
+            return;
+        }
+        while let Some((home, deliveries)) = row.due() {
+            drop(row);
+            deliveries.into_iter().for_each(|delivery| home.forward(delivery));
+            // Dropped without the lock, too: it may be the last trace of its request.
+            drop(home);
+            row = self.row();
+        }
+        row.is_moving = false;
+    }
+}
+
+impl Row {
+    /// The place with that number, unless it is done.
+    fn place(&mut self, number: u64) -> Option<&mut Place> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.places.get_mut(at).filter(|place| !place.is_done)
+    }
+
+    /// What may be passed on now.
+    fn due(&mut self) -> Option<(Completion, SmallVec<[Delivery; 1]>)> {
+        loop {
+            let place = self.places.front_mut()?;
+            let kept = place.kept.take();
+            if place.is_done {
+                self.places.pop_front();
+                self.first += 1;
+            } else if kept.is_none() {
+                return None;
+            }
+            if kept.is_some() {
+                return kept;
+            }
+        }
+    }
+}
+
+impl Sink for Link {
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        self.places.bring(self.number, &self.home, delivery);
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.home.allocate(byte_size)
+    }
+
+    fn at_home(&self, job: Box<dyn Job>) {
+        self.home.at_home(job);
+    }
+}
+
+/// Refused, withdrawn, or answered long ago: nobody has to wait for it.
+impl Drop for Link {
+    fn drop(&mut self) {
+        if !mutants::is(Mutant::RefusalKeepsPlace) {
+            self.places.vacate(self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 mod cancel;
 mod completion;
 mod datatype;
+mod grant;
 mod home;
 mod keeper;
 mod parameters;
@@ -25,6 +26,7 @@ use crate::memory::{BlockMut, Exhausted};
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
 pub use datatype::DataType;
+pub use grant::{Grant, Lender, Loan};
 pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
 pub use parameters::{Parameter, Parameters, Value};
@@ -80,6 +82,10 @@ pub struct Request {
     pub stamps: Stamps,
     /// What the request's sequence hands from one request to the next.
     pub states: Option<Arc<States>>,
+    /// Of the execution that the request is part of, or, until a model has it, of the one on whose behalf it was made.
+    pub grant: Option<Grant>,
+    /// What that other execution lends until this request ends.
+    pub loan: Option<Loan>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
@@ -100,6 +106,8 @@ impl Request {
             origin: Origin::Client,
             stamps: Stamps::default(),
             states: None,
+            grant: None,
+            loan: None,
             completion: completion::Holder::new(completion),
             keeper: None,
         }

@@ -6,6 +6,7 @@
 mod direct;
 mod gate;
 mod mutants;
+mod rate_limiter;
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::request::{Request, Status, Ticket, WakeUp, now_ns};
 use crate::wire::inference::model_config::SchedulingChoice;
 
 pub use direct::Direct;
-pub use gate::{Gate, Limiter};
+pub use gate::{Gate, Limiter, Registration};
+pub use rate_limiter::RateLimiter;
 
 /// A request that was not accepted, and why. It goes back to its caller, unanswered and uncounted.
 #[derive(Debug)]

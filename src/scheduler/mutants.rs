@@ -8,6 +8,18 @@
 pub enum Mutant {
     /// An enqueuer does not wake the worker that sleeps with the token.
     LostWake,
+    /// An instance that finds nothing to execute keeps the resources that it was given.
+    GrantLeaked,
+    /// Resources go to who came first, however often it has executed.
+    OrderIgnored,
+    /// Who waits for much is passed for ever by those who need little.
+    NoAgeing,
+    /// The answer of a failed execution goes into the response cache.
+    FailureCached,
+    /// A full response cache throws out what was used last.
+    NewestEvicted,
+    /// What the response cache has under a key is an answer, whatever request it was made for.
+    SealIgnored,
 }
 
 #[cfg(test)]

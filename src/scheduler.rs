@@ -83,10 +83,13 @@ impl Scheduling {
 }
 
 /// The scheduler that the configuration asks for (schedulers.md section 1).
-pub fn create(purpose: &Purpose, _services: &Services) -> Result<Scheduling, Status> {
+pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
     let not_yet = |what| Err(Status::unsupported(format!("{what} is not supported by this version of Nereid")));
     match &purpose.spec.config.scheduling_choice {
-        None => Ok(Scheduling::new(Direct::new(Arc::clone(&purpose.statistics)))),
+        None => {
+            let direct = Direct::new(Arc::clone(&purpose.statistics));
+            Ok(Scheduling::new(direct.limited(services.limiter.clone(), &purpose.spec.name)))
+        }
         Some(SchedulingChoice::DynamicBatching(_)) => not_yet("'dynamic_batching'"),
         Some(SchedulingChoice::SequenceBatching(_)) => not_yet("'sequence_batching'"),
         Some(SchedulingChoice::EnsembleScheduling(_)) => not_yet("'ensemble_scheduling'"),

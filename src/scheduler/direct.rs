@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::mutants::{self, Mutant};
-use super::{Accepted, Refused, STOPPING, Scheduler, answer_cancelled, answer_expired};
+use super::{Accepted, Gate, Limiter, Refused, STOPPING, Scheduler, answer_cancelled, answer_expired};
 use crate::instance::{Next, Payload, PayloadSource, Seat};
 use crate::observe::statistics::ModelStatistics;
 use crate::queue::{Armed, Mpsc, Place, Roster, Seats, Turn};
@@ -25,6 +25,8 @@ pub struct Direct {
     /// [`OPEN`], or why nothing is accepted.
     door: AtomicU8,
     statistics: Arc<ModelStatistics>,
+    /// With the model's name.
+    limiter: Option<(Arc<dyn Limiter>, String)>,
 }
 
 const OPEN: u8 = 0;
@@ -40,6 +42,8 @@ struct Desk {
     is_dismissed: AtomicBool,
     /// What the worker was told last. Only the worker itself looks at it.
     posture: AtomicU8,
+    /// Only the worker itself goes through it.
+    gate: Mutex<Option<Arc<dyn Gate>>>,
 }
 
 /// Of a worker that executes, or has not asked yet.
@@ -69,7 +73,14 @@ impl Direct {
             present: Mutex::new(0),
             door: AtomicU8::new(DESERTED),
             statistics,
+            limiter: None,
         }
+    }
+
+    /// The same, with workers that wait for what instances of all models share.
+    pub fn limited(mut self, limiter: Option<Arc<dyn Limiter>>, model: &str) -> Direct {
+        self.limiter = limiter.map(|limiter| (limiter, model.to_owned()));
+        self
     }
 
     fn waiting(&self) -> usize {
@@ -144,6 +155,20 @@ impl Direct {
         if self.door.load(Ordering::SeqCst) == OPEN { None } else { self.take_rest() }
     }
 
+    /// The worker leaves once there is nothing more to execute.
+    fn farewell(&self, desk: &Desk, take: impl Fn() -> Option<Payload>) -> Next {
+        if self.waiting() > 0 && !desk.enter() {
+            return Next::Sleep { until_ns: None };
+        }
+        match take() {
+            Some(payload) => Next::Execute(desk.stamp(payload)),
+            None => {
+                desk.leave();
+                Next::Leave
+            }
+        }
+    }
+
     /// Whether the worker has the token, and if not, how it waits for it.
     fn call(&self, worker: usize, desk: &Desk) -> Call {
         match desk.posture.swap(BUSY, Ordering::Relaxed) {
@@ -169,6 +194,33 @@ impl Direct {
             // Made the holder this very moment.
             Place::Waiting => Call::Holder,
         }
+    }
+}
+
+impl Desk {
+    fn gate(&self) -> Option<Arc<dyn Gate>> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn enter(&self) -> bool {
+        self.gate().is_none_or(|gate| gate.enter())
+    }
+
+    fn leave(&self) {
+        if let Some(gate) = self.gate() {
+            gate.leave();
+        }
+    }
+
+    /// Tells the requests what those made on their behalf may use.
+    fn stamp(&self, mut payload: Payload) -> Payload {
+        if let Some(gate) = self.gate() {
+            for mut request in payload.take() {
+                request.grant = gate.grant();
+                payload.push(request);
+            }
+        }
+        payload
     }
 }
 
@@ -222,12 +274,14 @@ impl Scheduler for Direct {
 
 impl PayloadSource for Direct {
     fn join(&self, seat: Seat) -> Result<usize, Status> {
+        let gate = self.limiter.as_ref().map(|(limiter, model)| limiter.admit(model, &seat)).transpose()?;
         let worker = self.roster.join().map_err(|error| Status::invalid(error.to_string()))?;
         if !self.desks.provide(worker) {
             return Err(Status::internal(format!("there is no place for worker {worker}")));
         }
         let desk = &self.desks[worker];
         *desk.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(seat.waker);
+        *desk.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate;
         desk.posture.store(BUSY, Ordering::Relaxed);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         desk.is_dismissed.store(false, Ordering::SeqCst);
@@ -239,27 +293,36 @@ impl PayloadSource for Direct {
 
     fn poll(&self, worker: usize, _now_ns: u64) -> Next {
         let Some(desk) = self.desks.get(worker) else { return Next::Leave };
-        let farewell = |payload: Option<Payload>| payload.map_or(Next::Leave, Next::Execute);
         if self.is_dismissed(worker) && desk.posture.load(Ordering::Relaxed) == BUSY {
-            return farewell(self.take_farewell());
+            return self.farewell(desk, || self.take_farewell());
         }
         match self.call(worker, desk) {
             Call::Holder => {}
-            Call::Idle => return Next::Sleep { until_ns: None },
-            Call::Dismissed => return farewell(self.take_farewell()),
-            Call::Stopped => return farewell(self.take_rest()),
+            Call::Idle => {
+                desk.leave();
+                return Next::Sleep { until_ns: None };
+            }
+            Call::Dismissed => return self.farewell(desk, || self.take_farewell()),
+            Call::Stopped => return self.farewell(desk, || self.take_rest()),
         }
         loop {
             if self.is_dismissed(worker) {
                 self.wake(self.roster.pass(worker, || self.waiting() > 0));
-                return farewell(self.take_farewell());
+                return self.farewell(desk, || self.take_farewell());
+            }
+            if self.waiting() > 0 && !desk.enter() {
+                // Others may take the work; this one is woken once it has its resources.
+                self.wake(self.roster.pass(worker, || self.waiting() > 0));
+                return Next::Sleep { until_ns: None };
             }
             if let Some(payload) = self.take() {
                 self.wake(self.roster.pass(worker, || self.waiting() > 0));
-                return Next::Execute(payload);
+                return Next::Execute(desk.stamp(payload));
             }
             match self.roster.arm(worker, 1, || self.waiting() > 0) {
                 Armed::Park => {
+                    // What it entered for was taken back.
+                    desk.leave();
                     desk.posture.store(ARMED, Ordering::Relaxed);
                     return Next::Sleep { until_ns: None };
                 }
@@ -267,9 +330,15 @@ impl PayloadSource for Direct {
                 Armed::LookAgain => std::hint::spin_loop(),
                 Armed::Stopped => {
                     self.wake(self.roster.pass(worker, || self.waiting() > 0));
-                    return farewell(self.take_rest());
+                    return self.farewell(desk, || self.take_rest());
                 }
             }
+        }
+    }
+
+    fn executed(&self, worker: usize) {
+        if let Some(desk) = self.desks.get(worker) {
+            desk.leave();
         }
     }
 
@@ -292,6 +361,7 @@ impl PayloadSource for Direct {
         }
         if let Some(desk) = self.desks.get(worker) {
             desk.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+            desk.gate.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
         self.roster.left(worker);
     }

@@ -156,6 +156,11 @@ impl Request {
         self.completion.at_home(job);
     }
 
+    /// Where its answers go; not one who can answer.
+    pub fn completion(&self) -> Completion {
+        self.completion.clone()
+    }
+
     /// Gives the request back to its scheduler, to be executed once more. On refusal the caller still has it.
     pub fn reschedule(mut self: Box<Request>) -> Result<(), (Status, Box<Request>)> {
         match self.keeper.take().and_then(Keeper::dismiss) {

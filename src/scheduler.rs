@@ -3,6 +3,7 @@
 //! There is no scheduler thread. A request waits in an inbox until a worker that is free cuts it into a payload; see
 //! `direct` for how the right to cut passes between workers.
 
+pub mod cache;
 mod direct;
 mod gate;
 mod mutants;
@@ -16,9 +17,12 @@ use crate::observe::statistics::{FailureReason, ModelStatistics};
 use crate::request::{Request, Status, Ticket, WakeUp, now_ns};
 use crate::wire::inference::model_config::SchedulingChoice;
 
+pub use cache::{Cache, Cached};
 pub use direct::Direct;
 pub use gate::{Gate, Limiter, Registration};
 pub use rate_limiter::RateLimiter;
+
+pub use crate::model_config::validate::ResourceLimit;
 
 /// A request that was not accepted, and why. It goes back to its caller, unanswered and uncounted.
 #[derive(Debug)]
@@ -60,6 +64,8 @@ pub trait Scheduler: Send + Sync {
 pub struct Services {
     /// `--rate-limit=execution_count`.
     pub limiter: Option<Arc<dyn Limiter>>,
+    /// `--cache-config`.
+    pub cache: Option<Arc<Cache>>,
 }
 
 /// The model version that a scheduler is made for.
@@ -85,7 +91,7 @@ impl Scheduling {
 /// The scheduler that the configuration asks for (schedulers.md section 1).
 pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
     let not_yet = |what| Err(Status::unsupported(format!("{what} is not supported by this version of Nereid")));
-    match &purpose.spec.config.scheduling_choice {
+    let scheduling = match &purpose.spec.config.scheduling_choice {
         None => {
             let direct = Direct::new(Arc::clone(&purpose.statistics));
             Ok(Scheduling::new(direct.limited(services.limiter.clone(), &purpose.spec.name)))
@@ -93,7 +99,11 @@ pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Stat
         Some(SchedulingChoice::DynamicBatching(_)) => not_yet("'dynamic_batching'"),
         Some(SchedulingChoice::SequenceBatching(_)) => not_yet("'sequence_batching'"),
         Some(SchedulingChoice::EnsembleScheduling(_)) => not_yet("'ensemble_scheduling'"),
-    }
+    }?;
+    Ok(Scheduling {
+        scheduler: Cached::around(scheduling.scheduler, purpose, services.cache.as_ref()),
+        source: scheduling.source,
+    })
 }
 
 /// Refusal of a scheduler that was stopped.

@@ -8,6 +8,8 @@ mod direct;
 mod gate;
 mod mutants;
 mod rate_limiter;
+#[cfg(test)]
+mod simulation;
 
 use std::sync::Arc;
 

@@ -102,7 +102,8 @@ impl Local {
             let mut state = self.lock();
             match state.find(key.hash) {
                 Some(at) => {
-                    let is_same = state.node(at).and_then(|node| node.entry.as_ref()).is_some_and(|e| e.seal == key.seal);
+                    let is_same =
+                        state.node(at).and_then(|node| node.entry.as_ref()).is_some_and(|e| e.seal == key.seal);
                     if is_same && !replaces {
                         return Inserted::Present;
                     }

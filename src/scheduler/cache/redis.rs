@@ -231,7 +231,8 @@ impl Options {
         let timeout = |key: &str, default: u64| {
             number(key, default, TIMEOUT_MS_MAX).map(|ms| Duration::from_millis(if ms == 0 { TIMEOUT_MS } else { ms }))
         };
-        let text = |key: &str, variable: &str| settings.get(key).map(|text| (*text).to_owned()).or(environment(variable));
+        let text =
+            |key: &str, variable: &str| settings.get(key).map(|text| (*text).to_owned()).or(environment(variable));
         let host = settings.get("host").copied().unwrap_or_default();
         let port = number("port", 0, u64::from(u16::MAX))?;
         let is_secure = truth("tls_enabled")?

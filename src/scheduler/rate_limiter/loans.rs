@@ -152,9 +152,8 @@ impl State {
     /// Who keeps `model` from executing: all of its instances, or somebody who holds what they lack.
     fn in_the_way(&self, model: &str, ended: &BTreeSet<u64>) -> Option<u64> {
         let is_stuck = |number: &u64, member: &Member| member.hold().is_some() && !ended.contains(number);
-        let mut waiting = self.members.iter().filter(|(number, member)| {
-            member.model == model && !is_stuck(number, member)
-        });
+        let mut waiting =
+            self.members.iter().filter(|(number, member)| member.model == model && !is_stuck(number, member));
         let stuck = self.members.iter().filter(|(number, member)| is_stuck(number, member));
         let Some((_, member)) = waiting.next() else {
             return stuck.filter(|(_, other)| other.model == model).map(|(number, _)| *number).next();

@@ -57,7 +57,9 @@ fn on_device(limiter: &RateLimiter, model: &str, device: i32, priority: u32, dem
     let woken = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&woken);
     let seat = Seat {
-        waker: Waker::Call(Arc::new(move || drop(seen.fetch_add(1, Ordering::SeqCst)))),
+        waker: Waker::Call(Arc::new(move || {
+            seen.fetch_add(1, Ordering::SeqCst);
+        })),
         name: format!("{model}_0"),
         device,
         rate_limiter: Some(ModelRateLimiter { resources: resources(demands), priority }),
@@ -137,26 +139,33 @@ fn groups_are_held_against_limits_and_each_other() {
     assert_eq!(text(limiter.register(&groups(&[("X", 1)]))), None, "an unload takes its groups away");
 }
 
-/// Executions of each instance when all always want, for resources that one at a time can have.
-fn shares(priorities: &[u32], rounds: usize) -> Vec<usize> {
-    let limiter = limiter(&[]);
-    let instances: Vec<Instance> =
-        priorities.iter().enumerate().map(|(at, p)| on_device(&limiter, &at.to_string(), 0, *p, &[("R", 1)])).collect();
-    let mut counts = vec![0; priorities.len()];
-    let mut inside = None;
+/// Executions of each of `instances` when all want the one resource at the same time, so many times.
+fn compete(instances: &[Instance], keeper: &Instance, rounds: usize) -> Vec<usize> {
+    let mut counts = vec![0; instances.len()];
     for _ in 0..rounds {
-        for (at, instance) in instances.iter().enumerate() {
-            if Some(at) != inside && instance.enter() {
-                assert_eq!(inside, None, "two at a time");
-                inside = Some(at);
-            }
+        assert!(keeper.enter());
+        for instance in instances {
+            assert!(!instance.enter(), "two at a time");
+            instance.woken();
         }
-        let at = inside.take().expect("one is inside");
-        counts[at] += 1;
-        instances[at].leave();
-        inside = (0..instances.len()).find(|other| instances[*other].enter());
+        keeper.leave();
+        let woken: Vec<usize> = (0..instances.len()).filter(|at| instances[*at].woken() > 0).collect();
+        assert_eq!(woken.len(), 1, "one has its turn");
+        counts[woken[0]] += 1;
+        // The others find nothing to do this time.
+        instances.iter().enumerate().filter(|(at, _)| *at != woken[0]).for_each(|(_, other)| other.leave());
+        assert!(instances[woken[0]].enter());
+        instances[woken[0]].leave();
     }
     counts
+}
+
+fn shares(priorities: &[u32], rounds: usize) -> Vec<usize> {
+    let limiter = limiter(&[]);
+    let keeper = instance(&limiter, "keeper", &[("R", 1)]);
+    let instances: Vec<Instance> =
+        priorities.iter().enumerate().map(|(at, p)| on_device(&limiter, &at.to_string(), 0, *p, &[("R", 1)])).collect();
+    compete(&instances, &keeper, rounds)
 }
 
 #[test]
@@ -170,23 +179,15 @@ fn the_least_executed_by_priority_comes_first() {
 #[test]
 fn a_newcomer_does_not_outrun_who_has_executed_for_long() {
     let limiter = limiter(&[]);
-    let old = instance(&limiter, "old", &[("R", 1)]);
-    for _ in 0..1000 {
-        assert!(old.enter());
-        old.leave();
+    let (keeper, old) = (instance(&limiter, "keeper", &[("R", 1)]), instance(&limiter, "old", &[("R", 1)]));
+    for instance in [&keeper, &old] {
+        for _ in 0..1000 {
+            assert!(instance.enter());
+            instance.leave();
+        }
     }
     let fresh = instance(&limiter, "fresh", &[("R", 1)]);
-    let mut turns = Vec::new();
-    assert!(fresh.enter() && !old.enter());
-    let mut inside = &fresh;
-    for _ in 0..6 {
-        inside.leave();
-        let other = if std::ptr::eq(inside, &fresh) { &old } else { &fresh };
-        turns.push(std::ptr::eq(other, &old));
-        assert!(other.enter() && !inside.enter());
-        inside = other;
-    }
-    assert_eq!(turns, [true, false, true, false, true, false]);
+    assert_eq!(compete(&[old, fresh], &keeper, 10), [5, 5]);
 }
 
 /// How often others come between while one waits that needs everything; stops at `bound`.

@@ -54,7 +54,7 @@ fn a_large_entry_takes_the_place_of_many() {
     let small = entry(0, 10).byte_size();
     let count = 4 * EVICTED_AT_ONCE;
     let cache = Local::new(count * small);
-    (0..count as u64).for_each(|number| drop(put(&cache, number, 10)));
+    (0..count as u64).for_each(|number| assert_eq!(put(&cache, number, 10), Inserted::Kept));
     assert_eq!(cache.fill(), (count * small, count));
     let large = 10 + small * (count - 1);
     assert_eq!(put(&cache, 10_000, large), Inserted::Kept);

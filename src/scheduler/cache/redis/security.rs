@@ -22,12 +22,13 @@ impl Security {
         let mut roots = RootCertStore::empty();
         let (file, directory) = (settings.get("cacert"), settings.get("cacert_dir"));
         if let Some(file) = file {
-            trust(&mut roots, Path::new(file))?;
+            roots.add_parsable_certificates(certificates(Path::new(file))?);
         }
         if let Some(directory) = directory {
             let entries = std::fs::read_dir(directory).map_err(|error| format!("'cacert_dir' {directory}: {error}"))?;
-            for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
-                trust(&mut roots, &entry.path())?;
+            // Such directories hold more than certificates.
+            for certificates in entries.flatten().filter_map(|entry| certificates(&entry.path()).ok()) {
+                roots.add_parsable_certificates(certificates);
             }
         }
         if file.is_none() && directory.is_none() {
@@ -62,9 +63,4 @@ impl Security {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     read.map_err(|error| format!("certificates of {}: {error}", path.display()))
-}
-
-fn trust(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
-    roots.add_parsable_certificates(certificates(path)?);
-    Ok(())
 }

@@ -7,6 +7,7 @@ mod cancel;
 mod completion;
 mod credit;
 mod datatype;
+mod grant;
 mod home;
 mod keeper;
 mod mutants;
@@ -29,6 +30,7 @@ pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
 pub use credit::{Credit, never_wait_here};
 pub use datatype::DataType;
+pub use grant::{Grant, Lender, Loan};
 pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
 pub use parameters::{Parameter, Parameters, Value};
@@ -88,6 +90,10 @@ pub struct Request {
     pub states: Option<Arc<States>>,
     /// What a backend was given that lives as long as the request.
     attached: Mutex<Vec<Box<dyn Any + Send>>>,
+    /// Of the execution that the request is part of, or, until a model has it, of the one on whose behalf it was made.
+    pub grant: Option<Grant>,
+    /// What that other execution lends until this request ends.
+    pub loan: Option<Loan>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
@@ -110,6 +116,8 @@ impl Request {
             stamps: Stamps::default(),
             states: None,
             attached: Mutex::default(),
+            grant: None,
+            loan: None,
             completion: completion::Holder::new(completion),
             keeper: None,
         }
@@ -171,6 +179,11 @@ impl Request {
     /// Runs `job` where this request is at home.
     pub fn at_home(&self, job: Box<dyn Job>) {
         self.completion.at_home(job);
+    }
+
+    /// Where its answers go; not one who can answer.
+    pub fn completion(&self) -> Completion {
+        self.completion.clone()
     }
 
     /// Gives the request back to its scheduler, to be executed once more. On refusal the caller still has it.

@@ -3,12 +3,14 @@
 //! There is no scheduler thread. A request waits in an inbox until a worker that is free cuts it into a payload; see
 //! `direct` for how the right to cut passes between workers.
 
+pub mod cache;
 mod direct;
 mod dynamic;
 mod gate;
 mod line;
 mod mutants;
 mod ordered;
+mod rate_limiter;
 #[cfg(test)]
 mod simulation;
 
@@ -20,10 +22,14 @@ use crate::observe::statistics::{FailureReason, ModelStatistics};
 use crate::request::{Request, Status, Ticket, WakeUp, now_ns};
 use crate::wire::inference::model_config::SchedulingChoice;
 
+pub use cache::{Cache, Cached};
 pub use direct::Direct;
 pub use dynamic::Dynamic;
-pub use gate::{Gate, Limiter};
+pub use gate::{Gate, Limiter, Registration};
 use ordered::Ordered;
+pub use rate_limiter::RateLimiter;
+
+pub use crate::model_config::validate::ResourceLimit;
 
 /// A request that was not accepted, and why. It goes back to its caller, unanswered and uncounted.
 #[derive(Debug)]
@@ -70,6 +76,8 @@ pub struct Services {
     /// A dynamic batcher forms nothing before so many requests wait for the first time; 0: at once. For tests
     /// (TRITONSERVER_DELAY_SCHEDULER).
     pub delayed_until: usize,
+    /// `--cache-config`.
+    pub cache: Option<Arc<Cache>>,
 }
 
 /// The model version that a scheduler is made for.
@@ -100,14 +108,22 @@ impl Scheduling {
 /// The scheduler that the configuration asks for (schedulers.md section 1).
 pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
     let not_yet = |what| Err(Status::unsupported(format!("{what} is not supported by this version of Nereid")));
-    match &purpose.spec.config.scheduling_choice {
-        None => Ok(Scheduling::new(Direct::new(purpose, services))),
-        Some(SchedulingChoice::DynamicBatching(config)) => {
-            let scheduling = Scheduling::new(Dynamic::new(config, purpose, services));
-            Ok(if config.preserve_ordering { scheduling.ordered() } else { scheduling })
-        }
-        Some(SchedulingChoice::SequenceBatching(_)) => not_yet("'sequence_batching'"),
-        Some(SchedulingChoice::EnsembleScheduling(_)) => not_yet("'ensemble_scheduling'"),
+    let plain = match &purpose.spec.config.scheduling_choice {
+        None => Scheduling::new(Direct::new(purpose, services)),
+        Some(SchedulingChoice::DynamicBatching(config)) => Scheduling::new(Dynamic::new(config, purpose, services)),
+        Some(SchedulingChoice::SequenceBatching(_)) => return not_yet("'sequence_batching'"),
+        Some(SchedulingChoice::EnsembleScheduling(_)) => return not_yet("'ensemble_scheduling'"),
+    };
+    let Scheduling { scheduler, source } = plain;
+    let cached = Scheduling { scheduler: Cached::around(scheduler, purpose, services.cache.as_ref()), source };
+    // Outside the cache, so that cached answers keep their place too.
+    Ok(if preserves_ordering(&purpose.spec) { cached.ordered() } else { cached })
+}
+
+fn preserves_ordering(spec: &ModelSpec) -> bool {
+    match &spec.config.scheduling_choice {
+        Some(SchedulingChoice::DynamicBatching(config)) => config.preserve_ordering,
+        _ => false,
     }
 }
 

@@ -24,7 +24,7 @@ use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, ren
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
 use crate::request::Status;
-use crate::scheduler::{Services, delayed_until};
+use crate::scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
 use crate::shard::placement::Cores;
 use control::RepositoryPoller;
 use options::{ModelControl, Options};
@@ -89,9 +89,10 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
         scheduling: Services {
+            limiter: rate_limiter(options),
+            cache: open_cache(options)?,
             lending: options.run_to_completion,
             delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
-            ..Services::default()
         },
     };
     let lifecycle = Lifecycle::new(settings);
@@ -165,6 +166,30 @@ fn host_policies(options: &Options) -> Result<Arc<HostPolicies>, Failure> {
     let settings = options.host_policies.iter().cloned().map(|setting| (setting.policy, setting.key, setting.value));
     let policies = HostPolicies::new(&settings.collect::<Vec<_>>());
     policies.map(Arc::new).map_err(|text| Failure::Start(format!("--host-policy: {text}")))
+}
+
+fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
+    let limits = options.rate_limits().into_iter().map(|((name, device), count)| ResourceLimit {
+        name: name.to_owned(),
+        // A negative number is a large one to Triton.
+        count: u64::try_from(count).unwrap_or(u64::MAX),
+        device: Some(device).filter(|device| *device != -1),
+    });
+    options.rate_limit.then(|| Arc::new(RateLimiter::new(limits.collect())) as Arc<dyn Limiter>)
+}
+
+fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
+    let Some(first) = options.cache_settings.first() else { return Ok(None) };
+    let settings = options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone()));
+    let settings: Vec<_> = settings.collect();
+    let variable = |name: &str| std::env::var(name).ok();
+    let cache = Cache::open(&first.cache, &settings, &options.cache_directory, variable).map_err(Failure::Creating)?;
+    let shown = settings.iter().map(|(key, value)| match key.as_str() {
+        "password" => "password=<hidden>".to_owned(),
+        key => format!("{key}={value}"),
+    });
+    info!("opened the response cache '{}': {}", first.cache, shown.collect::<Vec<_>>().join(", "));
+    Ok(Some(Arc::new(cache)))
 }
 
 /// Prints; whoever read it may be gone, and `println!` would panic then.

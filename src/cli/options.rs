@@ -12,7 +12,8 @@ use super::values::{Value, ValueError};
 
 pub use super::given::WithoutEffect;
 pub use crate::server::options::{
-    BackendSetting, HostPolicySetting, IoCores, IoEngine, Lending, Listen, ModelControl, Options as ServeOptions,
+    BackendSetting, CacheSetting, HostPolicySetting, IoCores, IoEngine, Lending, Listen, ModelControl,
+    Options as ServeOptions, RateLimitResource,
 };
 
 /// Why the server does not start; [`OptionsError::report`] is what its user sees.

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use super::options::{BackendSetting, HostPolicySetting};
+use super::options::{BackendSetting, CacheSetting, HostPolicySetting, RateLimitResource};
 
 /// The inner text of `Bad option: …`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -193,15 +193,14 @@ impl Value<'_> {
         Ok(HostPolicySetting { policy, key, value })
     }
 
-    /// The cache, the setting, the value.
-    pub fn cache_setting(self) -> Result<[String; 3], ValueError> {
+    pub fn cache_setting(self) -> Result<CacheSetting, ValueError> {
         const FORM: &str = "<cache name>,<setting>=<value>";
         let text = self.text();
         match text.split_once(',') {
             None | Some(("", _)) => {
                 Err(ValueError::Nameless { what: "cache", flag: self.flag, form: FORM, given: text })
             }
-            Some(_) => self.named_setting(',', FORM),
+            Some(_) => self.named_setting(',', FORM).map(|[cache, key, value]| CacheSetting { cache, key, value }),
         }
     }
 
@@ -217,13 +216,18 @@ impl Value<'_> {
     }
 
     /// `<name>:<count>[:<device>]`.
-    pub fn rate_limit_resource(self) -> Result<(String, i32, Option<i32>), ValueError> {
+    pub fn rate_limit_resource(self) -> Result<RateLimitResource, ValueError> {
         let text = self.text();
         let parts: Vec<&str> = text.split(':').collect();
         let int = |part: &str| self.part(part).int();
+        let resource = |name: &str, count, device| RateLimitResource { name: name.to_owned(), count, device };
         match parts[..] {
-            [name, count] => Ok((name.to_owned(), int(count)?, None)),
-            [name, count, device] => Ok((name.to_owned(), int(count)?, Some(int(device)?))),
+            [name, count] => Ok(resource(name, int(count)?, None)),
+            // -1 is how Triton writes each device.
+            [name, count, device] => {
+                let count = int(count)?;
+                Ok(resource(name, count, Some(int(device)?).filter(|device| *device != -1)))
+            }
             _ => Err(ValueError::Form {
                 flag: self.flag,
                 form: "<resource_name>:<count>:<device>' or '<resource_name>:<count>",

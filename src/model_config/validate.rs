@@ -24,7 +24,7 @@ pub use data_files::data_files;
 pub use ensemble_parts::{Flow, Part, ensemble_cycle, ensemble_parts};
 pub use findings::{Finding, Findings};
 pub use instances::Gpus;
-pub use rate_limiter::{ResourceLimit, rate_limits};
+pub use rate_limiter::{ResourceLimit, limit, rate_limits};
 
 /// What can be known before a backend is touched.
 ///

@@ -12,6 +12,7 @@ mod snapshot;
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam_utils::CachePadded;
@@ -63,6 +64,8 @@ pub struct ModelStatistics {
     slots: Box<[OnceLock<Box<CachePadded<Slot>>>]>,
     large_batches: Large,
     responses: Responses,
+    /// Said once, when the model is loaded.
+    is_caching: AtomicBool,
 }
 
 impl Default for ModelStatistics {
@@ -72,7 +75,12 @@ impl Default for ModelStatistics {
             // Only the shared slot could be made by two threads at once, one waiting for the other: make it here.
             shared.get_or_init(Box::default);
         }
-        ModelStatistics { slots, large_batches: Large::default(), responses: Responses::default() }
+        ModelStatistics {
+            slots,
+            large_batches: Large::default(),
+            responses: Responses::default(),
+            is_caching: AtomicBool::new(false),
+        }
     }
 }
 
@@ -101,6 +109,24 @@ impl ModelStatistics {
         self.with_slot(|slot, exclusive| slot.request_failed(duration_ns, reason, exclusive));
     }
 
+    /// The model answers from the response cache where it can.
+    pub fn enable_cache(&self) {
+        self.is_caching.store(true, Ordering::Relaxed);
+    }
+
+    /// The response cache answered a request: a success, though no inference.
+    pub fn cache_hit(&self, started_ns: u64, queued_ns: u64, lookup_started_ns: u64, lookup_ended_ns: u64) {
+        let request_ns = lookup_ended_ns.saturating_sub(started_ns);
+        let queue_ns = lookup_started_ns.saturating_sub(queued_ns);
+        let lookup_ns = lookup_ended_ns.saturating_sub(lookup_started_ns);
+        self.with_slot(|slot, exclusive| slot.cache_hit(request_ns, queue_ns, lookup_ns, exclusive));
+    }
+
+    /// It did not: lookup and insertion took `duration_ns`, which the duration of the request has on top.
+    pub fn cache_missed(&self, duration_ns: u64) {
+        self.with_slot(|slot, exclusive| slot.cache_missed(duration_ns, exclusive));
+    }
+
     /// One batch of `batch_size` rows was executed.
     pub fn batch_executed(&self, batch_size: u64, execution: &Execution) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -124,6 +150,7 @@ impl ModelStatistics {
         sum.pending = added.saturating_sub(removed);
         sum.batch_stats = self.batch_stats();
         sum.response_stats = self.responses.read();
+        sum.is_caching = self.is_caching.load(Ordering::Relaxed);
         sum
     }
 
@@ -214,10 +241,37 @@ mod tests {
                 compute_infer: infer,
                 compute_output: output,
             }],
-            durations_us: DurationsUs { request: 14, queue: 7, compute_input: 1, compute_infer: 3, compute_output: 0 },
+            durations_us: DurationsUs {
+                request: 14,
+                queue: 7,
+                compute_input: 1,
+                compute_infer: 3,
+                ..DurationsUs::default()
+            },
             ..Snapshot::default()
         };
         assert_eq!(statistics.snapshot(), expected);
+    }
+
+    /// metrics.md section 3: hits are successes without inferences; a miss makes its request last longer.
+    #[test]
+    fn hits_and_misses_of_the_cache_have_their_places() {
+        let statistics = ModelStatistics::default();
+        assert!(!statistics.snapshot().is_caching);
+        statistics.enable_cache();
+        statistics.request_succeeded(1_000, 2_500, 3, &EXECUTION);
+        statistics.cache_missed(2_500);
+        statistics.cache_hit(1_000, 2_000, 2_300, 5_400);
+        let snapshot = statistics.snapshot();
+        assert!(snapshot.is_caching);
+        assert_eq!(snapshot.success, Tally { count: 2, ns: 14_900 + 2_500 + 4_400 });
+        assert_eq!(snapshot.queue, Tally { count: 2, ns: 7_500 + 300 });
+        assert_eq!(snapshot.compute_infer, Tally { count: 1, ns: 3_001 });
+        assert_eq!(snapshot.cache_hit, Tally { count: 1, ns: 3_100 });
+        assert_eq!(snapshot.cache_miss, Tally { count: 1, ns: 2_500 });
+        assert_eq!((snapshot.inference_count, snapshot.execution_count, snapshot.last_inference_ms), (3, 0, 0));
+        let us = snapshot.durations_us;
+        assert_eq!((us.request, us.cache_hit, us.cache_miss), (14 + 2 + 4, 3, 2));
     }
 
     #[test]

@@ -42,8 +42,21 @@ impl ServedModel {
         if let Err(status) = validate(&mut request, &self.spec) {
             return Err(Refused { status, request });
         }
+        if let Err(status) = self.borrow(&mut request) {
+            return Err(Refused { status, request });
+        }
         request.stamps.queued_ns = now_ns();
         self.scheduler.enqueue(request)
+    }
+
+    /// A request made on behalf of another one runs on what that one's execution holds, if there is need.
+    fn borrow(&self, request: &mut Request) -> Result<(), Status> {
+        let Some(grant) = &request.grant else { return Ok(()) };
+        let loan = grant.lend(&self.name).map_err(|status| status.prefixed(&request.log_id()))?;
+        if loan.is_some() {
+            (request.grant, request.loan) = (None, loan);
+        }
+        Ok(())
     }
 
     /// The same instances under another configuration.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Settings;
 use super::models::{ModelId, ServedModel};
@@ -19,7 +19,7 @@ use crate::model_config::{ModelSpec, labels, layout, normalize, text, to_dynamic
 use crate::observe::log::verbose;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
-use crate::scheduler::{self, Purpose, Scheduling};
+use crate::scheduler::{self, Purpose, Registration, Scheduling};
 use crate::wire::inference::ModelConfig;
 
 /// A directory of this host and whatever keeps its files there.
@@ -49,6 +49,8 @@ pub struct RunningVersion {
     context: Arc<ModelContext>,
     attributes: Attributes,
     directory: Directory,
+    /// What its instances ask for, where the rate limiter is on. Ends behind them.
+    registration: Option<Registration>,
 }
 
 impl RunningVersion {
@@ -154,6 +156,9 @@ impl Loader {
         }
         validate::data_files(&spec.config, &directory.path).first()?;
         let labels = labels::load(name, &directory.path, &spec.config.output)?;
+        // Before any instance is made (model_config.md section 6, row "rate limiter").
+        let limiter = self.settings.scheduling.limiter.as_ref();
+        let registration = limiter.map(|limiter| limiter.register(&spec.config.instance_group)).transpose()?;
         let purpose = Purpose { spec: Arc::clone(&spec), version, statistics: Arc::clone(&statistics) };
         let Scheduling { scheduler, source } = scheduler::create(&purpose, &self.settings.scheduling)?;
         let attributes = backend.attributes();
@@ -177,6 +182,7 @@ impl Loader {
             context,
             attributes,
             directory: directory.clone(),
+            registration,
         })
     }
 
@@ -200,6 +206,14 @@ impl Loader {
         })
     }
 
+    /// Tells the rate limiter what the instances of a version ask for from now on.
+    fn register(&self, running: &RunningVersion, config: &ModelConfig) -> Result<(), Status> {
+        match (&self.settings.scheduling.limiter, &running.registration) {
+            (Some(limiter), Some(registration)) => limiter.change(registration, &config.instance_group),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes over, while it serves, a polled configuration that differs in instance groups and version policy only. On
     /// an error nothing has changed.
     pub fn change_placement(&self, running: &mut RunningVersion, polled: &ModelConfig) -> Result<(), Status> {
@@ -218,7 +232,15 @@ impl Loader {
         if spec.config.instance_group != old.instance_group {
             let RunningVersion { model, context, attributes, directory, .. } = &*running;
             let plan = self.plan(&spec, model, context, attributes, directory)?;
-            running.instances.update(&plan)?;
+            self.register(running, &spec.config)?;
+            if let Err(status) = running.instances.update(&plan) {
+                // What was there before fits, unless a model came meanwhile that excludes it: the limits are held then
+                // against what is registered, and the instances that are there wait for what there is.
+                if let Err(error) = self.register(running, old) {
+                    warn!("the instances of '{}' ask for resources that there are no more: {error}", context.name);
+                }
+                return Err(status);
+            }
             info!("the instances of '{}' version {} were updated", context.name, context.version);
         }
         running.former.retain(|former| former.strong_count() > 0);

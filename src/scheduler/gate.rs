@@ -1,14 +1,30 @@
 //! What stands between a payload and its execution where instances share limited resources (schedulers.md section 6).
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::instance::Seat;
-use crate::request::Status;
+use crate::request::{Grant, Status};
+use crate::wire::inference::ModelInstanceGroup;
 
 /// Gives out what instances of all models share.
 pub trait Limiter: Send + Sync {
+    /// Holds the instance groups of one more model version against the limits and those of all others, before any
+    /// instance is made. What comes back takes them away again when it is dropped.
+    fn register(&self, groups: &[ModelInstanceGroup]) -> Result<Registration, Status>;
+
+    /// Replaces the groups of a registration. On an error nothing has changed.
+    fn change(&self, registration: &Registration, groups: &[ModelInstanceGroup]) -> Result<(), Status>;
+
     /// One more instance of `model`; dropping its gate takes it away again.
     fn admit(&self, model: &str, seat: &Seat) -> Result<Arc<dyn Gate>, Status>;
+}
+
+/// The instance groups of a model version, as their limiter knows them.
+pub struct Registration {
+    pub(super) number: u64,
+    #[expect(dead_code, reason = "its end is the news")]
+    pub(super) guard: Box<dyn Any + Send + Sync>,
 }
 
 /// One instance's way to its resources. A worker asks when it has found something to execute, and not before.
@@ -20,4 +36,9 @@ pub trait Gate: Send + Sync {
     /// Gives the resources back, or the place in line: the execution has ended, or there is nothing to execute after
     /// all.
     fn leave(&self);
+
+    /// For the requests that are executed now: what requests made on their behalf may use. Only behind the gate.
+    fn grant(&self) -> Option<Grant> {
+        None
+    }
 }

@@ -382,7 +382,7 @@ impl<F: Former> Line<F> {
     fn take_rest(&self, desk: &Desk, now_ns: u64) -> Next {
         loop {
             match self.find(Some(desk), now_ns, true) {
-                Found::Payload(payload) => return Next::Execute(payload),
+                Found::Payload(payload) => return Next::Execute(desk.stamp(payload)),
                 Found::Gated => return Next::Sleep { until_ns: None },
                 Found::Nothing { .. } if self.waiting() == 0 => {
                     desk.leave_gate();
@@ -452,7 +452,7 @@ impl<F: Former> Line<F> {
             match self.find(Some(desk), now_ns, false) {
                 Found::Payload(payload) => {
                     self.pass(worker);
-                    return Next::Execute(payload);
+                    return Next::Execute(desk.stamp(payload));
                 }
                 Found::Gated => {
                     // Others may take it meanwhile. The gate wakes us, and then we ask for the token as if we came

@@ -26,6 +26,18 @@ pub enum Mutant {
     OrderForgotten,
     /// A place in the order whose request was refused keeps the others waiting.
     RefusalKeepsPlace,
+    /// An instance that finds nothing to execute keeps the resources that it was given.
+    GrantLeaked,
+    /// Resources go to who came first, however often it has executed.
+    OrderIgnored,
+    /// Who waits for much is passed for ever by those who need little.
+    NoAgeing,
+    /// The answer of a failed execution goes into the response cache.
+    FailureCached,
+    /// A full response cache throws out what was used last.
+    NewestEvicted,
+    /// What the response cache has under a key is an answer, whatever request it was made for.
+    SealIgnored,
 }
 
 #[cfg(test)]

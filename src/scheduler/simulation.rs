@@ -8,8 +8,10 @@
 //!
 //! A failure names its seed; `NEREID_SIMULATION_SEED=<seed>` plays that one alone.
 
+mod cache;
 mod dynamic;
 mod random;
+mod rate_limiter;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -48,6 +48,24 @@ pub enum ModelControl {
     Explicit,
 }
 
+/// A `--cache-config`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheSetting {
+    pub cache: String,
+    pub key: String,
+    pub value: String,
+}
+
+/// A `--rate-limit-resource`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateLimitResource {
+    pub name: String,
+    /// Not checked: a negative one is more than anybody asks for, as in Triton.
+    pub count: i32,
+    /// `None`: on each device.
+    pub device: Option<i32>,
+}
+
 /// A `--host-policy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPolicySetting {
@@ -109,6 +127,13 @@ pub struct Options {
     pub model_namespacing: bool,
     /// In the order of the command line.
     pub host_policies: Vec<HostPolicySetting>,
+    /// In the order of the command line; empty: no cache.
+    pub cache_settings: Vec<CacheSetting>,
+    pub cache_directory: PathBuf,
+    /// `--rate-limit=execution_count`.
+    pub rate_limit: bool,
+    /// In the order of the command line.
+    pub rate_limit_resources: Vec<RateLimitResource>,
     /// 0: no pool.
     pub pinned_memory_pool_byte_size: u64,
     /// By device, where it is not the default.
@@ -147,6 +172,10 @@ impl Default for Options {
             model_load_retry_count: 0,
             model_namespacing: false,
             host_policies: Vec::new(),
+            cache_settings: Vec::new(),
+            cache_directory: "/opt/tritonserver/caches".into(),
+            rate_limit: false,
+            rate_limit_resources: Vec::new(),
             pinned_memory_pool_byte_size: 256 << 20,
             cuda_memory_pools: BTreeMap::new(),
             min_compute_capability: 0.0,
@@ -168,7 +197,20 @@ impl Options {
             let text = "Wildcard model name '*' must be the ONLY startup model if specified at all.";
             return Err(Status::invalid(text));
         }
+        if self.cache_settings.windows(2).any(|pair| pair[0].cache != pair[1].cache) {
+            let text = "found multiple cache configurations, but only a single cache is currently supported";
+            return Err(Status::invalid(text));
+        }
         Ok(())
+    }
+
+    /// `--rate-limit-resource` by name and device, -1 for each device. Of equal ones the first counts.
+    pub fn rate_limits(&self) -> BTreeMap<(&str, i32), i32> {
+        let mut limits = BTreeMap::new();
+        for resource in &self.rate_limit_resources {
+            limits.entry((&*resource.name, resource.device.unwrap_or(-1))).or_insert(resource.count);
+        }
+        limits
     }
 
     /// What `--backend-config` says to one backend: global settings first, so that a later one wins.

@@ -89,8 +89,12 @@ fn settings(options: &Options) -> Table {
     }
     row("strict_model_config", flag(!options.auto_complete_config));
     row("model_config_name", options.model_config_name.clone().unwrap_or_default());
-    // There is no rate limiter yet, and no cache.
-    row("rate_limit", "OFF".to_owned());
+    row("rate_limit", if options.rate_limit { "EXEC_COUNT" } else { "OFF" }.to_owned());
+    for (at, ((name, device), count)) in options.rate_limits().into_iter().enumerate() {
+        // Triton's own form, which is no JSON.
+        let value = format!("{{\"name\":\"{name}\", \"count\":{count} \"device\":{device}}}");
+        row(&format!("rate_limit_resource[{at}]"), value);
+    }
     row("pinned_memory_pool_byte_size", options.pinned_memory_pool_byte_size.to_string());
     for (device, bytes) in &options.cuda_memory_pools {
         row(&format!("cuda_memory_pool_byte_size{{{device}}}"), bytes.to_string());
@@ -98,14 +102,14 @@ fn settings(options: &Options) -> Table {
     row("min_supported_compute_capability", format!("{:.1}", options.min_compute_capability));
     row("strict_readiness", flag(options.strict_readiness));
     row("exit_timeout", options.exit_timeout_secs.to_string());
-    row("cache_enabled", flag(false));
+    row("cache_enabled", flag(!options.cache_settings.is_empty()));
     table
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::options::BackendSetting;
+    use crate::server::options::{BackendSetting, CacheSetting, RateLimitResource};
 
     /// The cells of a table's rows, without its headings.
     fn rows(table: &Table) -> Vec<Vec<String>> {
@@ -158,6 +162,11 @@ mod tests {
             min_compute_capability: 7.5,
             strict_readiness: false,
             exit_timeout_secs: 7,
+            rate_limit: true,
+            rate_limit_resources: [("R", 3, None), ("R", 4, Some(1)), ("R", 5, None), ("Q", -5, None)]
+                .map(|(name, count, device)| RateLimitResource { name: name.to_owned(), count, device })
+                .into(),
+            cache_settings: vec![CacheSetting { cache: "local".into(), key: "size".into(), value: "1".into() }],
             ..Options::default()
         };
         let rows = pairs(&options);
@@ -176,6 +185,9 @@ mod tests {
                 "strict_model_config",
                 "model_config_name",
                 "rate_limit",
+                "rate_limit_resource[0]",
+                "rate_limit_resource[1]",
+                "rate_limit_resource[2]",
                 "pinned_memory_pool_byte_size",
                 "cuda_memory_pool_byte_size{0}",
                 "cuda_memory_pool_byte_size{3}",
@@ -198,6 +210,12 @@ mod tests {
             ("min_supported_compute_capability", "7.5"),
             ("strict_readiness", "0"),
             ("exit_timeout", "7"),
+            ("rate_limit", "EXEC_COUNT"),
+            // As the official server prints them: sorted, the first of two equal ones.
+            ("rate_limit_resource[0]", r#"{"name":"Q", "count":-5 "device":-1}"#),
+            ("rate_limit_resource[1]", r#"{"name":"R", "count":3 "device":-1}"#),
+            ("rate_limit_resource[2]", r#"{"name":"R", "count":4 "device":1}"#),
+            ("cache_enabled", "1"),
         ] {
             assert_eq!(value(name), expected, "{name}");
         }

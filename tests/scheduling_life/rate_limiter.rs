@@ -1,1 +1,215 @@
 //! Resources that instances share (schedulers.md section 6).
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::support::http::{Peer, request};
+use crate::support::repository::{Pair, Repository, identity_config};
+use crate::support::server::Server;
+use crate::support::variant::{self, each, usual};
+
+const ON: &str = "--rate-limit=execution_count";
+const BODY: &str = r#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[7]}]}"#;
+
+/// An identity that takes `delay_ms`, with a group of `instances` that need `count` of R.
+fn limited(name: &str, delay_ms: u32, instances: u32, count: u32, priority: u32) -> String {
+    let config = identity_config("identity", name, 0, &[Pair::new("INT32", "-1")], "");
+    let group = format!(
+        "instance_group {{ kind: KIND_CPU count: {instances} rate_limiter {{ priority: {priority} resources {{ name: \
+         \"R\" count: {count} }} }} }}\nparameters {{ key: \"execute_delay_ms\" value {{ string_value: \
+         \"{delay_ms}\" }} }}\n"
+    );
+    let plain = "instance_group [ { kind: KIND_CPU count: 1 } ]\n";
+    assert!(config.contains(plain));
+    config.replace(plain, &group)
+}
+
+fn infer(model: &str) -> Vec<u8> {
+    request("POST", &format!("/v2/models/{model}/infer"), &[], BODY.as_bytes())
+}
+
+/// Sends `count` requests at once, on connections of their own.
+fn send(server: &Server, model: &str, count: usize) -> Vec<Peer> {
+    let peer = |_| {
+        let mut peer = Peer::connect(server.http);
+        peer.send(&infer(model));
+        peer
+    };
+    (0..count).map(peer).collect()
+}
+
+fn answers(peers: Vec<Peer>) {
+    for mut peer in peers {
+        let answer = peer.answer();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+}
+
+fn stats(server: &Server, model: &str) -> Value {
+    Peer::connect(server.http).get(&format!("/v2/models/{model}/stats")).json()["model_stats"][0].clone()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn compute_ns(server: &Server, model: &str) -> u64 {
+    number(&stats(server, model)["inference_stats"]["compute_infer"]["ns"])
+}
+
+/// Executions that never overlap cannot take longer in sum than the clock says. With the limiter off the two models
+/// would execute at the same time.
+#[test]
+fn models_on_one_resource_take_turns() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        repository.model("a", &limited("a", 20, 2, 1, 0)).model("b", &limited("b", 20, 2, 1, 0));
+        let server = Server::start(variant, repository.path(), &[ON]);
+        let started = Instant::now();
+        let (of_a, of_b) = (send(&server, "a", 10), send(&server, "b", 10));
+        answers(of_a);
+        answers(of_b);
+        let elapsed_ns = started.elapsed().as_nanos() as u64;
+        let executed_ns = compute_ns(&server, "a") + compute_ns(&server, "b");
+        assert!(executed_ns >= 20 * 20_000_000, "{executed_ns} ns for 20 executions of 20 ms");
+        assert!(executed_ns <= elapsed_ns, "{executed_ns} ns of execution in {elapsed_ns} ns");
+        server.stop();
+    });
+}
+
+/// More of the resource lets more execute at a time: a limit of two, and four models that need one each.
+#[test]
+fn a_limit_says_how_many_at_a_time() {
+    let repository = Repository::new();
+    for name in ["a", "b", "c", "d"] {
+        repository.model(name, &limited(name, 20, 1, 1, 0));
+    }
+    let server = Server::start(usual(), repository.path(), &[ON, "--rate-limit-resource=R:2"]);
+    let started = Instant::now();
+    let peers: Vec<Vec<Peer>> = ["a", "b", "c", "d"].into_iter().map(|name| send(&server, name, 6)).collect();
+    peers.into_iter().for_each(answers);
+    let elapsed_ns = started.elapsed().as_nanos() as u64;
+    let executed_ns: u64 = ["a", "b", "c", "d"].into_iter().map(|name| compute_ns(&server, name)).sum();
+    assert!(executed_ns <= 2 * elapsed_ns, "{executed_ns} ns of execution in {elapsed_ns} ns");
+    let log = server.stop();
+    assert!(log.contains("EXEC_COUNT") && log.contains(r#"{"name":"R", "count":2 "device":-1}"#), "{log}");
+}
+
+/// The first in line has the number 5, the others 1: it has the last turn, as the server's own clock tells.
+#[test]
+fn a_high_priority_number_comes_late() {
+    let repository = Repository::new();
+    repository.model("keeper", &limited("keeper", 1500, 1, 1, 1));
+    repository.model("late", &limited("late", 5, 1, 1, 5));
+    repository.model("a", &limited("a", 5, 1, 1, 1)).model("b", &limited("b", 5, 1, 1, 1));
+    for _ in 0..5 {
+        let server = Server::start(usual(), repository.path(), &[ON]);
+        let kept = send(&server, "keeper", 1);
+        while number(&stats(&server, "keeper")["inference_stats"]["success"]["count"]) == 0
+            && pending(&server, "keeper") == 1
+        {
+            std::thread::yield_now();
+        }
+        let peers = ["late", "a", "b"].map(|model| send(&server, model, 6));
+        let is_queued = |model: &&str| pending(&server, model) == 6;
+        while kept_is_running(&server) && !["late", "a", "b"].iter().all(is_queued) {
+            std::thread::yield_now();
+        }
+        // On a machine that is very slow the keeper may be done before all were in line: then this round says nothing.
+        let counts = kept_is_running(&server) && ["late", "a", "b"].iter().all(is_queued);
+        answers(kept);
+        peers.into_iter().for_each(answers);
+        let last = |model| number(&stats(&server, model)["last_inference"]);
+        let (late, a, b) = (last("late"), last("a"), last("b"));
+        server.stop();
+        if counts {
+            assert!(late > a && late > b, "late ended at {late}, the others at {a} and {b}");
+            return;
+        }
+    }
+    panic!("five rounds, and never were all in line in time");
+}
+
+fn kept_is_running(server: &Server) -> bool {
+    number(&stats(server, "keeper")["inference_stats"]["success"]["count"]) == 0
+}
+
+fn pending(server: &Server, model: &str) -> u64 {
+    let page = Peer::connect(server.metrics).get("/metrics").text();
+    let start = format!("nv_inference_pending_request_count{{model=\"{model}\"");
+    let line = page.lines().find(|line| line.starts_with(&start));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {start} in:\n{page}"))
+}
+
+fn load(server: &Server, model: &str) -> Result<(), String> {
+    let answer = Peer::connect(server.http).post(&format!("/v2/repository/models/{model}/load"), &[], b"{}");
+    if answer.status == 200 { Ok(()) } else { Err(answer.error()) }
+}
+
+fn unload(server: &Server, model: &str) {
+    let answer = Peer::connect(server.http).post(&format!("/v2/repository/models/{model}/unload"), &[], b"{}");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+/// model_config.md section 6, row "rate limiter": before any instance is made; an update leaves the old instances.
+#[test]
+fn a_demand_above_the_limit_fails_the_load() {
+    let repository = Repository::new();
+    repository.model("greedy", &limited("greedy", 0, 1, 3, 0)).model("modest", &limited("modest", 0, 1, 2, 0));
+    let global = limited("global", 0, 1, 1, 0).replace("name: \"R\"", "name: \"R\" global: true");
+    repository.model("global", &global);
+    let flags = [ON, "--rate-limit-resource=R:2", "--model-control-mode=explicit"];
+    let server = Server::start_with(usual(), repository.path(), &flags, "/v2/health/live");
+    let text = "Resource count for \"R\" is limited to 2 which will prevent scheduling of one or more model instances, \
+                the minimum required count is 3";
+    let failed = |model: &str, text: &str| {
+        Err(format!("load failed for model '{model}': version 1 is at UNAVAILABLE state: Invalid argument: {text};\n"))
+    };
+    assert_eq!(load(&server, "greedy"), failed("greedy", text));
+    assert!(!server.log().contains("instance greedy_0"), "{}", server.log());
+    assert_eq!(load(&server, "modest"), Ok(()));
+    let both = "Resource \"R\" is present as both global and device-specific resource in the model configuration.";
+    assert_eq!(load(&server, "global"), failed("global", both));
+    // In place.
+    repository.file("modest/config.pbtxt", limited("modest", 0, 1, 3, 0));
+    let update = load(&server, "modest").expect_err("more than there is");
+    assert!(update.contains(text), "{update}");
+    answers(send(&server, "modest", 2));
+    repository.file("modest/config.pbtxt", limited("modest", 0, 3, 1, 0));
+    assert_eq!(load(&server, "modest"), Ok(()));
+    answers(send(&server, "modest", 8));
+    // What is gone is in nobody's way.
+    unload(&server, "modest");
+    server.wait_for_log("successfully unloaded 'modest' version 1");
+    assert_eq!(load(&server, "global"), Ok(()));
+    answers(send(&server, "global", 2));
+    server.stop();
+}
+
+#[test]
+fn a_model_that_goes_gives_back_what_it_has() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        repository.model("a", &limited("a", 200, 1, 1, 0)).model("b", &limited("b", 0, 1, 1, 0));
+        let flags = [ON, "--model-control-mode=explicit", "--load-model=a", "--load-model=b"];
+        let server = Server::start(variant, repository.path(), &flags);
+        let of_a = send(&server, "a", 2);
+        let of_b = send(&server, "b", 2);
+        unload(&server, "a");
+        answers(of_b);
+        answers(of_a);
+        server.wait_for_log("successfully unloaded 'a' version 1");
+        answers(send(&server, "b", 2));
+        server.stop();
+    });
+}
+
+#[test]
+fn without_the_flag_nobody_counts() {
+    let repository = Repository::new();
+    repository.model("greedy", &limited("greedy", 0, 2, 3, 0));
+    let server = Server::start(usual(), repository.path(), &["--rate-limit-resource=R:1"]);
+    answers(send(&server, "greedy", 4));
+    server.stop();
+}

@@ -30,20 +30,24 @@ pub static FLAGS: &[Flag] = &[
         "Directory of repository agents. Default: /opt/tritonserver/repoagents.",
         |_, v| Ok(Wish::more_if(v.path() != Path::new("/opt/tritonserver/repoagents"))),
     ),
-    CACHES.later(
+    CACHES.idle(
         "cache-directory",
         "path",
         "Directory of cache libraries. Default: /opt/tritonserver/caches.",
-        |_, v| Ok(Wish::more_if(v.path() != Path::new("/opt/tritonserver/caches"))),
+        "the caches 'local' and 'redis' are built in, and others are not supported yet",
+        |g, v| {
+            g.options.cache_directory = v.path();
+            Ok(())
+        },
     ),
-    CACHES.later(
+    CACHES.set(
         "cache-config",
         "<cache>,<setting>=<value>",
         "Setting of the response cache, which it switches on. May be given several times.",
         |g, v| {
-            v.cache_setting()?;
+            g.options.cache_settings.push(v.cache_setting()?);
             g.cache_config = true;
-            Ok(Wish::More)
+            Ok(())
         },
     ),
 ];

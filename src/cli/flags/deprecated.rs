@@ -2,6 +2,7 @@
 
 use super::{Flag, Group, Wish};
 use crate::cli::given::Given;
+use crate::cli::options::CacheSetting;
 use crate::cli::values::{Value, ValueError};
 
 const DEPRECATED: Group = Group("Deprecated");
@@ -16,7 +17,7 @@ pub static FLAGS: &[Flag] = &[
             v.boolean().map(|given| g.strict_model_config = Some(given))
         },
     ),
-    DEPRECATED.later(
+    DEPRECATED.set(
         "response-cache-byte-size",
         "integer",
         "The same as --cache-config=local,size=<integer>.",
@@ -66,7 +67,7 @@ fn superseded(given: &mut Given, value: Value<'_>, by: &str) {
     ));
 }
 
-fn response_cache(given: &mut Given, value: Value<'_>) -> Result<Wish, ValueError> {
+fn response_cache(given: &mut Given, value: Value<'_>) -> Result<(), ValueError> {
     let bytes = value.int64()?;
     given.warn(&format!(
         "'--response-cache-byte-size' has been deprecated! This will default to the 'local' cache implementation with \
@@ -74,5 +75,7 @@ fn response_cache(given: &mut Given, value: Value<'_>) -> Result<Wish, ValueErro
          args would be: '--cache-config=local,size={bytes}'"
     ));
     given.response_cache = true;
-    Ok(Wish::More)
+    let (cache, key) = ("local".to_owned(), "size".to_owned());
+    given.options.cache_settings.push(CacheSetting { cache, key, value: bytes.to_string() });
+    Ok(())
 }

@@ -8,17 +8,17 @@ const RATE: Group = Group("Rate limiting");
 const MEMORY: Group = Group("Memory and host");
 
 pub static FLAGS: &[Flag] = &[
-    RATE.later(
+    RATE.set(
         "rate-limit",
         "execution_count|off",
         "Whether resources limit how many models execute at a time. Default: off.",
-        |_, v| rate_limit(v),
+        |g, v| rate_limit(v).map(|given| g.options.rate_limit = given),
     ),
-    RATE.later(
+    RATE.set(
         "rate-limit-resource",
         "<name>:<count>[:<device>]",
         "How much there is of a resource. May be given several times.",
-        |_, v| v.rate_limit_resource().map(|_| Wish::More),
+        |g, v| v.rate_limit_resource().map(|given| g.options.rate_limit_resources.push(given)),
     ),
     MEMORY.idle(
         "pinned-memory-pool-byte-size",
@@ -73,10 +73,10 @@ pub static FLAGS: &[Flag] = &[
     ),
 ];
 
-fn rate_limit(value: Value<'_>) -> Result<Wish, ValueError> {
+fn rate_limit(value: Value<'_>) -> Result<bool, ValueError> {
     match value.lower_case().as_str() {
-        "off" => Ok(Wish::AsItIs),
-        "execution_count" => Ok(Wish::More),
+        "off" => Ok(false),
+        "execution_count" => Ok(true),
         _ => Err(value.unknown_word()),
     }
 }

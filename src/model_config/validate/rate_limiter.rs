@@ -61,7 +61,7 @@ pub fn rate_limits<'a>(
 
 /// How much there is for instances on `device`. For a global resource the device of a limit says nothing: the largest
 /// one counts. Otherwise the device's own limit outweighs that of each device.
-fn limit(limits: &[ResourceLimit], name: &str, device: Option<i32>) -> Option<u64> {
+pub fn limit(limits: &[ResourceLimit], name: &str, device: Option<i32>) -> Option<u64> {
     let mut fitting = limits.iter().filter(|limit| limit.name == name);
     if device.is_none() {
         return fitting.map(|limit| limit.count).max();

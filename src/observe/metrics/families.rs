@@ -37,6 +37,7 @@ pub fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &Host
     for (labels, model) in &models {
         family.sample(&labels.plain(), Value::Integer(model.snapshot.pending));
     }
+    write_cache(&mut exposition, &models);
     let help = "Seconds that the last load of this model version took";
     let mut family = exposition.family("nv_model_load_duration_secs", help, Kind::Gauge);
     for (labels, model) in &models {
@@ -87,6 +88,30 @@ fn write_counter(
     let mut family = exposition.family(name, help, Kind::Counter);
     for (labels, model) in models {
         family.sample(&labels.plain(), Value::Integer(read(model.snapshot)));
+    }
+}
+
+const CACHE_COUNTERS: &[CounterFamily; 4] = &[
+    ("nv_cache_num_hits_per_model", "Requests that the response cache answered", |s| s.cache_hit.count),
+    ("nv_cache_num_misses_per_model", "Requests that the response cache did not answer", |s| s.cache_miss.count),
+    ("nv_cache_hit_duration_per_model", "Microseconds spent on lookups that found an answer", |s| {
+        s.durations_us.cache_hit
+    }),
+    ("nv_cache_miss_duration_per_model", "Microseconds spent on lookups without an answer and on insertions", |s| {
+        s.durations_us.cache_miss
+    }),
+];
+
+/// Only where there is a cache, and only for models that use it.
+fn write_cache(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)]) {
+    if !models.iter().any(|(_, model)| model.snapshot.is_caching) {
+        return;
+    }
+    for (name, help, read) in CACHE_COUNTERS {
+        let mut family = exposition.family(name, help, Kind::Counter);
+        for (labels, model) in models.iter().filter(|(_, model)| model.snapshot.is_caching) {
+            family.sample(&labels.plain(), Value::Integer(read(model.snapshot)));
+        }
     }
 }
 
@@ -167,6 +192,7 @@ mod tests {
                 compute_input: 20,
                 compute_infer: 30,
                 compute_output: 40,
+                ..DurationsUs::default()
             },
             ..Snapshot::default()
         }
@@ -184,6 +210,25 @@ mod tests {
         let connections = registry.gauge("nereid_connections", "Open connections", &[("port", "http")], || 2.0);
         assert_eq!(render([model], &HostGauges::new(true), &registry), GOLDEN);
         drop(connections);
+    }
+
+    #[test]
+    fn the_cache_shows_for_models_that_use_it() {
+        let (plain, mut caching) = (snapshot(), snapshot());
+        caching.is_caching = true;
+        (caching.cache_hit, caching.cache_miss) = (Tally { count: 7, ns: 1 }, Tally { count: 8, ns: 1 });
+        (caching.durations_us.cache_hit, caching.durations_us.cache_miss) = (9, 10);
+        let page = |models: Vec<ModelSample<'_>>| render(models, &HostGauges::new(false), &Registry::default());
+        assert!(!page(vec![sample("a", &plain)]).contains("nv_cache_"));
+        let text = page(vec![sample("a", &plain), sample("b", &caching)]);
+        let samples: Vec<_> = text.lines().filter(|line| line.starts_with("nv_cache_")).collect();
+        let expected = [
+            r#"nv_cache_num_hits_per_model{model="b",version="1"} 7"#,
+            r#"nv_cache_num_misses_per_model{model="b",version="1"} 8"#,
+            r#"nv_cache_hit_duration_per_model{model="b",version="1"} 9"#,
+            r#"nv_cache_miss_duration_per_model{model="b",version="1"} 10"#,
+        ];
+        assert_eq!(samples, expected);
     }
 
     #[test]

@@ -83,6 +83,10 @@ pub struct Slot {
     compute_output: Time,
     failed_ns: Counter,
     failed: [Counter; 4],
+    cache_hits: Counter,
+    cache_hit: Time,
+    cache_misses: Counter,
+    cache_miss: Time,
     executions: Counter,
     last_inference_ms: Counter,
     pub pending_added: Counter,
@@ -102,6 +106,10 @@ impl Default for Slot {
             compute_output: Time::default(),
             failed_ns: Counter::default(),
             failed: Default::default(),
+            cache_hits: Counter::default(),
+            cache_hit: Time::default(),
+            cache_misses: Counter::default(),
+            cache_miss: Time::default(),
             executions: Counter::default(),
             last_inference_ms: Counter::default(),
             pending_added: Counter::default(),
@@ -141,6 +149,23 @@ impl Slot {
         counter.add(1, exclusive);
     }
 
+    /// A success without inferences.
+    pub fn cache_hit(&self, request_ns: u64, queue_ns: u64, lookup_ns: u64, exclusive: bool) {
+        self.request.add(request_ns, exclusive);
+        self.queue.add(queue_ns, exclusive);
+        self.cache_hit.add(lookup_ns, exclusive);
+        // Read the other way round, so that a reader sees at most as many hits as successes.
+        self.succeeded.add(1, exclusive);
+        self.cache_hits.add(1, exclusive);
+    }
+
+    /// What the cache cost a request that another count has as a success.
+    pub fn cache_missed(&self, duration_ns: u64, exclusive: bool) {
+        self.request.add(duration_ns, exclusive);
+        self.cache_miss.add(duration_ns, exclusive);
+        self.cache_misses.add(1, exclusive);
+    }
+
     /// Counts an execution. False: the batch is too large to have its counters here.
     pub fn batch_executed(&self, batch_size: u64, execution: &Execution, now_ms: u64, exclusive: bool) -> bool {
         self.last_inference_ms.raise_to(now_ms, exclusive);
@@ -154,16 +179,22 @@ impl Slot {
 
     /// Adds everything but the pending counters to `sum`.
     pub fn merge_into(&self, sum: &mut Snapshot) {
+        let hits = self.cache_hits.get();
         let succeeded = self.succeeded.get();
+        let computed = succeeded.saturating_sub(hits);
         let [rejected, canceled, backend, other] = self.failed.each_ref().map(Counter::get);
         merge(&mut sum.inference_count, self.inferences.get());
         merge(&mut sum.execution_count, self.executions.get());
         sum.last_inference_ms = sum.last_inference_ms.max(self.last_inference_ms.get());
         sum.success.merge(succeeded, self.request.ns.get());
         sum.queue.merge(succeeded, self.queue.ns.get());
-        sum.compute_input.merge(succeeded, self.compute_input.ns.get());
-        sum.compute_infer.merge(succeeded, self.compute_infer.ns.get());
-        sum.compute_output.merge(succeeded, self.compute_output.ns.get());
+        sum.compute_input.merge(computed, self.compute_input.ns.get());
+        sum.compute_infer.merge(computed, self.compute_infer.ns.get());
+        sum.compute_output.merge(computed, self.compute_output.ns.get());
+        sum.cache_hit.merge(hits, self.cache_hit.ns.get());
+        sum.cache_miss.merge(self.cache_misses.get(), self.cache_miss.ns.get());
+        merge(&mut sum.durations_us.cache_hit, self.cache_hit.us.get());
+        merge(&mut sum.durations_us.cache_miss, self.cache_miss.us.get());
         let failed = rejected.wrapping_add(canceled).wrapping_add(backend).wrapping_add(other);
         sum.fail.merge(failed, self.failed_ns.get());
         merge(&mut sum.failures.rejected, rejected);

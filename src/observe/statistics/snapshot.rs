@@ -25,10 +25,12 @@ pub struct Snapshot {
     pub compute_input: Tally,
     pub compute_infer: Tally,
     pub compute_output: Tally,
-    /// 0 while there is no response cache.
+    /// Requests that the response cache answered, and the time of their lookups.
     pub cache_hit: Tally,
-    /// 0 while there is no response cache.
+    /// Requests that it could not answer, and the time of lookup and insertion.
     pub cache_miss: Tally,
+    /// Whether there is a cache and the model uses it.
+    pub is_caching: bool,
     /// Sizes ascending; those that found no room are summed in one entry, [`BatchTally::OVERFLOW`].
     pub batch_stats: Vec<BatchTally>,
     /// Keyed by response index; those that found no room are summed in one entry.
@@ -73,7 +75,7 @@ pub struct Failures {
     pub other: u64,
 }
 
-/// The five `nv_inference_*_duration_us`: every event is cut to whole microseconds before it is added, so these are
+/// The five `nv_inference_*_duration_us` and the two of the response cache: every event is cut to whole microseconds before it is added, so these are
 /// at most the ns sums / 1000.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DurationsUs {
@@ -82,4 +84,6 @@ pub struct DurationsUs {
     pub compute_input: u64,
     pub compute_infer: u64,
     pub compute_output: u64,
+    pub cache_hit: u64,
+    pub cache_miss: u64,
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::instance::Loan;
+use crate::instance::Payload;
 use crate::request::Waker;
 use crate::scheduler::gate::Gate;
 
@@ -109,6 +110,17 @@ impl Desk {
             }
             None => true,
         }
+    }
+
+    /// Tells what is about to be executed what requests made on its behalf may use.
+    pub fn stamp(&self, mut payload: Payload) -> Payload {
+        if let Some(gate) = self.gate() {
+            for mut request in payload.take() {
+                request.grant = gate.grant();
+                payload.push(request);
+            }
+        }
+        payload
     }
 
     /// Gives back the resources, or the place in line for them.

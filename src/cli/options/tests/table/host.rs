@@ -153,14 +153,17 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "cache-directory",
         beside: "",
-        good: &[("/opt/tritonserver/caches", |_| {})],
+        good: &[("/opt/tritonserver/caches", |_| {}), ("/x", |o| o.cache_directory = "/x".into())],
         bad: &[],
-        later: &["/x"],
+        later: &[],
     },
     Row {
         flag: "cache-config",
         beside: "",
-        good: &[],
+        good: &[
+            ("local,size=1048576", |o| o.cache_settings.push(cache("local", "size", "1048576"))),
+            ("redis,password=a=b,c", |o| o.cache_settings.push(cache("redis", "password", "a=b,c"))),
+        ],
         bad: &[
             ("local,size", "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,size"),
             ("local,=1", "--cache-config option format is '<cache name>,<setting>=<value>'. Got local,=1"),
@@ -172,19 +175,28 @@ pub const ROWS: &[Row] = &[
                 "No cache specified. --cache-config option format is <cache name>,<setting>=<value>. Got size=1",
             ),
         ],
-        later: &["local,size=1048576"],
+        later: &[],
     },
     Row {
         flag: "rate-limit",
         beside: "",
-        good: &[("off", |_| {}), ("OFF", |_| {})],
+        good: &[
+            ("off", |_| {}),
+            ("OFF", |_| {}),
+            ("execution_count", |o| o.rate_limit = true),
+            ("EXECUTION_COUNT", |o| o.rate_limit = true),
+        ],
         bad: &[("on", "invalid argument for --rate-limit")],
-        later: &["execution_count", "EXECUTION_COUNT"],
+        later: &[],
     },
     Row {
         flag: "rate-limit-resource",
         beside: "",
-        good: &[],
+        good: &[
+            ("R:4", |o| o.rate_limit_resources.push(resource("R", 4, None))),
+            ("R:-4:1", |o| o.rate_limit_resources.push(resource("R", -4, Some(1)))),
+            ("R:4:-1", |o| o.rate_limit_resources.push(resource("R", 4, None))),
+        ],
         bad: &[
             (
                 "",
@@ -204,7 +216,7 @@ pub const ROWS: &[Row] = &[
             ("R:x", "Invalid option value. Got x"),
             ("R:1:x", "Invalid option value. Got x"),
         ],
-        later: &["R:4", "R:4:1"],
+        later: &[],
     },
     Row {
         flag: "pinned-memory-pool-byte-size",
@@ -317,13 +329,16 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "response-cache-byte-size",
         beside: "",
-        good: &[],
+        good: &[
+            ("0", |o| o.cache_settings.push(cache("local", "size", "0"))),
+            ("1048576", |o| o.cache_settings.push(cache("local", "size", "1048576"))),
+        ],
         bad: &[
             ("x1", "Invalid option value. Got x1"),
             ("", "Invalid option value. Got "),
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
         ],
-        later: &["0", "1048576"],
+        later: &[],
     },
     Row { flag: "trace-file", beside: "", good: &[("/x", |_| {})], bad: &[], later: &[] },
     Row {
@@ -399,3 +414,11 @@ pub const ROWS: &[Row] = &[
         later: &[],
     },
 ];
+
+fn cache(cache: &str, key: &str, value: &str) -> CacheSetting {
+    CacheSetting { cache: cache.into(), key: key.into(), value: value.into() }
+}
+
+fn resource(name: &str, count: i32, device: Option<i32>) -> RateLimitResource {
+    RateLimitResource { name: name.into(), count, device }
+}

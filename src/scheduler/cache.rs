@@ -1,0 +1,286 @@
+//! The response cache: equal requests to a model that asks for it are answered without it (schedulers.md section 8).
+//!
+//! A scheduler around another one. The lookup comes before the queue; a hit is answered at once, a miss goes on, and
+//! its answer is kept on its way back (see `watch`). What takes little time is done where the request is at home; the
+//! hash of large inputs, the copy of large answers and everything that waits for another process is done by threads
+//! of the cache's own (see `errand` and `clerks`), and the request goes on at home.
+
+mod clerks;
+mod entry;
+mod errand;
+mod key;
+mod local;
+mod redis;
+mod settings;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use self::clerks::Clerks;
+pub use self::entry::Entry;
+use self::errand::Errand;
+pub use self::key::{Key, Secret};
+pub use self::local::Local;
+use self::watch::Watch;
+use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, answer_cancelled};
+use crate::model_config::ModelSpec;
+use crate::observe::statistics::ModelStatistics;
+use crate::request::{Completion, Request, Status, Ticket, WakeUp, now_ns};
+
+/// Inputs of so many bytes are hashed on the shard, in less than 50 µs; larger ones elsewhere.
+pub const HASHED_AT_ONCE: usize = 64 * 1024;
+/// Answers of so many bytes are copied by who brings them; larger ones elsewhere.
+pub const COPIED_AT_ONCE: usize = 64 * 1024;
+
+/// Where entries are kept.
+pub trait Store: Send + Sync {
+    /// The entry under `key`, if its seal fits.
+    fn lookup(&self, key: Key, spec: &ModelSpec) -> Option<Arc<Entry>>;
+
+    /// Keeps `entry` unless there is one; with `replaces` even then.
+    fn insert(&self, key: Key, entry: Arc<Entry>, replaces: bool) -> Inserted;
+
+    /// Nothing here waits: it may be asked on a shard.
+    fn is_quick(&self) -> bool;
+
+    /// It would not answer at the moment.
+    fn is_out(&self) -> bool {
+        false
+    }
+
+    /// How long a job may wait for a thread before the store is not asked any more.
+    fn patience_ns(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Threads that may wait for it at the same time.
+    fn clerk_count(&self) -> usize {
+        2
+    }
+}
+
+/// What became of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    Kept,
+    /// There was one.
+    Present,
+    /// Too large, or the store does not answer.
+    Refused,
+}
+
+/// The response cache of a server.
+pub struct Cache {
+    store: Box<dyn Store>,
+    secret: Secret,
+    clerks: Clerks,
+}
+
+impl Cache {
+    /// Opens the cache that `--cache-config` names. `directory` is `--cache-directory`, `environment` looks up a
+    /// variable.
+    pub fn open(
+        name: &str,
+        settings: &[(String, String)],
+        directory: &std::path::Path,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Cache, Status> {
+        settings::open(name, settings, directory, environment)
+    }
+
+    /// A cache over any store.
+    pub fn over(store: Box<dyn Store>, secret: Secret) -> Result<Cache, Status> {
+        let clerks = Clerks::start(store.clerk_count());
+        let clerks = clerks.map_err(|error| Status::internal(format!("cannot start a thread: {error}")))?;
+        Ok(Cache { store, secret, clerks })
+    }
+}
+
+/// A scheduler behind the response cache.
+pub struct Cached {
+    subject: Arc<Subject>,
+    door: Arc<Door>,
+}
+
+/// What is needed to look up answers of one model version.
+struct Subject {
+    cache: Arc<Cache>,
+    inner: Arc<dyn Scheduler>,
+    version: i64,
+    spec: Arc<ModelSpec>,
+    statistics: Arc<ModelStatistics>,
+}
+
+impl Cached {
+    /// `inner` behind `cache`, if the model wants that.
+    pub fn around(inner: Arc<dyn Scheduler>, purpose: &Purpose, cache: Option<&Arc<Cache>>) -> Arc<dyn Scheduler> {
+        let wants = purpose.spec.config.response_cache.is_some_and(|cache| cache.enable);
+        match cache.filter(|_| wants) {
+            Some(cache) => Arc::new(Cached::new(inner, purpose, cache)),
+            None => inner,
+        }
+    }
+
+    pub fn new(inner: Arc<dyn Scheduler>, purpose: &Purpose, cache: &Arc<Cache>) -> Cached {
+        purpose.statistics.enable_cache();
+        let subject = Subject {
+            cache: Arc::clone(cache),
+            inner,
+            version: purpose.version,
+            spec: Arc::clone(&purpose.spec),
+            statistics: Arc::clone(&purpose.statistics),
+        };
+        Cached { subject: Arc::new(subject), door: Arc::default() }
+    }
+}
+
+impl Scheduler for Cached {
+    fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        let subject = &self.subject;
+        let Some(pass) = Door::enter(&self.door, &subject.inner) else {
+            return Err(Refused { status: Status::unavailable(STOPPING).prefixed(&request.log_id()), request });
+        };
+        let store = &*subject.cache.store;
+        let byte_size: usize = request.inputs.iter().map(crate::request::InputTensor::byte_size).sum();
+        if store.is_quick() && byte_size <= HASHED_AT_ONCE {
+            let lookup = subject.look_up(&request);
+            let found = lookup.found.clone().filter(|entry| entry.answers(&request));
+            return match found {
+                Some(entry) => {
+                    let ticket = request.ticket();
+                    subject.answer(request, &entry, &lookup);
+                    Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None })
+                }
+                None => {
+                    subject.watch(&mut request, &lookup);
+                    subject.inner.enqueue(request)
+                }
+            };
+        }
+        let room = if store.is_out() { None } else { subject.cache.clerks.reserve() };
+        match room {
+            Some(room) => Ok(errand::send(subject, request, room, pass)),
+            None => {
+                subject.watch(&mut request, &Lookup::none());
+                subject.inner.enqueue(request)
+            }
+        }
+    }
+
+    fn cancel(&self, ticket: &Ticket) -> WakeUp {
+        match Errand::of(ticket) {
+            Some(errand) => errand.cancel(ticket, || {
+                self.subject.statistics.pending_removed();
+                answer_cancelled(ticket, &self.subject.statistics);
+            }),
+            None => self.subject.inner.cancel(ticket),
+        }
+    }
+
+    fn expire(&self, ticket: &Ticket) -> WakeUp {
+        match Errand::of(ticket) {
+            Some(errand) => errand.expire(),
+            None => self.subject.inner.expire(ticket),
+        }
+    }
+
+    fn stop(&self) {
+        if self.door.close() {
+            self.subject.inner.stop();
+        }
+    }
+}
+
+/// One look into the cache.
+#[derive(Clone)]
+struct Lookup {
+    /// None where the cache was not asked.
+    key: Option<Key>,
+    started_ns: u64,
+    ended_ns: u64,
+    found: Option<Arc<Entry>>,
+}
+
+impl Lookup {
+    /// What is known where the cache does not answer.
+    fn none() -> Lookup {
+        let now_ns = now_ns();
+        Lookup { key: None, started_ns: now_ns, ended_ns: now_ns, found: None }
+    }
+
+    fn duration_ns(&self) -> u64 {
+        self.ended_ns.saturating_sub(self.started_ns)
+    }
+}
+
+impl Subject {
+    fn look_up(&self, request: &Request) -> Lookup {
+        let started_ns = now_ns();
+        let key = Key::of(request, &self.spec.name, self.version, self.cache.secret);
+        let found = self.cache.store.lookup(key, &self.spec);
+        Lookup { key: Some(key), started_ns, ended_ns: now_ns(), found }
+    }
+
+    /// A hit: counted, and answered with one response that is the last one (metrics.md section 3).
+    fn answer(&self, request: Box<Request>, entry: &Entry, lookup: &Lookup) {
+        // Whoever calls it back from now on is too late.
+        if !request.admission().take() {
+            return;
+        }
+        if request.is_counted() {
+            let stamps = &request.stamps;
+            self.statistics.cache_hit(stamps.started_ns, stamps.queued_ns, lookup.started_ns, lookup.ended_ns);
+        }
+        request.finish(entry.response(request.id.clone()));
+    }
+
+    /// Lets the answer of a request pass by the cache.
+    fn watch(self: &Arc<Subject>, request: &mut Request, lookup: &Lookup) {
+        let (id, is_counted) = (request.id.clone(), request.is_counted());
+        request.reroute(|home: Completion| {
+            let watch = Watch::new(Arc::clone(self), home, id, is_counted, lookup);
+            (Arc::new(watch), 0)
+        });
+    }
+}
+
+/// Counts the requests that are on their way to the scheduler: it is stopped once all of them are there.
+#[derive(Default)]
+struct Door(AtomicUsize);
+
+const CLOSED: usize = 1;
+const ONE: usize = 2;
+
+/// Of a request on its way.
+struct Pass {
+    door: Arc<Door>,
+    inner: Arc<dyn Scheduler>,
+}
+
+impl Door {
+    /// None: it is closed.
+    fn enter(door: &Arc<Door>, inner: &Arc<dyn Scheduler>) -> Option<Pass> {
+        // Made first, so that it takes the count back in every case.
+        door.0.fetch_add(ONE, Ordering::SeqCst);
+        let pass = Pass { door: Arc::clone(door), inner: Arc::clone(inner) };
+        let is_open = door.0.load(Ordering::SeqCst) & CLOSED == 0;
+        is_open.then_some(pass)
+    }
+
+    /// True if nobody is on the way: the caller stops the scheduler behind it. Otherwise the last one does.
+    fn close(&self) -> bool {
+        self.0.fetch_or(CLOSED, Ordering::SeqCst) < ONE
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if self.door.0.fetch_sub(ONE, Ordering::SeqCst) == ONE | CLOSED {
+            self.inner.stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

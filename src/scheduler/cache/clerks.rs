@@ -1,0 +1,132 @@
+//! The threads that do for the cache what could stall a shard: hash and copy much, and wait for another process.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tracing::error;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Jobs that wait or have a place reserved; beyond it requests do without the cache.
+pub const JOBS_MAX: usize = 1024;
+
+/// A number of threads and the line in front of them.
+pub struct Clerks(Arc<Line>);
+
+struct Line {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Places of jobs that are being made.
+    reserved: usize,
+    is_closed: bool,
+}
+
+/// Room for one job. Dropped: given up.
+pub struct Room(Arc<Line>);
+
+impl Clerks {
+    pub fn start(count: usize) -> std::io::Result<Clerks> {
+        let line = Arc::new(Line { state: Mutex::default(), news: Condvar::new() });
+        // Closes the line if a thread cannot be started.
+        let clerks = Clerks(line);
+        for number in 0..count.max(1) {
+            let line = Arc::clone(&clerks.0);
+            std::thread::Builder::new().name(format!("cache-{number}")).spawn(move || line.work())?;
+        }
+        Ok(clerks)
+    }
+
+    /// Room for a job, if there is any.
+    pub fn reserve(&self) -> Option<Room> {
+        let mut state = self.0.lock();
+        if state.jobs.len() + state.reserved >= JOBS_MAX {
+            return None;
+        }
+        state.reserved += 1;
+        Some(Room(Arc::clone(&self.0)))
+    }
+}
+
+impl Drop for Clerks {
+    /// The threads finish what waits and end; the last job may be the one that drops this.
+    fn drop(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.news.notify_all();
+    }
+}
+
+impl Room {
+    pub fn fill(self, job: impl FnOnce() + Send + 'static) {
+        self.0.lock().jobs.push_back(Box::new(job));
+        self.0.news.notify_one();
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.lock().reserved -= 1;
+    }
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        loop {
+            let job = {
+                let mut state = self.lock();
+                loop {
+                    if let Some(job) = state.jobs.pop_front() {
+                        break job;
+                    }
+                    if state.is_closed {
+                        return;
+                    }
+                    state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            };
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                error!("a thread of the response cache panicked over one request");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_so_many_jobs_and_no_more() {
+        let clerks = Clerks::start(1).unwrap();
+        let rooms: Vec<Room> = std::iter::from_fn(|| clerks.reserve()).take(JOBS_MAX + 1).collect();
+        assert_eq!(rooms.len(), JOBS_MAX);
+        drop(rooms);
+        assert!(clerks.reserve().is_some());
+    }
+
+    #[test]
+    fn jobs_are_done_in_order_even_behind_a_panic_and_the_end() {
+        let clerks = Clerks::start(1).unwrap();
+        let (tell, told) = channel();
+        for number in 0..5 {
+            let tell = tell.clone();
+            clerks.reserve().unwrap().fill(move || {
+                assert_ne!(number, 2, "one that fails on purpose");
+                tell.send(number).unwrap();
+            });
+        }
+        drop((clerks, tell));
+        assert_eq!(told.iter().collect::<Vec<_>>(), [0, 1, 3, 4]);
+    }
+}

@@ -1,0 +1,175 @@
+//! An answer as the response cache keeps it: bytes of its own, which pin neither a request nor a runtime's memory.
+//!
+//! The form that leaves the process carries a version, and is believed in nothing when it is read: whoever can write to
+//! the store can write anything.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::key::Key;
+use crate::memory::{BlockMut, Slice};
+use crate::model_config::ModelSpec;
+use crate::request::{DataType, OutputTensor, Request, Response, Shape, Text, element_count};
+
+#[derive(Debug)]
+pub struct Entry {
+    pub seal: u64,
+    outputs: Vec<OutputTensor>,
+    byte_size: usize,
+}
+
+/// What an entry takes beside its tensors: its place in the store and its own structures.
+const ENTRY_BYTES: usize = 256;
+/// What a tensor takes beside its bytes.
+const OUTPUT_BYTES: usize = size_of::<OutputTensor>() + 64;
+
+/// First bytes of an entry outside the process: name and version of the form.
+const MAGIC: [u8; 4] = *b"NRC\x01";
+const OUTPUTS_MAX: usize = 4096;
+const DIMS_MAX: usize = 64;
+
+impl Entry {
+    /// Copies the outputs of a successful response.
+    pub fn of(response: &Response, key: Key) -> Arc<Entry> {
+        let outputs = response.outputs.iter().map(|output| OutputTensor {
+            name: output.name.clone(),
+            datatype: output.datatype,
+            shape: output.shape.clone(),
+            data: SmallVec::from_elem(joined(&output.data), 1),
+            index: output.index,
+        });
+        Arc::new(Entry::new(key.seal, outputs.collect()))
+    }
+
+    fn new(seal: u64, outputs: Vec<OutputTensor>) -> Entry {
+        let tensors = outputs.iter().map(|output| output.byte_size() + output.name.as_bytes().len() + OUTPUT_BYTES);
+        let byte_size = tensors.sum::<usize>() + ENTRY_BYTES;
+        Entry { seal, outputs, byte_size }
+    }
+
+    /// Everything that it takes.
+    pub fn byte_size(&self) -> usize {
+        self.byte_size
+    }
+
+    /// Whether it answers `request`: all that the request names is there.
+    pub fn answers(&self, request: &Request) -> bool {
+        request.outputs.iter().all(|wanted| self.outputs.iter().any(|output| output.index == wanted.index))
+    }
+
+    /// The answer to another request with the same inputs: all outputs of the first one.
+    pub fn response(&self, id: Text) -> Response {
+        Response { outputs: self.outputs.iter().cloned().collect(), ..Response::new(id) }
+    }
+
+    /// The form that leaves the process; `None` where a number does not fit into it.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(self.byte_size);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&self.seal.to_le_bytes());
+        bytes.extend_from_slice(&u16::try_from(self.outputs.len()).ok()?.to_le_bytes());
+        for output in &self.outputs {
+            let name = output.name.as_bytes();
+            bytes.extend_from_slice(&u16::try_from(name.len()).ok()?.to_le_bytes());
+            bytes.extend_from_slice(name);
+            bytes.push(u8::try_from(output.datatype as u32).ok()?);
+            bytes.push(u8::try_from(output.shape.len()).ok()?);
+            output.shape.iter().for_each(|dim| bytes.extend_from_slice(&dim.to_le_bytes()));
+            bytes.extend_from_slice(&(output.byte_size() as u64).to_le_bytes());
+            output.data.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        }
+        Some(bytes)
+    }
+
+    /// Reads what may be an entry for a model; `None` if it is none, or none that this model could have made.
+    pub fn decode(bytes: &[u8], spec: &ModelSpec) -> Option<Arc<Entry>> {
+        let mut reader = Reader(bytes);
+        if reader.array()? != MAGIC {
+            return None;
+        }
+        let seal = u64::from_le_bytes(reader.array()?);
+        let count = usize::from(u16::from_le_bytes(reader.array()?));
+        if count > OUTPUTS_MAX {
+            return None;
+        }
+        let mut outputs: Vec<OutputTensor> = Vec::new();
+        for _ in 0..count {
+            let output = reader.output(spec)?;
+            if outputs.iter().any(|other| other.index == output.index) {
+                return None;
+            }
+            outputs.push(output);
+        }
+        reader.0.is_empty().then(|| Arc::new(Entry::new(seal, outputs)))
+    }
+}
+
+/// The pieces of a tensor in one block of its own.
+fn joined(pieces: &[Slice]) -> Slice {
+    let mut block = BlockMut::unpooled(pieces.iter().map(|piece| piece.len()).sum());
+    block.set_len(0);
+    for piece in pieces {
+        block.append(piece);
+    }
+    block.freeze()
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn output(&mut self, spec: &ModelSpec) -> Option<OutputTensor> {
+        let name_len = usize::from(u16::from_le_bytes(self.array()?));
+        let name = self.take(name_len)?;
+        let index = spec.outputs.iter().position(|output| output.name.as_bytes() == name)?;
+        let [datatype, dims] = self.array()?;
+        let datatype = DataType::from_number(u32::from(datatype))?;
+        if usize::from(dims) > DIMS_MAX {
+            return None;
+        }
+        let mut shape = Shape::new();
+        for _ in 0..dims {
+            shape.push(i64::from_le_bytes(self.array()?));
+        }
+        let len = usize::try_from(u64::from_le_bytes(self.array()?)).ok()?;
+        let data = self.take(len)?;
+        if !is_tensor(datatype, &shape, data) {
+            return None;
+        }
+        let data = SmallVec::from_elem(Slice::copy_of(data), 1);
+        Some(OutputTensor { name: Text::new(name), datatype, shape, data, index })
+    }
+}
+
+/// Whether `data` is what a tensor of this type and shape has.
+fn is_tensor(datatype: DataType, shape: &[i64], data: &[u8]) -> bool {
+    let Some(count) = element_count(shape).and_then(|count| usize::try_from(count).ok()) else { return false };
+    if datatype != DataType::Bytes {
+        return count.checked_mul(datatype.byte_size()) == Some(data.len());
+    }
+    let mut reader = Reader(data);
+    let mut strings = 0usize;
+    while !reader.0.is_empty() {
+        let string = reader.array().and_then(|len| reader.take(u32::from_le_bytes(len) as usize));
+        if string.is_none() {
+            return false;
+        }
+        strings += 1;
+    }
+    strings == count
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! A request whose lookup is done elsewhere, and what happens to it meanwhile.
+//!
+//! One of the cache's threads looks. A hit is answered from there; otherwise the request goes on where it is at home,
+//! as if it had only just come: its expiry is a timer there, and whoever calls it back there is passed on to the
+//! scheduler that has it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::clerks::Room;
+use super::{Lookup, Pass, Subject};
+use crate::request::{Home, Request, Ticket, WakeUp, now_ns};
+use crate::scheduler::{Accepted, Refused};
+
+/// In the ticket of such a request.
+pub struct Errand {
+    subject: Arc<Subject>,
+    stage: Mutex<Stage>,
+}
+
+enum Stage {
+    Looking,
+    /// The scheduler is being asked to take it.
+    Passing {
+        is_cancelled: bool,
+    },
+    /// The scheduler's own ticket.
+    Passed(Arc<Ticket>),
+    Over,
+}
+
+/// Sends a request on its way.
+pub fn send(subject: &Arc<Subject>, request: Box<Request>, room: Room, pass: Pass) -> Accepted {
+    let errand = Arc::new(Errand { subject: Arc::clone(subject), stage: Mutex::new(Stage::Looking) });
+    let mut ticket = request.ticket();
+    ticket.state = Some(errand.clone());
+    subject.statistics.pending_added();
+    let sent_ns = now_ns();
+    room.fill(move || errand.run(request, pass, sent_ns));
+    Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None }
+}
+
+impl Errand {
+    pub fn of(ticket: &Ticket) -> Option<&Errand> {
+        ticket.state.as_ref()?.downcast_ref()
+    }
+
+    /// On a thread of the cache.
+    fn run(self: Arc<Errand>, request: Box<Request>, pass: Pass, sent_ns: u64) {
+        let subject = &self.subject;
+        let waited_ns = now_ns().saturating_sub(sent_ns);
+        let is_wanted = !request.admission().is_cancelled();
+        let is_asked = is_wanted && waited_ns <= subject.cache.store.patience_ns() && !subject.cache.store.is_out();
+        let lookup = if is_asked { subject.look_up(&request) } else { Lookup::none() };
+        match lookup.found.as_ref().filter(|entry| entry.answers(&request)) {
+            Some(entry) => {
+                let mut stage = self.stage();
+                if matches!(*stage, Stage::Looking) {
+                    *stage = Stage::Over;
+                    drop(stage);
+                    subject.statistics.pending_removed();
+                    subject.answer(request, entry, &lookup);
+                }
+            }
+            None => {
+                let completion = request.completion();
+                completion.at_home(Box::new(move |home: &mut dyn Home| self.pass_on(request, &lookup, pass, home)));
+            }
+        }
+    }
+
+    /// Where the request is at home.
+    fn pass_on(self: Arc<Errand>, mut request: Box<Request>, lookup: &Lookup, pass: Pass, home: &mut dyn Home) {
+        {
+            let mut stage = self.stage();
+            match *stage {
+                Stage::Looking => *stage = Stage::Passing { is_cancelled: false },
+                // Whoever called it back has answered it.
+                Stage::Passing { .. } | Stage::Passed(_) | Stage::Over => return,
+            }
+        }
+        let subject = &self.subject;
+        subject.statistics.pending_removed();
+        request.stamps.queued_ns = request.stamps.queued_ns.max(lookup.ended_ns);
+        subject.watch(&mut request, lookup);
+        let outcome = subject.inner.enqueue(request);
+        drop(pass);
+        let Accepted { wake_up, ticket, expires_at_ns } = match outcome {
+            Ok(accepted) => accepted,
+            Err(Refused { status, request }) => {
+                *self.stage() = Stage::Over;
+                return request.fail(status);
+            }
+        };
+        home.wake(wake_up);
+        let ticket = Arc::new(ticket);
+        let before = std::mem::replace(&mut *self.stage(), Stage::Passed(Arc::clone(&ticket)));
+        if matches!(before, Stage::Passing { is_cancelled: true }) {
+            home.wake(subject.inner.cancel(&ticket));
+        }
+        if let Some(at_ns) = expires_at_ns {
+            // A timer cannot be taken back: it holds on to nothing that is over.
+            let errand: Weak<Errand> = Arc::downgrade(&self);
+            let expire = move |home: &mut dyn Home| {
+                if let Some(errand) = errand.upgrade() {
+                    home.wake(errand.expire());
+                }
+            };
+            home.run_at(at_ns, Box::new(expire));
+        }
+    }
+
+    /// Calls the request back; `answer` if nobody else has it.
+    pub fn cancel(&self, ticket: &Ticket, answer: impl FnOnce()) -> WakeUp {
+        let mut stage = self.stage();
+        match &mut *stage {
+            Stage::Looking => {
+                *stage = Stage::Over;
+                drop(stage);
+                if ticket.admission().cancel() {
+                    answer();
+                }
+            }
+            Stage::Passing { is_cancelled } => *is_cancelled = true,
+            Stage::Passed(passed) => {
+                let passed = Arc::clone(passed);
+                drop(stage);
+                return self.subject.inner.cancel(&passed);
+            }
+            // Its backend can see it.
+            Stage::Over => drop(ticket.admission().cancel()),
+        }
+        WakeUp::needless()
+    }
+
+    pub fn expire(&self) -> WakeUp {
+        let passed = match &*self.stage() {
+            Stage::Passed(ticket) => Arc::clone(ticket),
+            Stage::Looking | Stage::Passing { .. } | Stage::Over => return WakeUp::needless(),
+        };
+        self.subject.inner.expire(&passed)
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

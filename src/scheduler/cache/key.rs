@@ -1,0 +1,237 @@
+//! What the response cache knows a request by (schedulers.md section 8).
+//!
+//! The key is 64 bits of SipHash-1-3 over the model's name and version and over name and bytes of the inputs in the
+//! order of their names; each piece stands behind its length. Sixty-four bits are few where clients choose the bytes:
+//! the hash is computed to 128 bits, and the other half, the seal, is kept with the entry and has to fit as well. A
+//! cache inside the process draws its secret at random, so that nobody can look for two inputs with one key.
+
+use std::hash::{BuildHasher, RandomState};
+
+use smallvec::SmallVec;
+
+use crate::request::{InputTensor, Request};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    pub hash: u64,
+    /// The other half of the hash.
+    pub seal: u64,
+}
+
+/// Of the hash function.
+#[derive(Debug, Clone, Copy)]
+pub struct Secret([u64; 2]);
+
+impl Secret {
+    /// Of this process.
+    pub fn random() -> Secret {
+        // The standard library seeds its maps from the system's random numbers.
+        let word = |index: u8| RandomState::new().hash_one(index);
+        Secret([word(0), word(1)])
+    }
+
+    /// For a cache that several servers share.
+    pub const SHARED: Secret = Secret([0x6e65_7265_6964_2d63, 0x6163_6865_2d6b_6579]);
+}
+
+impl Key {
+    pub fn of(request: &Request, model: &str, version: i64, secret: Secret) -> Key {
+        let mut inputs: SmallVec<[&InputTensor; 8]> = request.inputs.iter().collect();
+        inputs.sort_unstable_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
+        let mut hash = SipHash::<1, 3>::new(secret.0);
+        hash.write_number(model.len() as u64);
+        hash.write(model.as_bytes());
+        hash.write_number(version as u64);
+        for input in inputs {
+            hash.write_number(input.name.as_bytes().len() as u64);
+            hash.write(input.name.as_bytes());
+            hash.write_number(input.byte_size() as u64);
+            input.data.iter().for_each(|piece| hash.write(piece));
+        }
+        let [hash, seal] = hash.finish();
+        Key { hash, seal }
+    }
+}
+
+/// SipHash with `C` rounds for each word and `D` at the end, in its form with 128 bits of result (Aumasson and
+/// Bernstein, "SipHash: a fast short-input PRF"). The standard library has it too, but promises no stable result, and
+/// no second half.
+struct SipHash<const C: usize, const D: usize> {
+    v: [u64; 4],
+    /// Bytes that make no whole word yet, the first one lowest.
+    tail: u64,
+    tail_len: usize,
+    len: u64,
+}
+
+impl<const C: usize, const D: usize> SipHash<C, D> {
+    fn new([k0, k1]: [u64; 2]) -> SipHash<C, D> {
+        let v = [
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d ^ 0xee,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ];
+        SipHash { v, tail: 0, tail_len: 0, len: 0 }
+    }
+
+    fn round(v: &mut [u64; 4]) {
+        let [mut a, mut b, mut c, mut d] = *v;
+        a = a.wrapping_add(b);
+        b = b.rotate_left(13) ^ a;
+        a = a.rotate_left(32);
+        c = c.wrapping_add(d);
+        d = d.rotate_left(16) ^ c;
+        a = a.wrapping_add(d);
+        d = d.rotate_left(21) ^ a;
+        c = c.wrapping_add(b);
+        b = b.rotate_left(17) ^ c;
+        c = c.rotate_left(32);
+        *v = [a, b, c, d];
+    }
+
+    fn word(v: &mut [u64; 4], word: u64) {
+        v[3] ^= word;
+        (0..C).for_each(|_| Self::round(v));
+        v[0] ^= word;
+    }
+
+    fn write_number(&mut self, number: u64) {
+        self.write(&number.to_le_bytes());
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        self.len = self.len.wrapping_add(bytes.len() as u64);
+        if self.tail_len > 0 {
+            let taken = bytes.len().min(8 - self.tail_len);
+            let (head, rest) = bytes.split_at(taken);
+            self.push_tail(head);
+            bytes = rest;
+            if self.tail_len < 8 {
+                return;
+            }
+            let word = std::mem::take(&mut self.tail);
+            self.tail_len = 0;
+            Self::word(&mut self.v, word);
+        }
+        let (words, rest) = bytes.as_chunks::<8>();
+        // On a copy: the compiler keeps it in registers.
+        let mut v = self.v;
+        for word in words {
+            Self::word(&mut v, u64::from_le_bytes(*word));
+        }
+        self.v = v;
+        self.push_tail(rest);
+    }
+
+    fn push_tail(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.tail |= u64::from(*byte) << (8 * self.tail_len);
+            self.tail_len += 1;
+        }
+    }
+
+    fn finish(mut self) -> [u64; 2] {
+        let last = (self.len << 56) | self.tail;
+        Self::word(&mut self.v, last);
+        let v = &mut self.v;
+        let half = |v: &mut [u64; 4], at: usize, mark: u64| {
+            v[at] ^= mark;
+            (0..D).for_each(|_| Self::round(v));
+            v[0] ^ v[1] ^ v[2] ^ v[3]
+        };
+        let first = half(v, 2, 0xee);
+        [first, half(v, 1, 0xdd)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Slice;
+    use crate::request::{Completion, DataType, Delivery, Shape, Sink, Text};
+
+    /// The first vectors of the reference implementation, for 2 and 4 rounds.
+    #[test]
+    fn the_hash_is_siphash() {
+        let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
+        let result = |bytes: &[u8]| {
+            let mut hash = SipHash::<2, 4>::new(key);
+            hash.write(bytes);
+            let [first, second] = hash.finish();
+            [first.to_le_bytes(), second.to_le_bytes()].concat()
+        };
+        let expected = [0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6, 0x6d, 0xf6, 0x72, 0x14, 0xc7, 0x55, 0x02, 0x93];
+        assert_eq!(result(b""), expected);
+        let expected = [0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44, 0x34, 0x76, 0x59, 0x11, 0x9b, 0x22, 0xfc, 0x45];
+        assert_eq!(result(&[0]), expected);
+    }
+
+    #[test]
+    fn pieces_make_no_difference() {
+        let bytes: Vec<u8> = (0..200u8).collect();
+        let whole = {
+            let mut hash = SipHash::<1, 3>::new([1, 2]);
+            hash.write(&bytes);
+            hash.finish()
+        };
+        for at in 0..bytes.len() {
+            for step in [1, 3, 8, 9] {
+                let mut hash = SipHash::<1, 3>::new([1, 2]);
+                hash.write(&bytes[..at]);
+                bytes[at..].chunks(step).for_each(|piece| hash.write(piece));
+                assert_eq!(hash.finish(), whole, "cut at {at}, pieces of {step}");
+            }
+        }
+    }
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn deliver(&self, _key: u64, _delivery: Delivery) {}
+
+        fn allocate(&self, _key: u64, len: usize) -> Result<crate::memory::BlockMut, crate::memory::Exhausted> {
+            Ok(crate::memory::BlockMut::unpooled(len))
+        }
+    }
+
+    fn request(inputs: &[(&str, &[&[u8]])]) -> Request {
+        let mut request = Request::new(Completion::new(std::sync::Arc::new(Nowhere), 0));
+        for (name, pieces) in inputs {
+            let mut input = InputTensor::new(Text::from(*name), DataType::Uint8, Shape::new());
+            input.data.extend(pieces.iter().map(|piece| Slice::copy_of(piece)));
+            request.inputs.push(input);
+        }
+        request
+    }
+
+    /// schedulers.md section 8, row "key".
+    #[test]
+    fn the_key_depends_on_model_version_names_and_bytes_alone() {
+        let secret = Secret([5, 6]);
+        let key = |request: &Request| Key::of(request, "m", 1, secret);
+        let base = request(&[("A", &[b"abc"]), ("B", &[b""])]);
+        let mut same = request(&[("B", &[]), ("A", &[b"a", b"", b"bc"])]);
+        assert_eq!(key(&base), key(&same), "order and pieces of the inputs");
+        same.id = Text::from("id");
+        same.priority = 3;
+        same.parameters.push(Text::from("p"), crate::request::Value::Int(1));
+        same.inputs[0].shape.push(7);
+        same.inputs[0].datatype = DataType::Bytes;
+        same.outputs.push(crate::request::RequestedOutput { name: Text::from("O"), index: 0 });
+        assert_eq!(key(&base), key(&same), "id, parameters, shapes, types, outputs");
+        for other in [
+            request(&[("A", &[b"abd"]), ("B", &[b""])]),
+            request(&[("A", &[b"ab"]), ("B", &[b"c"])]),
+            request(&[("A", &[b"abc"])]),
+            request(&[("Aa", &[b"bc"]), ("B", &[b""])]),
+            request(&[("A", &[b"abc"]), ("C", &[b""])]),
+        ] {
+            assert_ne!(key(&base), key(&other), "{:?}", other.inputs);
+        }
+        assert_ne!(key(&base), Key::of(&base, "n", 1, secret));
+        assert_ne!(key(&base), Key::of(&base, "m", 2, secret));
+        assert_ne!(key(&base).hash, Key::of(&base, "m", 1, Secret([5, 7])).hash);
+        assert_ne!(Secret::random().0, Secret::random().0);
+    }
+}

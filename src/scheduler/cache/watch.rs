@@ -1,0 +1,158 @@
+//! Between a request that was not in the cache and its home: the answer is kept on its way.
+//!
+//! Only one successful response is kept. It is held back until nothing can follow it; then it is copied into the cache,
+//! counted, and goes on, in this order, so that who has the answer finds it counted and cached.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::super::mutants::{self, Mutant};
+use super::{COPIED_AT_ONCE, Entry, Inserted, Key, Lookup, Subject};
+use crate::memory::{BlockMut, Exhausted};
+use crate::request::{Completion, Delivery, Job, Response, Sink, Text, now_ns};
+
+pub struct Watch {
+    subject: Arc<Subject>,
+    home: Completion,
+    /// Of the request: a response may come without.
+    id: Text,
+    is_counted: bool,
+    key: Option<Key>,
+    lookup_ns: u64,
+    /// There was an entry, which did not answer the request.
+    replaces: bool,
+    held: Mutex<Held>,
+}
+
+/// What came so far.
+#[derive(Default)]
+enum Held {
+    #[default]
+    Nothing,
+    /// The first response. More may follow.
+    One(Response),
+    Several,
+}
+
+impl Watch {
+    pub fn new(subject: Arc<Subject>, home: Completion, id: Text, is_counted: bool, lookup: &Lookup) -> Watch {
+        Watch {
+            subject,
+            home,
+            id,
+            is_counted,
+            key: lookup.key,
+            lookup_ns: lookup.duration_ns(),
+            replaces: lookup.found.is_some(),
+            held: Mutex::default(),
+        }
+    }
+
+    /// The one answer is there; `is_apart`: its end came behind it.
+    fn conclude(&self, response: Response, is_apart: bool) {
+        if response.error.is_some() && !mutants::is(Mutant::FailureCached) {
+            return self.send(response, is_apart);
+        }
+        let byte_size: usize = response.outputs.iter().map(|output| output.byte_size()).sum();
+        let store = &self.subject.cache.store;
+        if self.key.is_none() || store.is_out() {
+            self.count(0, Inserted::Refused);
+            return self.send(response, is_apart);
+        }
+        if store.is_quick() && byte_size <= COPIED_AT_ONCE {
+            self.keep(&response);
+            return self.send(response, is_apart);
+        }
+        match self.subject.cache.clerks.reserve() {
+            Some(room) => {
+                let watch = self.heir();
+                let sent_ns = now_ns();
+                room.fill(move || {
+                    let is_late = now_ns().saturating_sub(sent_ns) > watch.subject.cache.store.patience_ns();
+                    match is_late {
+                        true => watch.count(0, Inserted::Refused),
+                        false => watch.keep(&response),
+                    }
+                    watch.send(response, is_apart);
+                });
+            }
+            None => {
+                self.count(0, Inserted::Refused);
+                self.send(response, is_apart);
+            }
+        }
+    }
+
+    /// The same, for another thread: nobody delivers to it.
+    fn heir(&self) -> Watch {
+        Watch {
+            subject: Arc::clone(&self.subject),
+            home: self.home.clone(),
+            id: self.id.clone(),
+            is_counted: self.is_counted,
+            key: self.key,
+            lookup_ns: self.lookup_ns,
+            replaces: self.replaces,
+            held: Mutex::default(),
+        }
+    }
+
+    fn keep(&self, response: &Response) {
+        let Some(key) = self.key else { return };
+        let started_ns = now_ns();
+        let entry = Entry::of(response, key);
+        let outcome = self.subject.cache.store.insert(key, entry, self.replaces);
+        self.count(now_ns().saturating_sub(started_ns), outcome);
+    }
+
+    /// A miss counts unless somebody else has put the answer there meanwhile (schedulers.md section 8).
+    fn count(&self, insertion_ns: u64, outcome: Inserted) {
+        if self.is_counted && outcome != Inserted::Present {
+            self.subject.statistics.cache_missed(self.lookup_ns.saturating_add(insertion_ns));
+        }
+    }
+
+    fn send(&self, response: Response, is_apart: bool) {
+        self.home.forward(Delivery { response: Some(response), last: !is_apart });
+        if is_apart {
+            self.home.forward(Delivery { response: None, last: true });
+        }
+    }
+}
+
+impl Sink for Watch {
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *held);
+        match (before, delivery) {
+            (Held::Nothing, Delivery { response: Some(response), last: false }) => *held = Held::One(response),
+            (Held::Nothing, Delivery { response: Some(response), last: true }) => {
+                drop(held);
+                self.conclude(response, false);
+            }
+            (Held::One(response), Delivery { response: None, last: true }) => {
+                drop(held);
+                self.conclude(response, true);
+            }
+            (Held::One(response), Delivery { response: None, last: false }) => *held = Held::One(response),
+            (Held::One(response), delivery) => {
+                *held = Held::Several;
+                drop(held);
+                self.home.forward(Delivery { response: Some(response), last: false });
+                self.home.forward(delivery);
+            }
+            (before, delivery) => {
+                *held = before;
+                drop(held);
+                self.home.forward(delivery);
+            }
+        }
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.home.allocate(byte_size)
+    }
+
+    fn at_home(&self, job: Box<dyn Job>) {
+        self.home.at_home(job);
+    }
+}

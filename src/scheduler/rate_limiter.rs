@@ -1,0 +1,140 @@
+//! The rate limiter: instances of all models wait in one line for resources that they share (schedulers.md section 6).
+//!
+//! Whoever has executed least, by number of executions × priority number, comes first. Triton lets everybody wait
+//! behind a head of the line that is blocked; here others pass it as long as they fit into what is free, but not more
+//! than [`PASSED_MAX`] times: from then on nobody takes what it waits for. So small demands go on, and a large one is
+//! met after a bounded number of executions.
+//!
+//! A model that calls another one holds its resources meanwhile. What it holds serves the model that it waits for (see
+//! `loans`), and where models would wait for each other for good, the request that closes the circle is refused.
+//!
+//! All of it is one state behind one short lock; wakers are called outside.
+
+mod line;
+mod loans;
+mod pools;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::line::State;
+use super::gate::{Gate, Limiter, Registration};
+use crate::instance::Seat;
+use crate::model_config::validate::ResourceLimit;
+use crate::request::{Grant, Lender, Loan, Status, Waker};
+use crate::wire::inference::ModelInstanceGroup;
+
+/// How often an instance that waits for its resources is passed by others that take some of them.
+pub const PASSED_MAX: u32 = 16;
+
+/// `--rate-limit=execution_count`.
+pub struct RateLimiter(Shared);
+
+type Shared = Arc<Mutex<State>>;
+
+impl RateLimiter {
+    /// `limits` is what `--rate-limit-resource` says; of resources without a limit there is as much as the instance
+    /// that asks for most of it.
+    pub fn new(limits: Vec<ResourceLimit>) -> RateLimiter {
+        RateLimiter(Arc::new(Mutex::new(State::new(limits))))
+    }
+}
+
+impl Limiter for RateLimiter {
+    fn register(&self, groups: &[ModelInstanceGroup]) -> Result<Registration, Status> {
+        let number = lock(&self.0).register(groups)?;
+        Ok(Registration { number, guard: Box::new(Registered { state: Arc::clone(&self.0), number }) })
+    }
+
+    fn change(&self, registration: &Registration, groups: &[ModelInstanceGroup]) -> Result<(), Status> {
+        lock(&self.0).change(registration.number, groups)
+    }
+
+    fn admit(&self, model: &str, seat: &Seat) -> Result<Arc<dyn Gate>, Status> {
+        let member = lock(&self.0).join(model, seat);
+        Ok(Arc::new(Member { state: Arc::clone(&self.0), number: member }))
+    }
+}
+
+/// Takes the groups of a model version away when it is dropped.
+struct Registered {
+    state: Shared,
+    number: u64,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        lock(&self.state).unregister(self.number);
+    }
+}
+
+/// The gate of one instance.
+struct Member {
+    state: Shared,
+    number: u64,
+}
+
+impl Gate for Member {
+    fn enter(&self) -> bool {
+        let (is_open, wakers) = lock(&self.state).enter(self.number);
+        wake(wakers);
+        is_open
+    }
+
+    fn leave(&self) {
+        let wakers = lock(&self.state).leave(self.number);
+        wake(wakers);
+    }
+
+    fn grant(&self) -> Option<Grant> {
+        let hold = lock(&self.state).hold(self.number)?;
+        let holder = Holder { state: Arc::clone(&self.state), member: self.number, hold };
+        Some(Grant::new(Arc::new(holder)))
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let wakers = lock(&self.state).part(self.number);
+        wake(wakers);
+    }
+}
+
+/// One execution that holds resources.
+struct Holder {
+    state: Shared,
+    member: u64,
+    hold: u64,
+}
+
+impl Lender for Holder {
+    fn lend(&self, model: &str) -> Result<Option<Loan>, Status> {
+        let (outcome, wakers) = lock(&self.state).lend(self.member, self.hold, model);
+        wake(wakers);
+        let number = outcome?;
+        Ok(number.map(|number| Loan::new(Lent { state: Arc::clone(&self.state), number })))
+    }
+}
+
+/// Ends a loan when it is dropped.
+struct Lent {
+    state: Shared,
+    number: u64,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let wakers = lock(&self.state).end_loan(self.number);
+        wake(wakers);
+    }
+}
+
+fn lock(state: &Shared) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wake(wakers: Vec<Waker>) {
+    wakers.iter().for_each(Waker::wake);
+}
+
+#[cfg(test)]
+mod tests;

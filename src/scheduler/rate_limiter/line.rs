@@ -1,0 +1,332 @@
+//! Who has resources, who waits for them, and who is next.
+
+use std::collections::BTreeMap;
+
+use super::super::mutants::{self, Mutant};
+use super::PASSED_MAX;
+use super::loans::Outstanding;
+use super::pools::{Demand, Pools};
+use crate::instance::Seat;
+use crate::model_config::validate::{ResourceLimit, rate_limits};
+use crate::request::{Status, Waker};
+use crate::wire::inference::ModelInstanceGroup;
+
+/// Everything that the rate limiter knows.
+pub struct State {
+    pub(super) pools: Pools,
+    pub(super) members: BTreeMap<u64, Member>,
+    /// Loans by their numbers.
+    pub(super) loans: BTreeMap<u64, Outstanding>,
+    groups: BTreeMap<u64, Vec<ModelInstanceGroup>>,
+    /// Given out so far: to members, registrations, holds, loans and places in line.
+    numbers: u64,
+}
+
+/// One instance.
+pub struct Member {
+    pub model: String,
+    /// At least 1.
+    priority: u64,
+    executions: u64,
+    pub demands: Vec<Demand>,
+    waker: Waker,
+    pub place: Place,
+}
+
+#[derive(Debug)]
+pub enum Place {
+    /// It has nothing to execute.
+    Out,
+    Waiting {
+        arrival: u64,
+        /// How often others took what it waits for.
+        passed: u32,
+    },
+    Inside(Hold),
+}
+
+/// What an instance has.
+#[derive(Debug)]
+pub struct Hold {
+    pub number: u64,
+    /// It has asked and knows; before that it may still find that there is nothing to execute.
+    pub is_executing: bool,
+    /// Taken from the pools, in the order of the demands.
+    pub own: Vec<u64>,
+    pub borrowed: Vec<Borrowing>,
+}
+
+/// A part of what a member has that another one holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Borrowing {
+    pub lender: u64,
+    pub pool: usize,
+    pub count: u64,
+}
+
+impl Member {
+    /// The less, the sooner it is its turn.
+    fn turn(&self) -> u64 {
+        self.executions.saturating_mul(self.priority)
+    }
+
+    pub fn hold(&self) -> Option<&Hold> {
+        match &self.place {
+            Place::Inside(hold) => Some(hold),
+            Place::Out | Place::Waiting { .. } => None,
+        }
+    }
+
+    pub fn asks_for(&self, pool: usize) -> bool {
+        self.demands.iter().any(|demand| demand.pool == pool && demand.count > 0)
+    }
+
+    /// What it took of a pool itself.
+    pub fn own(&self, pool: usize) -> u64 {
+        let at = self.demands.iter().position(|demand| demand.pool == pool);
+        at.and_then(|at| self.hold()?.own.get(at).copied()).unwrap_or(0)
+    }
+}
+
+impl State {
+    pub fn new(limits: Vec<ResourceLimit>) -> State {
+        State {
+            pools: Pools::new(limits),
+            members: BTreeMap::new(),
+            loans: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            numbers: 0,
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub fn register(&mut self, groups: &[ModelInstanceGroup]) -> Result<u64, Status> {
+        let number = self.number();
+        self.change(number, groups)?;
+        Ok(number)
+    }
+
+    pub fn change(&mut self, number: u64, groups: &[ModelInstanceGroup]) -> Result<(), Status> {
+        let others = self.groups.iter().filter(|(other, _)| **other != number).flat_map(|(_, groups)| groups);
+        rate_limits(others.chain(groups), self.pools.limits())?;
+        self.groups.insert(number, groups.to_vec());
+        Ok(())
+    }
+
+    pub fn unregister(&mut self, number: u64) {
+        self.groups.remove(&number);
+    }
+
+    /// A new instance starts level with the one that has executed least: it would otherwise be alone at the head until
+    /// it has caught up with years of executions.
+    pub fn join(&mut self, model: &str, seat: &Seat) -> u64 {
+        let priority = seat.rate_limiter.as_ref().map_or(1, |limiter| u64::from(limiter.priority.max(1)));
+        let least = self.members.values().map(Member::turn).min().unwrap_or(0);
+        let demands = self.pools.demands(seat);
+        let member = Member {
+            model: model.to_owned(),
+            priority,
+            executions: least / priority,
+            demands,
+            waker: seat.waker.clone(),
+            place: Place::Out,
+        };
+        let number = self.number();
+        self.members.insert(number, member);
+        self.recompute();
+        number
+    }
+
+    /// An instance is gone, whatever it had.
+    pub fn part(&mut self, number: u64) -> Vec<Waker> {
+        self.release(number);
+        if let Some(member) = self.members.remove(&number) {
+            self.pools.abandon(&member.demands);
+        }
+        self.loans.retain(|_, loan| loan.lender != number);
+        self.recompute();
+        self.serve(number)
+    }
+
+    fn recompute(&mut self) {
+        self.pools.recompute(self.members.values().map(|member| &*member.demands));
+    }
+
+    /// Whether member `number` may execute now, and who else may.
+    pub fn enter(&mut self, number: u64) -> (bool, Vec<Waker>) {
+        let arrival = self.number();
+        let Some(member) = self.members.get_mut(&number) else { return (true, Vec::new()) };
+        let mut wakers = Vec::new();
+        if matches!(member.place, Place::Out) {
+            member.place = Place::Waiting { arrival, passed: 0 };
+            wakers = self.serve(number);
+        }
+        (self.begin(number), wakers)
+    }
+
+    /// Counts an execution that begins; false if the member has to wait.
+    fn begin(&mut self, number: u64) -> bool {
+        let Some(member) = self.members.get_mut(&number) else { return true };
+        let Place::Inside(hold) = &mut member.place else { return false };
+        if !hold.is_executing {
+            hold.is_executing = true;
+            member.executions = member.executions.saturating_add(1);
+        }
+        true
+    }
+
+    pub fn leave(&mut self, number: u64) -> Vec<Waker> {
+        self.release(number);
+        self.serve(number)
+    }
+
+    /// The number of the hold of a member that executes.
+    pub fn hold(&self, number: u64) -> Option<u64> {
+        let hold = self.members.get(&number)?.hold()?;
+        hold.is_executing.then_some(hold.number)
+    }
+
+    fn release(&mut self, number: u64) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        let Place::Inside(hold) = std::mem::replace(&mut member.place, Place::Out) else { return };
+        if !hold.is_executing && mutants::is(Mutant::GrantLeaked) {
+            return;
+        }
+        let mut own: Vec<(usize, u64)> =
+            member.demands.iter().zip(&hold.own).map(|(demand, count)| (demand.pool, *count)).collect();
+        // What others still use of it is theirs now: of what it borrowed itself, its own lender has to wait for that.
+        let mut borrowed = hold.borrowed;
+        for other in self.members.values_mut() {
+            let demands = &other.demands;
+            let Place::Inside(theirs) = &mut other.place else { continue };
+            theirs.borrowed = std::mem::take(&mut theirs.borrowed)
+                .into_iter()
+                .flat_map(|part| pass_on(part, number, &mut own, &mut borrowed, demands, &mut theirs.own))
+                .collect();
+        }
+        for (pool, count) in own {
+            self.pools.give_back(pool, count);
+        }
+        self.loans.retain(|_, loan| loan.lender != number);
+    }
+
+    /// Lets in who may go in now; `asking` looks for itself and is not woken.
+    pub(super) fn serve(&mut self, asking: u64) -> Vec<Waker> {
+        let mut line: Vec<(bool, u64, u64, u64)> = Vec::new();
+        for (number, member) in &self.members {
+            if let Place::Waiting { arrival, .. } = member.place {
+                // Others wait for who waits with another's loan: it comes first, and nothing is kept from it.
+                let is_lent = !self.lenders(&member.model).is_empty();
+                let turn = if mutants::is(Mutant::OrderIgnored) { 0 } else { member.turn() };
+                line.push((!is_lent, turn, arrival, *number));
+            }
+        }
+        line.sort_unstable();
+        let mut reserved = vec![false; self.pools.len()];
+        let mut blocked: Vec<u64> = Vec::new();
+        let mut wakers = Vec::new();
+        for (is_plain, _, _, number) in line {
+            let Some(member) = self.members.get(&number) else { continue };
+            let is_kept_out = is_plain && member.demands.iter().any(|demand| reserved[demand.pool] && demand.count > 0);
+            if !is_kept_out && let Some(hold) = self.gather(number) {
+                if number != asking {
+                    wakers.push(member.waker.clone());
+                }
+                self.let_in(number, hold, is_plain, &blocked);
+                continue;
+            }
+            if let Place::Waiting { passed, .. } = member.place
+                && passed >= PASSED_MAX
+                && !mutants::is(Mutant::NoAgeing)
+            {
+                member.demands.iter().for_each(|demand| reserved[demand.pool] = true);
+            }
+            blocked.push(number);
+        }
+        wakers
+    }
+
+    fn let_in(&mut self, number: u64, mut hold: Hold, is_plain: bool, blocked: &[u64]) {
+        hold.number = self.number();
+        let Some(member) = self.members.get_mut(&number) else { return };
+        for (demand, count) in member.demands.iter().zip(&hold.own) {
+            self.pools.take(demand.pool, *count);
+        }
+        member.place = Place::Inside(hold);
+        if !is_plain {
+            return;
+        }
+        let demands = member.demands.clone();
+        for other in blocked {
+            let Some(other) = self.members.get_mut(other) else { continue };
+            let is_passed = demands.iter().any(|demand| demand.count > 0 && other.asks_for(demand.pool));
+            if let Place::Waiting { passed, .. } = &mut other.place
+                && is_passed
+            {
+                *passed += 1;
+            }
+        }
+    }
+
+    /// What member `number` would have if it went in now: first what is lent, then what is free. None if that is not
+    /// enough.
+    fn gather(&self, number: u64) -> Option<Hold> {
+        let member = self.members.get(&number)?;
+        let lenders = self.lenders(&member.model);
+        let mut hold = Hold { number: 0, is_executing: false, own: Vec::new(), borrowed: Vec::new() };
+        for demand in &member.demands {
+            let mut missing = demand.count;
+            for lender in lenders.iter().filter(|lender| **lender != number) {
+                let count = self.lendable(*lender, demand.pool).min(missing);
+                if count > 0 {
+                    hold.borrowed.push(Borrowing { lender: *lender, pool: demand.pool, count });
+                    missing -= count;
+                }
+            }
+            if missing > self.pools.free(demand.pool) {
+                return None;
+            }
+            hold.own.push(missing);
+        }
+        Some(hold)
+    }
+}
+
+/// What becomes of a part that was borrowed from member `from`, which gives back what it has: the borrower takes over
+/// what the member owned, and borrows the rest where the member had borrowed it.
+fn pass_on(
+    part: Borrowing,
+    from: u64,
+    own: &mut [(usize, u64)],
+    borrowed: &mut [Borrowing],
+    demands: &[Demand],
+    theirs: &mut [u64],
+) -> Vec<Borrowing> {
+    if part.lender != from {
+        return vec![part];
+    }
+    let mut missing = part.count;
+    if let Some((_, count)) = own.iter_mut().find(|(pool, _)| *pool == part.pool)
+        && let Some(at) = demands.iter().position(|demand| demand.pool == part.pool)
+        && let Some(place) = theirs.get_mut(at)
+    {
+        let moved = missing.min(*count);
+        *count -= moved;
+        *place += moved;
+        missing -= moved;
+    }
+    let mut parts = Vec::new();
+    for other in borrowed.iter_mut().filter(|other| other.pool == part.pool) {
+        let moved = missing.min(other.count);
+        if moved > 0 {
+            other.count -= moved;
+            missing -= moved;
+            parts.push(Borrowing { lender: other.lender, pool: part.pool, count: moved });
+        }
+    }
+    parts
+}

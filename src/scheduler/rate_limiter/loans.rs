@@ -1,0 +1,171 @@
+//! Models that wait for models: what a caller holds serves whom it calls, and circles are refused.
+//!
+//! A loan goes to a model and not to a request: the request that the caller waits for may stand behind others in its
+//! model's queue, and those have to be executed first. So an instance of the called model that executes for somebody
+//! else may run on the caller's resources, one at a time, until the caller's own request has had its turn.
+
+use std::collections::BTreeSet;
+
+use super::line::{Member, State};
+use crate::request::{Status, Waker};
+
+/// A member that executes waits for a request that it has handed to a model.
+pub struct Outstanding {
+    pub lender: u64,
+    pub model: String,
+}
+
+impl State {
+    /// Member `lender`, if it still has the hold with that number, waits for `model` from now on. The number of the
+    /// loan, if there is one, and who may go in with it.
+    pub fn lend(&mut self, lender: u64, hold: u64, model: &str) -> (Result<Option<u64>, Status>, Vec<Waker>) {
+        let is_known = self.members.values().any(|member| member.model == model);
+        if !is_known || self.hold(lender) != Some(hold) {
+            return (Ok(None), Vec::new());
+        }
+        let number = self.number();
+        self.loans.insert(number, Outstanding { lender, model: model.to_owned() });
+        if let Some(circle) = self.circle(lender) {
+            self.loans.remove(&number);
+            let text = format!(
+                "the request to model '{model}' would never be executed, because models wait for each other: {circle}"
+            );
+            return (Err(Status::unavailable(text)), Vec::new());
+        }
+        // Nobody asks for itself here.
+        (Ok(Some(number)), self.serve(0))
+    }
+
+    /// What the loan served is over. Who runs on it finishes.
+    pub fn end_loan(&mut self, number: u64) -> Vec<Waker> {
+        self.loans.remove(&number);
+        self.serve(0)
+    }
+
+    /// Who waits for `model`: those that called it, those that called them, and so on.
+    pub(super) fn lenders(&self, model: &str) -> Vec<u64> {
+        if self.loans.is_empty() {
+            return Vec::new();
+        }
+        let mut found: Vec<u64> = Vec::new();
+        let mut models = vec![model];
+        let mut seen = BTreeSet::from([model]);
+        while let Some(model) = models.pop() {
+            for loan in self.loans.values().filter(|loan| loan.model == model) {
+                if !found.contains(&loan.lender) {
+                    found.push(loan.lender);
+                }
+                if let Some(member) = self.members.get(&loan.lender)
+                    && seen.insert(&member.model)
+                {
+                    models.push(&member.model);
+                }
+            }
+        }
+        found
+    }
+
+    /// What member `number` has of a pool that nobody has borrowed from it yet.
+    pub(super) fn lendable(&self, number: u64, pool: usize) -> u64 {
+        let Some(hold) = self.members.get(&number).and_then(Member::hold) else { return 0 };
+        let own = self.members.get(&number).map_or(0, |member| member.own(pool));
+        let borrowed: u64 = hold.borrowed.iter().filter(|part| part.pool == pool).map(|part| part.count).sum();
+        own.saturating_add(borrowed).saturating_sub(self.borrowed_from(pool, |lender| lender == number, |_| true))
+    }
+
+    /// What `borrowers` have of a pool from `lenders`.
+    fn borrowed_from(&self, pool: usize, lenders: impl Fn(u64) -> bool, borrowers: impl Fn(u64) -> bool) -> u64 {
+        let holds = self.members.iter().filter(|(number, _)| borrowers(**number)).filter_map(|(_, m)| m.hold());
+        let parts = holds.flat_map(|hold| &hold.borrowed).filter(|part| part.pool == pool && lenders(part.lender));
+        parts.map(|part| part.count).sum()
+    }
+
+    /// The models that would wait for each other for good, `lender` among those who wait for them; None if all that
+    /// execute can end, one after the other.
+    fn circle(&self, lender: u64) -> Option<String> {
+        let mut ended: BTreeSet<u64> = BTreeSet::new();
+        loop {
+            let can_end = |(number, member): &(&u64, &Member)| {
+                member.hold().is_some() && !ended.contains(number) && self.stuck_on(**number, &ended).is_none()
+            };
+            match self.members.iter().find(can_end) {
+                Some((number, _)) => drop(ended.insert(*number)),
+                None => break,
+            }
+        }
+        if ended.contains(&lender) {
+            return None;
+        }
+        let mut way: Vec<(u64, String)> = Vec::new();
+        let mut at = lender;
+        loop {
+            let model = self.members.get(&at)?.model.clone();
+            if let Some(start) = way.iter().position(|(number, _)| *number == at) {
+                let names: Vec<String> = way[start..].iter().map(|(_, model)| format!("'{model}'")).collect();
+                return Some(format!("{} -> '{model}'", names.join(" -> ")));
+            }
+            way.push((at, model));
+            let called = self.stuck_on(at, &ended)?;
+            let next = self.in_the_way(&called, &ended)?;
+            if self.members.get(&next)?.model != called {
+                // It waits in line, for what somebody else holds.
+                way.push((0, called));
+            }
+            at = next;
+        }
+    }
+
+    /// A model that member `number` waits for and that cannot execute before others end.
+    fn stuck_on(&self, number: u64, ended: &BTreeSet<u64>) -> Option<String> {
+        let mut called = self.loans.values().filter(|loan| loan.lender == number).map(|loan| &loan.model);
+        called.find(|model| !self.can_execute(model, ended)).cloned()
+    }
+
+    /// Whether an instance of `model` is there for the next request once those in `ended` have ended.
+    fn can_execute(&self, model: &str, ended: &BTreeSet<u64>) -> bool {
+        let is_there = |(number, member): &(&u64, &Member)| member.hold().is_none() || ended.contains(number);
+        let instances = self.members.iter().filter(|(_, member)| member.model == model);
+        instances.filter(is_there).any(|(_, member)| self.lacking(model, member, ended).is_none())
+    }
+
+    /// The first pool of which there is not enough for `member` once those in `ended` have ended.
+    fn lacking(&self, model: &str, member: &Member, ended: &BTreeSet<u64>) -> Option<usize> {
+        let lenders = self.lenders(model);
+        let is_enough = |pool: usize, count: u64| {
+            let owned = |numbers: &mut dyn Iterator<Item = &u64>| -> u64 {
+                numbers.filter_map(|number| self.members.get(number)).map(|member| member.own(pool)).sum()
+            };
+            let given_back = owned(&mut ended.iter());
+            let lent = owned(&mut present(&lenders, ended));
+            let elsewhere = self.borrowed_from(
+                pool,
+                |lender| lenders.contains(&lender) || ended.contains(&lender),
+                |borrower| !lenders.contains(&borrower) && !ended.contains(&borrower),
+            );
+            let there = self.pools.free(pool).saturating_add(given_back).saturating_add(lent);
+            there.saturating_sub(elsewhere) >= count
+        };
+        let lacking = member.demands.iter().find(|demand| !is_enough(demand.pool, demand.count));
+        lacking.map(|demand| demand.pool)
+    }
+
+    /// Who keeps `model` from executing: all of its instances, or somebody who holds what they lack.
+    fn in_the_way(&self, model: &str, ended: &BTreeSet<u64>) -> Option<u64> {
+        let is_stuck = |number: &u64, member: &Member| member.hold().is_some() && !ended.contains(number);
+        let mut waiting =
+            self.members.iter().filter(|(number, member)| member.model == model && !is_stuck(number, member));
+        let stuck = self.members.iter().filter(|(number, member)| is_stuck(number, member));
+        let Some((_, member)) = waiting.next() else {
+            return stuck.filter(|(_, other)| other.model == model).map(|(number, _)| *number).next();
+        };
+        let pool = self.lacking(model, member, ended)?;
+        let lenders = self.lenders(model);
+        let mut holders = stuck.filter(|(number, _)| !lenders.contains(number));
+        holders.find(|(_, other)| other.own(pool) > 0).map(|(number, _)| *number)
+    }
+}
+
+/// The lenders that have not ended.
+fn present<'a>(lenders: &'a [u64], ended: &'a BTreeSet<u64>) -> impl Iterator<Item = &'a u64> {
+    lenders.iter().filter(|number| !ended.contains(number))
+}

@@ -1,0 +1,134 @@
+//! How much there is of each resource, and how much of it is taken.
+
+use crate::instance::Seat;
+use crate::model_config::validate::{ResourceLimit, limit};
+
+/// What an instance needs of one resource to execute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    pub pool: usize,
+    pub count: u64,
+}
+
+/// One resource on one device.
+#[derive(Debug)]
+struct Pool {
+    name: String,
+    /// None of a global resource.
+    device: Option<i32>,
+    /// What is there in all.
+    total: u64,
+    taken: u64,
+    /// Instances that ask for it; without any the place is free for another resource.
+    users: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Pools {
+    limits: Vec<ResourceLimit>,
+    pools: Vec<Pool>,
+}
+
+impl Pools {
+    pub fn new(limits: Vec<ResourceLimit>) -> Pools {
+        Pools { limits, pools: Vec::new() }
+    }
+
+    pub fn limits(&self) -> &[ResourceLimit] {
+        &self.limits
+    }
+
+    /// What an instance at `seat` asks for; of a resource that it names twice, the larger amount.
+    pub fn demands(&mut self, seat: &Seat) -> Vec<Demand> {
+        let mut demands: Vec<Demand> = Vec::new();
+        for resource in seat.rate_limiter.iter().flat_map(|limiter| &limiter.resources) {
+            let device = (!resource.global).then_some(seat.device);
+            let pool = self.find(&resource.name, device);
+            let count = u64::from(resource.count);
+            match demands.iter_mut().find(|demand| demand.pool == pool) {
+                Some(demand) => demand.count = demand.count.max(count),
+                None => {
+                    self.pools[pool].users += 1;
+                    demands.push(Demand { pool, count });
+                }
+            }
+        }
+        demands
+    }
+
+    fn find(&mut self, name: &str, device: Option<i32>) -> usize {
+        let is_it = |pool: &Pool| pool.users > 0 && pool.name == name && pool.device == device;
+        if let Some(at) = self.pools.iter().position(is_it) {
+            return at;
+        }
+        let fresh = Pool { name: name.to_owned(), device, total: 0, taken: 0, users: 0 };
+        match self.pools.iter().position(|pool| pool.users == 0) {
+            Some(at) => {
+                self.pools[at] = fresh;
+                at
+            }
+            None => {
+                self.pools.push(fresh);
+                self.pools.len() - 1
+            }
+        }
+    }
+
+    /// An instance that asked for these is gone.
+    pub fn abandon(&mut self, demands: &[Demand]) {
+        for demand in demands {
+            if let Some(pool) = self.pools.get_mut(demand.pool) {
+                pool.users = pool.users.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Makes the totals those of the instances that are there: the limit where there is one, else the largest demand.
+    pub fn recompute<'a>(&mut self, present: impl Iterator<Item = &'a [Demand]>) {
+        self.pools.iter_mut().for_each(|pool| pool.total = 0);
+        for demand in present.flatten() {
+            if let Some(pool) = self.pools.get_mut(demand.pool) {
+                pool.total = pool.total.max(demand.count);
+            }
+        }
+        for pool in &mut self.pools {
+            if let Some(count) = limit(&self.limits, &pool.name, pool.device) {
+                pool.total = count;
+            }
+        }
+    }
+
+    pub fn free(&self, pool: usize) -> u64 {
+        self.pools.get(pool).map_or(0, |pool| pool.total.saturating_sub(pool.taken))
+    }
+
+    pub fn take(&mut self, pool: usize, count: u64) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.taken = pool.taken.saturating_add(count);
+        }
+    }
+
+    pub fn give_back(&mut self, pool: usize, count: u64) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.taken = pool.taken.saturating_sub(count);
+        }
+    }
+
+    /// Places of pools go up to here.
+    pub fn len(&self) -> usize {
+        self.pools.len()
+    }
+
+    /// What is taken of all resources together.
+    #[cfg(test)]
+    pub fn taken(&self) -> u64 {
+        self.pools.iter().map(|pool| pool.taken).sum()
+    }
+
+    /// What there is of a resource.
+    #[cfg(test)]
+    pub fn total(&self, name: &str, device: Option<i32>) -> u64 {
+        let found = self.pools.iter().find(|pool| pool.users > 0 && pool.name == name && pool.device == device);
+        found.map_or(0, |pool| pool.total)
+    }
+}

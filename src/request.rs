@@ -16,6 +16,7 @@ mod status;
 mod tensor;
 mod text;
 mod ticket;
+mod times;
 pub mod validate;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use status::{Code, Status};
 pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
 pub use text::Text;
 pub use ticket::Ticket;
+pub use times::{TimeSums, Times};
 
 /// Sequence a request belongs to; numeric and textual ids are distinct spaces (schedulers.md section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -80,6 +82,8 @@ pub struct Request {
     pub stamps: Stamps,
     /// What the request's sequence hands from one request to the next.
     pub states: Option<Arc<States>>,
+    /// Of the request on whose behalf this one was made.
+    pub times: Option<Arc<Times>>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
@@ -100,6 +104,7 @@ impl Request {
             origin: Origin::Client,
             stamps: Stamps::default(),
             states: None,
+            times: None,
             completion: completion::Holder::new(completion),
             keeper: None,
         }

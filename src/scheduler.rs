@@ -4,6 +4,7 @@
 //! `direct` for how the right to cut passes between workers.
 
 mod direct;
+pub mod ensemble;
 mod gate;
 mod mutants;
 
@@ -58,6 +59,8 @@ pub trait Scheduler: Send + Sync {
 pub struct Services {
     /// `--rate-limit=execution_count`.
     pub limiter: Option<Arc<dyn Limiter>>,
+    /// Where ensembles find the models of their steps; none: there are no ensembles.
+    pub models: Option<Arc<dyn ensemble::Models>>,
 }
 
 /// The model version that a scheduler is made for.
@@ -81,13 +84,13 @@ impl Scheduling {
 }
 
 /// The scheduler that the configuration asks for (schedulers.md section 1).
-pub fn create(purpose: &Purpose, _services: &Services) -> Result<Scheduling, Status> {
+pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
     let not_yet = |what| Err(Status::unsupported(format!("{what} is not supported by this version of Nereid")));
     match &purpose.spec.config.scheduling_choice {
         None => Ok(Scheduling::new(Direct::new(Arc::clone(&purpose.statistics)))),
         Some(SchedulingChoice::DynamicBatching(_)) => not_yet("'dynamic_batching'"),
         Some(SchedulingChoice::SequenceBatching(_)) => not_yet("'sequence_batching'"),
-        Some(SchedulingChoice::EnsembleScheduling(_)) => not_yet("'ensemble_scheduling'"),
+        Some(SchedulingChoice::EnsembleScheduling(_)) => ensemble::create(purpose, services.models.as_ref()),
     }
 }
 

@@ -187,6 +187,8 @@ impl World {
 
     /// What must hold in the end.
     fn judge(&mut self) -> Result<(), String> {
+        // Somebody may have cancelled only now.
+        self.bench.client.work_all();
         for (key, sent) in self.sent.iter().enumerate() {
             let key = key as u64;
             let told = self.bench.told(key);

@@ -7,6 +7,8 @@ mod direct;
 pub mod ensemble;
 mod gate;
 mod mutants;
+#[cfg(test)]
+mod simulation;
 
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ use crate::model_config::ModelSpec;
 use crate::model_config::normalize::PreferredGroup;
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
-use crate::request::{Request, Response, Status, now_ns};
+use crate::request::{Request, Response, Status, TimeSums, now_ns};
 use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_instance_group::Kind;
 
@@ -185,6 +185,14 @@ impl InstanceContext {
         }
         let stamps = &request.stamps;
         self.model.statistics.request_succeeded(stamps.started_ns, stamps.queued_ns, request.batch_size, execution);
+        if let Some(times) = &request.times {
+            times.add(&TimeSums {
+                queue_ns: execution.exec_start_ns.saturating_sub(stamps.queued_ns),
+                compute_input_ns: execution.compute_input_ns(),
+                compute_infer_ns: execution.compute_infer_ns(),
+                compute_output_ns: execution.compute_output_ns(),
+            });
+        }
     }
 
     /// Counts an execution that ran, of `rows` items of batches.

@@ -5,6 +5,8 @@
 //!                     └──────────────────── lifecycle: when, and in which order ───────────────────┘
 //! ```
 
+mod composed;
+mod directory;
 mod index;
 pub mod inspect;
 mod lifecycle;

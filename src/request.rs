@@ -19,6 +19,7 @@ mod status;
 mod tensor;
 mod text;
 mod ticket;
+mod times;
 pub mod validate;
 
 use std::any::Any;
@@ -41,6 +42,7 @@ pub use status::{Code, Status};
 pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
 pub use text::Text;
 pub use ticket::Ticket;
+pub use times::{TimeSums, Times};
 
 /// Sequence a request belongs to; numeric and textual ids are distinct spaces (schedulers.md section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -94,6 +96,8 @@ pub struct Request {
     pub grant: Option<Grant>,
     /// What that other execution lends until this request ends.
     pub loan: Option<Loan>,
+    /// Of the request on whose behalf this one was made.
+    pub times: Option<Arc<Times>>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
@@ -118,6 +122,7 @@ impl Request {
             attached: Mutex::default(),
             grant: None,
             loan: None,
+            times: None,
             completion: completion::Holder::new(completion),
             keeper: None,
         }

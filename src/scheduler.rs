@@ -6,6 +6,7 @@
 pub mod cache;
 mod direct;
 mod dynamic;
+pub mod ensemble;
 mod gate;
 mod line;
 mod mutants;
@@ -78,6 +79,8 @@ pub struct Services {
     pub delayed_until: usize,
     /// `--cache-config`.
     pub cache: Option<Arc<Cache>>,
+    /// Where ensembles find the models of their steps; none: there are no ensembles.
+    pub models: Option<Arc<dyn ensemble::Models>>,
 }
 
 /// The model version that a scheduler is made for.
@@ -112,7 +115,7 @@ pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Stat
         None => Scheduling::new(Direct::new(purpose, services)),
         Some(SchedulingChoice::DynamicBatching(config)) => Scheduling::new(Dynamic::new(config, purpose, services)),
         Some(SchedulingChoice::SequenceBatching(_)) => return not_yet("'sequence_batching'"),
-        Some(SchedulingChoice::EnsembleScheduling(_)) => return not_yet("'ensemble_scheduling'"),
+        Some(SchedulingChoice::EnsembleScheduling(_)) => ensemble::create(purpose, services.models.as_ref())?,
     };
     let Scheduling { scheduler, source } = plain;
     let cached = Scheduling { scheduler: Cached::around(scheduler, purpose, services.cache.as_ref()), source };

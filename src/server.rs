@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use crate::api::{Facts, ServerState};
 use crate::backend::HostPolicies;
 use crate::memory::Pool;
+use crate::model_config::normalize::ENSEMBLE_PLATFORM;
 use crate::observe::log::{self, Logger};
 use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
 use crate::repository::store::{self, Store};
@@ -92,6 +93,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
             limiter: rate_limiter(options),
             cache: open_cache(options)?,
             lending: options.run_to_completion,
+            models: None,
             delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
         },
     };
@@ -228,7 +230,8 @@ fn render_page(models: &ModelMap, host: &HostGauges, metrics: &Registry) -> Stri
     let samples = snapshots.iter().map(|(model, snapshot)| ModelSample {
         name: &model.name,
         namespace: &model.namespace,
-        version: model.version,
+        // Whatever its directory is called (metrics.md section 1).
+        version: if model.spec.platform == ENSEMBLE_PLATFORM { 1 } else { model.version },
         tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,
         load_duration_secs: model.load_duration_secs,

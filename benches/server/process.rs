@@ -156,7 +156,22 @@ fn write_repository(directory: &Path) -> std::io::Result<()> {
         );
         fs::write(model_directory.join("config.pbtxt"), config)?;
     }
-    Ok(())
+    let chain = directory.join("models/chain");
+    fs::create_dir_all(chain.join("1"))?;
+    let step = |from: &str, to: &str| {
+        format!(
+            "step {{ model_name: \"identity\" model_version: -1 input_map {{ key: \"INPUT0\" value: \"{from}\" }} \
+             output_map {{ key: \"OUTPUT0\" value: \"{to}\" }} }}\n"
+        )
+    };
+    let steps = [step("INPUT0", "first"), step("first", "second"), step("second", "OUTPUT0")].concat();
+    let config = format!(
+        "name: \"chain\"\nplatform: \"ensemble\"\n\
+         input [ {{ name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }} ]\n\
+         output [ {{ name: \"OUTPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }} ]\n\
+         ensemble_scheduling {{ {steps} }}\n"
+    );
+    fs::write(chain.join("config.pbtxt"), config)
 }
 
 /// Three ports that are free now. All are held until the last one is known, so they differ.

@@ -38,7 +38,7 @@ const SMALL: &[i64] = &[16];
 const IMAGE: &[i64] = &[1, 3, 224, 224];
 
 #[rustfmt::skip]
-pub const SCENARIOS: [Scenario; 9] = [
+pub const SCENARIOS: [Scenario; 11] = [
     of("grpc-64b-64x1", "gRPC unary, 64 B, 64 connections × 1 in flight", Protocol::GrpcUnary, SMALL, 64, 1),
     of("grpc-64b-4x16", "gRPC unary, 64 B, 4 connections × 16 in flight", Protocol::GrpcUnary, SMALL, 4, 16),
     of("grpc-64b-1x1", "gRPC unary, 64 B, one client", Protocol::GrpcUnary, SMALL, 1, 1),
@@ -48,6 +48,8 @@ pub const SCENARIOS: [Scenario; 9] = [
     of("stream-64b-1x64", "ModelStreamInfer, 64 B, one stream × 64 in flight", Protocol::GrpcStream, SMALL, 1, 64),
     of("grpc-588k-4x1", "gRPC unary, 588 KiB in and out, 4 connections × 1", Protocol::GrpcUnary, IMAGE, 4, 1),
     of("http-588k-4x1", "HTTP binary tensors, 588 KiB in and out, 4 connections × 1", Protocol::HttpBinary, IMAGE, 4, 1),
+    chain("ensemble-64b-1x1", "three steps, gRPC unary, 64 B, one client: against three of grpc-64b-1x1", 1, 1),
+    chain("ensemble-64b-4x16", "the same, 4 connections × 16 in flight: against three of grpc-64b-4x16", 4, 16),
 ];
 
 const fn of(
@@ -60,6 +62,12 @@ const fn of(
 ) -> Scenario {
     let model = if shape.len() == 1 { "identity" } else { "image" };
     Scenario { name, about, protocol, shape, model, connections, in_flight }
+}
+
+/// Requests for the ensemble that sends a small tensor through three models.
+const fn chain(name: &'static str, about: &'static str, connections: usize, in_flight: usize) -> Scenario {
+    let scenario = of(name, about, Protocol::GrpcUnary, SMALL, connections, in_flight);
+    Scenario { model: "chain", ..scenario }
 }
 
 impl Scenario {

@@ -49,8 +49,8 @@ impl Ask {
                 Ok(Outcome::Loaded)
             }
             Ask::HttpUnload { model, body } => {
-                unload_body(&body)?;
-                lifecycle.unload(&model)?;
+                let unload_dependents = unload_body(&body)?;
+                lifecycle.unload(&model, unload_dependents)?;
                 Ok(Outcome::Unloaded)
             }
             Ask::GrpcIndex { message } => {
@@ -70,8 +70,10 @@ impl Ask {
             Ask::GrpcUnload { message } => {
                 let request: wire::RepositoryModelUnloadRequest = decode(&message)?;
                 not_ours(&request.repository_name)?;
-                request.parameters.into_iter().try_for_each(|(name, value)| unload_parameter(&name, value))?;
-                lifecycle.unload(&request.model_name)?;
+                let parameters = request.parameters.into_iter();
+                let wishes = parameters.map(|(name, value)| unload_parameter(&name, value));
+                let wishes: Vec<bool> = wishes.collect::<Result<_, Status>>()?;
+                lifecycle.unload(&request.model_name, wishes.contains(&true))?;
                 Ok(Outcome::Unloaded)
             }
         }
@@ -159,15 +161,14 @@ fn from_base64(text: &[u8]) -> Vec<u8> {
 }
 
 /// `{"parameters": {"unload_dependents": true}}`; the body is optional, and a value that is no boolean is ignored.
-fn unload_body(body: &Slice) -> Result<(), Status> {
+fn unload_body(body: &Slice) -> Result<bool, Status> {
     if body.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let document = parsed(body)?;
-    if let Some(parameters) = document.root().find("parameters") {
-        parameters.members().map_err(|error| Status::internal(error.to_string()))?;
-    }
-    Ok(())
+    let Some(parameters) = document.root().find("parameters") else { return Ok(false) };
+    parameters.members().map_err(|error| Status::internal(error.to_string()))?;
+    Ok(parameters.find("unload_dependents").is_some_and(|wish| wish.as_bool().unwrap_or(false)))
 }
 
 fn load_parameter(name: String, value: wire::ModelRepositoryParameter) -> Result<Parameter, Status> {
@@ -185,10 +186,10 @@ fn load_parameter(name: String, value: wire::ModelRepositoryParameter) -> Result
     Ok(Parameter { name, value })
 }
 
-fn unload_parameter(name: &str, value: wire::ModelRepositoryParameter) -> Result<(), Status> {
+fn unload_parameter(name: &str, value: wire::ModelRepositoryParameter) -> Result<bool, Status> {
     match value.parameter_choice {
-        _ if name != "unload_dependents" => Ok(()),
-        Some(ParameterChoice::BoolParam(_)) => Ok(()),
+        _ if name != "unload_dependents" => Ok(false),
+        Some(ParameterChoice::BoolParam(wish)) => Ok(wish),
         _ => Err(Status::invalid(format!("invalid value type for '{name}' parameter, expected bool_param."))),
     }
 }
@@ -326,10 +327,14 @@ mod tests {
 
     #[test]
     fn bodies_of_unloads_and_of_the_index() {
-        for body in
-            ["", "{}", r#"{"parameters":{"unload_dependents":true}}"#, r#"{"parameters":{"unload_dependents":1}}"#]
-        {
-            assert_eq!(unload_body(&slice(body)), Ok(()), "{body}");
+        for (body, expected) in [
+            ("", false),
+            ("{}", false),
+            (r#"{"parameters":{"unload_dependents":true}}"#, true),
+            (r#"{"parameters":{"unload_dependents":false}}"#, false),
+            (r#"{"parameters":{"unload_dependents":1}}"#, false),
+        ] {
+            assert_eq!(unload_body(&slice(body)), Ok(expected), "{body}");
         }
         assert!(unload_body(&slice("[")).is_err());
         assert_eq!(index_body(&slice("")), Ok(false));
@@ -354,8 +359,10 @@ mod tests {
         ] {
             assert_eq!(load_parameter(name.to_owned(), value), Err(Status::invalid(text)));
         }
-        let flag = value(ParameterChoice::BoolParam(true));
-        assert_eq!(unload_parameter("unload_dependents", flag), Ok(()));
+        for wish in [true, false] {
+            let flag = value(ParameterChoice::BoolParam(wish));
+            assert_eq!(unload_parameter("unload_dependents", flag), Ok(wish));
+        }
         let error = unload_parameter("unload_dependents", text()).unwrap_err();
         assert_eq!(error.message, "invalid value type for 'unload_dependents' parameter, expected bool_param.");
     }

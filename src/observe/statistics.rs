@@ -49,6 +49,15 @@ impl Execution {
     }
 }
 
+/// What the requests took that one request of an ensemble led to, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sums {
+    pub queue_ns: u64,
+    pub compute_input_ns: u64,
+    pub compute_infer_ns: u64,
+    pub compute_output_ns: u64,
+}
+
 /// Why an accepted request ended with an error (`reason` label of nv_inference_request_failure).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureReason {
@@ -101,6 +110,29 @@ impl ModelStatistics {
         self.with_slot(|slot, exclusive| {
             slot.request_succeeded(started_ns, queued_ns, batch_size, execution, exclusive);
         });
+    }
+
+    /// A request succeeded that others did the work of: `duration_ns` is its own, the rest the sums of theirs.
+    pub fn composed_succeeded(&self, duration_ns: u64, batch_size: u64, sums: &Sums) {
+        self.with_slot(|slot, exclusive| {
+            slot.composed_succeeded(duration_ns, batch_size, exclusive);
+            slot.sums_added(sums, exclusive);
+        });
+        let execution = Execution {
+            exec_start_ns: 0,
+            compute_start_ns: sums.compute_input_ns,
+            compute_end_ns: sums.compute_input_ns.saturating_add(sums.compute_infer_ns),
+            exec_end_ns: sums
+                .compute_input_ns
+                .saturating_add(sums.compute_infer_ns)
+                .saturating_add(sums.compute_output_ns),
+        };
+        self.batch_executed(batch_size.max(1), &execution);
+    }
+
+    /// What was reported of a success only after it was counted.
+    pub fn composed_late(&self, sums: &Sums) {
+        self.with_slot(|slot, exclusive| slot.sums_added(sums, exclusive));
     }
 
     /// An accepted request ended with an error at `ended_ns`.
@@ -284,6 +316,23 @@ mod tests {
         let snapshot = statistics.snapshot();
         assert_eq!((snapshot.compute_infer.ns, snapshot.durations_us.compute_infer), (999_000, 0));
         assert_eq!((snapshot.success.ns, snapshot.durations_us.request), (999_000, 0));
+    }
+
+    #[test]
+    fn an_ensemble_has_the_sums_of_its_steps() {
+        let statistics = ModelStatistics::default();
+        let sums = Sums { queue_ns: 4_000, compute_input_ns: 1_500, compute_infer_ns: 3_000, compute_output_ns: 2_000 };
+        statistics.composed_succeeded(20_000, 0, &sums);
+        statistics.composed_late(&Sums { compute_infer_ns: 1_000, ..Sums::default() });
+        let seen = statistics.snapshot();
+        assert_eq!((seen.inference_count, seen.execution_count), (1, 1));
+        assert_eq!(seen.success, Tally { count: 1, ns: 20_000 });
+        assert_eq!(seen.queue, Tally { count: 1, ns: 4_000 });
+        assert_eq!(seen.compute_input, Tally { count: 1, ns: 1_500 });
+        assert_eq!(seen.compute_infer, Tally { count: 1, ns: 4_000 });
+        assert_eq!(seen.compute_output, Tally { count: 1, ns: 2_000 });
+        let batches: Vec<_> = seen.batch_stats.iter().map(|batch| (batch.batch_size, batch.compute_infer.ns)).collect();
+        assert_eq!(batches, [(1, 3_000)]);
     }
 
     #[test]

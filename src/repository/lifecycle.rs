@@ -6,12 +6,18 @@
 //!
 //! Operations on one model wait for each other behind the lock of its [`Slot`]; those on different models run at the
 //! same time, and versions load on at most `--model-load-thread-count` threads.
+//!
+//! The order of locks: one slot, then what is visible, or the graph of ensembles, and nothing after either. No thread
+//! holds two slots, so that operations which touch several models (see `composition`) cannot wait for each other in a
+//! circle.
 
+mod composition;
+mod graph;
 mod operation;
 mod polling;
 mod retirement;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,13 +25,15 @@ use std::time::Duration;
 
 use tracing::{error, warn};
 
+use super::directory::Directory;
 use super::models::{Entry, ModelId, ModelMap};
 use super::overrides::{Override, Parameter};
 use super::store::Store;
 use super::version::{Loader, RunningVersion};
 use super::{ControlMode, Settings};
 use crate::request::Status;
-use operation::Loaded;
+use graph::Graph;
+use operation::{Loaded, Source};
 pub use retirement::InFlight;
 
 /// Operations of the API that run or wait at the same time; each has a thread.
@@ -47,6 +55,8 @@ struct Slot {
     running: BTreeMap<i64, RunningVersion>,
     /// The last load that succeeded and was not undone by an unload.
     loaded: Option<Loaded>,
+    /// Of an ensemble that serves or would with its parts: what to load when they change.
+    source: Option<Arc<Source>>,
     /// What polling saw when it last tried, and how that ended.
     attempt: Option<polling::Attempt>,
 }
@@ -67,6 +77,9 @@ pub struct Lifecycle {
     loader: Loader,
     slots: Mutex<HashMap<ModelId, Arc<Mutex<Slot>>>>,
     visible: Mutex<Visible>,
+    /// What ensembles see of the map.
+    directory: Arc<Directory>,
+    graph: Mutex<Graph>,
     load_permits: Permits,
     /// Operations that were asked for and are not answered yet.
     operations: AtomicUsize,
@@ -77,8 +90,16 @@ pub struct Lifecycle {
 
 impl Lifecycle {
     pub fn new(settings: Settings) -> Arc<Lifecycle> {
-        let settings = Arc::new(settings);
-        Arc::new(Lifecycle {
+        Arc::new_cyclic(|me| {
+            let directory = Arc::new(Directory::new(me.clone()));
+            let models = Some(Arc::clone(&directory) as Arc<_>);
+            let scheduling = crate::scheduler::Services { models, ..settings.scheduling.clone() };
+            Lifecycle::with(Arc::new(Settings { scheduling, ..settings }), directory)
+        })
+    }
+
+    fn with(settings: Arc<Settings>, directory: Arc<Directory>) -> Lifecycle {
+        Lifecycle {
             loader: Loader::new(Arc::clone(&settings)),
             load_permits: Permits::new(settings.load_thread_count.max(1)),
             settings,
@@ -89,10 +110,12 @@ impl Lifecycle {
                 map: None,
                 publisher: None,
             }),
+            directory,
+            graph: Mutex::default(),
             operations: AtomicUsize::new(0),
             retiring: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
-        })
+        }
     }
 
     pub fn mode(&self) -> ControlMode {
@@ -107,7 +130,11 @@ impl Lifecycle {
     pub fn map(&self) -> Arc<ModelMap> {
         let mut visible = lock(&self.visible);
         let Visible { entries, map, .. } = &mut *visible;
-        Arc::clone(map.get_or_insert_with(|| self.new_map(entries)))
+        Arc::clone(map.get_or_insert_with(|| {
+            let map = self.new_map(entries);
+            self.directory.set(Some(Arc::clone(&map)));
+            map
+        }))
     }
 
     /// From now on shards learn of every change.
@@ -131,8 +158,12 @@ impl Lifecycle {
             let mut visible = lock(&self.visible);
             edit(&mut visible.entries);
             visible.map = None;
+            if visible.publisher.is_none() {
+                self.directory.set(None);
+            }
             visible.publisher.is_some().then(|| {
                 let map = self.new_map(&visible.entries);
+                self.directory.set(Some(Arc::clone(&map)));
                 // Under the lock: shards must get the maps in the order in which they were made.
                 let acknowledged = visible.publisher.as_ref().map(|publish| publish(&map));
                 visible.map = Some(map);
@@ -208,11 +239,20 @@ impl Lifecycle {
         self.refuse_unless_explicit()?;
         check_name(name)?;
         let given = Override::read(parameters).map_err(|status| poll_failed(name, &status))?;
-        self.load_named(name, &given, operation::Asker::Api)
+        let mut changed = BTreeSet::new();
+        let outcome = self.load_named(name, &given, operation::Asker::Api, &mut changed);
+        self.follow(&changed, &changed);
+        outcome
     }
 
     /// Loads a model wherever it lies: in one repository, or with namespacing in each that has it.
-    fn load_named(self: &Arc<Self>, name: &str, given: &Override, asker: operation::Asker) -> Result<(), Status> {
+    fn load_named(
+        self: &Arc<Self>,
+        name: &str,
+        given: &Override,
+        asker: operation::Asker,
+        changed: &mut BTreeSet<ModelId>,
+    ) -> Result<(), Status> {
         let mut places = Vec::new();
         for store in &self.settings.stores {
             match store.stamp(name) {
@@ -230,25 +270,47 @@ impl Lifecycle {
             ([], Override::Files { .. }) => {
                 let namespace = self.settings.stores.first().map(|store| self.id(name, &**store).namespace);
                 let id = ModelId { name: name.to_owned(), namespace: namespace.unwrap_or_default() };
-                self.load_one(&id, None, given, asker)
+                self.load_asked_for(&id, None, given, asker, changed)
             }
             ([], _) => Err(poll_failed(name, &Status::not_found("no model repository has a directory of this name"))),
             (places, _) => {
-                let load =
-                    |store: &&Arc<dyn Store>| self.load_one(&self.id(name, &***store), Some(store), given, asker);
+                let load = |store: &&Arc<dyn Store>| {
+                    self.load_asked_for(&self.id(name, &***store), Some(store), given, asker, changed)
+                };
                 places.iter().map(load).fold(Ok(()), Result::and)
             }
         }
     }
 
-    /// Takes a model out of service. Requests that it has are finished in the background.
-    pub fn unload(self: &Arc<Self>, name: &str) -> Result<(), Status> {
+    fn load_asked_for(
+        self: &Arc<Self>,
+        id: &ModelId,
+        store: Option<&Arc<dyn Store>>,
+        given: &Override,
+        asker: operation::Asker,
+        changed: &mut BTreeSet<ModelId>,
+    ) -> Result<(), Status> {
+        self.load_with_parts(id, store, given, asker, changed)?;
+        lock(&self.graph).ask_for(id);
+        Ok(())
+    }
+
+    /// Takes a model out of service, and the ensembles that are made of it. Requests that they have are finished in the
+    /// background. With `unload_dependents` also what was loaded for this model only.
+    pub fn unload(self: &Arc<Self>, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.refuse_unless_explicit()?;
-        for (id, slot) in self.slots() {
-            if id.name == name {
-                self.unload_slot(&id, &mut lock(&slot));
+        let ids = self.slots().into_iter().map(|(id, _)| id).filter(|id| id.name == name);
+        let mut pending: Vec<ModelId> = ids.collect();
+        let mut changed = BTreeSet::new();
+        while let Some(id) = pending.pop() {
+            let parts = lock(&self.graph).parts(&id);
+            self.unload_slot(&id, &mut lock(&self.slot(&id)));
+            if unload_dependents {
+                pending.extend(self.unneeded(&id.namespace, &parts));
             }
+            changed.insert(id);
         }
+        self.follow(&changed, &changed);
         Ok(())
     }
 

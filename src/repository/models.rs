@@ -10,6 +10,7 @@ use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::validate::validate;
 use crate::request::{Request, Status, now_ns};
+use crate::scheduler::ensemble::Wanted;
 use crate::scheduler::{Accepted, Refused, Scheduler};
 
 /// What tells models apart.
@@ -211,6 +212,36 @@ impl ModelMap {
             None => Err(Status::not_found(unknown(format!(" version {version} is not found")))),
             Some(VersionState::Ready(model)) => Ok(model),
             Some(_) => Err(Status::unavailable(unknown(format!(" version {version} is not at ready state")))),
+        }
+    }
+
+    /// The model that an ensemble of `namespace` means by `name`: its own namespace's, else the only one of that name.
+    pub fn part(&self, namespace: &str, name: &str) -> Option<(&ModelId, &Entry)> {
+        let own = ModelId { name: name.to_owned(), namespace: namespace.to_owned() };
+        self.entries.get_key_value(&own).or_else(|| match self.names.get(name.as_bytes())? {
+            Named::One { id, .. } => self.entries.get_key_value(id),
+            Named::Many(_) => None,
+        })
+    }
+
+    /// The version that a step of an ensemble means.
+    pub fn composing(&self, wanted: &Wanted) -> Result<&Arc<ServedModel>, Status> {
+        if !self.namespacing {
+            return self.lookup(wanted.name.as_bytes(), wanted.version);
+        }
+        let unknown = |what: &str| Status::not_found(format!("Request for unknown model: '{}'{what}", wanted.name));
+        let entry = self.part(&wanted.namespace, &wanted.name).map(|(_, entry)| entry);
+        let entry = entry.ok_or_else(|| unknown(" is not found"))?;
+        match wanted.version {
+            None => entry.ready().next_back().ok_or_else(|| unknown(" has no available versions")),
+            Some(version) => match entry.versions.get(&version) {
+                None => Err(unknown(&format!(" version {version} is not found"))),
+                Some(VersionState::Ready(model)) => Ok(model),
+                Some(_) => Err(Status::unavailable(format!(
+                    "Request for unknown model: '{}' version {version} is not at ready state",
+                    wanted.name
+                ))),
+            },
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 use super::Settings;
+use super::composed::Composed;
 use super::models::{ModelId, ServedModel};
 use super::poll::{Polled, honoured};
 use crate::backend::plugin::Plugins;
@@ -104,6 +105,9 @@ impl Loader {
     }
 
     fn backend(&self, config: &ModelConfig, directory: &Path, version: &Path) -> Result<Arc<dyn Backend>, Status> {
+        if config.platform == normalize::ENSEMBLE_PLATFORM {
+            return Ok(Arc::new(Composed));
+        }
         if config.runtime.is_empty()
             && let Some(native) = self.backends.get(&config.backend)
         {

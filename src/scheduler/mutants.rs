@@ -38,6 +38,14 @@ pub enum Mutant {
     NewestEvicted,
     /// What the response cache has under a key is an answer, whatever request it was made for.
     SealIgnored,
+    /// An ensemble starts a step once for each input, though two of them get the same tensor.
+    StepTwice,
+    /// A step of an ensemble gets the newest value of an input, not the one of its number.
+    WrongIteration,
+    /// An ensemble goes on as if a step had not failed.
+    ErrorForgotten,
+    /// A step that fails keeps its place among those in flight.
+    SlotLeaked,
 }
 
 #[cfg(test)]

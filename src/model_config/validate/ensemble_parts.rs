@@ -59,14 +59,19 @@ pub fn ensemble_parts<'a>(config: &ModelConfig, part: impl Fn(&Step) -> Part<'a>
     check_flow(config, &steps)
 }
 
-/// Refuses an ensemble that is, through whatever models, a part of itself. `parts_of` lists the models that the steps
-/// of an ensemble name; of any other model, none.
-pub fn ensemble_cycle(ensemble: &str, parts_of: impl Fn(&str) -> Vec<String>) -> Result<(), Error> {
-    let mut pending = vec![ensemble.to_owned()];
+/// Refuses an ensemble that is, through whatever models, a part of itself. Models go by whatever tells them apart;
+/// `parts_of` lists the models that the steps of an ensemble mean; of any other model, none.
+pub fn ensemble_cycle<K: Clone + Ord>(
+    ensemble: &K,
+    name: impl Fn(&K) -> &str,
+    parts_of: impl Fn(&K) -> Vec<K>,
+) -> Result<(), Error> {
+    let mut pending = vec![ensemble.clone()];
     let mut seen = BTreeSet::new();
     while let Some(model) = pending.pop() {
         let parts = parts_of(&model);
         if parts.iter().any(|part| part == ensemble) {
+            let (ensemble, model) = (name(ensemble), name(&model));
             return Err(Error::invalid(format!(
                 "circular dependency between ensembles: {ensemble} -> ... -> {model} -> {ensemble}"
             )));

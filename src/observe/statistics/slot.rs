@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::snapshot::{Snapshot, Tally};
-use super::{Execution, FailureReason};
+use super::{Execution, FailureReason, Sums};
 
 /// Batches up to this many rows have an entry of their own in every slot; larger ones go to [`super::large::Large`].
 pub const DIRECT_BATCH_SIZE: u64 = 64;
@@ -135,6 +135,19 @@ impl Slot {
         self.compute_infer.add(execution.compute_infer_ns(), exclusive);
         self.compute_output.add(execution.compute_output_ns(), exclusive);
         self.succeeded.add(1, exclusive);
+    }
+
+    pub fn composed_succeeded(&self, duration_ns: u64, batch_size: u64, exclusive: bool) {
+        self.inferences.add(batch_size.max(1), exclusive);
+        self.request.add(duration_ns, exclusive);
+        self.succeeded.add(1, exclusive);
+    }
+
+    pub fn sums_added(&self, sums: &Sums, exclusive: bool) {
+        self.queue.add(sums.queue_ns, exclusive);
+        self.compute_input.add(sums.compute_input_ns, exclusive);
+        self.compute_infer.add(sums.compute_infer_ns, exclusive);
+        self.compute_output.add(sums.compute_output_ns, exclusive);
     }
 
     pub fn request_failed(&self, duration_ns: u64, reason: FailureReason, exclusive: bool) {

@@ -13,6 +13,7 @@ use super::super::overrides::{Override, write_files};
 use super::super::poll::{Polled, poll};
 use super::super::store::{Store, TreeStamp};
 use super::super::version::{Directory, RunningVersion};
+use super::graph::parts_of;
 use super::{Lifecycle, Slot, lock, poll_failed};
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
@@ -51,6 +52,25 @@ fn now_ns() -> i128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos().try_into().unwrap_or(i128::MAX))
 }
 
+/// What came of a load that did not fail.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Loading {
+    /// Nothing was to be done.
+    Same,
+    Changed,
+    /// It is an ensemble, and these models that it needs do not serve.
+    Waits(Vec<String>),
+}
+
+/// What was read to load a model.
+pub struct Source {
+    stamp: Option<TreeStamp>,
+    directory: Directory,
+    pub polled: Polled,
+    location: String,
+    overridden_ns: Option<i128>,
+}
+
 /// The configuration without what can change in place.
 fn without_placement(config: &ModelConfig) -> ModelConfig {
     ModelConfig { instance_group: Vec::new(), version_policy: None, ..config.clone() }
@@ -64,10 +84,11 @@ impl Lifecycle {
         store: Option<&Arc<dyn Store>>,
         given: &Override,
         asker: Asker,
-    ) -> Result<(), Status> {
+        may_wait: bool,
+    ) -> Result<Loading, Status> {
         let slot = self.slot(id);
         let mut slot = lock(&slot);
-        self.load_slot(id, &mut slot, store, given, asker)
+        self.load_slot(id, &mut slot, store, given, asker, may_wait)
     }
 
     pub(super) fn load_slot(
@@ -77,7 +98,8 @@ impl Lifecycle {
         store: Option<&Arc<dyn Store>>,
         given: &Override,
         asker: Asker,
-    ) -> Result<(), Status> {
+        may_wait: bool,
+    ) -> Result<Loading, Status> {
         let called_ns = now_ns();
         let location = store.map(|store| store.location().to_owned()).unwrap_or_default();
         if let Some(loaded) = &mut slot.loaded
@@ -88,7 +110,7 @@ impl Lifecycle {
         }
         let polled = self.poll_slot(id, slot, store, given);
         let (stamp, directory, polled) = match polled {
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(Loading::Same),
             Ok(Some(found)) => found,
             Err(status) => {
                 if asker == Asker::Server {
@@ -106,21 +128,66 @@ impl Lifecycle {
             }
             return Err(status);
         }
-        let plan = Plan::new(slot, stamp.as_ref(), &polled);
-        let fresh = self.load_versions(id, &plan, &directory, &polled)?;
+        let overridden_ns = matches!(given, Override::Config(_)).then_some(called_ns);
+        let source = Arc::new(Source { stamp, directory, polled, location, overridden_ns });
+        let before = lock(&self.graph).put(id, parts_of(&source.polled.config));
+        let fitted = match self.fit(id, &source.polled) {
+            Ok(fitted) => fitted,
+            Err(status) => {
+                let missing = self.missing_parts(id, &source.polled);
+                let is_serving = !slot.running.is_empty();
+                if !is_serving {
+                    slot.source = Some(source);
+                } else {
+                    lock(&self.graph).restore(id, before);
+                }
+                if may_wait && !missing.is_empty() {
+                    return Ok(Loading::Waits(missing));
+                }
+                self.misfit(id, slot, &status);
+                return Err(status);
+            }
+        };
+        let plan = Plan::new(slot, source.stamp.as_ref(), &source.polled);
+        let outcome = self.bring_up(id, slot, source, &fitted, &plan);
+        if outcome.is_err() && !slot.running.is_empty() {
+            lock(&self.graph).restore(id, before);
+        }
+        match outcome? {
+            true => Ok(Loading::Changed),
+            false => Ok(Loading::Same),
+        }
+    }
+
+    /// Loads what the plan says and lets it serve. True if versions came or went, and not just their instances.
+    pub(super) fn bring_up(
+        self: &Arc<Self>,
+        id: &ModelId,
+        slot: &mut Slot,
+        source: Arc<Source>,
+        fitted: &Polled,
+        plan: &Plan,
+    ) -> Result<bool, Status> {
+        let fresh = self.load_versions(id, plan, &source.directory, fitted)?;
         if self.is_stopping.load(Ordering::SeqCst) {
             fresh.into_values().for_each(RunningVersion::end);
             return Err(Status::unavailable("Server not ready"));
         }
-        if let Err((version, status)) = self.change_in_place(slot, &plan.changed_in_place, &polled.config) {
+        if let Err((version, status)) = self.change_in_place(slot, &plan.changed_in_place, &fitted.config) {
             fresh.into_values().for_each(RunningVersion::end);
             return Err(self.load_failed(id, [(version, status)]));
         }
-        self.switch(id, slot, fresh, &polled.versions);
-        let overridden_ns = matches!(given, Override::Config(_)).then_some(called_ns);
-        slot.loaded = Some(Loaded { stamp, location, overridden_ns, config: polled.config });
+        let has_fresh = !fresh.is_empty();
+        let has_surplus = self.switch(id, slot, fresh, &fitted.versions);
+        slot.loaded = Some(Loaded {
+            stamp: source.stamp.clone(),
+            location: source.location.clone(),
+            overridden_ns: source.overridden_ns,
+            config: source.polled.config.clone(),
+        });
+        slot.source = source.is_of_an_ensemble().then_some(source);
         info!("successfully loaded '{}'", id.name);
-        Ok(())
+        Ok(has_fresh || has_surplus)
     }
 
     /// Gives the versions other instances. If one fails, those before it get theirs back.
@@ -241,7 +308,14 @@ impl Lifecycle {
     }
 
     /// Lets the new versions serve, together with those that stay; then the replaced and the surplus ones end.
-    fn switch(self: &Arc<Self>, id: &ModelId, slot: &mut Slot, fresh: BTreeMap<i64, RunningVersion>, chosen: &[i64]) {
+    /// True if there were surplus ones.
+    fn switch(
+        self: &Arc<Self>,
+        id: &ModelId,
+        slot: &mut Slot,
+        fresh: BTreeMap<i64, RunningVersion>,
+        chosen: &[i64],
+    ) -> bool {
         let replaced: Vec<RunningVersion> =
             fresh.into_iter().filter_map(|(version, running)| slot.running.insert(version, running)).collect();
         let surplus: Vec<i64> = slot.running.keys().filter(|version| !chosen.contains(version)).copied().collect();
@@ -259,17 +333,33 @@ impl Lifecycle {
                 entry.versions.insert(running.served.version, VersionState::Unloading);
             }
         });
+        let has_surplus = !surplus.is_empty();
         replaced.into_iter().for_each(|running| self.retire(id, running, false));
         surplus.into_iter().for_each(|running| self.retire(id, running, true));
+        has_surplus
     }
 
     /// Takes all versions out of service and forgets what they were loaded from.
     pub(super) fn unload_slot(self: &Arc<Self>, id: &ModelId, slot: &mut Slot) {
-        slot.loaded = None;
+        slot.source = None;
         slot.attempt = None;
+        lock(&self.graph).forget(id);
+        if !self.take_down(id, slot) {
+            self.change(|entries| {
+                if entries.get(id).is_some_and(|entry| entry.versions.is_empty()) {
+                    // It never came to serve, and nobody wants it any more.
+                    entries.remove(id);
+                }
+            });
+        }
+    }
+
+    /// Takes all versions out of service. False if there were none.
+    pub(super) fn take_down(self: &Arc<Self>, id: &ModelId, slot: &mut Slot) -> bool {
+        slot.loaded = None;
         let running = std::mem::take(&mut slot.running);
         if running.is_empty() {
-            return;
+            return false;
         }
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
@@ -278,11 +368,12 @@ impl Lifecycle {
             }
         });
         running.into_values().for_each(|running| self.retire(id, running, true));
+        true
     }
 }
 
 /// What a load does to each version.
-struct Plan {
+pub(super) struct Plan {
     to_load: Vec<i64>,
     /// They go on serving; only their instances or the policy around them changed.
     changed_in_place: Vec<i64>,
@@ -302,5 +393,10 @@ impl Plan {
         };
         let (in_place, to_load) = polled.versions.iter().partition(|version| kept(version).is_some());
         Plan { to_load, changed_in_place: in_place }
+    }
+
+    /// Everything anew.
+    pub(super) fn all(polled: &Polled) -> Plan {
+        Plan { to_load: polled.versions.clone(), changed_in_place: Vec::new() }
     }
 }

@@ -1,9 +1,9 @@
 //! The models of the repositories as a whole: the start, and what polling finds changed (schedulers.md section 10,
 //! "Control modes").
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::{error, warn};
 
@@ -11,7 +11,7 @@ use super::super::models::{Entry, ModelId};
 use super::super::overrides::Override;
 use super::super::store::Store;
 use super::super::{ControlMode, index};
-use super::operation::Asker;
+use super::operation::{Asker, Loading};
 use super::{Lifecycle, lock, poll_failed};
 use crate::request::Status;
 
@@ -41,7 +41,8 @@ impl Lifecycle {
                 store.models()?;
             }
             self.in_parallel(&self.settings.startup_models, |name| {
-                let outcome = self.load_named(name, &Override::None, Asker::Server);
+                // Ensembles see to it themselves that their parts are there before them.
+                let outcome = self.load_named(name, &Override::None, Asker::Server, &mut BTreeSet::new());
                 if outcome.is_err() && !self.settings.namespacing {
                     self.expect(&ModelId { name: name.clone(), ..ModelId::default() });
                 }
@@ -49,12 +50,12 @@ impl Lifecycle {
             });
         } else {
             let found = self.find()?;
-            self.in_parallel(&found, |found| count(self.load_found(found)));
+            self.load_all(&found, count);
         }
         Ok(failures.into_inner() == 0)
     }
 
-    fn in_parallel<T: Sync>(&self, work: &[T], job: impl Fn(&T) + Sync) {
+    fn in_parallel<'w, T: Sync>(&self, work: &'w [T], job: impl Fn(&'w T) + Sync) {
         let next = AtomicUsize::new(0);
         let run = || {
             while let Some(item) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -81,7 +82,45 @@ impl Lifecycle {
         Ok(found.into_iter().map(|(id, stores)| Found { id, stores }).collect())
     }
 
-    fn load_found(self: &Arc<Self>, found: &Found) -> Result<(), Status> {
+    /// Loads what is new: at first all that stands alone, then the ensembles whose parts were not there yet, each after
+    /// the ensembles that it is made of. Returns what changed, and which of that waited for its parts.
+    fn load_all(
+        self: &Arc<Self>,
+        found: &[Found],
+        count: impl Fn(Result<(), Status>) + Sync,
+    ) -> (BTreeSet<ModelId>, BTreeSet<ModelId>) {
+        let (changed, waiting) = (Mutex::new(BTreeSet::new()), Mutex::new(BTreeMap::new()));
+        self.in_parallel(found, |found| match self.load_found(found) {
+            Ok(Loading::Same) => count(Ok(())),
+            Ok(Loading::Changed) => {
+                lock(&changed).insert(found.id.clone());
+                count(Ok(()));
+            }
+            Ok(Loading::Waits(parts)) => drop(lock(&waiting).insert(found.id.clone(), (found, parts))),
+            Err(status) => {
+                // It may have been taken out of service.
+                lock(&changed).insert(found.id.clone());
+                count(Err(status));
+            }
+        });
+        let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let waiting = waiting.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let parts: BTreeSet<String> = waiting.values().flat_map(|(_, parts)| parts.iter().cloned()).collect();
+        let ordered = lock(&self.graph).dependents(&parts);
+        let mut fresh = BTreeSet::new();
+        for found in ordered.iter().filter_map(|id| waiting.get(id)).map(|(found, _)| found) {
+            let store = found.stores.first();
+            let loaded = self.load_one(&found.id, store, &Override::None, Asker::Server, false);
+            if loaded == Ok(Loading::Changed) {
+                changed.insert(found.id.clone());
+                fresh.insert(found.id.clone());
+            }
+            count(loaded.map(drop));
+        }
+        (changed, fresh)
+    }
+
+    fn load_found(self: &Arc<Self>, found: &Found) -> Result<Loading, Status> {
         match found.stores.as_slice() {
             [store] => self.poll_model(&found.id, store),
             _ => {
@@ -99,20 +138,20 @@ impl Lifecycle {
 
     /// Loads a model if its files changed since they were last looked at, be it that they loaded then or did not: files
     /// that were half there load when the rest has come, and what is wrong is told once.
-    fn poll_model(self: &Arc<Self>, id: &ModelId, store: &Arc<dyn Store>) -> Result<(), Status> {
+    fn poll_model(self: &Arc<Self>, id: &ModelId, store: &Arc<dyn Store>) -> Result<Loading, Status> {
         let slot = self.slot(id);
         let mut slot = lock(&slot);
         let attempt: Attempt = match store.stamp(&id.name) {
             Ok(Some(stamp)) => Ok(stamp.newest_ns),
             // Gone since the repository was listed: the next poll unloads it.
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(Loading::Same),
             Err(status) => Err(status),
         };
         let is_known = slot.attempt.as_ref() == Some(&attempt);
         slot.attempt = Some(attempt.clone());
         match attempt {
-            Ok(_) if is_known => Ok(()),
-            Ok(_) => self.load_slot(id, &mut slot, Some(store), &Override::None, Asker::Server),
+            Ok(_) if is_known => Ok(Loading::Same),
+            Ok(_) => self.load_slot(id, &mut slot, Some(store), &Override::None, Asker::Server, true),
             Err(status) if is_known => Err(status),
             Err(status) => {
                 self.expect(id);
@@ -132,15 +171,14 @@ impl Lifecycle {
                 return;
             }
         };
-        self.in_parallel(&found, |found| {
-            // Why it failed is in the log already.
-            let _ = self.load_found(found);
-        });
+        // Why something failed is in the log already.
+        let (mut changed, fresh) = self.load_all(&found, drop);
         for (id, slot) in self.slots() {
             if found.iter().any(|found| found.id == id) {
                 continue;
             }
             self.unload_slot(&id, &mut lock(&slot));
+            changed.insert(id.clone());
             lock(&self.slots).remove(&id);
             self.change(|entries| {
                 if let Some(entry) = entries.get(&id)
@@ -150,5 +188,6 @@ impl Lifecycle {
                 }
             });
         }
+        self.follow(&changed, &fresh);
     }
 }

@@ -306,7 +306,7 @@ fn an_override_stays_until_files_become_newer() {
     lifecycle.load("m", vec![]).unwrap();
     assert_eq!(batch(), 0, "a newer file wins");
     lifecycle.load("m", override_of(6)).unwrap();
-    lifecycle.unload("m").unwrap();
+    lifecycle.unload("m", false).unwrap();
     lifecycle.load("m", vec![]).unwrap();
     assert_eq!(batch(), 0, "an unload forgets it");
     end(&lifecycle);
@@ -341,14 +341,14 @@ fn unloads_are_seen_and_undone() {
     let place = Place::new();
     place.model("m", &[1], "");
     let lifecycle = explicit(&place);
-    assert_eq!(lifecycle.unload("m"), Ok(()), "it was never loaded");
-    assert_eq!(lifecycle.unload("nobody"), Ok(()));
+    assert_eq!(lifecycle.unload("m", false), Ok(()), "it was never loaded");
+    assert_eq!(lifecycle.unload("nobody", false), Ok(()));
     let never = IndexRow { name: "m".to_owned(), ..IndexRow::default() };
     assert_eq!(lifecycle.index(false).unwrap(), [never]);
     assert_eq!(lifecycle.index(true).unwrap(), []);
     lifecycle.load("m", vec![]).unwrap();
     let held = served(&lifecycle, "m", 1);
-    lifecycle.unload("m").unwrap();
+    lifecycle.unload("m", false).unwrap();
     assert_eq!(states(&lifecycle, "m"), [(1, "UNLOADING", String::new())]);
     let text = |version| lifecycle.map().lookup(b"m", version).unwrap_err().message.into_owned();
     assert_eq!(text(None), "Request for unknown model: 'm' has no available versions");
@@ -358,7 +358,7 @@ fn unloads_are_seen_and_undone() {
     drop(held);
     eventually("the old one ends", || lifecycle.live_models() == 0);
     assert_eq!(states(&lifecycle, "m"), [(1, "READY", String::new())]);
-    lifecycle.unload("m").unwrap();
+    lifecycle.unload("m", false).unwrap();
     eventually("it is unloaded", || states(&lifecycle, "m")[0].1 == "UNAVAILABLE");
     assert_eq!(states(&lifecycle, "m"), [(1, "UNAVAILABLE", "unloaded".to_owned())]);
     end(&lifecycle);
@@ -389,7 +389,7 @@ fn polling_adds_changes_and_removes() {
     assert_eq!(lifecycle.start(), Ok(false), "one of them is half there");
     let no_api = Status::unavailable("explicit model load / unload is not allowed if polling is enabled");
     assert_eq!(lifecycle.load("a", vec![]), Err(no_api.clone()));
-    assert_eq!(lifecycle.unload("a"), Err(no_api));
+    assert_eq!(lifecycle.unload("a", false), Err(no_api));
     let first = served(&lifecycle, "a", 1);
     lifecycle.poll();
     assert!(Arc::ptr_eq(&first, &served(&lifecycle, "a", 1)));

@@ -697,12 +697,12 @@ fn part_cases() -> Vec<Case> {
         check(&text.replacen(from, to, 1))
     };
     let cycle = |name: &str| {
-        ensemble_cycle(name, |model| match model {
-            "a" => vec!["x".into(), "b".into()],
-            "b" => vec!["a".into()],
+        let parts = |model: &&str| match *model {
+            "a" => vec!["x", "b"],
+            "b" => vec!["a"],
             _ => Vec::new(),
-        })
-        .map_err(|error| error.to_string())
+        };
+        ensemble_cycle(&name, |name| name, parts).map_err(|error| error.to_string())
     };
     vec![
         (

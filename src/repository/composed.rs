@@ -1,0 +1,25 @@
+//! What stands in the place of a backend where a model has none: an ensemble is executed by its scheduler.
+
+use std::sync::Arc;
+
+use crate::backend::{Backend, Instance, InstanceContext, Model, ModelContext};
+use crate::request::Status;
+
+pub struct Composed;
+
+impl Backend for Composed {
+    fn name(&self) -> &str {
+        ""
+    }
+
+    fn create_model(&self, _context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
+        Ok(Arc::new(Composed))
+    }
+}
+
+impl Model for Composed {
+    fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
+        // Validation allows no instance groups.
+        Err(Status::internal(format!("ensemble '{}' has no instances", context.model.name)))
+    }
+}

@@ -1,0 +1,225 @@
+//! Ensembles and the models that they are made of: which must be there first, and who follows a change
+//! (schedulers.md section 10, rows "ensembles" and "composing model").
+//!
+//! Nobody ever holds the slots of two models. An ensemble whose parts are missing gives its own slot back while they
+//! are loaded; who has changed a part looks at the ensembles on it afterwards, one after the other, each under its own
+//! slot and against the map of that moment. Whatever happens at the same time, the last one to change a part looks last.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tracing::error;
+
+use super::super::index::DUPLICATE;
+use super::super::models::{Entry, ModelId, ModelMap, UNLOADED, VersionState};
+use super::super::overrides::Override;
+use super::super::poll::Polled;
+use super::super::store::Store;
+use super::graph::parts_of;
+use super::operation::{Asker, Loading, Plan, Source};
+use super::{Lifecycle, Slot, lock};
+use crate::model_config::validate::{Part, ensemble_cycle, ensemble_parts};
+use crate::request::Status;
+use crate::wire::inference::model_config::SchedulingChoice;
+use crate::wire::inference::model_ensembling::Step;
+
+/// Why no version of the model serves.
+fn reason_of(entry: &Entry) -> Option<String> {
+    let mut reasons = entry.versions.values().map(VersionState::reason);
+    let failed = reasons.find(|reason| !reason.is_empty() && *reason != UNLOADED);
+    failed.map(str::to_owned).or_else(|| (!entry.reason.is_empty()).then(|| entry.reason.clone()))
+}
+
+/// The entry of a part, unless it is not known or means several.
+fn known<'a>(map: &'a ModelMap, namespace: &str, name: &str) -> Option<(&'a ModelId, &'a Entry)> {
+    let (id, entry) = map.part(namespace, name)?;
+    // What only failed its poll is not known either.
+    let is_known = !entry.versions.is_empty() || (!entry.reason.is_empty() && entry.reason != DUPLICATE);
+    is_known.then_some((id, entry))
+}
+
+impl Lifecycle {
+    /// Holds a model against the models that it is made of, and returns its configuration as it will be served.
+    pub(super) fn fit(&self, id: &ModelId, polled: &Polled) -> Result<Polled, Status> {
+        let mut fitted = polled.clone();
+        if parts_of(&polled.config).is_empty() {
+            return Ok(fitted);
+        }
+        self.check_cycle(id)?;
+        let map = self.map();
+        let part = |step: &Step| self.part(&map, id, step);
+        let flow = ensemble_parts(&polled.config, part)?;
+        // Which it computes, whatever the file says.
+        fitted.config.model_transaction_policy.get_or_insert_default().decoupled = flow.decoupled;
+        if let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &mut fitted.config.scheduling_choice {
+            for step in &mut ensemble.step {
+                if let Some((part, _)) = map.part(&id.namespace, &step.model_name) {
+                    step.model_namespace.clone_from(&part.namespace);
+                }
+            }
+        }
+        Ok(fitted)
+    }
+
+    fn part<'a>(&self, map: &'a ModelMap, ensemble: &ModelId, step: &Step) -> Part<'a> {
+        let Some((id, entry)) = known(map, &ensemble.namespace, &step.model_name) else {
+            return Part::Unknown;
+        };
+        let ready: Vec<_> = entry.ready().map(|served| (served.version, &served.spec.config)).collect();
+        if !ready.is_empty() {
+            return Part::Loaded(ready);
+        }
+        match lock(&self.graph).problem(id) {
+            Some(reason) => Part::Invalid { reason },
+            None => Part::NotLoaded { reason: reason_of(entry) },
+        }
+    }
+
+    fn check_cycle(&self, id: &ModelId) -> Result<(), Status> {
+        let graph = lock(&self.graph);
+        let parts_of = |id: &ModelId| {
+            let parts = graph.parts(id);
+            parts.iter().filter_map(|part| graph.ensemble(&id.namespace, part)).collect()
+        };
+        Ok(ensemble_cycle(id, |id| &id.name, parts_of)?)
+    }
+
+    /// The parts of which no version serves.
+    pub(super) fn missing_parts(&self, id: &ModelId, polled: &Polled) -> Vec<String> {
+        let map = self.map();
+        let is_missing = |name: &String| {
+            let part = map.part(&id.namespace, name);
+            part.is_none_or(|(_, entry)| entry.ready().next().is_none())
+        };
+        parts_of(&polled.config).into_iter().filter(is_missing).collect()
+    }
+
+    /// Loads a model and, if it is an ensemble, what it needs of others. The names of what changed are added to
+    /// `changed`.
+    pub(super) fn load_with_parts(
+        self: &Arc<Self>,
+        id: &ModelId,
+        store: Option<&Arc<dyn Store>>,
+        given: &Override,
+        asker: Asker,
+        changed: &mut BTreeSet<ModelId>,
+    ) -> Result<(), Status> {
+        let mut pending = vec![(id.clone(), store.cloned(), None::<Vec<String>>)];
+        let mut outcome = Ok(());
+        let mut seen = BTreeSet::new();
+        while let Some((id, store, parts)) = pending.pop() {
+            let is_top = pending.is_empty();
+            let (may_wait, given) = (parts.is_none(), if is_top { given } else { &Override::None });
+            let loaded = self.load_one(&id, store.as_ref(), given, asker, may_wait);
+            match loaded {
+                Ok(Loading::Waits(parts)) => {
+                    seen.insert(id.clone());
+                    let places: Vec<_> = parts.iter().filter_map(|part| self.place_of(&id.namespace, part)).collect();
+                    // Again when its parts are through.
+                    pending.push((id, store, Some(parts)));
+                    let fresh = places.into_iter().filter(|(id, _)| !seen.contains(id));
+                    pending.extend(fresh.map(|(id, store)| (id, Some(store), None)).collect::<Vec<_>>());
+                }
+                Ok(Loading::Changed) => {
+                    changed.insert(id);
+                }
+                Ok(Loading::Same) => {}
+                // Of a part it is in the log, and shows in what it is a part of.
+                Err(status) if is_top => outcome = Err(status),
+                Err(_) => {}
+            }
+        }
+        outcome
+    }
+
+    /// Where the model lies that an ensemble of `namespace` means by `name`.
+    fn place_of(&self, namespace: &str, name: &str) -> Option<(ModelId, Arc<dyn Store>)> {
+        let mut holders = Vec::new();
+        for store in &self.settings.stores {
+            if let Ok(Some(_)) = store.stamp(name) {
+                let id = self.id(name, &**store);
+                if self.settings.namespacing && id.namespace == namespace {
+                    return Some((id, Arc::clone(store)));
+                }
+                holders.push((id, Arc::clone(store)));
+            }
+        }
+        match holders.len() {
+            1 => holders.pop(),
+            _ => None,
+        }
+    }
+
+    /// Looks again at the ensembles that are made of what changed; those in `fresh` have done so themselves.
+    pub(super) fn follow(self: &Arc<Self>, changed: &BTreeSet<ModelId>, fresh: &BTreeSet<ModelId>) {
+        let mut names: BTreeSet<String> = changed.iter().map(|id| id.name.clone()).collect();
+        let dependents = lock(&self.graph).dependents(&names);
+        for id in dependents {
+            let is_touched = lock(&self.graph).parts(&id).iter().any(|part| names.contains(part));
+            if is_touched && !fresh.contains(&id) && self.look_again(&id) {
+                names.insert(id.name);
+            }
+        }
+    }
+
+    /// Loads an ensemble anew because of its parts, or takes it out of service. True if anything changed.
+    fn look_again(self: &Arc<Self>, id: &ModelId) -> bool {
+        let slot = self.slot(id);
+        let mut slot = lock(&slot);
+        let Some(source) = slot.source.clone() else { return false };
+        if self.is_stopping.load(Ordering::SeqCst) {
+            return false;
+        }
+        match self.fit(id, &source.polled) {
+            Ok(fitted) => {
+                lock(&self.graph).set_problem(id, None);
+                let plan = Plan::all(&fitted);
+                // Why it failed is in the log, and the old one serves on.
+                self.bring_up(id, &mut slot, source, &fitted, &plan).is_ok()
+            }
+            Err(status) => {
+                let was_running = self.take_down(id, &mut slot);
+                self.misfit(id, &slot, &status);
+                was_running
+            }
+        }
+    }
+
+    /// Notes why an ensemble cannot serve.
+    pub(super) fn misfit(&self, id: &ModelId, slot: &Slot, status: &Status) {
+        error!("failed to load '{}': {status}", id.name);
+        if slot.running.is_empty() {
+            lock(&self.graph).set_problem(id, Some(status.message.clone().into_owned()));
+        }
+        self.change(|entries| {
+            let entry = entries.entry(id.clone()).or_default();
+            if entry.versions.is_empty() {
+                entry.reason = status.to_string();
+            }
+        });
+    }
+
+    /// Models that were loaded only because the unloaded ones of `parts` needed them, and that nothing needs any more.
+    pub(super) fn unneeded(&self, namespace: &str, parts: &[String]) -> Vec<ModelId> {
+        let map = self.map();
+        let is_needed = |id: &ModelId| {
+            let uses = |ensemble: &ModelId, config| {
+                parts_of(config)
+                    .iter()
+                    .any(|part| map.part(&ensemble.namespace, part).is_some_and(|(part, _)| part == id))
+            };
+            map.iter().any(|(other, entry)| entry.ready().any(|served| uses(other, &served.spec.config)))
+        };
+        let graph = lock(&self.graph);
+        let known = parts.iter().filter_map(|part| map.part(namespace, part));
+        known.map(|(id, _)| id).filter(|id| !graph.is_asked_for(id) && !is_needed(id)).cloned().collect()
+    }
+}
+
+impl Source {
+    /// What an ensemble that was taken down is loaded from when its parts are back.
+    pub(super) fn is_of_an_ensemble(&self) -> bool {
+        !parts_of(&self.polled.config).is_empty()
+    }
+}

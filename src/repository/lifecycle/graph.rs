@@ -1,0 +1,195 @@
+//! Which ensembles are made of which models.
+//!
+//! Ensembles are known here from the moment that their configuration is read until they are unloaded, whether they
+//! serve or not: one whose part is missing comes back with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::models::ModelId;
+use crate::model_config::normalize::ENSEMBLE_PLATFORM;
+use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_config::SchedulingChoice;
+
+#[derive(Debug, Default)]
+pub struct Graph {
+    ensembles: BTreeMap<ModelId, Node>,
+    /// What somebody asked for by its own name.
+    explicit: BTreeSet<ModelId>,
+}
+
+/// One ensemble.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// The models that its steps name, each once.
+    parts: Vec<String>,
+    /// Why it does not fit its parts.
+    problem: Option<String>,
+}
+
+/// The models that the steps of an ensemble name, each once; of any other model, none.
+pub fn parts_of(config: &ModelConfig) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    if let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &config.scheduling_choice
+        && config.platform == ENSEMBLE_PLATFORM
+    {
+        for step in &ensemble.step {
+            if !parts.contains(&step.model_name) {
+                parts.push(step.model_name.clone());
+            }
+        }
+    }
+    parts
+}
+
+impl Graph {
+    /// Takes up what a configuration says, and returns what was known before. A model without parts is no ensemble.
+    pub fn put(&mut self, id: &ModelId, parts: Vec<String>) -> Option<Node> {
+        match parts.is_empty() {
+            true => self.ensembles.remove(id),
+            false => self.ensembles.insert(id.clone(), Node { parts, problem: None }),
+        }
+    }
+
+    /// Undoes a [`put`](Graph::put).
+    pub fn restore(&mut self, id: &ModelId, before: Option<Node>) {
+        match before {
+            Some(node) => drop(self.ensembles.insert(id.clone(), node)),
+            None => drop(self.ensembles.remove(id)),
+        }
+    }
+
+    /// The model was unloaded.
+    pub fn forget(&mut self, id: &ModelId) {
+        self.ensembles.remove(id);
+        self.explicit.remove(id);
+    }
+
+    pub fn parts(&self, id: &ModelId) -> Vec<String> {
+        self.ensembles.get(id).map(|node| node.parts.clone()).unwrap_or_default()
+    }
+
+    pub fn set_problem(&mut self, id: &ModelId, problem: Option<String>) {
+        if let Some(node) = self.ensembles.get_mut(id) {
+            node.problem = problem;
+        }
+    }
+
+    pub fn problem(&self, id: &ModelId) -> Option<String> {
+        self.ensembles.get(id)?.problem.clone()
+    }
+
+    pub fn ask_for(&mut self, id: &ModelId) {
+        self.explicit.insert(id.clone());
+    }
+
+    pub fn is_asked_for(&self, id: &ModelId) -> bool {
+        self.explicit.contains(id)
+    }
+
+    /// The ensemble that one of `namespace` means by `name`: its own namespace's, else the only one of that name.
+    pub fn ensemble(&self, namespace: &str, name: &str) -> Option<ModelId> {
+        let own = ModelId { name: name.to_owned(), namespace: namespace.to_owned() };
+        if self.ensembles.contains_key(&own) {
+            return Some(own);
+        }
+        let mut same = self.ensembles.keys().filter(|id| id.name == name);
+        let first = same.next()?;
+        same.next().is_none().then(|| first.clone())
+    }
+
+    /// The ensembles that are, through whatever others, made of a model of these names; each behind those that it is
+    /// made of.
+    pub fn dependents(&self, names: &BTreeSet<String>) -> Vec<ModelId> {
+        let mut found: BTreeSet<&ModelId> = BTreeSet::new();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        while let Some(name) = names.pop() {
+            for (id, node) in &self.ensembles {
+                if node.parts.iter().any(|part| part == name) && found.insert(id) {
+                    names.push(&id.name);
+                }
+            }
+        }
+        let (mut ordered, mut seen) = (Vec::new(), BTreeSet::new());
+        // Deepest first, without recursion: an ensemble is put down when all that it is made of is.
+        let mut pending: Vec<(&ModelId, bool)> = found.iter().rev().map(|id| (*id, false)).collect();
+        while let Some((id, is_over)) = pending.pop() {
+            if is_over {
+                ordered.push(id.clone());
+                continue;
+            }
+            if !seen.insert(id) {
+                continue;
+            }
+            pending.push((id, true));
+            let parts = self.ensembles.get(id).map(|node| node.parts.as_slice()).unwrap_or_default();
+            let below = found.iter().filter(|other| parts.contains(&other.name) && !seen.contains(*other));
+            pending.extend(below.map(|id| (*id, false)));
+        }
+        ordered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> ModelId {
+        ModelId { name: name.to_owned(), ..ModelId::default() }
+    }
+
+    fn graph(edges: &[(&str, &str)]) -> Graph {
+        let mut graph = Graph::default();
+        for (name, parts) in edges {
+            graph.put(&id(name), parts.split(' ').map(str::to_owned).collect());
+        }
+        graph
+    }
+
+    fn dependents(graph: &Graph, names: &str) -> String {
+        let names = names.split(' ').map(str::to_owned).collect();
+        graph.dependents(&names).into_iter().map(|id| id.name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn dependents_come_behind_what_they_are_made_of() {
+        let graph = graph(&[("a", "b x"), ("b", "c y"), ("c", "x"), ("z", "y b"), ("other", "w")]);
+        for (changed, expected) in
+            [("x", "c b a z"), ("y", "b a z"), ("w", "other"), ("a", ""), ("nobody", ""), ("w y", "b a other z")]
+        {
+            let got = dependents(&graph, changed);
+            assert_eq!(
+                got.split(' ').collect::<BTreeSet<_>>(),
+                expected.split(' ').collect::<BTreeSet<_>>(),
+                "{changed}"
+            );
+            let place = |name: &str| got.split(' ').position(|one| one == name);
+            for (upper, lower) in [("a", "b"), ("b", "c"), ("z", "b")] {
+                if let (Some(upper), Some(lower)) = (place(upper), place(lower)) {
+                    assert!(upper > lower, "{got}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn loops_end() {
+        let graph = graph(&[("a", "b"), ("b", "a x"), ("self", "self")]);
+        assert_eq!(dependents(&graph, "x").len(), "a b".len());
+        assert_eq!(dependents(&graph, "self"), "self");
+    }
+
+    #[test]
+    fn a_namespace_is_preferred() {
+        let mut graph = Graph::default();
+        let at = |namespace: &str| ModelId { name: "e".to_owned(), namespace: namespace.to_owned() };
+        graph.put(&at("/one"), vec!["m".to_owned()]);
+        assert_eq!(graph.ensemble("/two", "e"), Some(at("/one")));
+        graph.put(&at("/two"), vec!["m".to_owned()]);
+        assert_eq!(graph.ensemble("/two", "e"), Some(at("/two")));
+        assert_eq!(graph.ensemble("/three", "e"), None);
+        let before = graph.put(&at("/two"), vec![]);
+        assert_eq!(graph.ensemble("/three", "e"), Some(at("/one")));
+        graph.restore(&at("/two"), before);
+        assert_eq!(graph.parts(&at("/two")), ["m"]);
+    }
+}

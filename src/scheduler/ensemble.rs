@@ -1,0 +1,129 @@
+//! Ensembles: one request becomes requests to other models, whose outputs become each other's inputs
+//! (schedulers.md section 5).
+//!
+//! An ensemble has no instances. What it does for a request, its [run](run::Run), happens where the request is at home:
+//! answers of steps come there as jobs, one after the other, so that nobody waits for a lock and no thread waits for a
+//! step. Tensors are handed on by reference.
+
+mod driver;
+mod flow;
+mod limiter;
+mod plan;
+mod run;
+mod shapes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, Scheduling};
+use crate::instance::{Next, PayloadSource, Seat};
+use crate::model_config::ModelSpec;
+use crate::observe::statistics::ModelStatistics;
+use crate::request::{Request, Status, Ticket, WakeUp};
+
+use limiter::Limiter;
+use plan::Plan;
+use run::Run;
+
+pub use plan::Wanted;
+
+/// A version of a model that a step runs. It stays usable as long as it is held, whatever becomes of the model.
+pub trait Composing: Send + Sync {
+    fn spec(&self) -> &ModelSpec;
+
+    /// Checks the request and hands it to the model's scheduler.
+    fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused>;
+
+    /// See [`Scheduler::cancel`].
+    fn cancel(&self, ticket: &Ticket) -> WakeUp;
+
+    /// See [`Scheduler::expire`].
+    fn expire(&self, ticket: &Ticket) -> WakeUp;
+}
+
+/// Knows which models serve at the moment. Asked on shards, so it does not block.
+pub trait Models: Send + Sync {
+    /// The version that a step means, if it is ready.
+    fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Composing>, Status>;
+}
+
+/// The scheduler of an ensemble.
+pub struct Ensemble(Arc<Shared>);
+
+/// What all runs of an ensemble share.
+struct Shared {
+    plan: Plan,
+    /// One for each step; none where any number of requests may be in flight.
+    limiters: Vec<Option<Arc<Limiter>>>,
+    models: Arc<dyn Models>,
+    statistics: Arc<ModelStatistics>,
+    is_stopped: AtomicBool,
+}
+
+/// The scheduler of an ensemble and, for the form, a source of payloads that never has one.
+pub(super) fn create(purpose: &Purpose, models: Option<&Arc<dyn Models>>) -> Result<Scheduling, Status> {
+    let models = models.ok_or_else(|| Status::internal("ensembles need a repository to take their models from"))?;
+    let ensemble = Ensemble::new(&purpose.spec, Arc::clone(models), Arc::clone(&purpose.statistics))?;
+    Ok(Scheduling::new(ensemble))
+}
+
+impl Ensemble {
+    pub fn new(
+        spec: &ModelSpec,
+        models: Arc<dyn Models>,
+        statistics: Arc<ModelStatistics>,
+    ) -> Result<Ensemble, Status> {
+        let plan = Plan::new(spec)?;
+        let limiters = plan.steps.iter().map(|_| Limiter::new(plan.in_flight_max)).collect();
+        Ok(Ensemble(Arc::new(Shared { plan, limiters, models, statistics, is_stopped: AtomicBool::new(false) })))
+    }
+}
+
+impl Scheduler for Ensemble {
+    fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
+        if self.0.is_stopped.load(Ordering::SeqCst) {
+            let status = Status::unavailable(STOPPING).prefixed(&request.log_id());
+            return Err(Refused { status, request });
+        }
+        // Nothing waits here that could expire: an ensemble is executed at once, and its steps wait elsewhere.
+        request.admission().take();
+        let mut ticket = request.ticket();
+        let run = Run::new(&self.0, request);
+        ticket.state = Some(Arc::clone(&run) as Arc<_>);
+        Ok(Accepted { wake_up: driver::start(run), ticket, expires_at_ns: None })
+    }
+
+    fn cancel(&self, ticket: &Ticket) -> WakeUp {
+        ticket.admission().cancel();
+        let run = ticket.state.clone().and_then(|state| state.downcast::<Run>().ok());
+        if let Some(run) = run {
+            run.cancel();
+        }
+        WakeUp::needless()
+    }
+
+    fn expire(&self, _ticket: &Ticket) -> WakeUp {
+        WakeUp::needless()
+    }
+
+    fn stop(&self) {
+        self.0.is_stopped.store(true, Ordering::SeqCst);
+    }
+}
+
+impl PayloadSource for Ensemble {
+    fn join(&self, seat: Seat) -> Result<usize, Status> {
+        Err(Status::internal(format!("an ensemble has no place for instance '{}'", seat.name)))
+    }
+
+    fn poll(&self, _worker: usize, _now_ns: u64) -> Next {
+        Next::Leave
+    }
+
+    fn dismiss(&self, _worker: usize) {}
+
+    fn left(&self, _worker: usize) {}
+}
+
+#[cfg(test)]
+mod tests;

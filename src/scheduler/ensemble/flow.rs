@@ -1,0 +1,137 @@
+//! The tensors of one request: which values came, which step has all that it needs, and when a response is complete.
+//!
+//! Every tensor numbers its values 0, 1, … in the order of their arrival. A step runs once for each number that all its
+//! inputs have, a response is made of the values of one number. What can never be used is not kept.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use super::plan::{Plan, Route};
+use crate::memory::Slice;
+use crate::request::{CorrelationId, DataType, Shape};
+use crate::scheduler::mutants::{self, Mutant};
+
+/// What a step is told of the sequence it belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sequence {
+    pub id: CorrelationId,
+    pub flags: u32,
+}
+
+/// A tensor on its way.
+#[derive(Debug, Clone)]
+pub struct Value {
+    pub datatype: DataType,
+    /// Full shape.
+    pub shape: Shape,
+    pub data: SmallVec<[Slice; 1]>,
+    /// Its first dimension is the batch.
+    pub is_batched: bool,
+    /// Of the step that made it; none for an input of the ensemble.
+    pub sequence: Option<Sequence>,
+    /// A response said so, and those who read it follow.
+    pub is_sequence_overridden: bool,
+}
+
+/// What has become possible.
+#[derive(Debug)]
+pub enum Due {
+    /// A step has all its inputs, one for each of [`Step::inputs`](super::plan::Step::inputs); none: left out.
+    Step { step: usize, inputs: Vec<Option<Value>> },
+    /// A response is complete, with a value for each output of the route.
+    Response { values: Vec<Option<Value>> },
+}
+
+#[derive(Debug, Default)]
+struct Arrivals {
+    /// How many values came.
+    count: u64,
+    /// Those that somebody still needs.
+    kept: BTreeMap<u64, Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// None: the tensor was left out.
+    value: Option<Value>,
+    /// Who needs it.
+    left: usize,
+}
+
+#[derive(Debug)]
+pub struct Flow {
+    tensors: Vec<Arrivals>,
+    kept: usize,
+}
+
+impl Flow {
+    pub fn new(plan: &Plan) -> Flow {
+        Flow { tensors: plan.tensors.iter().map(|_| Arrivals::default()).collect(), kept: 0 }
+    }
+
+    /// Values that wait for others.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Takes the next value of a tensor, and adds what it makes possible to `due`.
+    pub fn arrive(&mut self, plan: &Plan, route: &Route, tensor: usize, value: Option<Value>, due: &mut Vec<Due>) {
+        let arrivals = &mut self.tensors[tensor];
+        let number = arrivals.count;
+        arrivals.count += 1;
+        let is_answer = route.is_answer(tensor, number);
+        let left = route.readers(plan, tensor, number).count() + usize::from(is_answer);
+        if left == 0 {
+            return;
+        }
+        arrivals.kept.insert(number, Kept { value, left });
+        self.kept += 1;
+        for step in route.readers(plan, tensor, number) {
+            if self.has_all(&plan.steps[step].reads, number) {
+                let inputs = plan.steps[step].inputs.iter().map(|(_, tensor)| self.look(*tensor, number)).collect();
+                plan.steps[step].reads.iter().for_each(|tensor| self.let_go(*tensor, number));
+                due.push(Due::Step { step, inputs });
+            }
+        }
+        if is_answer {
+            let mut wanted: Vec<usize> = route.outputs.iter().map(|output| plan.outputs[*output].tensor).collect();
+            if self.has_all(&wanted, number) {
+                let values = wanted.iter().map(|tensor| self.look(*tensor, number)).collect();
+                wanted.sort_unstable();
+                wanted.dedup();
+                wanted.iter().for_each(|tensor| self.let_go(*tensor, number));
+                due.push(Due::Response { values });
+            }
+        }
+    }
+
+    fn has_all(&self, tensors: &[usize], number: u64) -> bool {
+        tensors.iter().all(|tensor| self.tensors[*tensor].kept.contains_key(&number))
+    }
+
+    fn look(&self, tensor: usize, number: u64) -> Option<Value> {
+        let kept = &self.tensors[tensor].kept;
+        let kept = match mutants::is(Mutant::WrongIteration) {
+            false => kept.get(&number),
+            true => kept.values().next_back(),
+        };
+        kept?.value.clone()
+    }
+
+    fn let_go(&mut self, tensor: usize, number: u64) {
+        let kept = &mut self.tensors[tensor].kept;
+        let Some(one) = kept.get_mut(&number) else { return };
+        one.left = one.left.saturating_sub(1);
+        if one.left == 0 {
+            kept.remove(&number);
+            self.kept -= 1;
+        }
+    }
+
+    /// Nothing will be needed any more.
+    pub fn clear(&mut self) {
+        self.tensors.iter_mut().for_each(|arrivals| arrivals.kept.clear());
+        self.kept = 0;
+    }
+}

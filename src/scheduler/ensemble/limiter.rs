@@ -1,0 +1,129 @@
+//! How many requests of one step are in flight over all requests of an ensemble (`max_inflight_requests`).
+//!
+//! Nobody blocks: a run that finds no room goes on with other things and is told when it has some. Room is given in the
+//! order in which it was asked for. Who has waited too long goes on without (schedulers.md section 5); one timer looks
+//! after the whole line, so that timers do not pile up where many wait a little.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::run::Run;
+use crate::request::{Home, Job, now_ns};
+
+/// How long a step waits for others to end.
+pub const PATIENCE_NS: u64 = 300 * 1_000_000_000;
+
+/// A run that waits, and the key by which it knows what for.
+pub struct Waiter {
+    pub run: Arc<Run>,
+    pub key: u64,
+    since_ns: u64,
+}
+
+#[derive(Default)]
+struct Line {
+    in_flight: usize,
+    /// By place, and so by time.
+    waiting: BTreeMap<u64, Waiter>,
+    places: u64,
+    is_watched: bool,
+}
+
+pub struct Limiter {
+    max: usize,
+    /// Held for the moment of a look.
+    line: Mutex<Line>,
+}
+
+impl Limiter {
+    /// None for 0: no limit.
+    pub fn new(max: usize) -> Option<Arc<Limiter>> {
+        (max > 0).then(|| Arc::new(Limiter { max, line: Mutex::default() }))
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more in flight, if there is room; else a place in line.
+    pub fn enter(self: &Arc<Self>, run: &Arc<Run>, key: u64, home: &mut dyn Home) -> Option<u64> {
+        let since_ns = now_ns();
+        let (place, was_watched) = {
+            let mut line = self.line();
+            if line.in_flight < self.max && line.waiting.is_empty() {
+                line.in_flight += 1;
+                return None;
+            }
+            let place = line.places;
+            line.places += 1;
+            line.waiting.insert(place, Waiter { run: Arc::clone(run), key, since_ns });
+            (place, std::mem::replace(&mut line.is_watched, true))
+        };
+        if !was_watched {
+            home.run_at(since_ns.saturating_add(PATIENCE_NS), Box::new(Watch(Some(Arc::clone(self)))));
+        }
+        Some(place)
+    }
+
+    /// One less in flight. Whoever is returned has its room now and must be told.
+    #[must_use]
+    pub fn leave(&self) -> Option<Waiter> {
+        let mut line = self.line();
+        let next = line.waiting.pop_first().map(|(_, next)| next);
+        if next.is_none() {
+            line.in_flight = line.in_flight.saturating_sub(1);
+        }
+        next
+    }
+
+    /// Gives a place in line back; none: it has got its room meanwhile, or has waited too long.
+    #[must_use]
+    pub fn withdraw(&self, place: u64) -> Option<Waiter> {
+        self.line().waiting.remove(&place)
+    }
+
+    /// Takes those out of the line who have waited too long. The second is when to look again.
+    pub fn overdue(&self, now_ns: u64) -> (Vec<Waiter>, Option<u64>) {
+        let mut line = self.line();
+        let mut overdue = Vec::new();
+        while let Some(first) = line.waiting.first_entry() {
+            let due_ns = first.get().since_ns.saturating_add(PATIENCE_NS);
+            if due_ns > now_ns {
+                return (overdue, Some(due_ns));
+            }
+            overdue.push(first.remove());
+        }
+        line.is_watched = false;
+        (overdue, None)
+    }
+
+    /// In flight, and in line.
+    #[cfg(test)]
+    pub fn counts(&self) -> (usize, usize) {
+        let line = self.line();
+        (line.in_flight, line.waiting.len())
+    }
+}
+
+/// Looks after a line.
+struct Watch(Option<Arc<Limiter>>);
+
+impl Job for Watch {
+    fn run(mut self: Box<Self>, home: &mut dyn Home) {
+        let Some(limiter) = self.0.take() else { return };
+        let (overdue, again_ns) = limiter.overdue(now_ns());
+        if let Some(at_ns) = again_ns {
+            home.run_at(at_ns, Box::new(Watch(Some(limiter))));
+        }
+        overdue.into_iter().for_each(|waiter| waiter.run.overdue(waiter.key));
+    }
+}
+
+impl Drop for Watch {
+    /// Where nobody keeps timers, the next one who waits may be luckier.
+    fn drop(&mut self) {
+        if let Some(limiter) = &self.0 {
+            limiter.line().is_watched = false;
+        }
+    }
+}

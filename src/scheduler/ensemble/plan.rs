@@ -1,0 +1,205 @@
+//! The graph of an ensemble, resolved once: tensors and steps by number, and which step reads what.
+
+use std::collections::BTreeMap;
+
+use crate::model_config::ModelSpec;
+use crate::request::{Request, Shape, Status, Text};
+use crate::scheduler::mutants::{self, Mutant};
+use crate::wire::inference::model_config::SchedulingChoice;
+
+/// The model that a step asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub name: String,
+    /// Empty without namespaces.
+    pub namespace: String,
+    /// None: the highest that is ready.
+    pub version: Option<i64>,
+}
+
+#[derive(Debug)]
+pub struct Plan {
+    /// The ensemble's.
+    pub name: String,
+    pub is_batching: bool,
+    pub is_decoupled: bool,
+    /// Requests of one step in flight over all requests of the ensemble; 0: any number.
+    pub in_flight_max: usize,
+    /// The tensor of each input of the ensemble.
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<Output>,
+    /// In the order of the configuration.
+    pub steps: Vec<Step>,
+    pub tensors: Vec<Tensor>,
+    /// The steps such that each stands behind those that it reads from.
+    order: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub struct Output {
+    pub name: Text,
+    pub tensor: usize,
+    /// What the shape is held against where only one side batches.
+    pub dims: Shape,
+}
+
+#[derive(Debug)]
+pub struct Step {
+    pub model: Wanted,
+    /// Inputs of the model, and the tensors that they get.
+    pub inputs: Vec<(Text, usize)>,
+    /// Outputs of the model, and the tensors that they make.
+    pub outputs: Vec<(Text, usize)>,
+    /// The tensors of the inputs, each once.
+    pub reads: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub struct Tensor {
+    pub name: String,
+    pub writer: Option<usize>,
+    /// Each step once.
+    pub readers: Vec<usize>,
+}
+
+/// What one request needs of the plan (schedulers.md section 5, "pruned").
+#[derive(Debug)]
+pub struct Route {
+    /// By step: it contributes to a requested output.
+    pub is_needed: Vec<bool>,
+    /// By tensor: it is a requested output.
+    pub is_wanted: Vec<bool>,
+    /// The requested outputs by their numbers, in the order of the request.
+    pub outputs: Vec<usize>,
+    /// By step: it can run for the first value of its inputs only.
+    runs_once: Vec<bool>,
+    /// There is one response at most.
+    answers_once: bool,
+}
+
+impl Plan {
+    pub fn new(spec: &ModelSpec) -> Result<Plan, Status> {
+        let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &spec.config.scheduling_choice else {
+            return Err(Status::internal(format!("model '{}' is no ensemble", spec.name)));
+        };
+        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut tensors: Vec<Tensor> = Vec::new();
+        let mut steps = Vec::with_capacity(ensemble.step.len());
+        for (at, step) in ensemble.step.iter().enumerate() {
+            let mut number = |name: &'_ str| match numbers.get(name) {
+                Some(&number) => number,
+                None => {
+                    tensors.push(Tensor { name: name.to_owned(), writer: None, readers: Vec::new() });
+                    tensors.len() - 1
+                }
+            };
+            let mut map = |names: &BTreeMap<String, String>| -> Vec<(Text, usize)> {
+                names.iter().map(|(ours, tensor)| (Text::from(&**ours), number(tensor))).collect()
+            };
+            let (inputs, outputs) = (map(&step.input_map), map(&step.output_map));
+            for (names, pairs) in [(&step.input_map, &inputs), (&step.output_map, &outputs)] {
+                numbers.extend(names.values().map(String::as_str).zip(pairs.iter().map(|(_, tensor)| *tensor)));
+            }
+            let named: Vec<usize> = inputs.iter().map(|(_, tensor)| *tensor).collect();
+            let mut reads = named.clone();
+            reads.sort_unstable();
+            reads.dedup();
+            let readers = if mutants::is(Mutant::StepTwice) { &named } else { &reads };
+            readers.iter().for_each(|tensor| tensors[*tensor].readers.push(at));
+            for (_, tensor) in &outputs {
+                tensors[*tensor].writer = Some(at);
+            }
+            let version = (step.model_version != -1).then_some(step.model_version);
+            let model = Wanted { name: step.model_name.clone(), namespace: step.model_namespace.clone(), version };
+            steps.push(Step { model, inputs, outputs, reads });
+        }
+        let find = |name: &str| {
+            let found = numbers.get(name).copied();
+            found.ok_or_else(|| Status::internal(format!("ensemble '{}' has no tensor '{name}'", spec.name)))
+        };
+        let inputs = spec.inputs.iter().map(|input| find(&input.name)).collect::<Result<_, _>>()?;
+        let outputs = spec.outputs.iter().map(|output| {
+            let dims = Shape::from_slice(output.backend_dims());
+            Ok(Output { name: Text::from(&*output.name), tensor: find(&output.name)?, dims })
+        });
+        let outputs = outputs.collect::<Result<_, Status>>()?;
+        let order = order(&steps, &tensors);
+        Ok(Plan {
+            name: spec.name.clone(),
+            is_batching: spec.is_batching(),
+            is_decoupled: spec.decoupled,
+            in_flight_max: usize::try_from(ensemble.max_inflight_requests).unwrap_or(usize::MAX),
+            inputs,
+            outputs,
+            steps,
+            tensors,
+            order,
+        })
+    }
+
+    /// What a validated request needs.
+    pub fn route(&self, request: &Request) -> Route {
+        let outputs: Vec<usize> =
+            request.outputs.iter().map(|output| output.index).filter(|index| *index < self.outputs.len()).collect();
+        let mut is_needed = vec![false; self.steps.len()];
+        let mut is_wanted = vec![false; self.tensors.len()];
+        let mut pending: Vec<usize> = outputs.iter().map(|&output| self.outputs[output].tensor).collect();
+        pending.iter().for_each(|&tensor| is_wanted[tensor] = true);
+        while let Some(tensor) = pending.pop() {
+            if let Some(writer) = self.tensors[tensor].writer
+                && !std::mem::replace(&mut is_needed[writer], true)
+            {
+                pending.extend(&self.steps[writer].reads);
+            }
+        }
+        let runs_once = vec![true; self.steps.len()];
+        Route { is_needed, is_wanted, outputs, runs_once, answers_once: true }
+    }
+}
+
+/// Steps that wait for each other, which validation refuses, are left out: they never run.
+fn order(steps: &[Step], tensors: &[Tensor]) -> Vec<usize> {
+    let mut waits: Vec<usize> = steps
+        .iter()
+        .map(|step| step.reads.iter().filter(|tensor| tensors[**tensor].writer.is_some()).count())
+        .collect();
+    let mut order: Vec<usize> = (0..steps.len()).filter(|step| waits[*step] == 0).collect();
+    let mut next = 0;
+    while let Some(&step) = order.get(next) {
+        next += 1;
+        for (_, tensor) in &steps[step].outputs {
+            for &reader in &tensors[*tensor].readers {
+                waits[reader] = waits[reader].saturating_sub(1);
+                if waits[reader] == 0 {
+                    order.push(reader);
+                }
+            }
+        }
+    }
+    order
+}
+
+impl Route {
+    /// Finds out what comes more than once, where the model of a step is decoupled. A tensor that comes once has number
+    /// 0 only, and whatever joins it serves just that number.
+    pub fn follow(&mut self, plan: &Plan, is_decoupled: impl Fn(usize) -> bool) {
+        let mut comes_once = vec![true; plan.tensors.len()];
+        for &step in &plan.order {
+            self.runs_once[step] = plan.steps[step].reads.iter().any(|tensor| comes_once[*tensor]);
+            let once = self.runs_once[step] && !is_decoupled(step);
+            plan.steps[step].outputs.iter().for_each(|(_, tensor)| comes_once[*tensor] = once);
+        }
+        self.answers_once = self.outputs.iter().any(|output| comes_once[plan.outputs[*output].tensor]);
+    }
+
+    /// The steps that can use value `number` of a tensor.
+    pub fn readers<'a>(&'a self, plan: &'a Plan, tensor: usize, number: u64) -> impl Iterator<Item = usize> + 'a {
+        let readers = plan.tensors[tensor].readers.iter().copied();
+        readers.filter(move |step| self.is_needed[*step] && (number == 0 || !self.runs_once[*step]))
+    }
+
+    /// Whether a response can use value `number` of a tensor.
+    pub fn is_answer(&self, tensor: usize, number: u64) -> bool {
+        self.is_wanted[tensor] && (number == 0 || !self.answers_once)
+    }
+}

@@ -1,0 +1,359 @@
+//! One request of an ensemble, from its acceptance to its last response.
+//!
+//! Whatever happens to it becomes an event in its inbox, be it from a worker that answers a step or from a limiter that
+//! has room. Whoever puts the first one in has the run go on where the request is at home; there the events are taken
+//! one after the other, so that the state of a run has one user at a time.
+
+mod answers;
+mod steps;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use smallvec::SmallVec;
+
+use super::driver::Advance;
+use super::flow::{Due, Flow, Sequence, Value};
+use super::plan::Route;
+use super::{Composing, Shared};
+use crate::memory::{BlockMut, Exhausted};
+use crate::request::{Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};
+use crate::scheduler::mutants::{self, Mutant};
+
+/// Requests to steps that one run has out at a time; what is beyond waits in the run.
+const IN_FLIGHT_MAX: usize = 1024;
+/// Responses of steps that wait in a run, be it for other tensors, for a place in flight, or to be looked at. A
+/// decoupled step that is so far ahead of those who read it ends the request.
+const WAITING_MAX: usize = 16_384;
+/// Events that are dealt with before others at the same home have their turn.
+const EVENTS_AT_ONCE: usize = 64;
+
+/// See the [module](self).
+pub struct Run {
+    me: Weak<Run>,
+    shared: Arc<Shared>,
+    request: Box<Request>,
+    /// Ends the request; the run itself may have to wait for steps that are not released yet.
+    responses: ResponseFactory,
+    /// By step; none for those that are not needed. Held to the end, so that what was accepted is finished with the
+    /// models that it began with.
+    models: Vec<Option<Arc<dyn Composing>>>,
+    route: Route,
+    times: Arc<Times>,
+    /// What of the times was counted with the success.
+    counted: Mutex<Option<TimeSums>>,
+    inbox: Mutex<Inbox>,
+    /// Only who lets the run go on has this, and nobody waits for it.
+    state: Mutex<State>,
+}
+
+struct Inbox {
+    events: VecDeque<Event>,
+    /// Somebody will look, or is looking.
+    is_scheduled: bool,
+    /// More came than could be kept.
+    is_overfull: bool,
+}
+
+#[derive(Debug)]
+enum Event {
+    Begin,
+    Delivered {
+        key: u64,
+        delivery: Delivery,
+    },
+    Cancelled,
+    /// The limiter of a step has room for what waits, or waited, under this key.
+    Granted {
+        key: u64,
+        step: usize,
+    },
+    /// It has had no room for too long, and left the line.
+    Overdue {
+        key: u64,
+    },
+    /// The time of a step in its model's queue is up.
+    Expired {
+        key: u64,
+    },
+}
+
+struct State {
+    flow: Flow,
+    /// Requests to steps that have not ended, by their keys.
+    in_flight: BTreeMap<u64, InFlight>,
+    /// What waits for a limiter, by key.
+    in_line: BTreeMap<u64, InLine>,
+    /// What waits for a place in flight.
+    queued: VecDeque<(usize, Vec<Option<Value>>)>,
+    next_key: u64,
+    /// The first error; nothing begins any more.
+    error: Option<Status>,
+    is_cancelled: bool,
+    responses: u64,
+    has_ended: bool,
+    /// What timers ring, once there are any.
+    bell: Option<Arc<Bell>>,
+}
+
+/// What a timer holds on to instead of a whole run that may be over long before.
+struct Bell(Mutex<Weak<Run>>);
+
+struct InFlight {
+    step: usize,
+    /// As soon as the step's scheduler has given it.
+    ticket: Option<Ticket>,
+    sequence: Sequence,
+    is_sequence_overridden: bool,
+    /// The limiter counts it.
+    has_room: bool,
+}
+
+struct InLine {
+    step: usize,
+    inputs: Vec<Option<Value>>,
+    place: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Run {
+    /// The models are chosen now; that one of them is not ready fails the run once it goes on.
+    pub(super) fn new(shared: &Arc<Shared>, request: Box<Request>) -> Arc<Run> {
+        let plan = &shared.plan;
+        let mut route = plan.route(&request);
+        let mut models: Vec<Option<Arc<dyn Composing>>> = Vec::with_capacity(plan.steps.len());
+        let mut error = None;
+        for (step, is_needed) in plan.steps.iter().zip(&route.is_needed) {
+            let found = is_needed.then(|| shared.models.find(&step.model)).transpose();
+            models.push(found.unwrap_or_else(|status| {
+                error.get_or_insert(status);
+                None
+            }));
+        }
+        let is_decoupled = |step: usize| models[step].as_ref().is_some_and(|model| model.spec().decoupled);
+        route.follow(plan, is_decoupled);
+        let state = State {
+            flow: Flow::new(plan),
+            in_flight: BTreeMap::new(),
+            in_line: BTreeMap::new(),
+            queued: VecDeque::new(),
+            next_key: 0,
+            error,
+            is_cancelled: false,
+            responses: 0,
+            has_ended: false,
+            bell: None,
+        };
+        let inbox = Inbox { events: VecDeque::from([Event::Begin]), is_scheduled: true, is_overfull: false };
+        Arc::new_cyclic(|me| Run {
+            me: Weak::clone(me),
+            shared: Arc::clone(shared),
+            responses: request.responses(),
+            request,
+            models,
+            route,
+            times: Arc::default(),
+            counted: Mutex::default(),
+            inbox: Mutex::new(inbox),
+            state: Mutex::new(state),
+        })
+    }
+
+    pub(super) fn at_home(&self, job: Box<dyn Job>) {
+        self.request.at_home(job);
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn cancel(&self) {
+        self.post(Event::Cancelled);
+    }
+
+    /// What waited under `key` has waited too long, and its limiter does not count it.
+    pub(super) fn overdue(&self, key: u64) {
+        self.post(Event::Overdue { key });
+    }
+
+    fn post(&self, event: Event) {
+        let is_new = {
+            let mut inbox = lock(&self.inbox);
+            let event = match event {
+                Event::Delivered { key, delivery } if inbox.events.len() >= WAITING_MAX => {
+                    inbox.is_overfull = true;
+                    // That a step has ended must not be lost.
+                    let bare = Delivery { response: None, last: true };
+                    delivery.last.then_some(Event::Delivered { key, delivery: bare })
+                }
+                event => Some(event),
+            };
+            inbox.events.extend(event);
+            !inbox.events.is_empty() && !std::mem::replace(&mut inbox.is_scheduled, true)
+        };
+        if is_new && let Some(me) = self.me.upgrade() {
+            self.at_home(Box::new(Advance(me)));
+        }
+    }
+
+    /// Deals with what happened. Called by one thread at a time: by whoever was asked to when `is_scheduled` was set.
+    pub(super) fn advance(self: &Arc<Self>, home: &mut dyn Home) {
+        let mut state = lock(&self.state);
+        for _ in 0..EVENTS_AT_ONCE {
+            let (event, is_overfull) = {
+                let mut inbox = lock(&self.inbox);
+                let event = inbox.events.pop_front();
+                inbox.is_scheduled = event.is_some();
+                (event, inbox.is_overfull)
+            };
+            let Some(event) = event else { return };
+            if is_overfull {
+                self.overflow(&mut state, home);
+            }
+            self.handle(&mut state, event, home);
+        }
+        drop(state);
+        self.at_home(Box::new(Advance(Arc::clone(self))));
+    }
+
+    fn handle(self: &Arc<Self>, state: &mut State, event: Event, home: &mut dyn Home) {
+        let mut due = Vec::new();
+        match event {
+            Event::Begin => self.begin(state, &mut due),
+            Event::Delivered { key, delivery } => self.delivered(state, key, delivery, &mut due),
+            Event::Cancelled => self.cancelled(state, home),
+            Event::Granted { key, step } => self.granted(state, key, step, home),
+            Event::Overdue { key } => self.go_on_without(state, key, home),
+            Event::Expired { key } => self.expired(state, key, home),
+        }
+        self.settle(state, due, home);
+    }
+
+    /// The ensemble's inputs are the first tensors that come.
+    fn begin(&self, state: &mut State, due: &mut Vec<Due>) {
+        let plan = &self.shared.plan;
+        if state.error.is_some() {
+            return;
+        }
+        for (index, &tensor) in plan.inputs.iter().enumerate() {
+            let given = self.request.inputs.iter().find(|input| input.index == index);
+            let value = given.map(|input| Value {
+                datatype: input.datatype,
+                shape: input.model_shape.clone(),
+                data: input.data.clone(),
+                is_batched: plan.is_batching,
+                sequence: None,
+                is_sequence_overridden: false,
+            });
+            state.flow.arrive(plan, &self.route, tensor, value, due);
+        }
+    }
+
+    /// A step has answered.
+    fn delivered(&self, state: &mut State, key: u64, delivery: Delivery, due: &mut Vec<Due>) {
+        let Some(one) = state.in_flight.get(&key) else { return };
+        let step = one.step;
+        if let Some(mut response) = delivery.response {
+            match response.error.take() {
+                Some(error) => {
+                    if mutants::is(Mutant::ErrorForgotten) {
+                        let outputs = &self.shared.plan.steps[step].outputs;
+                        outputs.iter().for_each(|(_, tensor)| {
+                            state.flow.arrive(&self.shared.plan, &self.route, *tensor, None, due);
+                        });
+                    } else {
+                        state.error.get_or_insert(error);
+                    }
+                }
+                None if state.error.is_none() && !state.has_ended => {
+                    let values = self.values_of(one, &response);
+                    for (tensor, value) in values {
+                        state.flow.arrive(&self.shared.plan, &self.route, tensor, value, due);
+                    }
+                }
+                None => {}
+            }
+        }
+        if delivery.last {
+            let is_failed = state.error.is_some();
+            if let Some(one) = state.in_flight.remove(&key)
+                && one.has_room
+                && !(is_failed && mutants::is(Mutant::SlotLeaked))
+            {
+                self.leave(step);
+            }
+        }
+    }
+
+    /// Begins what has become possible, sends what is complete, and ends the run when nothing is left.
+    fn settle(self: &Arc<Self>, state: &mut State, due: Vec<Due>, home: &mut dyn Home) {
+        if state.has_ended {
+            return;
+        }
+        let mut complete: SmallVec<[Vec<Option<Value>>; 1]> = SmallVec::new();
+        for due in due {
+            match due {
+                Due::Step { step, inputs } => self.launch(state, step, inputs, home),
+                Due::Response { values } => complete.push(values),
+            }
+        }
+        self.launch_queued(state, home);
+        if state.flow.kept() + state.queued.len() + state.in_line.len() > WAITING_MAX {
+            self.overflow(state, home);
+        }
+        if state.error.is_some() {
+            self.forget_waiting(state);
+            complete.clear();
+        }
+        let is_over = state.in_flight.is_empty() && state.in_line.is_empty() && state.queued.is_empty();
+        let last = complete.pop();
+        for values in complete {
+            self.respond(state, &values, false);
+        }
+        if let Some(values) = last {
+            self.respond(state, &values, is_over);
+        } else if is_over {
+            self.end(state);
+        }
+    }
+
+    /// A decoupled step is too far ahead of those who read it.
+    fn overflow(&self, state: &mut State, home: &mut dyn Home) {
+        if state.error.is_none() {
+            let text = format!("more than {WAITING_MAX} responses of composing models wait for the steps after them");
+            state.error = Some(Status::unavailable(text));
+            self.cancel_steps(state, home);
+        }
+    }
+}
+
+impl Sink for Run {
+    fn deliver(&self, key: u64, delivery: Delivery) {
+        self.post(Event::Delivered { key, delivery });
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.request.allocate(byte_size)
+    }
+
+    fn at_home(&self, job: Box<dyn Job>) {
+        self.request.at_home(job);
+    }
+}
+
+impl Drop for Run {
+    /// Backends may report the times of a request only after they answered it: now all have.
+    fn drop(&mut self) {
+        let counted = self.counted.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(counted) = counted {
+            let sums = self.times.sums();
+            let late = sums.since(&counted);
+            if late != TimeSums::default() {
+                self.shared.statistics.composed_late(&answers::counted(&late));
+                if let Some(times) = &self.request.times {
+                    times.add(&late);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What becomes of the values: responses of the ensemble, its end, and its statistics.
+
+use std::sync::Weak;
+
+use super::{Run, State, lock};
+use crate::observe::log::verbose;
+use crate::observe::statistics::{FailureReason, Sums};
+use crate::request::{
+    CorrelationId, OutputTensor, Parameters, Response, SEQUENCE_END, SEQUENCE_START, Status, Text, TimeSums,
+    Value as Parameter, now_ns,
+};
+use crate::scheduler::ensemble::flow::{Sequence, Value};
+use crate::scheduler::ensemble::run::InFlight;
+use crate::scheduler::ensemble::shapes::adapt;
+
+/// The same sums in the words of the statistics.
+pub(super) fn counted(sums: &TimeSums) -> Sums {
+    Sums {
+        queue_ns: sums.queue_ns,
+        compute_input_ns: sums.compute_input_ns,
+        compute_infer_ns: sums.compute_infer_ns,
+        compute_output_ns: sums.compute_output_ns,
+    }
+}
+
+impl Run {
+    /// The tensors that a response of a step makes. One that is not in the response counts as left out.
+    pub(super) fn values_of(&self, one: &InFlight, response: &Response) -> Vec<(usize, Option<Value>)> {
+        let plan = &self.shared.plan;
+        let is_batched = self.models[one.step].as_ref().is_some_and(|model| model.spec().is_batching());
+        let (sequence, is_told) = sequence_of(response, &one.sequence);
+        let make = |(name, tensor): &(Text, usize)| {
+            let output = response.outputs.iter().find(|output| output.name == *name);
+            if output.is_none() {
+                verbose!(1, "Composing models did not output tensor {}", plan.tensors[*tensor].name);
+            }
+            let value = output.map(|output| Value {
+                datatype: output.datatype,
+                shape: output.shape.clone(),
+                data: output.data.clone(),
+                is_batched,
+                sequence: Some(sequence.clone()),
+                is_sequence_overridden: is_told || one.is_sequence_overridden,
+            });
+            (*tensor, value)
+        };
+        plan.steps[one.step].outputs.iter().map(make).collect()
+    }
+
+    /// Sends a response of the ensemble.
+    pub(super) fn respond(&self, state: &mut State, values: &[Option<Value>], last: bool) {
+        let plan = &self.shared.plan;
+        let mut response = Response::new(self.request.id.clone());
+        for (&index, value) in self.route.outputs.iter().zip(values) {
+            let Some(value) = value else { continue };
+            let output = &plan.outputs[index];
+            response.outputs.push(OutputTensor {
+                name: output.name.clone(),
+                datatype: value.datatype,
+                shape: adapt(&value.shape, value.is_batched, plan.is_batching, &output.dims),
+                data: value.data.clone(),
+                index,
+            });
+            if let Some(sequence) = &value.sequence {
+                push_sequence(&mut response.parameters, sequence);
+            }
+        }
+        state.responses += 1;
+        if last {
+            self.close(state);
+            self.report_success();
+        }
+        self.responses.send(response, last);
+    }
+
+    /// Nothing is in flight and nothing will be.
+    pub(super) fn end(&self, state: &mut State) {
+        self.close(state);
+        let prefix = format!("in ensemble '{}', ", self.shared.plan.name);
+        let failure = match state.error.take() {
+            Some(status) => Some(status),
+            None if state.responses == 0 && !self.shared.plan.is_decoupled => {
+                let text =
+                    "unexpected deadlock, at least one output is not set while no more ensemble steps can be made";
+                Some(Status::invalid(text).prefixed(&self.request.log_id()))
+            }
+            None => None,
+        };
+        match failure {
+            Some(status) => {
+                if self.request.is_counted() {
+                    let started_ns = self.request.stamps.started_ns;
+                    self.shared.statistics.request_failed(started_ns, now_ns(), FailureReason::Other);
+                }
+                let status = status.prefixed(&prefix);
+                self.responses.send(Response::failed(self.request.id.clone(), status), true);
+            }
+            None => {
+                self.report_success();
+                self.responses.send_end();
+            }
+        }
+    }
+
+    fn close(&self, state: &mut State) {
+        state.has_ended = true;
+        // Steps may be released late; what they were made from need not wait for that.
+        state.flow.clear();
+        if let Some(bell) = state.bell.take() {
+            *lock(&bell.0) = Weak::new();
+        }
+    }
+
+    /// Counted before the last response leaves, so that whoever has it also sees it counted.
+    fn report_success(&self) {
+        if !self.request.is_counted() {
+            return;
+        }
+        let sums = self.times.sums();
+        *lock(&self.counted) = Some(sums);
+        let duration_ns = now_ns().saturating_sub(self.request.stamps.started_ns);
+        self.shared.statistics.composed_succeeded(duration_ns, self.request.batch_size, &counted(&sums));
+        if let Some(times) = &self.request.times {
+            times.add(&sums);
+        }
+    }
+}
+
+/// What a response says of its sequence, else what its request said; and whether it said anything.
+fn sequence_of(response: &Response, request: &Sequence) -> (Sequence, bool) {
+    let mut sequence = request.clone();
+    let mut is_told = false;
+    let flag = |flags: u32, bit: u32, on: bool| if on { flags | bit } else { flags & !bit };
+    for parameter in response.parameters.iter() {
+        match (parameter.name.as_bytes(), &parameter.value) {
+            (b"sequence_id", Parameter::Int(id)) => {
+                sequence.id = if *id == 0 { CorrelationId::None } else { CorrelationId::Number(*id as u64) };
+            }
+            (b"sequence_id", Parameter::String(id)) => {
+                sequence.id = if id.is_empty() { CorrelationId::None } else { CorrelationId::Text(id.clone()) };
+            }
+            (b"sequence_start", Parameter::Bool(on)) => sequence.flags = flag(sequence.flags, SEQUENCE_START, *on),
+            (b"sequence_end", Parameter::Bool(on)) => sequence.flags = flag(sequence.flags, SEQUENCE_END, *on),
+            _ => continue,
+        }
+        is_told = true;
+    }
+    (sequence, is_told)
+}
+
+/// schedulers.md section 5, "response parameters".
+fn push_sequence(parameters: &mut Parameters, sequence: &Sequence) {
+    let id = match &sequence.id {
+        CorrelationId::None => Parameter::Int(0),
+        // A number beyond the signed ones keeps its bits.
+        CorrelationId::Number(number) => Parameter::Int(*number as i64),
+        CorrelationId::Text(text) => Parameter::String(text.clone()),
+    };
+    parameters.push(Text::from("sequence_id"), id);
+    parameters.push(Text::from("sequence_start"), Parameter::Bool(sequence.flags & SEQUENCE_START != 0));
+    parameters.push(Text::from("sequence_end"), Parameter::Bool(sequence.flags & SEQUENCE_END != 0));
+}

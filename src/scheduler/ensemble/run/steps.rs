@@ -1,0 +1,204 @@
+//! Requests to steps: when they are made, when they must wait, and what happens to them when nobody waits any more.
+
+use std::sync::{Arc, Mutex};
+
+use tracing::warn;
+
+use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, Run, State, lock};
+use crate::request::{Completion, Home, InputTensor, Request, Sink, Status, now_ns};
+use crate::scheduler::ensemble::Composing;
+use crate::scheduler::ensemble::flow::{Sequence, Value};
+use crate::scheduler::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
+use crate::scheduler::ensemble::shapes::adapt;
+use crate::scheduler::{Accepted, Refused};
+
+impl Run {
+    /// Makes the request to a step that has its inputs, or has it wait for its turn.
+    pub(super) fn launch(
+        self: &Arc<Self>,
+        state: &mut State,
+        step: usize,
+        inputs: Vec<Option<Value>>,
+        home: &mut dyn Home,
+    ) {
+        if state.error.is_some() {
+            return;
+        }
+        if state.is_cancelled {
+            state.error = Some(Status::cancelled(""));
+            return;
+        }
+        if state.in_flight.len() >= IN_FLIGHT_MAX || !state.queued.is_empty() {
+            state.queued.push_back((step, inputs));
+            return;
+        }
+        self.enter(state, step, inputs, home);
+    }
+
+    /// Goes on with what waited until less was in flight.
+    pub(super) fn launch_queued(self: &Arc<Self>, state: &mut State, home: &mut dyn Home) {
+        while state.in_flight.len() < IN_FLIGHT_MAX && state.error.is_none() {
+            let Some((step, inputs)) = state.queued.pop_front() else { return };
+            self.enter(state, step, inputs, home);
+        }
+    }
+
+    fn enter(self: &Arc<Self>, state: &mut State, step: usize, inputs: Vec<Option<Value>>, home: &mut dyn Home) {
+        let key = state.next_key;
+        state.next_key += 1;
+        let Some(limiter) = self.limiter(step) else { return self.submit(state, key, step, &inputs, false, home) };
+        match limiter.enter(self, key, home) {
+            None => self.submit(state, key, step, &inputs, true, home),
+            Some(place) => drop(state.in_line.insert(key, InLine { step, inputs, place })),
+        }
+    }
+
+    fn limiter(&self, step: usize) -> Option<&Arc<Limiter>> {
+        self.shared.limiters[step].as_ref()
+    }
+
+    /// Gives the room of a step back, and tells who has it now.
+    pub(super) fn leave(&self, step: usize) {
+        if let Some(Waiter { run, key, .. }) = self.limiter(step).and_then(|limiter| limiter.leave()) {
+            run.post(Event::Granted { key, step });
+        }
+    }
+
+    /// The limiter counts what waited under `key`.
+    pub(super) fn granted(self: &Arc<Self>, state: &mut State, key: u64, step: usize, home: &mut dyn Home) {
+        match state.in_line.remove(&key) {
+            Some(InLine { step, inputs, .. }) if state.error.is_none() && !state.is_cancelled => {
+                self.submit(state, key, step, &inputs, true, home);
+            }
+            _ => self.leave(step),
+        }
+    }
+
+    pub(super) fn go_on_without(self: &Arc<Self>, state: &mut State, key: u64, home: &mut dyn Home) {
+        let Some(InLine { step, inputs, .. }) = state.in_line.remove(&key) else { return };
+        let (name, model) = (&self.shared.plan.name, &self.shared.plan.steps[step].model.name);
+        warn!(
+            "in ensemble '{name}', step of model '{model}' has waited {} s for 'max_inflight_requests' and goes on \
+             without",
+            PATIENCE_NS / 1_000_000_000
+        );
+        self.submit(state, key, step, &inputs, false, home);
+    }
+
+    fn submit(
+        self: &Arc<Self>,
+        state: &mut State,
+        key: u64,
+        step: usize,
+        inputs: &[Option<Value>],
+        has_room: bool,
+        home: &mut dyn Home,
+    ) {
+        // Every step of the route has its model, or the run would have an error.
+        let Some(model) = self.models[step].clone() else { return };
+        let (request, sequence, is_sequence_overridden) = self.request_to(step, &*model, key, inputs);
+        let one = InFlight { step, ticket: None, sequence, is_sequence_overridden, has_room };
+        state.in_flight.insert(key, one);
+        match model.submit(request) {
+            Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
+                home.wake(wake_up);
+                if let Some(one) = state.in_flight.get_mut(&key) {
+                    one.ticket = Some(ticket);
+                }
+                if let Some(at_ns) = expires_at_ns {
+                    let bell = state.bell.get_or_insert_with(|| Arc::new(Bell(Mutex::new(Arc::downgrade(self)))));
+                    let bell = Arc::clone(bell);
+                    let expired = move |_: &mut dyn Home| {
+                        let run = lock(&bell.0).upgrade();
+                        if let Some(run) = run {
+                            run.post(Event::Expired { key });
+                        }
+                    };
+                    home.run_at(at_ns, Box::new(expired));
+                }
+            }
+            Err(Refused { status, request }) => {
+                request.withdraw();
+                state.in_flight.remove(&key);
+                state.error.get_or_insert(status);
+                if has_room {
+                    self.leave(step);
+                }
+            }
+        }
+    }
+
+    /// The request to a step, and the sequence that it names (schedulers.md section 5, "passed on").
+    fn request_to(
+        self: &Arc<Self>,
+        step: usize,
+        model: &dyn Composing,
+        key: u64,
+        inputs: &[Option<Value>],
+    ) -> (Box<Request>, Sequence, bool) {
+        let ours = &self.request;
+        let spec = model.spec();
+        let plan = &self.shared.plan.steps[step];
+        let mut request = Box::new(Request::new(Completion::new(Arc::clone(self) as Arc<dyn Sink>, key)));
+        for ((name, _), value) in plan.inputs.iter().zip(inputs) {
+            let Some(value) = value else { continue };
+            let config = std::str::from_utf8(name.as_bytes()).ok().and_then(|name| spec.input_index(name));
+            let dims = config.and_then(|index| spec.inputs.get(index)).map_or(&[][..], |input| &input.dims);
+            let shape = adapt(&value.shape, value.is_batched, spec.is_batching(), dims);
+            let mut input = InputTensor::new(name.clone(), value.datatype, shape);
+            input.data = value.data.clone();
+            request.inputs.push(input);
+        }
+        let outputs =
+            plan.outputs.iter().map(|(name, _)| crate::request::RequestedOutput { name: name.clone(), index: 0 });
+        request.outputs.extend(outputs);
+        let told = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
+        let told = told.filter_map(|value| value.sequence.clone()).last();
+        let is_told = told.is_some();
+        let sequence = told.unwrap_or_else(|| Sequence { id: ours.correlation_id.clone(), flags: ours.flags });
+        request.id = ours.id.clone();
+        request.parameters = ours.parameters.clone();
+        request.correlation_id = sequence.id.clone();
+        request.flags = sequence.flags;
+        request.priority = ours.priority;
+        request.timeout_us = ours.timeout_us;
+        request.origin = ours.origin;
+        request.stamps.received_ns = now_ns();
+        request.times = Some(Arc::clone(&self.times));
+        (request, sequence, is_told)
+    }
+
+    /// Nobody waits any more: what has begun is told, what has not begun will not.
+    pub(super) fn cancelled(&self, state: &mut State, home: &mut dyn Home) {
+        state.is_cancelled = true;
+        self.cancel_steps(state, home);
+        if !state.has_ended && !(state.in_line.is_empty() && state.queued.is_empty()) {
+            state.error.get_or_insert(Status::cancelled(""));
+        }
+    }
+
+    pub(super) fn cancel_steps(&self, state: &State, home: &mut dyn Home) {
+        for one in state.in_flight.values() {
+            if let (Some(ticket), Some(model)) = (&one.ticket, &self.models[one.step]) {
+                home.wake(model.cancel(ticket));
+            }
+        }
+    }
+
+    pub(super) fn expired(&self, state: &State, key: u64, home: &mut dyn Home) {
+        if let Some(one) = state.in_flight.get(&key)
+            && let (Some(ticket), Some(model)) = (&one.ticket, &self.models[one.step])
+        {
+            home.wake(model.expire(ticket));
+        }
+    }
+
+    /// After an error nothing begins any more. What has room already gives it back when it learns of it.
+    pub(super) fn forget_waiting(&self, state: &mut State) {
+        state.flow.clear();
+        state.queued.clear();
+        for InLine { step, place, .. } in std::mem::take(&mut state.in_line).into_values() {
+            drop(self.limiter(step).and_then(|limiter| limiter.withdraw(place)));
+        }
+    }
+}

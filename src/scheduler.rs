@@ -6,12 +6,15 @@
 mod direct;
 mod gate;
 mod mutants;
+mod sequence;
 #[cfg(test)]
 mod simulation;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::instance::PayloadSource;
+use crate::memory::Pool;
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::{FailureReason, ModelStatistics};
 use crate::request::{Request, Status, Ticket, WakeUp, now_ns};
@@ -19,6 +22,7 @@ use crate::wire::inference::model_config::SchedulingChoice;
 
 pub use direct::Direct;
 pub use gate::{Gate, Limiter};
+pub use sequence::SequenceBatcher;
 
 /// A request that was not accepted, and why. It goes back to its caller, unanswered and uncounted.
 #[derive(Debug)]
@@ -53,6 +57,15 @@ pub trait Scheduler: Send + Sync {
 
     /// Refuses whatever comes from now on. What was accepted is still executed; workers end when it is.
     fn stop(&self);
+
+    /// Nobody can hand in anything any more, because nobody holds the version: what waits for further requests ends.
+    /// Comes after [`stop`](Scheduler::stop).
+    fn close(&self) {}
+
+    /// What was begun and waits for further requests, which are accepted also after [`stop`](Scheduler::stop).
+    fn unfinished(&self) -> usize {
+        0
+    }
 }
 
 /// What schedulers of all models share.
@@ -67,6 +80,9 @@ pub struct Purpose {
     pub spec: Arc<ModelSpec>,
     pub version: i64,
     pub statistics: Arc<ModelStatistics>,
+    /// The model's directory: some schedulers have files there.
+    pub directory: PathBuf,
+    pub pool: Pool,
 }
 
 /// The two sides of a scheduler: requests go in on the one, workers take payloads from the other.
@@ -83,12 +99,14 @@ impl Scheduling {
 }
 
 /// The scheduler that the configuration asks for (schedulers.md section 1).
-pub fn create(purpose: &Purpose, _services: &Services) -> Result<Scheduling, Status> {
+pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
     let not_yet = |what| Err(Status::unsupported(format!("{what} is not supported by this version of Nereid")));
     match &purpose.spec.config.scheduling_choice {
         None => Ok(Scheduling::new(Direct::new(Arc::clone(&purpose.statistics)))),
         Some(SchedulingChoice::DynamicBatching(_)) => not_yet("'dynamic_batching'"),
-        Some(SchedulingChoice::SequenceBatching(_)) => not_yet("'sequence_batching'"),
+        Some(SchedulingChoice::SequenceBatching(config)) => {
+            Ok(Scheduling::new(SequenceBatcher::new(purpose, services, config)?))
+        }
         Some(SchedulingChoice::EnsembleScheduling(_)) => not_yet("'ensemble_scheduling'"),
     }
 }

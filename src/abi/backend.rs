@@ -1,9 +1,10 @@
 //! `TRITONBACKEND_*`: what a plug-in calls about itself, its models and instances.
 //!
-//! Requests and responses are in `requests` and `responses`.
+//! Requests, responses and states of sequences are in `requests`, `responses` and `states`.
 
 pub mod requests;
 pub mod responses;
+pub mod states;
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::Ordering;

@@ -18,7 +18,7 @@ use crate::request::{Request, Status};
 use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 
-pub(crate) use library::note_release;
+pub(crate) use library::{executing_model, note_release};
 
 /// Where libraries of one server are searched, and those that are open.
 pub struct Plugins {
@@ -202,6 +202,7 @@ impl Instance for PluginInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.requests.extend(payload.take().into_iter().map(Box::into_raw));
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
+        library::note_model(&self.handle.context.spec.name);
         let outcome = self.model.library.execute(instance, &mut self.requests);
         let statistics = &self.handle.context.model.statistics;
         match outcome {

@@ -67,6 +67,7 @@ impl RunningVersion {
     /// Finishes what was accepted, and ends. What comes later is refused.
     pub fn end(self) {
         self.served.scheduler.stop();
+        self.served.scheduler.close();
         self.instances.join();
     }
 }
@@ -154,7 +155,13 @@ impl Loader {
         }
         validate::data_files(&spec.config, &directory.path).first()?;
         let labels = labels::load(name, &directory.path, &spec.config.output)?;
-        let purpose = Purpose { spec: Arc::clone(&spec), version, statistics: Arc::clone(&statistics) };
+        let purpose = Purpose {
+            spec: Arc::clone(&spec),
+            version,
+            statistics: Arc::clone(&statistics),
+            directory: directory.path.clone(),
+            pool: self.settings.pool.clone(),
+        };
         let Scheduling { scheduler, source } = scheduler::create(&purpose, &self.settings.scheduling)?;
         let attributes = backend.attributes();
         let plan = self.plan(&spec, &model, &context, &attributes, directory)?;

@@ -167,18 +167,28 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
         // SAFETY: the caller's promise is passed on.
         unsafe { deref(request, "request")? };
         match flags {
-            RELEASE_ALL => {}
-            RELEASE_RESCHEDULE => {
-                let text = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
-                            configured to handle such a flag.";
-                return Err(Status::invalid(text));
+            RELEASE_ALL => {
+                note_release(request);
+                // SAFETY: the plug-in owns the request until now and gives it up here.
+                drop(unsafe { Box::from_raw(request) });
+                Ok(())
             }
-            _ => return Err(Status::invalid(format!("unknown request release flags {flags}"))),
+            RELEASE_RESCHEDULE => {
+                // SAFETY: as above; on refusal it gets the request back.
+                match unsafe { Box::from_raw(request) }.reschedule() {
+                    Ok(()) => {
+                        note_release(request);
+                        Ok(())
+                    }
+                    Err((status, refused)) => {
+                        // In the same place as before, so that the plug-in's pointer holds.
+                        let _still_its = Box::into_raw(refused);
+                        Err(status)
+                    }
+                }
+            }
+            _ => Err(Status::invalid(format!("unknown request release flags {flags}"))),
         }
-        note_release(request);
-        // SAFETY: the plug-in owns the request until now and gives it up here.
-        drop(unsafe { Box::from_raw(request) });
-        Ok(())
     })
 }
 

@@ -76,6 +76,8 @@ struct Releases {
 }
 
 thread_local! {
+    /// The model whose instance executes on this thread, or did last.
+    static MODEL: RefCell<String> = const { RefCell::new(String::new()) };
     static RELEASES: RefCell<Releases> = const { RefCell::new(Releases { is_executing: false, requests: Vec::new() }) };
 }
 
@@ -89,6 +91,20 @@ pub(crate) fn note_release(request: *mut Request) {
             releases.requests.push(request);
         }
     });
+}
+
+/// Remembers whose requests this thread executes from now on.
+pub(super) fn note_model(name: &str) {
+    MODEL.with_borrow_mut(|model| {
+        if model != name {
+            name.clone_into(model);
+        }
+    });
+}
+
+/// The model whose requests this thread executes: what a message may name that is about a request.
+pub(crate) fn executing_model() -> String {
+    MODEL.try_with(|model| model.borrow().clone()).unwrap_or_default()
 }
 
 /// Begins to remember releases.

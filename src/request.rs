@@ -37,7 +37,7 @@ pub use keeper::{Keeper, Owner};
 pub use parameters::{Parameter, Parameters, Value};
 pub use response::{OutputTensor, Response};
 pub use stamps::{Stamps, now_ns};
-pub use states::{StateTensor, States};
+pub use states::{StateHandle, StateTensor, States};
 pub use status::{Code, Status};
 pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
 pub use text::Text;
@@ -45,12 +45,33 @@ pub use ticket::Ticket;
 pub use times::{TimeSums, Times};
 
 /// Sequence a request belongs to; numeric and textual ids are distinct spaces (schedulers.md section 3).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum CorrelationId {
     #[default]
     None,
     Number(u64),
     Text(Text),
+}
+
+impl CorrelationId {
+    /// False for what says that a request belongs to no sequence: nothing, 0, or an empty text.
+    pub fn is_in_sequence(&self) -> bool {
+        match self {
+            CorrelationId::None => false,
+            CorrelationId::Number(id) => *id != 0,
+            CorrelationId::Text(id) => !id.is_empty(),
+        }
+    }
+}
+
+impl std::fmt::Display for CorrelationId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CorrelationId::None => f.write_str("0"),
+            CorrelationId::Number(id) => write!(f, "{id}"),
+            CorrelationId::Text(id) => write!(f, "{id}"),
+        }
+    }
 }
 
 /// Bits of [`Request::flags`], as `TRITONSERVER_RequestFlag`.

@@ -12,12 +12,15 @@ mod line;
 mod mutants;
 mod ordered;
 mod rate_limiter;
+mod sequence;
 #[cfg(test)]
 mod simulation;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::instance::{Lending, PayloadSource};
+use crate::memory::Pool;
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::{FailureReason, ModelStatistics};
 use crate::request::{Request, Status, Ticket, WakeUp, now_ns};
@@ -29,6 +32,7 @@ pub use dynamic::Dynamic;
 pub use gate::{Gate, Limiter, Registration};
 use ordered::Ordered;
 pub use rate_limiter::RateLimiter;
+pub use sequence::SequenceBatcher;
 
 pub use crate::model_config::validate::ResourceLimit;
 
@@ -65,6 +69,15 @@ pub trait Scheduler: Send + Sync {
 
     /// Refuses whatever comes from now on. What was accepted is still executed; workers end when it is.
     fn stop(&self);
+
+    /// Nobody can hand in anything any more, because nobody holds the version: what waits for further requests ends.
+    /// Comes after [`stop`](Scheduler::stop).
+    fn close(&self) {}
+
+    /// What was begun and waits for further requests, which are accepted also after [`stop`](Scheduler::stop).
+    fn unfinished(&self) -> usize {
+        0
+    }
 }
 
 /// What schedulers of all models share.
@@ -88,6 +101,9 @@ pub struct Purpose {
     pub spec: Arc<ModelSpec>,
     pub version: i64,
     pub statistics: Arc<ModelStatistics>,
+    /// The model's directory: some schedulers have files there.
+    pub directory: PathBuf,
+    pub pool: Pool,
 }
 
 /// The two sides of a scheduler: requests go in on the one, workers take payloads from the other.
@@ -110,11 +126,12 @@ impl Scheduling {
 
 /// The scheduler that the configuration asks for (schedulers.md section 1).
 pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
-    let not_yet = |what| Err(Status::unsupported(format!("{what} is not supported by this version of Nereid")));
     let plain = match &purpose.spec.config.scheduling_choice {
         None => Scheduling::new(Direct::new(purpose, services)),
         Some(SchedulingChoice::DynamicBatching(config)) => Scheduling::new(Dynamic::new(config, purpose, services)),
-        Some(SchedulingChoice::SequenceBatching(_)) => return not_yet("'sequence_batching'"),
+        Some(SchedulingChoice::SequenceBatching(config)) => {
+            Scheduling::new(SequenceBatcher::new(purpose, services, config)?)
+        }
         Some(SchedulingChoice::EnsembleScheduling(_)) => ensemble::create(purpose, services.models.as_ref())?,
     };
     let Scheduling { scheduler, source } = plain;

@@ -1,9 +1,13 @@
 //! `TRITONSERVER_*`: versions, names, errors, messages, the log.
 
+pub mod buffer_attributes;
+
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::request::{Code, DataType, Status};
+
+pub use buffer_attributes::BufferAttributes;
 
 /// Version of the server half of the interface: major, minor.
 pub const SERVER_API_VERSION: (u32, u32) = (1, 34);

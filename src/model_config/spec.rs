@@ -7,6 +7,7 @@ use super::shape_match::full_dims;
 use super::{Error, VersionPolicy, datatype};
 use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_instance_group::Kind;
+use crate::wire::inference::model_sequence_batching::control::Kind as ControlKind;
 use crate::wire::inference::{DataType, ModelConfig, ModelTensorReshape};
 
 /// Most instances of one model: each is a thread, and often a session of a runtime.
@@ -44,6 +45,8 @@ pub struct ModelSpec {
     pub hidden_inputs: Vec<TensorSpec>,
     /// State outputs that are no outputs of the model as well.
     pub hidden_outputs: Vec<TensorSpec>,
+    /// The input that tells a sequence's id, and its type by the protocol's name.
+    pub correlation_id_control: Option<(String, &'static str)>,
     input_names: NameIndex,
     output_names: NameIndex,
     required_inputs: usize,
@@ -100,6 +103,14 @@ fn hidden_inputs(config: &ModelConfig) -> Vec<TensorSpec> {
     });
     let states = sequence.state.iter().map(|state| tensor(&state.input_name, state.data_type(), &state.dims, None));
     controls.chain(states).collect()
+}
+
+fn correlation_id_control(config: &ModelConfig) -> Option<(String, &'static str)> {
+    let Some(SchedulingChoice::SequenceBatching(sequence)) = &config.scheduling_choice else { return None };
+    sequence.control_input.iter().find_map(|input| {
+        let control = input.control.first().filter(|control| control.kind() == ControlKind::ControlSequenceCorrid)?;
+        Some((input.name.clone(), datatype::protocol_name(control.data_type())))
+    })
 }
 
 fn hidden_outputs(config: &ModelConfig) -> Vec<TensorSpec> {
@@ -159,6 +170,7 @@ impl ModelSpec {
             required_inputs: inputs.iter().filter(|input| !input.optional).count(),
             hidden_inputs: hidden_inputs(&config),
             hidden_outputs: hidden_outputs(&config),
+            correlation_id_control: correlation_id_control(&config),
             inputs,
             outputs,
             instances: resolve_instances(&config)?,

@@ -70,6 +70,7 @@ impl RunningVersion {
     /// Finishes what was accepted, and ends. What comes later is refused.
     pub fn end(self) {
         self.served.scheduler.stop();
+        self.served.scheduler.close();
         self.instances.join();
     }
 }
@@ -163,7 +164,13 @@ impl Loader {
         // Before any instance is made (model_config.md section 6, row "rate limiter").
         let limiter = self.settings.scheduling.limiter.as_ref();
         let registration = limiter.map(|limiter| limiter.register(&spec.config.instance_group)).transpose()?;
-        let purpose = Purpose { spec: Arc::clone(&spec), version, statistics: Arc::clone(&statistics) };
+        let purpose = Purpose {
+            spec: Arc::clone(&spec),
+            version,
+            statistics: Arc::clone(&statistics),
+            directory: directory.path.clone(),
+            pool: self.settings.pool.clone(),
+        };
         let Scheduling { scheduler, source } = scheduler::create(&purpose, &self.settings.scheduling)?;
         let attributes = backend.attributes();
         let plan = self.plan(&spec, &model, &context, &attributes, directory)?;

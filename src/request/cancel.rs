@@ -74,6 +74,11 @@ impl Admission {
         self.leave_queue(State::Cancelled)
     }
 
+    /// A backend gave the request back, and it waits once more. Only for who holds the request.
+    pub fn put_back(&self) {
+        self.state.store(State::Queued as u8, Ordering::Release);
+    }
+
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
@@ -136,6 +141,16 @@ mod tests {
         assert!(admission.is_cancelled(), "but the backend can see it");
         assert!(admission.end());
         assert!(!admission.end());
+    }
+
+    #[test]
+    fn a_request_that_was_put_back_waits_again() {
+        let admission = Admission::default();
+        assert!(admission.take());
+        assert!(!admission.cancel());
+        admission.put_back();
+        assert!(admission.is_cancelled(), "whoever takes it has to look");
+        assert!(admission.take() && !admission.take());
     }
 
     #[test]

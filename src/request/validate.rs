@@ -4,7 +4,7 @@
 //! filled in, batch size counted, shapes as the model wants them.
 
 use super::tensor::format_shape;
-use super::{DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count};
+use super::{CorrelationId, DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count};
 use crate::memory::Slice;
 use crate::model_config::{ModelSpec, TensorSpec};
 
@@ -25,7 +25,25 @@ pub fn validate(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         input.model_shape = shape;
         contents(request, at, spec)?;
     }
-    Ok(())
+    correlation_id(request, spec)
+}
+
+/// A model that is told the id of its sequences takes numbers or texts, not both.
+fn correlation_id(request: &Request, spec: &ModelSpec) -> Result<(), Status> {
+    let Some((name, expected)) = &spec.correlation_id_control else { return Ok(()) };
+    let given = match &request.correlation_id {
+        id if !id.is_in_sequence() => return Ok(()),
+        CorrelationId::Text(_) => DataType::Bytes,
+        _ => DataType::Uint64,
+    };
+    if (given == DataType::Bytes) == (*expected == DataType::Bytes.name()) {
+        return Ok(());
+    }
+    Err(Status::invalid(format!(
+        "{}sequence batching control '{name}' data-type is '{given}', but model '{}' expects '{expected}'",
+        request.log_id(),
+        spec.name
+    )))
 }
 
 /// Adds an input; a name given twice is an error at once.

@@ -46,6 +46,16 @@ pub enum Mutant {
     ErrorForgotten,
     /// A step that fails keeps its place among those in flight.
     SlotLeaked,
+    /// A sequence's place is known by its number alone, so that a late call reaches whoever has the place now.
+    StaleSequence,
+    /// The last request of a sequence leaves its id behind.
+    ForgottenEnd,
+    /// The youngest sequence of the backlog gets a place first.
+    BacklogOrder,
+    /// A slot without a request is left out of the batch.
+    MissingNullRow,
+    /// A sequence starts with what its predecessor left.
+    StaleState,
 }
 
 #[cfg(test)]

@@ -1,39 +1,26 @@
-//! `TRITONBACKEND_State*`: what a plug-in hands from one request of a sequence to the next (schedulers.md section 3,
-//! "Implicit state").
-//!
-//! The interface has no way to delete a state: it belongs to its request and goes with it.
+//! `TRITONBACKEND_State*`: a plug-in hands tensors from one request of a sequence to the next (c_api.md section 4,
+//! "State").
 
+use std::any::Any;
 use std::ffi::{c_char, c_void};
-use std::sync::Arc;
 
-use crate::abi::server::{Error, deref, deref_mut, entry, null, put, text};
+use crate::abi::server::{BufferAttributes, Error, deref, entry, null, put, text};
 use crate::backend::plugin::executing_model;
-use crate::memory::{BlockMut, Slice};
-use crate::request::{DataType, Request, Shape, States, Status};
+use crate::request::{DataType, Request, Shape, StateHandle, Status};
 
 /// `TRITONSERVER_MEMORY_CPU`.
 const MEMORY_CPU: u32 = 0;
-
-/// `TRITONBACKEND_State`.
-pub struct StateHandle {
-    states: Arc<States>,
-    name: String,
-    datatype: DataType,
-    shape: Shape,
-    buffer: Option<BlockMut>,
-    /// It owns this.
-    request: *const Request,
-}
-
-// SAFETY: the handle moves with its request, which it points to and which moves between threads itself.
-unsafe impl Send for StateHandle {}
+/// Far beyond any machine's memory, and far enough below the largest number for sums.
+const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
+/// More would be a mistake in a loop.
+const DIMS_MAX: u32 = 1024;
 
 /// # Safety
 /// The request is live, `name` a C string, `shape` readable for `dims_count` numbers, `state` writable. The state lives
-/// with the request.
+/// as long as the sequence and at least as long as the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_StateNew(
-    state: *mut *mut StateHandle,
+    state: *mut *const StateHandle,
     request: *const Request,
     name: *const c_char,
     datatype: u32,
@@ -42,43 +29,47 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let (owner, name) = unsafe { (deref(request, "request")?, text(name, "name")?) };
-        let name = name.to_string_lossy().into_owned();
+        let (request, name) = unsafe { (deref(request, "request")?, text(name, "name")?.to_string_lossy()) };
         if state.is_null() {
             return Err(null("state"));
+        }
+        let Some(states) = &request.states else {
+            let model = executing_model();
+            return Err(Status::invalid(format!(
+                "unable to add state '{name}'. State configuration is missing for model '{model}'."
+            )));
+        };
+        let datatype = DataType::from_number(datatype)
+            .ok_or_else(|| Status::invalid(format!("unknown data type {datatype} for state '{name}'")))?;
+        if dims_count > DIMS_MAX {
+            return Err(Status::invalid(format!("state '{name}' has {dims_count} dimensions, more than {DIMS_MAX}")));
         }
         if shape.is_null() && dims_count > 0 {
             return Err(null("shape"));
         }
-        let states = owner.states.as_ref().ok_or_else(|| {
-            let model = executing_model();
-            let text = format!("unable to add state '{name}'. State configuration is missing for model '{model}'.");
-            Status::invalid(text)
-        })?;
-        if states.tensors().iter().all(|state| state.output_name != name) {
-            return Err(Status::invalid(format!("state '{name}' is not a valid state name.")));
-        }
-        let datatype = DataType::from_number(datatype)
-            .ok_or_else(|| Status::invalid(format!("unknown data type {datatype} for state '{name}'")))?;
-        let shape = match dims_count {
+        let dims = match dims_count {
             0 => Shape::new(),
             // SAFETY: not null and by contract readable.
             count => Shape::from_slice(unsafe { std::slice::from_raw_parts(shape, count as usize) }),
         };
-        let states = Arc::clone(states);
-        let mut handle = Box::new(StateHandle { states, name, datatype, shape, buffer: None, request });
-        let at = &raw mut *handle;
-        owner.attach(handle);
         // SAFETY: as above.
-        unsafe { put(state, at) }
+        unsafe { put(state, states.handle(&name, datatype, dims)?) }
     })
 }
 
 /// # Safety
-/// The state and its request are live; the pointers are writable.
+/// The state is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_StateUpdate(state: *const StateHandle) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { deref(state, "state")? }.update())
+}
+
+/// # Safety
+/// The state is live and the pointers are writable. The buffer may be written until the state is updated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_StateBuffer(
-    state: *mut StateHandle,
+    state: *const StateHandle,
     buffer: *mut *mut c_void,
     byte_size: u64,
     memory_type: *mut u32,
@@ -86,34 +77,39 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBuffer(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let handle = unsafe { deref_mut(state, "state")? };
-        let too_large = || Status::invalid(format!("{byte_size} bytes are too many for state '{}'", handle.name));
-        let len = usize::try_from(byte_size).ok().filter(|&len| len < super::responses::BUFFER_BYTES_MAX);
-        let len = len.ok_or_else(too_large)?;
-        if handle.buffer.as_ref().is_none_or(|block| block.len() != len) {
-            // SAFETY: the request owns the handle.
-            handle.buffer = Some(unsafe { deref(handle.request, "request")? }.allocate(len)?);
-        }
-        let at = handle.buffer.as_mut().map_or(std::ptr::null_mut(), |block| block.as_mut_ptr().cast());
+        let state = unsafe { deref(state, "state")? };
+        let len = usize::try_from(byte_size).ok().filter(|&len| len < BUFFER_BYTES_MAX);
+        let len = len.ok_or_else(|| Status::invalid(format!("{byte_size} bytes are too many for a state")))?;
+        let at = state.buffer(len)?;
         // SAFETY: as above.
         unsafe {
-            put(buffer, if len == 0 { std::ptr::null_mut() } else { at })?;
+            put(buffer, if len == 0 { std::ptr::null_mut() } else { at.cast() })?;
             put(memory_type, MEMORY_CPU)?;
             put(memory_type_id, 0)
         }
     })
 }
 
-/// Makes the state's buffer the input of the sequence's next request.
-///
 /// # Safety
-/// The state and its request are live; nobody writes to the buffer any more.
+/// The state is live and the pointer writable. The attributes live as long as the state, and say what was true when
+/// they were asked for last.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_StateUpdate(state: *mut StateHandle) -> *mut Error {
+pub unsafe extern "C" fn TRITONBACKEND_StateBufferAttributes(
+    state: *const StateHandle,
+    attributes: *mut *const BufferAttributes,
+) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let handle = unsafe { deref_mut(state, "state")? };
-        let data = handle.buffer.take().map_or_else(Slice::empty, BlockMut::freeze);
-        handle.states.update(&handle.name, handle.datatype, handle.shape.clone(), data)
+        let state = unsafe { deref(state, "state")? };
+        let byte_size = state.byte_size();
+        let found = state.attachment(|kept| {
+            let kept: &mut Box<dyn Any + Send> = kept.get_or_insert_with(|| Box::new(BufferAttributes::default()));
+            let known = kept.downcast_mut::<BufferAttributes>()?;
+            known.byte_size = byte_size;
+            Some(&raw const *known)
+        });
+        let found = found.ok_or_else(|| Status::internal("a state keeps something else than its attributes"))?;
+        // SAFETY: as above.
+        unsafe { put(attributes, found) }
     })
 }

@@ -25,6 +25,16 @@ static SYMBOLS: &[Address] = &[
     Address(abi::server::TRITONSERVER_MessageSerializeToJson as *const ()),
     Address(abi::server::TRITONSERVER_LogIsEnabled as *const ()),
     Address(abi::server::TRITONSERVER_LogMessage as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesNew as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesDelete as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesSetMemoryType as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesSetMemoryTypeId as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesSetByteSize as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesSetCudaIpcHandle as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesMemoryType as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesMemoryTypeId as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesByteSize as *const ()),
+    Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesCudaIpcHandle as *const ()),
     Address(abi::backend::TRITONBACKEND_BackendName as *const ()),
     Address(abi::backend::TRITONBACKEND_BackendConfig as *const ()),
     Address(abi::backend::TRITONBACKEND_BackendExecutionPolicy as *const ()),
@@ -108,8 +118,9 @@ static SYMBOLS: &[Address] = &[
     Address(abi::backend::response_statistics::TRITONBACKEND_ModelInstanceResponseStatisticsSetError as *const ()),
     Address(abi::backend::response_statistics::TRITONBACKEND_ModelInstanceReportResponseStatistics as *const ()),
     Address(abi::backend::states::TRITONBACKEND_StateNew as *const ()),
-    Address(abi::backend::states::TRITONBACKEND_StateBuffer as *const ()),
     Address(abi::backend::states::TRITONBACKEND_StateUpdate as *const ()),
+    Address(abi::backend::states::TRITONBACKEND_StateBuffer as *const ()),
+    Address(abi::backend::states::TRITONBACKEND_StateBufferAttributes as *const ()),
 ];
 
 struct Address(#[allow(dead_code)] *const ());
@@ -140,6 +151,7 @@ mod tests {
             include_str!("../../abi/backend/response_statistics.rs"),
             include_str!("../../abi/backend/responses.rs"),
             include_str!("../../abi/backend/states.rs"),
+            include_str!("../../abi/server/buffer_attributes.rs"),
         ] {
             let defines = |line: &&str| line.contains("extern \"C\" fn TRITON") || line.starts_with("    TRITON");
             exported.extend(source.lines().filter(defines).filter_map(|line| names(line).first().copied()));

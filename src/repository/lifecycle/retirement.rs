@@ -83,7 +83,7 @@ impl Lifecycle {
         let mut found = Vec::new();
         for served in map.ready() {
             let ours = 2 + map.references(served);
-            let requests = Arc::strong_count(served).saturating_sub(ours);
+            let requests = Arc::strong_count(served).saturating_sub(ours).max(served.scheduler.unfinished());
             if requests > 0 {
                 found.push(InFlight { name: served.name.clone(), version: served.version, requests });
             }

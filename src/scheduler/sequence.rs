@@ -1,0 +1,555 @@
+//! The sequence batcher: requests that belong together run on one instance, in their order (schedulers.md section 3).
+//!
+//! A sequence gets a slot of an instance for life, or waits in the backlog for one. Each instance's worker makes the
+//! payloads of its own slots: row by row with the direct strategy, the oldest first with the other one. Which sequences
+//! live is in `tables`, behind one lock that is held for moments; whatever is slow or foreign, answers, wake-ups, the
+//! release of memory, is done without it.
+//!
+//! Nobody keeps time for idle sequences but who needs to know: a worker sleeps until the first of its own sequences has
+//! been idle for too long, a request finds its own sequence idle by the clock, and whoever lacks a slot looks at all
+//! lines before it waits. So a sequence ends on time whether or not a request ever comes again.
+
+mod controls;
+mod direct;
+mod initial;
+mod iterative;
+mod likeness;
+mod line;
+mod oldest;
+mod order;
+mod tables;
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use self::controls::Controls;
+use self::direct::{DirectRules, Zeros};
+use self::initial::InitialStates;
+use self::likeness::Likeness;
+use self::oldest::OldestRules;
+use self::tables::{Effects, Hold, Place, Queued, Row, Tables, Taken, Why};
+use super::mutants::{self, Mutant};
+use super::{Accepted, Limiter, Purpose, Refused, STOPPING, Scheduler, Services, answer_cancelled};
+use crate::instance::{Next, Payload, PayloadSource, Seat};
+use crate::memory::Key;
+use crate::model_config::ModelSpec;
+use crate::observe::statistics::{FailureReason, ModelStatistics};
+use crate::request::{CorrelationId, Request, SEQUENCE_START, States, Status, Ticket, WakeUp, now_ns};
+use crate::wire::inference::ModelSequenceBatching;
+use crate::wire::inference::model_sequence_batching::{StrategyChoice, StrategyDirect};
+
+/// Without `max_sequence_idle_microseconds`.
+const IDLE_US: u64 = 1_000_000;
+/// Idle sequences that are ended in one go.
+const REAPED_AT_ONCE: usize = 32;
+
+/// The sequence batcher of one model version.
+pub struct SequenceBatcher {
+    shared: Arc<Shared>,
+}
+
+/// What releases of requests reach as well.
+pub struct Shared {
+    this: Weak<Shared>,
+    tables: Mutex<Tables>,
+    rules: Rules,
+    batching: Batching,
+    spec: Arc<ModelSpec>,
+    statistics: Arc<ModelStatistics>,
+    limiter: Option<Arc<dyn Limiter>>,
+    likeness: Likeness,
+    controls: Arc<Controls>,
+    initial: Arc<InitialStates>,
+    zeros: Arc<Zeros>,
+    clock: fn() -> u64,
+}
+
+/// What the tables go by.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    strategy: Strategy,
+    /// Of each instance.
+    slots: usize,
+    idle_ns: u64,
+    is_iterative: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strategy {
+    Direct,
+    Oldest,
+}
+
+enum Batching {
+    Direct(DirectRules),
+    Oldest(OldestRules),
+}
+
+/// What a line does with the requests that it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    /// So many go at most.
+    Cut(usize),
+    /// They wait for more, until this time or until there are so many.
+    Wait { until_ns: u64, count: usize },
+    /// There are none.
+    Nothing,
+}
+
+enum Step {
+    /// There may be more to tidy up.
+    Again,
+    Cut(usize),
+    Sleep(Option<u64>),
+    Leave,
+}
+
+impl Rules {
+    /// Whether somebody waits for the release of requests.
+    fn tells_release(&self) -> bool {
+        self.strategy == Strategy::Oldest || self.is_iterative
+    }
+}
+
+impl Deref for SequenceBatcher {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl SequenceBatcher {
+    /// A batcher without workers: it accepts sequences once one has joined. Reads the files of initial states.
+    pub fn new(
+        purpose: &Purpose,
+        services: &Services,
+        config: &ModelSequenceBatching,
+    ) -> Result<SequenceBatcher, Status> {
+        let count = |name| std::env::var(name).ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0);
+        let hold = Hold {
+            requests: count("TRITONSERVER_DELAY_SCHEDULER"),
+            backlog: count("TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
+        };
+        SequenceBatcher::with(purpose, services, config, hold, now_ns)
+    }
+
+    fn with(
+        purpose: &Purpose,
+        services: &Services,
+        config: &ModelSequenceBatching,
+        hold: Hold,
+        clock: fn() -> u64,
+    ) -> Result<SequenceBatcher, Status> {
+        let spec = &purpose.spec;
+        let rows = usize::try_from(spec.max_batch_size).unwrap_or(usize::MAX).max(1);
+        let (strategy, slots, batching) = match &config.strategy_choice {
+            Some(StrategyChoice::Oldest(oldest)) => {
+                let candidates = usize::try_from(oldest.max_candidate_sequences).unwrap_or(0);
+                let slots = if candidates == 0 { rows } else { candidates };
+                (Strategy::Oldest, slots, Batching::Oldest(OldestRules::new(oldest, spec.max_batch_size)))
+            }
+            Some(StrategyChoice::Direct(direct)) => {
+                (Strategy::Direct, rows, Batching::Direct(DirectRules::new(direct, rows)))
+            }
+            None => (Strategy::Direct, rows, Batching::Direct(DirectRules::new(&StrategyDirect::default(), rows))),
+        };
+        let idle_us = match config.max_sequence_idle_microseconds {
+            0 => IDLE_US,
+            given => given,
+        };
+        let idle_ns = idle_us.saturating_mul(1_000);
+        let rules = Rules { strategy, slots, idle_ns, is_iterative: config.iterative_sequence };
+        let hold = Some(hold).filter(|hold| hold.requests > 0 || hold.backlog > 0);
+        let initial = InitialStates::new(spec, config, &purpose.directory, purpose.pool.clone())?;
+        let shared = Arc::new_cyclic(|this| Shared {
+            this: this.clone(),
+            tables: Mutex::new(Tables::new(rules, hold)),
+            rules,
+            batching,
+            spec: Arc::clone(spec),
+            statistics: Arc::clone(&purpose.statistics),
+            limiter: services.limiter.clone(),
+            likeness: Likeness::new(spec, config),
+            controls: Arc::new(Controls::new(spec, config)),
+            initial: Arc::new(initial),
+            zeros: Arc::default(),
+            clock,
+        });
+        Ok(SequenceBatcher { shared })
+    }
+
+    /// What worker number `worker` does next.
+    fn step(&self, worker: usize, now_ns: u64) -> Step {
+        self.with_tables(|tables, effects| {
+            let Some(line) = tables.line(worker) else { return Step::Leave };
+            line.wake_count = None;
+            tables.reap(worker, now_ns, REAPED_AT_ONCE, effects);
+            let (is_held, may_leave) = (tables.hold.is_some(), tables.may_leave(worker));
+            let decision = match tables.look(worker) {
+                None => return Step::Leave,
+                Some(_) if is_held => Decision::Nothing,
+                Some(line) => match &self.batching {
+                    Batching::Direct(rules) => rules.decide(line, now_ns),
+                    Batching::Oldest(rules) => self.look_oldest(rules, tables, line, worker, now_ns),
+                },
+            };
+            let Some(line) = tables.line(worker) else { return Step::Leave };
+            let deadline_ns = line.deadlines.first().map(|(at_ns, _)| *at_ns);
+            if deadline_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+                return Step::Again;
+            }
+            match decision {
+                Decision::Cut(count) => return Step::Cut(count),
+                Decision::Nothing if may_leave => return Step::Leave,
+                Decision::Nothing => {
+                    line.wake_count = Some(if is_held { usize::MAX } else { 1 });
+                    Step::Sleep(deadline_ns)
+                }
+                Decision::Wait { until_ns, count } => {
+                    line.wake_count = Some(count);
+                    Step::Sleep(Some(deadline_ns.map_or(until_ns, |at_ns| at_ns.min(until_ns))))
+                }
+            }
+        })
+    }
+
+    fn cut(&self, worker: usize, count: usize, now_ns: u64) -> Payload {
+        match &self.batching {
+            Batching::Direct(_) => self.cut_direct(worker, now_ns),
+            Batching::Oldest(rules) => self.cut_oldest(worker, count, rules.preserves_order, now_ns),
+        }
+    }
+
+    /// Asks for the resources of a worker's instance; false if it has to wait for them.
+    fn enter(&self, worker: usize) -> bool {
+        let gate = self.tables().line(worker).and_then(|line| line.gate.clone());
+        let is_open = gate.is_none_or(|gate| gate.enter());
+        if let Some(line) = self.tables().line(worker) {
+            line.is_at_gate = !is_open;
+        }
+        is_open
+    }
+
+    /// Gives them back, or the place in line for them.
+    fn leave_gate(&self, worker: usize) {
+        let gate = self.tables().line(worker).and_then(|line| {
+            line.is_at_gate = false;
+            line.gate.clone()
+        });
+        if let Some(gate) = gate {
+            gate.leave();
+        }
+    }
+
+    /// Adds what the model is told of the request's place in its sequence.
+    fn complete(&self, row: Row) -> Box<Request> {
+        let Row { queued: Queued { mut request, .. }, sequence, mut states, flight, entered_ns } = row;
+        self.statistics.pending_removed();
+        request.stamps.queued_ns = request.stamps.queued_ns.max(entered_ns);
+        let is_start = request.flags & SEQUENCE_START != 0;
+        if is_start && !(mutants::is(Mutant::StaleState) && states.is_some()) {
+            states = self.initial.fresh();
+            let fresh = states.clone();
+            // What it replaces is dropped without the lock.
+            let _replaced = self.with_tables(|tables, _| {
+                let sequence = tables.sequences.get_mut(sequence)?;
+                std::mem::replace(&mut sequence.states, fresh)
+            });
+        }
+        self.controls.add(&mut request, true);
+        if let Some(states) = states {
+            self.initial.add(&mut request, states);
+        }
+        if let Some(flight) = flight {
+            self.keep(&mut request, flight);
+        }
+        request
+    }
+}
+
+impl Shared {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `work` on the tables, and what is to be done then.
+    fn with_tables<R>(&self, work: impl FnOnce(&mut Tables, &mut Effects) -> R) -> R {
+        let (result, wake_up) = self.with_tables_for_wake_up(work);
+        wake_up.now();
+        result
+    }
+
+    /// The same; whoever has to be woken is handed out.
+    fn with_tables_for_wake_up<R>(&self, work: impl FnOnce(&mut Tables, &mut Effects) -> R) -> (R, WakeUp) {
+        let mut effects = Effects::default();
+        let result = work(&mut self.tables(), &mut effects);
+        let wake_up = effects.wake_up();
+        effects.ended.drain(..).for_each(|(sequence, why)| self.answer(sequence.queue, why));
+        (result, wake_up)
+    }
+
+    /// Answers what waited of a sequence when it ended.
+    fn answer(&self, queue: impl IntoIterator<Item = Queued>, why: Why) {
+        for Queued { request, .. } in queue {
+            // One that was cancelled before has its answer.
+            if !request.admission().take() {
+                continue;
+            }
+            self.statistics.pending_removed();
+            let (status, reason) = match why {
+                Why::Cancelled => (Status::cancelled(""), FailureReason::Canceled),
+                Why::Expired => (Status::unavailable(EXPIRED), FailureReason::Rejected),
+                Why::Over | Why::Deserted => {
+                    (Status::unavailable(DESERTED).prefixed(&request.log_id()), FailureReason::Other)
+                }
+            };
+            if request.is_counted() {
+                self.statistics.request_failed(request.stamps.started_ns, (self.clock)(), reason);
+            }
+            request.fail(status);
+        }
+    }
+
+    /// Says whether requests may be in one batch with the first one that it was asked about.
+    fn comparison(&self) -> impl FnMut(&Request, Option<&States>) -> bool + '_ {
+        let mut first = None;
+        move |request, states| {
+            if !self.likeness.is_needed() {
+                return true;
+            }
+            let states = states.filter(|_| request.flags & SEQUENCE_START == 0);
+            let pattern = self.likeness.pattern(request, states, self.initial.shapes());
+            *first.get_or_insert_with(|| pattern.clone()) == pattern
+        }
+    }
+
+    fn without_start(&self, id: &CorrelationId) -> Status {
+        Status::invalid(format!(
+            "inference request for sequence {id} to model '{}' must specify the START flag on the first request of the \
+             sequence",
+            self.spec.name
+        ))
+    }
+
+    /// The sequence of a request that was just handed in, and whether it is new to it.
+    fn sequence_of(
+        &self,
+        request: &mut Request,
+        tables: &mut Tables,
+        now_ns: u64,
+        effects: &mut Effects,
+    ) -> Result<(Key, bool), Status> {
+        let is_generated = !request.correlation_id.is_in_sequence();
+        let is_start = is_generated || request.flags & SEQUENCE_START != 0;
+        if is_start && tables.is_stopped {
+            return Err(Status::unavailable(STOPPING));
+        }
+        if !is_generated && let Some(key) = tables.find(&request.correlation_id, now_ns, effects) {
+            return Ok((key, false));
+        }
+        if !is_start {
+            return Err(self.without_start(&request.correlation_id));
+        }
+        if !tables.has_open_lines() {
+            let text = "all instances of the model are passive and take no requests";
+            return Err(Status::unavailable(text).prefixed(&request.log_id()));
+        }
+        if is_generated {
+            request.correlation_id = tables.new_id();
+            request.flags |= SEQUENCE_START;
+        }
+        tables.begin(request.correlation_id.clone(), is_generated, now_ns, effects).map(|key| (key, true))
+    }
+}
+
+/// What is said of a sequence that waited in the backlog for too long.
+const EXPIRED: &str = "timeout of the corresponding sequence has been expired";
+const DESERTED: &str = "the last instance of the model left before it took the request";
+
+impl Scheduler for SequenceBatcher {
+    fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        let model = &self.spec.name;
+        let refusal = if request.batch_size > 1 {
+            Some("must specify batch-size 1 due to requirements of sequence batcher")
+        } else if !request.correlation_id.is_in_sequence() && !self.rules.is_iterative {
+            Some("must specify a non-zero or non-empty correlation ID")
+        } else {
+            None
+        };
+        if let Some(text) = refusal {
+            let status = Status::invalid(format!("inference request to model '{model}' {text}"));
+            return Err(Refused { status, request });
+        }
+        let (now_ns, timeout_us) = (request.stamps.queued_ns, request.timeout_us);
+        let mut restarted = None;
+        let (outcome, wake_up) = self.with_tables_for_wake_up(|tables, effects| {
+            let (key, is_new) = match self.sequence_of(&mut request, tables, now_ns, effects) {
+                Ok(found) => found,
+                Err(status) => return Err(Refused { status, request }),
+            };
+            if !is_new && request.flags & SEQUENCE_START != 0 {
+                restarted = Some(request.correlation_id.clone());
+            }
+            let mut ticket = request.ticket();
+            ticket.tag = key.to_u64();
+            self.statistics.pending_added();
+            tables.push(key, Queued { request, is_again: false }, now_ns, effects);
+            let waits = tables.sequences.get(key).is_some_and(|it| matches!(it.place, Place::Backlog(_)));
+            Ok((ticket, waits))
+        });
+        if let Some(id) = restarted {
+            tracing::warn!(
+                "sequence {id} for model '{model}' has a conflict. The previous sequence did not end before this \
+                 sequence start. Previous sequence will be terminated early."
+            );
+        }
+        match outcome {
+            Ok((ticket, waits)) => {
+                let expires = waits && timeout_us > 0;
+                let expires_at_ns = expires.then(|| now_ns.saturating_add(timeout_us.saturating_mul(1_000)));
+                Ok(Accepted { wake_up, ticket, expires_at_ns })
+            }
+            Err(refused) => {
+                // Sequences that were found to be over may have made room for others.
+                wake_up.now();
+                Err(refused)
+            }
+        }
+    }
+
+    /// The first request of a sequence takes the others with it, and so does any one in the backlog; in a slot one
+    /// that is not the first is answered now and ends its sequence when its turn comes.
+    fn cancel(&self, ticket: &Ticket) -> WakeUp {
+        let now_ns = (self.clock)();
+        let (is_mine, wake_up) = self.with_tables_for_wake_up(|tables, effects| {
+            if !ticket.admission().cancel() {
+                return false;
+            }
+            let Some(key) = Key::from_u64(ticket.tag).and_then(|key| tables.resolve(key)) else { return true };
+            let Some(sequence) = tables.sequences.get(key) else { return true };
+            let is_first = |queued: &Queued| std::ptr::eq(&**queued.request.admission(), ticket.admission());
+            if matches!(sequence.place, Place::Backlog(_)) || sequence.queue.front().is_some_and(is_first) {
+                tables.end(key, Why::Cancelled, now_ns, effects);
+            }
+            true
+        });
+        if is_mine {
+            self.statistics.pending_removed();
+            answer_cancelled(ticket, &self.statistics);
+        }
+        wake_up
+    }
+
+    /// A sequence whose time in the backlog is up is answered as a whole.
+    fn expire(&self, ticket: &Ticket) -> WakeUp {
+        let now_ns = (self.clock)();
+        let (_, wake_up) = self.with_tables_for_wake_up(|tables, effects| {
+            let waits = |tables: &Tables| {
+                let key = Key::from_u64(ticket.tag).and_then(|key| tables.resolve(key))?;
+                matches!(tables.sequences.get(key)?.place, Place::Backlog(_)).then_some(key)
+            };
+            if waits(tables).is_some() {
+                // There may have been a slot for it for a while.
+                tables.reap_all(now_ns, effects);
+            }
+            if let Some(key) = waits(tables) {
+                tables.end(key, Why::Expired, now_ns, effects);
+            }
+        });
+        wake_up
+    }
+
+    /// Sequences that have begun go on until their end.
+    fn stop(&self) {
+        self.with_tables(|tables, effects| {
+            tables.is_stopped = true;
+            tables.release_hold(effects);
+            tables.rouse_all(effects);
+        });
+    }
+
+    fn close(&self) {
+        let now_ns = (self.clock)();
+        let keys = self.with_tables(|tables, _| {
+            tables.is_closed = true;
+            tables.sequences.keys()
+        });
+        for key in keys {
+            self.with_tables(|tables, effects| tables.finish(key, now_ns, effects));
+        }
+        self.with_tables(|tables, effects| tables.rouse_all(effects));
+    }
+
+    /// Sequences that somebody may go on with.
+    fn unfinished(&self) -> usize {
+        let now_ns = (self.clock)();
+        self.with_tables(|tables, effects| {
+            tables.reap_all(now_ns, effects);
+            tables.sequences.len()
+        })
+    }
+}
+
+impl PayloadSource for SequenceBatcher {
+    fn join(&self, seat: Seat) -> Result<usize, Status> {
+        let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.spec.name, &seat)).transpose()?;
+        let now_ns = (self.clock)();
+        self.with_tables(|tables, effects| tables.join(&seat, gate, now_ns, effects))
+    }
+
+    fn poll(&self, worker: usize, now_ns: u64) -> Next {
+        loop {
+            match self.step(worker, now_ns) {
+                Step::Again => {}
+                Step::Leave => {
+                    self.leave_gate_if_waiting(worker);
+                    return Next::Leave;
+                }
+                Step::Sleep(until_ns) => {
+                    self.leave_gate_if_waiting(worker);
+                    return Next::Sleep { until_ns };
+                }
+                Step::Cut(_) if !self.enter(worker) => {
+                    let deadline_ns = self.tables().line(worker).and_then(|line| line.deadlines.first().copied());
+                    return Next::Sleep { until_ns: deadline_ns.map(|(at_ns, _)| at_ns) };
+                }
+                Step::Cut(count) => {
+                    let payload = self.cut(worker, count, now_ns);
+                    if !payload.is_empty() {
+                        return Next::Execute(payload);
+                    }
+                    // All were cancelled meanwhile.
+                    self.leave_gate(worker);
+                }
+            }
+        }
+    }
+
+    fn executed(&self, worker: usize) {
+        self.leave_gate(worker);
+    }
+
+    fn dismiss(&self, worker: usize) {
+        let now_ns = (self.clock)();
+        self.with_tables(|tables, effects| tables.dismiss(worker, now_ns, effects));
+    }
+
+    fn left(&self, worker: usize) {
+        let now_ns = (self.clock)();
+        self.with_tables(|tables, effects| tables.leave(worker, now_ns, effects));
+    }
+}
+
+impl SequenceBatcher {
+    fn leave_gate_if_waiting(&self, worker: usize) {
+        if self.tables().line(worker).is_some_and(|line| line.is_at_gate) {
+            self.leave_gate(worker);
+        }
+    }
+}
+
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod tests;

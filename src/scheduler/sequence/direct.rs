@@ -1,0 +1,144 @@
+//! The direct strategy: a slot is a row of the batch for as long as its sequence lives (schedulers.md section 3).
+//!
+//! A model that keeps the state of a sequence by its row must find every sequence in its own. So rows without a request
+//! are filled with null requests, which look like the others, are marked as not ready, and are answered to nobody.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::line::Line;
+use super::{Decision, SequenceBatcher, Taken};
+use crate::instance::Payload;
+use crate::memory::{BlockMut, Exhausted, Slice};
+use crate::request::{Completion, Delivery, Origin, Request, Sink, element_count};
+use crate::scheduler::mutants::{self, Mutant};
+use crate::wire::inference::model_sequence_batching::StrategyDirect;
+
+/// Slots that are looked at in one go.
+const SLOTS_AT_ONCE: usize = 32;
+
+/// When a batch goes.
+pub(super) struct DirectRules {
+    delay_ns: u64,
+    utilization: f32,
+    slots: usize,
+}
+
+impl DirectRules {
+    pub fn new(config: &StrategyDirect, slots: usize) -> DirectRules {
+        DirectRules {
+            delay_ns: config.max_queue_delay_microseconds.saturating_mul(1_000),
+            utilization: config.minimum_slot_utilization,
+            slots,
+        }
+    }
+
+    /// Whether the requests of a line go now.
+    pub fn decide(&self, line: &Line, now_ns: u64) -> Decision {
+        let Some(oldest) = line.heads.first() else { return Decision::Nothing };
+        // Later than the delay, not at its end.
+        let until_ns = oldest.entered_ns.saturating_add(self.delay_ns).saturating_add(1);
+        let enough = (f64::from(self.utilization) * self.slots as f64).ceil();
+        let is_filled = line.heads.len() as f64 / self.slots as f64 >= f64::from(self.utilization);
+        if self.delay_ns == 0 || self.utilization == 0.0 || is_filled || now_ns >= until_ns {
+            return Decision::Cut(self.slots);
+        }
+        Decision::Wait { until_ns, count: (enough as usize).max(line.heads.len() + 1) }
+    }
+}
+
+/// Where null requests are answered to.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn deliver(&self, _key: u64, _delivery: Delivery) {}
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        Ok(BlockMut::unpooled(byte_size))
+    }
+}
+
+/// Bytes without a meaning, as many as were ever needed: all null requests share them.
+#[derive(Default)]
+pub(super) struct Zeros(Mutex<Slice>);
+
+impl Zeros {
+    fn get(&self, byte_size: usize) -> Slice {
+        let mut zeros = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if zeros.len() < byte_size {
+            let mut block = BlockMut::unpooled(byte_size);
+            block.fill(0);
+            *zeros = block.freeze();
+        }
+        zeros.window(0..byte_size)
+    }
+}
+
+impl SequenceBatcher {
+    /// The payload of a line: the rows of all slots up to the highest one with a request.
+    pub(super) fn cut_direct(&self, worker: usize, now_ns: u64) -> Payload {
+        let highest = self.tables().line(worker).and_then(|line| line.ready.last().copied());
+        let Some(highest) = highest else { return Payload::default() };
+        let mut rows: Vec<Option<Box<Request>>> = Vec::with_capacity(highest + 1);
+        let mut fits = self.comparison();
+        for first in (0..=highest).step_by(SLOTS_AT_ONCE) {
+            let slots = first..=highest.min(first + SLOTS_AT_ONCE - 1);
+            let taken: Vec<Taken> = self.with_tables(|tables, effects| {
+                slots.map(|slot| tables.take(worker, slot, now_ns, &mut fits, effects)).collect()
+            });
+            rows.extend(taken.into_iter().map(|taken| match taken {
+                Taken::Row(row) => Some(self.complete(row)),
+                Taken::Nothing | Taken::Unlike => None,
+            }));
+        }
+        let mut payload = Payload::default();
+        // A copy of the first one that is there; of what is none there is none.
+        let Some(null) = rows.iter().flatten().next().map(|real| self.null_maker(real)) else { return payload };
+        for row in rows {
+            match row {
+                Some(request) => payload.push(request),
+                None if mutants::is(Mutant::MissingNullRow) => {}
+                None => payload.push(null()),
+            }
+        }
+        payload
+    }
+
+    /// Makes requests that look like `real` to a backend and mean nothing (schedulers.md section 3, "Direct strategy").
+    fn null_maker(&self, real: &Request) -> impl Fn() -> Box<Request> + use<> {
+        let zeros = {
+            let zeros = Arc::clone(&self.zeros);
+            move |byte_size| zeros.get(byte_size)
+        };
+        let own = real.inputs.iter().filter(|input| input.index < self.spec.inputs.len());
+        let inputs: Vec<_> = own
+            .map(|input| {
+                let mut input = input.clone();
+                let is_shape = self.spec.config.input.get(input.index).is_some_and(|config| config.is_shape_tensor);
+                if !is_shape {
+                    let count = element_count(&input.shape).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+                    // Strings without content are their lengths.
+                    let size = input.datatype.byte_size();
+                    let byte_size = if size == 0 { count.saturating_mul(4) } else { input.byte_size() };
+                    input.data = smallvec::smallvec![zeros(byte_size)];
+                }
+                input
+            })
+            .collect();
+        let states = real.states.clone();
+        let (stamps, batch_size) = (real.stamps, real.batch_size);
+        let (controls, initial) = (Arc::clone(&self.controls), Arc::clone(&self.initial));
+        move || {
+            let mut request = Box::new(Request::new(Completion::new(Arc::new(Nowhere), 0)));
+            request.origin = Origin::Null;
+            request.inputs = inputs.clone();
+            (request.stamps, request.batch_size) = (stamps, batch_size);
+            controls.add(&mut request, false);
+            if let Some(states) = &states {
+                let dummies = initial.dummies(states, &mut zeros.clone());
+                initial.add(&mut request, dummies);
+            }
+            request.admission().take();
+            request
+        }
+    }
+}

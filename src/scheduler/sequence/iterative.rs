@@ -1,0 +1,95 @@
+//! What happens when a backend lets go of a request: its slot goes on, or the request comes back (schedulers.md section
+//! 3, "Iterative sequences").
+
+use std::sync::Arc;
+
+use super::tables::{Effects, Queued, Tables};
+use super::{SequenceBatcher, Shared};
+use crate::memory::Key;
+use crate::request::{CorrelationId, Keeper, Owner, Request, Status};
+
+impl Owner for Shared {
+    /// The next request of the slot may go. A sequence that was made up for one request ends with it, and nothing of
+    /// that is shown to the model.
+    fn released(&self, key: u64) {
+        let now_ns = (self.clock)();
+        self.with_tables(|tables, effects| {
+            let Some(flight) = tables.land(key, now_ns, effects) else { return };
+            let Some(sequence) = tables.resolve(flight.sequence) else { return };
+            if tables.sequences.get(sequence).is_some_and(|sequence| sequence.is_generated) {
+                tables.finish(sequence, now_ns, effects);
+            }
+        });
+    }
+
+    fn reschedule(&self, key: u64, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
+        if !self.rules.is_iterative {
+            return Err((Status::invalid(NOT_ITERATIVE), self.kept(key, request)));
+        }
+        let now_ns = (self.clock)();
+        let mut request = Some(request);
+        let left_over = self.with_tables(|tables, effects| {
+            let sequence = tables.flights.get(&key)?.sequence;
+            let sequence = tables.continued(sequence, now_ns, effects)?;
+            let mut again = request.take()?;
+            // Controls and states are those of the execution that is over.
+            let own = again.inputs.iter().take_while(|input| input.index < self.spec.inputs.len()).count();
+            let left_over = (again.inputs.split_off(own), again.states.take());
+            again.flags = 0;
+            again.stamps.queued_ns = now_ns;
+            again.admission().put_back();
+            self.statistics.pending_added();
+            tables.land(key, now_ns, effects);
+            tables.push(sequence, Queued { request: again, is_again: true }, now_ns, effects);
+            Some(left_over)
+        });
+        drop(left_over);
+        match request {
+            None => Ok(()),
+            // Its sequence is over. The backend has it still.
+            Some(request) => Err((self.without_start(&request.correlation_id), self.kept(key, request))),
+        }
+    }
+}
+
+/// The text of `TRITONBACKEND_RequestRelease` for other models (c_api.md section 5).
+const NOT_ITERATIVE: &str = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
+                             configured to handle such a flag.";
+
+impl Shared {
+    /// The request as its backend had it: its release is still told.
+    fn kept(&self, key: u64, mut request: Box<Request>) -> Box<Request> {
+        if let Some(owner) = self.this.upgrade() {
+            request.keeper = Some(Keeper::new(owner, key));
+        }
+        request
+    }
+}
+
+impl SequenceBatcher {
+    /// Lets `request` tell of its release.
+    pub(super) fn keep(&self, request: &mut Request, flight: u64) {
+        request.keeper = Some(Keeper::new(Arc::clone(&self.shared) as Arc<dyn Owner>, flight));
+    }
+}
+
+impl Tables {
+    /// A number for a sequence of one request: the next one that is nobody's.
+    pub fn new_id(&mut self) -> CorrelationId {
+        loop {
+            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+            let id = CorrelationId::Number(self.last_id);
+            if !self.ids.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// A sequence that still takes requests without a start.
+    fn continued(&mut self, key: Key, now_ns: u64, effects: &mut Effects) -> Option<Key> {
+        let key = self.resolve(key)?;
+        let sequence = self.sequences.get(key).filter(|sequence| sequence.is_mapped)?;
+        let id = sequence.id.clone();
+        self.find(&id, now_ns, effects).filter(|found| *found == key)
+    }
+}

@@ -1,0 +1,96 @@
+//! One instance of the model as the tables see it: its slots, and which of them have a request to execute.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::order::Order;
+use crate::memory::Key;
+use crate::request::Waker;
+use crate::scheduler::Gate;
+
+/// An instance's line.
+pub(super) struct Line {
+    /// Tells it from others that had its number before.
+    pub birth: u64,
+    pub waker: Waker,
+    pub gate: Option<Arc<dyn Gate>>,
+    /// Made as they are needed, up to the model's number.
+    pub slots: Vec<Slot>,
+    /// Sequences in slots.
+    pub occupied: usize,
+    /// Slots with a request that may be executed, the one that waits longest first.
+    pub heads: BTreeSet<Head>,
+    /// The same ones by their numbers.
+    pub ready: BTreeSet<usize>,
+    /// When its sequences have been idle for too long, or have to be looked at again.
+    pub deadlines: BTreeSet<(u64, Key)>,
+    /// Takes no more sequences.
+    pub is_dismissed: bool,
+    /// It sleeps, and wants to know once so many requests may be executed.
+    pub wake_count: Option<usize>,
+    /// In line for its resources.
+    pub is_at_gate: bool,
+    /// `preserve_ordering`.
+    pub order: Arc<Order>,
+}
+
+/// A slot whose next request may be executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Head {
+    /// When the request entered the batcher.
+    pub entered_ns: u64,
+    /// Order of entry.
+    pub serial: u64,
+    pub slot: usize,
+}
+
+/// A sequence's place in an instance, or a free one.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub sequence: Option<Key>,
+    pub posture: Posture,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Posture {
+    /// There is nothing to execute.
+    #[default]
+    Idle,
+    Ready(Head),
+    /// Its backend has a request of it, and the next one waits for its release (oldest strategy).
+    Flying(u64),
+}
+
+impl Line {
+    /// A slot's next request may be executed.
+    pub fn set_ready(&mut self, head: Head) {
+        if let Some(slot) = self.slots.get_mut(head.slot) {
+            slot.posture = Posture::Ready(head);
+            self.heads.insert(head);
+            self.ready.insert(head.slot);
+        }
+    }
+
+    /// The slot's request was taken, or is not to be executed after all.
+    pub fn unset_ready(&mut self, slot: usize) -> Option<Head> {
+        let place = self.slots.get_mut(slot)?;
+        let Posture::Ready(head) = place.posture else { return None };
+        place.posture = Posture::Idle;
+        self.heads.remove(&head);
+        self.ready.remove(&slot);
+        Some(head)
+    }
+
+    /// Whom to wake if the line's worker sleeps and has enough to do now.
+    pub fn rouse(&mut self) -> Option<Waker> {
+        match self.wake_count {
+            Some(count) if self.heads.len() >= count => self.rouse_anyway(),
+            _ => None,
+        }
+    }
+
+    /// Whom to wake if the line's worker sleeps.
+    pub fn rouse_anyway(&mut self) -> Option<Waker> {
+        self.wake_count.take().map(|_| self.waker.clone())
+    }
+}

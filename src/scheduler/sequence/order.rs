@@ -1,0 +1,142 @@
+//! `preserve_ordering` of the oldest strategy: the responses of an instance leave in the order in which their requests
+//! entered its batches.
+//!
+//! A request of the line that is behind others has its responses held until these are through. Whoever brings the
+//! response that others wait for passes them all on, one thread at a time, so that none overtakes another on the last
+//! steps. What ends without a response, because it was dropped, holds up nobody.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::memory::{BlockMut, Exhausted};
+use crate::request::{Completion, Delivery, Job, Request, Sink};
+
+/// The requests of one instance whose responses are due, in their order.
+#[derive(Default)]
+pub(super) struct Order(Mutex<Line>);
+
+#[derive(Default)]
+struct Line {
+    /// Number of the first entry.
+    first: u64,
+    entries: VecDeque<Entry>,
+    /// A thread is passing responses on.
+    is_passing: bool,
+}
+
+struct Entry {
+    next: Completion,
+    held: VecDeque<Delivery>,
+    is_complete: bool,
+}
+
+/// A request's place in the line, between the request and its home.
+struct Place {
+    order: Arc<Order>,
+    number: u64,
+    next: Completion,
+}
+
+impl Order {
+    /// Puts a request at the end of the line.
+    pub fn enter(self: &Arc<Self>, request: &mut Request) {
+        request.reroute(|next| {
+            let mut line = self.line();
+            let number = line.first.wrapping_add(line.entries.len() as u64);
+            line.entries.push_back(Entry { next: next.clone(), held: VecDeque::new(), is_complete: false });
+            (Arc::new(Place { order: Arc::clone(self), number, next }), 0)
+        });
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deliver(&self, number: u64, delivery: Option<Delivery>) {
+        let mut line = self.line();
+        let at = usize::try_from(number.wrapping_sub(line.first)).ok();
+        // One that was passed on as a whole is gone.
+        let Some(entry) = at.and_then(|at| line.entries.get_mut(at)) else { return };
+        entry.is_complete |= delivery.as_ref().is_none_or(|delivery| delivery.last);
+        entry.held.extend(delivery);
+        if std::mem::replace(&mut line.is_passing, true) {
+            return;
+        }
+        while let Some(front) = line.entries.front_mut() {
+            if let Some(delivery) = front.held.pop_front() {
+                let next = front.next.clone();
+                drop(line);
+                next.forward(delivery);
+                line = self.line();
+            } else if front.is_complete {
+                line.entries.pop_front();
+                line.first = line.first.wrapping_add(1);
+            } else {
+                break;
+            }
+        }
+        line.is_passing = false;
+    }
+}
+
+impl Sink for Place {
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        self.order.deliver(self.number, Some(delivery));
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.next.allocate(byte_size)
+    }
+
+    fn at_home(&self, job: Box<dyn Job>) {
+        self.next.at_home(job);
+    }
+}
+
+impl Drop for Place {
+    /// Nobody can answer any more: without an answer so far there is none.
+    fn drop(&mut self) {
+        self.order.deliver(self.number, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Answers, request_to};
+    use super::*;
+    use crate::request::{Response, Status};
+
+    #[test]
+    fn responses_wait_for_those_before_them() {
+        let answers = Arc::new(Answers::default());
+        let order = Arc::new(Order::default());
+        let mut requests: Vec<Box<Request>> = (0..4).map(|key| request_to(&answers, key)).collect();
+        requests.iter_mut().for_each(|request| order.enter(request));
+        requests.remove(2).finish(Response::default());
+        assert!(answers.keys().is_empty());
+        // The first one has several responses.
+        let factory = requests[0].responses();
+        factory.send(Response::default(), false);
+        assert_eq!(answers.keys(), [0], "the first one waits for nobody");
+        drop(requests.remove(1));
+        assert_eq!(answers.keys(), [0], "the error of a dropped one waits as well");
+        factory.send_end();
+        assert_eq!(answers.keys(), [0, 0, 1, 2]);
+        requests.remove(1).fail(Status::internal("no"));
+        assert_eq!(answers.keys(), [0, 0, 1, 2, 3]);
+        drop(requests);
+        assert!(order.line().entries.is_empty());
+    }
+
+    #[test]
+    fn one_that_was_withdrawn_holds_up_nobody() {
+        let answers = Arc::new(Answers::default());
+        let order = Arc::new(Order::default());
+        let [mut first, mut second] = [0, 1].map(|key| request_to(&answers, key));
+        order.enter(&mut first);
+        order.enter(&mut second);
+        second.finish(Response::default());
+        first.withdraw();
+        assert_eq!(answers.keys(), [1]);
+    }
+}

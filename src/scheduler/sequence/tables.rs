@@ -1,0 +1,583 @@
+//! Which sequences live, and where: everything behind the model's one lock.
+//!
+//! A sequence has a generational key, so that whatever comes late, a release, a timer, a cancellation, finds nothing
+//! instead of a stranger in the same place. Every call here does a bounded amount of work and hands out what is to be
+//! done without the lock (`Effects`): nothing is answered, woken or dropped in here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::line::{Head, Line, Posture, Slot};
+use super::{Rules, Strategy};
+use crate::instance::Seat;
+use crate::memory::{Key, Slab};
+use crate::request::{CorrelationId, Request, SEQUENCE_END, States, Status, WakeUp, Waker};
+use crate::scheduler::Gate;
+use crate::scheduler::mutants::{self, Mutant};
+
+/// Sequences that a model may have at a time, most of them in the backlog.
+const SEQUENCES_MAX: usize = u32::MAX as usize;
+/// Workers of one model at a time.
+const LINES_MAX: usize = 4096;
+/// What waits in the backlog counts as recently looked at: one that got a slot after its time is over keeps it for this
+/// long (schedulers.md section 3, "Idle and timeouts").
+const BACKLOG_LOOK_NS: u64 = 50_000_000;
+
+/// The tables of one model version.
+pub(super) struct Tables {
+    pub rules: Rules,
+    pub sequences: Slab<Sequence>,
+    pub ids: HashMap<CorrelationId, Key>,
+    /// Sequences without a slot, in the order of their first requests.
+    pub backlog: BTreeMap<u64, Key>,
+    /// For every line its free slots, and the next one that could be made: `(slot, line)`.
+    free: BTreeSet<(usize, usize)>,
+    lines: Vec<Option<Line>>,
+    /// Lines that take sequences.
+    open_lines: usize,
+    pub flights: HashMap<u64, Flight>,
+    serial: u64,
+    /// The last id that was made up.
+    pub last_id: u64,
+    pub is_stopped: bool,
+    pub is_closed: bool,
+    /// Nothing is executed before so much has come.
+    pub hold: Option<Hold>,
+    /// Requests that wait in slots, and in the backlog.
+    in_slots: usize,
+    in_backlog: usize,
+}
+
+/// `TRITONSERVER_DELAY_SCHEDULER` and `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold {
+    pub requests: usize,
+    pub backlog: usize,
+}
+
+pub(super) struct Sequence {
+    pub id: CorrelationId,
+    /// Its id leads here.
+    pub is_mapped: bool,
+    pub place: Place,
+    pub queue: VecDeque<Queued>,
+    pub states: Option<Arc<States>>,
+    /// When its last request came.
+    pub touched_ns: u64,
+    /// When it got its slot.
+    placed_ns: u64,
+    /// Its entry among the deadlines of its line.
+    deadline_ns: Option<u64>,
+    /// It ends as soon as nothing of it waits.
+    is_over: bool,
+    /// Made up for one request, with which it ends.
+    pub is_generated: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Slot { line: usize, slot: usize },
+    Backlog(u64),
+}
+
+/// A request that waits.
+pub(super) struct Queued {
+    pub request: Box<Request>,
+    /// It was executed before.
+    pub is_again: bool,
+}
+
+/// A request that its backend has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flight {
+    line: usize,
+    birth: u64,
+    slot: usize,
+    pub sequence: Key,
+}
+
+/// What is to be done without the lock.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub ended: Vec<(Sequence, Why)>,
+    pub lines: Vec<Line>,
+    pub wakers: SmallVec<[Waker; 1]>,
+}
+
+/// How requests of a sequence end that waited when it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// None is left.
+    Over,
+    Cancelled,
+    Expired,
+    /// There is no instance for it any more.
+    Deserted,
+}
+
+impl Effects {
+    pub fn wake_up(&mut self) -> WakeUp {
+        let mut wakers = std::mem::take(&mut self.wakers);
+        match wakers.len() {
+            0 | 1 => WakeUp::of(wakers.pop()),
+            _ => WakeUp::of(Some(Waker::Call(Arc::new(move || wakers.iter().for_each(Waker::wake))))),
+        }
+    }
+}
+
+/// What [`Tables::take`] found in a slot.
+pub(super) enum Taken {
+    Row(Row),
+    /// There is nothing, or nothing any more.
+    Nothing,
+    /// Its request does not fit into the batch.
+    Unlike,
+}
+
+/// A request on its way into a payload.
+pub(super) struct Row {
+    pub queued: Queued,
+    pub sequence: Key,
+    pub states: Option<Arc<States>>,
+    /// For the owner that its release is told to.
+    pub flight: Option<u64>,
+    pub entered_ns: u64,
+}
+
+impl Tables {
+    pub fn new(rules: Rules, hold: Option<Hold>) -> Tables {
+        Tables {
+            rules,
+            sequences: Slab::new(SEQUENCES_MAX),
+            ids: HashMap::new(),
+            backlog: BTreeMap::new(),
+            free: BTreeSet::new(),
+            lines: Vec::new(),
+            open_lines: 0,
+            flights: HashMap::new(),
+            serial: 0,
+            last_id: 0,
+            is_stopped: false,
+            is_closed: false,
+            hold,
+            in_slots: 0,
+            in_backlog: 0,
+        }
+    }
+
+    pub fn line(&mut self, number: usize) -> Option<&mut Line> {
+        self.lines.get_mut(number)?.as_mut()
+    }
+
+    pub fn look(&self, number: usize) -> Option<&Line> {
+        self.lines.get(number)?.as_ref()
+    }
+
+    pub fn has_open_lines(&self) -> bool {
+        self.open_lines > 0
+    }
+
+    pub fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// What a key stands for now, if anything.
+    pub fn resolve(&self, key: Key) -> Option<Key> {
+        if mutants::is(Mutant::StaleSequence) {
+            return self.sequences.keys().into_iter().find(|other| other.index() == key.index());
+        }
+        self.sequences.contains(key).then_some(key)
+    }
+
+    /// A new sequence in the free slot of the lowest number, or at the end of the backlog (schedulers.md section 3).
+    pub fn begin(
+        &mut self,
+        id: CorrelationId,
+        is_generated: bool,
+        now_ns: u64,
+        effects: &mut Effects,
+    ) -> Result<Key, Status> {
+        if self.free.is_empty() {
+            // Someone may have been idle for too long, and nobody looked.
+            self.reap_all(now_ns, effects);
+        }
+        let order = self.next_serial();
+        let sequence = Sequence {
+            id: id.clone(),
+            is_mapped: true,
+            place: Place::Backlog(order),
+            queue: VecDeque::new(),
+            states: None,
+            touched_ns: now_ns,
+            placed_ns: now_ns,
+            deadline_ns: None,
+            is_over: false,
+            is_generated,
+        };
+        let full = |_| Status::unavailable("too many sequences wait for the model");
+        let key = self.sequences.insert(sequence).map_err(full)?;
+        self.ids.insert(id, key);
+        match self.take_free() {
+            Some((line, slot)) => self.place(key, line, slot, now_ns, effects),
+            None => drop(self.backlog.insert(order, key)),
+        }
+        Ok(key)
+    }
+
+    /// One more request of a sequence. The last one takes its id with it.
+    pub fn push(&mut self, key: Key, queued: Queued, now_ns: u64, effects: &mut Effects) {
+        let is_last = queued.request.flags & SEQUENCE_END != 0;
+        let Some(sequence) = self.sequences.get_mut(key) else { return };
+        sequence.queue.push_back(queued);
+        sequence.touched_ns = sequence.touched_ns.max(now_ns);
+        match sequence.place {
+            Place::Slot { line, slot } => {
+                self.in_slots += 1;
+                self.ready(line, slot, now_ns, effects);
+            }
+            Place::Backlog(_) => self.in_backlog += 1,
+        }
+        if is_last && !mutants::is(Mutant::ForgottenEnd) {
+            self.unmap(key);
+        }
+        self.release_hold(effects);
+    }
+
+    /// Nobody finds the sequence by its id any more, and its idleness does not matter.
+    pub fn unmap(&mut self, key: Key) {
+        let Some(sequence) = self.sequences.get_mut(key) else { return };
+        if std::mem::take(&mut sequence.is_mapped) && self.ids.get(&sequence.id) == Some(&key) {
+            self.ids.remove(&sequence.id);
+        }
+        if let Place::Slot { line, .. } = sequence.place
+            && let Some(deadline_ns) = sequence.deadline_ns.take()
+            && let Some(line) = self.lines.get_mut(line).and_then(Option::as_mut)
+        {
+            line.deadlines.remove(&(deadline_ns, key));
+        }
+    }
+
+    /// The sequence that an id leads to, unless it has been idle for too long.
+    pub fn find(&mut self, id: &CorrelationId, now_ns: u64, effects: &mut Effects) -> Option<Key> {
+        let key = *self.ids.get(id)?;
+        if !self.is_idle(key, now_ns) {
+            return Some(key);
+        }
+        self.finish(key, now_ns, effects);
+        None
+    }
+
+    fn is_idle(&self, key: Key, now_ns: u64) -> bool {
+        let Some(sequence) = self.sequences.get(key) else { return true };
+        sequence.deadline_ns.is_some() && self.deadline(sequence) <= now_ns
+    }
+
+    /// When a sequence in a slot has been idle for too long.
+    fn deadline(&self, sequence: &Sequence) -> u64 {
+        let idle_ns = sequence.touched_ns.saturating_add(self.rules.idle_ns);
+        // Placed later than it came: it was in the backlog.
+        match sequence.placed_ns > sequence.touched_ns {
+            true => idle_ns.max(sequence.placed_ns.saturating_add(BACKLOG_LOOK_NS)),
+            false => idle_ns,
+        }
+    }
+
+    /// Ends all sequences whose time is over.
+    pub fn reap_all(&mut self, now_ns: u64, effects: &mut Effects) {
+        (0..self.lines.len()).for_each(|line| self.reap(line, now_ns, usize::MAX, effects));
+    }
+
+    /// Ends, at a line, sequences whose time is over: looks at up to `limit`.
+    pub fn reap(&mut self, line: usize, now_ns: u64, limit: usize, effects: &mut Effects) {
+        for _ in 0..limit {
+            let Some(place) = self.line(line) else { return };
+            let Some(&(at_ns, key)) = place.deadlines.first().filter(|(at_ns, _)| *at_ns <= now_ns) else { return };
+            place.deadlines.remove(&(at_ns, key));
+            let Some(sequence) = self.sequences.get(key) else { continue };
+            let deadline_ns = self.deadline(sequence);
+            if deadline_ns > now_ns {
+                // Requests came meanwhile.
+                self.set_deadline(key, line, deadline_ns);
+                continue;
+            }
+            if let Some(sequence) = self.sequences.get_mut(key) {
+                sequence.deadline_ns = None;
+            }
+            self.finish(key, now_ns, effects);
+        }
+    }
+
+    fn set_deadline(&mut self, key: Key, line: usize, at_ns: u64) {
+        if let Some(sequence) = self.sequences.get_mut(key) {
+            sequence.deadline_ns = Some(at_ns);
+        }
+        if let Some(line) = self.line(line) {
+            line.deadlines.insert((at_ns, key));
+        }
+    }
+
+    /// Nothing more will come: what waits is executed, and then the sequence ends.
+    pub fn finish(&mut self, key: Key, now_ns: u64, effects: &mut Effects) {
+        self.unmap(key);
+        let Some(sequence) = self.sequences.get_mut(key) else { return };
+        sequence.is_over = true;
+        if sequence.queue.is_empty() {
+            self.end(key, Why::Over, now_ns, effects);
+        }
+    }
+
+    /// Ends a sequence with all that waits of it, and gives its slot to the next one.
+    pub fn end(&mut self, key: Key, why: Why, now_ns: u64, effects: &mut Effects) {
+        self.unmap(key);
+        let Some(sequence) = self.sequences.remove(key) else { return };
+        let waiting = sequence.queue.len();
+        let place = sequence.place;
+        effects.ended.push((sequence, why));
+        match place {
+            Place::Backlog(order) => {
+                self.in_backlog = self.in_backlog.saturating_sub(waiting);
+                self.backlog.remove(&order);
+            }
+            Place::Slot { line, slot } => {
+                self.in_slots = self.in_slots.saturating_sub(waiting);
+                self.vacate(line, slot, now_ns, effects);
+            }
+        }
+        if self.is_stopped {
+            self.rouse_all(effects);
+        }
+    }
+
+    fn vacate(&mut self, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
+        let Some(line) = self.line(number) else { return };
+        line.unset_ready(slot);
+        if let Some(place) = line.slots.get_mut(slot) {
+            place.sequence = None;
+        }
+        line.occupied = line.occupied.saturating_sub(1);
+        if line.is_dismissed {
+            effects.wakers.extend(line.rouse_anyway());
+            return;
+        }
+        let next = match mutants::is(Mutant::BacklogOrder) {
+            false => self.backlog.pop_first(),
+            true => self.backlog.pop_last(),
+        };
+        match next {
+            Some((_, key)) => self.place(key, number, slot, now_ns, effects),
+            None => drop(self.free.insert((slot, number))),
+        }
+    }
+
+    /// Puts a sequence, with what waits of it, into a slot that is its own from now on.
+    fn place(&mut self, key: Key, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
+        let Some(sequence) = self.sequences.get_mut(key) else { return };
+        let waiting = sequence.queue.len();
+        (self.in_backlog, self.in_slots) = (self.in_backlog.saturating_sub(waiting), self.in_slots + waiting);
+        sequence.place = Place::Slot { line: number, slot };
+        sequence.placed_ns = now_ns;
+        if sequence.is_mapped {
+            let deadline_ns = self.sequences.get(key).map(|sequence| self.deadline(sequence));
+            self.set_deadline(key, number, deadline_ns.unwrap_or(now_ns));
+        }
+        if let Some(line) = self.line(number) {
+            line.occupied += 1;
+            if let Some(place) = line.slots.get_mut(slot) {
+                place.sequence = Some(key);
+            }
+        }
+        self.ready(number, slot, now_ns, effects);
+    }
+
+    /// If a slot has a request that may be executed, lets its line know.
+    pub fn ready(&mut self, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
+        let serial = self.next_serial();
+        let is_held = self.hold.is_some();
+        let is_oldest = self.rules.strategy == Strategy::Oldest;
+        let Some(line) = self.lines.get_mut(number).and_then(Option::as_mut) else { return };
+        let Some(Slot { sequence: Some(key), posture: Posture::Idle }) = line.slots.get(slot) else { return };
+        let Some(sequence) = self.sequences.get(*key) else { return };
+        let Some(first) = sequence.queue.front() else { return };
+        // With the oldest strategy it enters its batcher now; a slot of the direct one has held it since it came.
+        let entered_ns = match is_oldest {
+            true => now_ns.max(line.heads.last().map_or(0, |head| head.entered_ns)),
+            false => first.request.stamps.queued_ns.max(sequence.placed_ns),
+        };
+        line.set_ready(Head { entered_ns, serial, slot });
+        if !is_held {
+            effects.wakers.extend(line.rouse());
+        }
+    }
+
+    /// Takes the next request of a slot for a payload. `fits` says whether it may be in one batch with the others.
+    pub fn take(
+        &mut self,
+        number: usize,
+        slot: usize,
+        now_ns: u64,
+        fits: &mut dyn FnMut(&Request, Option<&States>) -> bool,
+        effects: &mut Effects,
+    ) -> Taken {
+        let Some(line) = self.lines.get_mut(number).and_then(Option::as_mut) else { return Taken::Nothing };
+        let Some(Slot { sequence: Some(key), posture: Posture::Ready(_) }) = line.slots.get(slot) else {
+            return Taken::Nothing;
+        };
+        let (key, birth) = (*key, line.birth);
+        let Some(sequence) = self.sequences.get_mut(key) else { return Taken::Nothing };
+        let Some(first) = sequence.queue.front() else { return Taken::Nothing };
+        if first.request.admission().is_cancelled() {
+            self.end(key, Why::Cancelled, now_ns, effects);
+            return Taken::Nothing;
+        }
+        if !fits(&first.request, sequence.states.as_deref()) {
+            return Taken::Unlike;
+        }
+        let Some(queued) = sequence.queue.pop_front() else { return Taken::Nothing };
+        let head = line.unset_ready(slot);
+        self.in_slots = self.in_slots.saturating_sub(1);
+        queued.request.admission().take();
+        let states = sequence.states.clone();
+        let is_ended = queued.request.flags & SEQUENCE_END != 0 || sequence.is_over && sequence.queue.is_empty();
+        let flight = self.rules.tells_release().then(|| {
+            self.serial += 1;
+            self.flights.insert(self.serial, Flight { line: number, birth, slot, sequence: key });
+            self.serial
+        });
+        if self.rules.strategy == Strategy::Oldest
+            && let Some(serial) = flight
+            && let Some(place) = self.line(number).and_then(|line| line.slots.get_mut(slot))
+        {
+            place.posture = Posture::Flying(serial);
+        }
+        match is_ended {
+            true => self.end(key, Why::Over, now_ns, effects),
+            false => self.ready(number, slot, now_ns, effects),
+        }
+        let entered_ns = head.map_or(now_ns, |head| head.entered_ns);
+        Taken::Row(Row { queued, sequence: key, states, flight, entered_ns })
+    }
+
+    /// A backend let go of a request: its slot may go on. `None` for one that is not known (any more).
+    pub fn land(&mut self, serial: u64, now_ns: u64, effects: &mut Effects) -> Option<Flight> {
+        let flight = self.flights.remove(&serial)?;
+        let line = self.line(flight.line).filter(|line| line.birth == flight.birth);
+        if let Some(slot) = line.and_then(|line| line.slots.get_mut(flight.slot))
+            && slot.posture == Posture::Flying(serial)
+        {
+            slot.posture = Posture::Idle;
+            self.ready(flight.line, flight.slot, now_ns, effects);
+        }
+        Some(flight)
+    }
+
+    /// What a batch is compared by: the first request that it could have.
+    pub fn front(&self, number: usize, slot: usize) -> Option<(&Request, Option<&States>)> {
+        let line = self.lines.get(number)?.as_ref()?;
+        let sequence = self.sequences.get(line.slots.get(slot)?.sequence?)?;
+        Some((&sequence.queue.front()?.request, sequence.states.as_deref()))
+    }
+
+    pub fn join(
+        &mut self,
+        seat: &Seat,
+        gate: Option<Arc<dyn Gate>>,
+        now_ns: u64,
+        effects: &mut Effects,
+    ) -> Result<usize, Status> {
+        let number = self.lines.iter().position(Option::is_none).unwrap_or(self.lines.len());
+        if number >= LINES_MAX {
+            let text = format!("one model version cannot have more than {LINES_MAX} workers at a time");
+            return Err(Status::invalid(text));
+        }
+        let line = Line {
+            birth: self.next_serial(),
+            waker: seat.waker.clone(),
+            gate,
+            slots: Vec::new(),
+            occupied: 0,
+            heads: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            is_dismissed: false,
+            wake_count: None,
+            is_at_gate: false,
+            order: Arc::default(),
+        };
+        match self.lines.get_mut(number) {
+            Some(place) => *place = Some(line),
+            None => self.lines.push(Some(line)),
+        }
+        self.open_lines += 1;
+        self.free.insert((0, number));
+        while !self.backlog.is_empty()
+            && let Some((line, slot)) = self.take_free()
+            && let Some((_, key)) = self.backlog.pop_first()
+        {
+            self.place(key, line, slot, now_ns, effects);
+        }
+        Ok(number)
+    }
+
+    /// A line gets no more sequences; those that it has stay to their end.
+    pub fn dismiss(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
+        let Some(line) = self.line(number) else { return };
+        effects.wakers.extend(line.rouse_anyway());
+        if std::mem::replace(&mut line.is_dismissed, true) {
+            return;
+        }
+        let slots = line.slots.len();
+        for slot in 0..=slots {
+            self.free.remove(&(slot, number));
+        }
+        self.open_lines = self.open_lines.saturating_sub(1);
+        if self.open_lines == 0 {
+            while let Some((_, key)) = self.backlog.pop_first() {
+                self.end(key, Why::Deserted, now_ns, effects);
+            }
+        }
+    }
+
+    /// A line is gone, and with it the sequences that it still had.
+    pub fn leave(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
+        self.dismiss(number, now_ns, effects);
+        let Some(line) = self.line(number) else { return };
+        let sequences: Vec<Key> = line.slots.iter().filter_map(|slot| slot.sequence).collect();
+        sequences.into_iter().for_each(|key| self.end(key, Why::Deserted, now_ns, effects));
+        effects.lines.extend(self.lines.get_mut(number).and_then(Option::take));
+    }
+
+    /// True if nothing will come to a line any more.
+    pub fn may_leave(&self, number: usize) -> bool {
+        let Some(Some(line)) = self.lines.get(number) else { return true };
+        line.occupied == 0 && (line.is_dismissed || self.is_stopped && self.backlog.is_empty())
+    }
+
+    pub fn rouse_all(&mut self, effects: &mut Effects) {
+        effects.wakers.extend(self.lines.iter_mut().flatten().filter_map(Line::rouse_anyway));
+    }
+
+    /// Lets executions begin once enough has come.
+    pub fn release_hold(&mut self, effects: &mut Effects) {
+        let Some(hold) = self.hold else { return };
+        if self.is_stopped || self.in_slots >= hold.requests && self.in_backlog >= hold.backlog {
+            self.hold = None;
+            self.rouse_all(effects);
+        }
+    }
+
+    fn take_free(&mut self) -> Option<(usize, usize)> {
+        let (slot, number) = self.free.pop_first()?;
+        let limit = self.rules.slots;
+        let line = self.line(number)?;
+        if slot == line.slots.len() {
+            line.slots.push(Slot::default());
+            if slot + 1 < limit {
+                self.free.insert((slot + 1, number));
+            }
+        }
+        Some((number, slot))
+    }
+}

@@ -1,0 +1,1 @@
+//! The sequence batcher in small steps.

@@ -106,6 +106,15 @@ pub struct Purpose {
     pub pool: Pool,
 }
 
+#[cfg(test)]
+impl Purpose {
+    /// Version 1 of a model that has no files.
+    fn of(spec: Arc<ModelSpec>) -> Purpose {
+        let directory = PathBuf::new();
+        Purpose { spec, version: 1, statistics: Arc::default(), directory, pool: Pool::new(1 << 24) }
+    }
+}
+
 /// The two sides of a scheduler: requests go in on the one, workers take payloads from the other.
 pub struct Scheduling {
     pub scheduler: Arc<dyn Scheduler>,

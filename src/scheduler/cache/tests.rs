@@ -157,7 +157,7 @@ impl Scene {
 
     fn over(store: Box<dyn Store>, inner: Kept) -> Scene {
         let statistics: Arc<ModelStatistics> = Arc::default();
-        let purpose = Purpose { spec: spec(), version: 1, statistics: Arc::clone(&statistics) };
+        let purpose = Purpose { statistics: Arc::clone(&statistics), ..Purpose::of(spec()) };
         let inner = Arc::new(inner);
         let cache = Arc::new(Cache::over(store, Secret::SHARED).unwrap());
         let cached = Cached::new(inner.clone(), &purpose, &cache);

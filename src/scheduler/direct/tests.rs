@@ -57,7 +57,7 @@ fn join_and_work(scheduler: &Direct) -> usize {
 
 fn purpose() -> Purpose {
     let config = ModelConfig { name: "m".into(), ..Default::default() };
-    Purpose { spec: Arc::new(ModelSpec::new(config).unwrap()), version: 1, statistics: Arc::default() }
+    Purpose::of(Arc::new(ModelSpec::new(config).unwrap()))
 }
 
 /// A scheduler with a worker that nobody drives yet.

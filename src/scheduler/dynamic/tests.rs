@@ -50,8 +50,8 @@ fn spec(max_batch_size: u32, dims: &str, batching: &str) -> Arc<ModelSpec> {
 }
 
 fn batcher(spec: &Arc<ModelSpec>, services: &Services) -> (Dynamic, Arc<ModelStatistics>) {
-    let statistics: Arc<ModelStatistics> = Arc::default();
-    let purpose = Purpose { spec: Arc::clone(spec), version: 1, statistics: Arc::clone(&statistics) };
+    let purpose = Purpose::of(Arc::clone(spec));
+    let statistics = Arc::clone(&purpose.statistics);
     let Some(SchedulingChoice::DynamicBatching(config)) = &spec.config.scheduling_choice else { unreachable!() };
     (Dynamic::new(config, &purpose, services), statistics)
 }

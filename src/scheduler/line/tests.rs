@@ -11,8 +11,10 @@ use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::model_config::{ModelSpec, from_dynamic, normalize, parse};
 use crate::request::validate::{add_output, validate};
 use crate::request::{Completion, DataType, Delivery, InputTensor, Response, Shape, Sink, Text};
+use crate::scheduler::Registration;
 use crate::scheduler::{Direct, Gate, Scheduler};
 use crate::wire::inference::ModelConfig;
+use crate::wire::inference::ModelInstanceGroup;
 
 /// Where answers came, by thread.
 #[derive(Default)]
@@ -30,7 +32,7 @@ impl Sink for Answers {
 }
 
 fn purpose(config: ModelConfig) -> Purpose {
-    Purpose { spec: Arc::new(ModelSpec::new(config).unwrap()), version: 1, statistics: Arc::default() }
+    Purpose::of(Arc::new(ModelSpec::new(config).unwrap()))
 }
 
 /// One resource for all instances; who wants it queues up.
@@ -47,6 +49,14 @@ struct Turnstile {
 }
 
 impl Limiter for OneAtATime {
+    fn register(&self, _groups: &[ModelInstanceGroup]) -> Result<Registration, Status> {
+        unreachable!("only instances come here")
+    }
+
+    fn change(&self, _registration: &Registration, _groups: &[ModelInstanceGroup]) -> Result<(), Status> {
+        unreachable!("only instances come here")
+    }
+
     fn admit(&self, model: &str, seat: &Seat) -> Result<Arc<dyn Gate>, Status> {
         assert_eq!(model, "m");
         let mut wakers = self.wakers.lock().unwrap();

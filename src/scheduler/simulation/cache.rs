@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::memory::Slice;
 use crate::request::{DataType, InputTensor, Shape};
+use crate::scheduler::Services;
 use crate::scheduler::cache::{Cache, Cached, Local, Secret};
 use crate::scheduler::{Direct, Purpose};
 
@@ -49,8 +50,8 @@ impl Rules for Caching {
 
     fn build(&mut self, _random: &mut Random) -> Scheduling {
         let spec = super::dynamic::spec("response_cache { enable: true }");
-        let purpose = Purpose { spec, version: 1, statistics: Arc::default() };
-        let Scheduling { scheduler, source } = Scheduling::new(Direct::new(Arc::clone(&purpose.statistics)));
+        let purpose = Purpose::of(spec);
+        let Scheduling { scheduler, source } = Scheduling::new(Direct::new(&purpose, &Services::default()));
         Scheduling { scheduler: Cached::around(scheduler, &purpose, Some(&self.cache)), source }
     }
 

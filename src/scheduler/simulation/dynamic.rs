@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::*;
 use crate::model_config::{self, ModelSpec, normalize};
-use crate::observe::statistics::ModelStatistics;
 use crate::request::{DataType, InputTensor, Shape};
 use crate::scheduler::{Purpose, Services, create};
 
@@ -178,7 +177,7 @@ pub(super) fn spec(text: &str) -> Arc<ModelSpec> {
 }
 
 fn scheduling(spec: &Arc<ModelSpec>) -> Scheduling {
-    let purpose = Purpose { spec: Arc::clone(spec), version: 1, statistics: Arc::<ModelStatistics>::default() };
+    let purpose = Purpose::of(Arc::clone(spec));
     create(&purpose, &Services::default()).unwrap()
 }
 

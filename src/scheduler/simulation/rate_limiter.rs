@@ -8,6 +8,7 @@ use crate::instance::PayloadSource;
 use crate::model_config::validate::ResourceLimit;
 use crate::request::Status;
 use crate::scheduler::{Direct, Limiter, RateLimiter};
+use crate::scheduler::{Purpose, Services};
 use crate::wire::inference::ModelRateLimiter;
 use crate::wire::inference::model_rate_limiter::Resource;
 
@@ -91,7 +92,9 @@ impl Rules for Limited {
 
     fn build(&mut self, _random: &mut Random) -> Scheduling {
         let limiter: Arc<dyn Limiter> = self.limiter.clone();
-        let Scheduling { scheduler, source } = Scheduling::new(Direct::new(Arc::default()).limited(Some(limiter), "m"));
+        let services = Services { limiter: Some(limiter), ..Services::default() };
+        let purpose = Purpose::of(super::dynamic::spec(""));
+        let Scheduling { scheduler, source } = Scheduling::new(Direct::new(&purpose, &services));
         let mut demands = self.demands.lock().unwrap();
         demands.generations += 1;
         let source = Demanding {

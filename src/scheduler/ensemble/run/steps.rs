@@ -153,7 +153,7 @@ impl Run {
             plan.outputs.iter().map(|(name, _)| crate::request::RequestedOutput { name: name.clone(), index: 0 });
         request.outputs.extend(outputs);
         let told = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
-        let told = told.filter_map(|value| value.sequence.clone()).last();
+        let told = told.filter_map(|value| value.sequence.clone()).next_back();
         let is_told = told.is_some();
         let sequence = told.unwrap_or_else(|| Sequence { id: ours.correlation_id.clone(), flags: ours.flags });
         request.id = ours.id.clone();

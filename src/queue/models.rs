@@ -69,6 +69,32 @@ fn mpsc_hands_the_right_to_pop_from_thread_to_thread() {
 }
 
 #[test]
+fn mpsc_is_consumed_by_one_thread_at_a_time() {
+    model(PREEMPTIONS, || {
+        let queue = Arc::new(Mpsc::with_state(0));
+        queue.push(());
+        let consume = |queue: &Mpsc<(), usize>| {
+            for _ in 0..2 {
+                if let Some(mut inbox) = queue.consume() {
+                    let (rounds, mut outlet) = inbox.parts();
+                    *rounds += 1;
+                    outlet.pop();
+                }
+            }
+        };
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || consume(&queue))
+            })
+            .collect();
+        consume(&queue);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert!((1..=6).contains(queue.consume().expect("all are through").parts().0));
+    });
+}
+
+#[test]
 fn mpsc_drops_what_is_left() {
     model(PREEMPTIONS, || {
         let token = std::sync::Arc::new(());

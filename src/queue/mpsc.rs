@@ -73,8 +73,10 @@ impl<T, S> Mpsc<T, S> {
     /// Takes the right to pop, or `None` while somebody else holds it.
     pub fn consume(&self) -> Option<Consumer<'_, T, S>> {
         // The load spares the line of a queue that somebody else is draining.
-        let taken = self.consuming.load(Ordering::Relaxed) || self.consuming.swap(true, Ordering::Acquire);
-        (!taken).then_some(Consumer { queue: self })
+        let is_free = !self.consuming.load(Ordering::Relaxed)
+            && self.consuming.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        // Made only now: one that is dropped gives the right back, whoever has it.
+        is_free.then(|| Consumer { queue: self })
     }
 }
 
@@ -183,6 +185,7 @@ mod tests {
         let queue = Mpsc::<u8>::new();
         let first = queue.consume().unwrap();
         assert!(queue.consume().is_none());
+        assert!(queue.consume().is_none(), "who was refused has given nothing back");
         drop(first);
         assert!(queue.consume().is_some());
     }

@@ -1,6 +1,8 @@
 //! Dynamic batching as clients see it (schedulers.md section 2). The batcher of each model waits until a number of
 //! requests is queued (TRITONSERVER_DELAY_SCHEDULER), so that what forms does not depend on time.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 use tritonserver::wire::inference::model_infer_request::InferInputTensor;
@@ -9,7 +11,7 @@ use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInfe
 use crate::support::grpc::{Grpc, SERVICE, code};
 use crate::support::http::{Answer, Peer, request};
 use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::Server;
+use crate::support::server::{PATIENCE, Server};
 use crate::support::variant::{self, Variant, each, usual};
 
 /// What a request asks for: rows, elements of a row, inputs, and parameters.
@@ -85,27 +87,28 @@ impl Bench {
         peer
     }
 
-    fn metric(&mut self, begins: &str) -> u64 {
-        let text = self.metrics.get("/metrics").text();
-        let line = text.lines().find(|line| line.starts_with(begins));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
-    }
-
-    fn wait_for_metric(&mut self, begins: &str, value: u64) {
-        while self.metric(begins) != value {
+    /// Waits until the model's sample of a family, with this label, has the value.
+    fn wait_for_metric(&mut self, family: &str, model: &str, label: &str, value: u64) {
+        let (start, model, started) = (format!("{family}{{"), format!("model=\"{model}\""), Instant::now());
+        loop {
+            let page = self.metrics.get("/metrics").text();
+            let is_it = |line: &&str| line.starts_with(&start) && line.contains(&model) && line.contains(label);
+            let found = page.lines().find(is_it).and_then(|line| line.rsplit(' ').next()?.parse().ok());
+            if found == Some(value) {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "{family} {model} {label} is {found:?}, not {value}");
             std::thread::yield_now();
         }
     }
 
     /// Waits until so many requests of the model are queued.
     fn wait_for_pending(&mut self, model: &str, count: u64) {
-        self.wait_for_metric(&format!("nv_inference_pending_request_count{{model=\"{model}\""), count);
+        self.wait_for_metric("nv_inference_pending_request_count", model, "", count);
     }
 
     fn wait_for_failures(&mut self, model: &str, reason: &str, count: u64) {
-        let labels = format!("model=\"{model}\",reason=\"{reason}\"");
-        let begins = format!("nv_inference_request_failure{{{labels}");
-        self.wait_for_metric(&begins, count);
+        self.wait_for_metric("nv_inference_request_failure", model, &format!("reason=\"{reason}\""), count);
     }
 
     /// Sends one after the other: each is queued before the next one comes.

@@ -75,7 +75,7 @@ fn one_of_worker_timer_and_client_answers_and_gives_the_place_back() {
     });
 }
 
-/// Bits of what waits: a batch goes at two living requests.
+/// A batch goes at so many living requests.
 const BATCH: usize = 2;
 
 /// A line: requests that can be taken back, and a former that keeps what it drained.
@@ -137,31 +137,26 @@ impl Line {
         }
     }
 
-    /// Waits for a batch of living requests, or all that is left once the line is stopped.
-    fn work(&self) -> usize {
-        let mut done = 0;
-        assert_eq!(self.roster.acquire(0), Turn::Holder);
+    /// Holds the token, waits for a batch of living requests, and takes it.
+    fn work(&self) {
         loop {
+            let removals = self.removals.load(Ordering::Acquire);
             let Some(mut inbox) = self.inbox.consume() else {
                 thread::yield_now();
                 continue;
             };
             let (kept, mut outlet) = inbox.parts();
             self.drain(kept, || outlet.pop());
-            let (drained, removals) = (kept.len(), self.removals.load(Ordering::Acquire));
-            if drained >= BATCH || self.roster.is_stopped() {
+            let drained = kept.len();
+            if drained >= BATCH {
                 for admission in kept.drain(..) {
                     self.waiting.fetch_sub(1, Ordering::AcqRel);
                     if admission.leave(TAKEN) {
                         admission.answer();
-                        done += 1;
                     }
                     admission.drop_request();
                 }
-                if self.roster.is_stopped() && self.waiting() == 0 {
-                    return done;
-                }
-                continue;
+                return;
             }
             drop(inbox);
             let has_changed = || self.waiting() > drained || self.removals.load(Ordering::Acquire) != removals;
@@ -171,18 +166,19 @@ impl Line {
                     self.roster.disarm(0);
                 }
                 Armed::LookAgain => thread::yield_now(),
-                Armed::Stopped => {}
+                Armed::Stopped => unreachable!("nobody stops it"),
             }
         }
     }
 }
 
-/// One of three requests is taken back and swept while the others come: the two that are left make a batch, or loom
-/// reports that the worker sleeps for ever.
+/// One of three requests is taken back and swept while the others come: two living ones make a batch, or loom reports
+/// that the worker sleeps for ever.
 #[test]
 fn a_sweep_hides_nothing_from_the_holder() {
     model(2, || {
         let line = Line::new();
+        assert_eq!(line.roster.acquire(0), Turn::Holder);
         let worker = thread::spawn({
             let line = Arc::clone(&line);
             move || line.work()
@@ -195,12 +191,10 @@ fn a_sweep_hides_nothing_from_the_holder() {
         });
         let others = [line.enqueue(&to_wake), line.enqueue(&to_wake)];
         canceller.join().unwrap();
-        line.roster.stop().into_iter().for_each(|_| to_wake.unpark());
         worker.join().unwrap();
-        for admission in others.iter().chain([&first]) {
-            assert_eq!(admission.answers.load(Ordering::Relaxed), 1);
-        }
-        assert_eq!(line.waiting(), 0);
+        assert_eq!(first.answers.load(Ordering::Relaxed), 1, "cancelled or taken");
+        let answered = others.iter().map(|admission| admission.answers.load(Ordering::Relaxed)).sum::<usize>();
+        assert!((1..=2).contains(&answered));
     });
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Weak;
 
 use super::*;
-use crate::backend::identity::IdentityBackend;
-use crate::backend::{Backend, ModelContext};
+#[cfg(test)]
+use crate::backend::{Backend, ModelContext, identity::IdentityBackend};
 use crate::instance::{Instances, Lending, PayloadSource, Plan};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::model_config::{ModelSpec, from_dynamic, normalize, parse};

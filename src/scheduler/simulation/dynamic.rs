@@ -154,7 +154,13 @@ fn spec(text: &str) -> Arc<ModelSpec> {
 }
 
 fn scheduling(spec: &Arc<ModelSpec>) -> Scheduling {
-    let purpose = Purpose { spec: Arc::clone(spec), version: 1, statistics: Arc::<ModelStatistics>::default() };
+    let purpose = Purpose {
+        spec: Arc::clone(spec),
+        version: 1,
+        statistics: Arc::<ModelStatistics>::default(),
+        directory: std::path::PathBuf::new(),
+        pool: crate::memory::Pool::new(1 << 20),
+    };
     create(&purpose, &Services::default()).unwrap()
 }
 

@@ -82,9 +82,13 @@ impl Admission {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True if that was the last holder and nothing ended the request.
+    /// True if that was the last holder and nothing ended the request, nor will: whoever took it back from its queue
+    /// answers, and may be about to.
     pub(super) fn let_go(&self) -> bool {
-        self.holders.fetch_sub(1, Ordering::AcqRel) == 1 && self.end()
+        let is_last = self.holders.fetch_sub(1, Ordering::AcqRel) == 1;
+        let state = self.state.load(Ordering::Acquire);
+        let is_taken_back = state == State::Expired as u8 || state == State::Cancelled as u8;
+        is_last && !is_taken_back && self.end()
     }
 }
 
@@ -125,6 +129,17 @@ mod tests {
         admission.put_back();
         assert!(admission.is_cancelled(), "whoever takes it has to look");
         assert!(admission.take() && !admission.take());
+    }
+
+    #[test]
+    fn who_takes_a_request_back_answers_it() {
+        for take_back in [Admission::cancel, Admission::expire] {
+            let admission = Admission::default();
+            admission.hold();
+            assert!(take_back(&admission));
+            assert!(!admission.let_go(), "the tombstone is dropped before the answer is out");
+            assert!(admission.end(), "which comes now");
+        }
     }
 
     #[test]

@@ -495,6 +495,7 @@ fn iterative_sequences_come_back_until_they_are_released() {
         assert_eq!((&again.correlation_id, again.flags, again.inputs.len()), (&CorrelationId::Number(1), 0, 1));
         assert_eq!(world.batcher.unfinished(), 1, "the other one ended with its request");
         again.finish(Response::default());
+        drop(again);
         assert_eq!(world.batcher.unfinished(), 0);
         assert!(matches!(world.poll(0), Next::Leave));
         assert_eq!(world.answers.take(), [(2, None), (1, None)]);
@@ -529,6 +530,7 @@ fn one_that_comes_back_too_late_stays_with_its_backend() {
     let (status, request) = request.reschedule().unwrap_err();
     assert!(status.message.ends_with("while the model is not configured to handle such a flag."), "{status}");
     request.finish(Response::default());
+    drop(request);
     assert_eq!(plain.run(0), "2", "its release was told all the same");
 }
 

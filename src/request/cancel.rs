@@ -154,6 +154,17 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_a_request_back_answers_it() {
+        for take_back in [Admission::cancel, Admission::expire] {
+            let admission = Admission::default();
+            admission.hold();
+            assert!(take_back(&admission));
+            assert!(!admission.let_go(), "the tombstone is dropped before the answer is out");
+            assert!(admission.end(), "which comes now");
+        }
+    }
+
+    #[test]
     fn a_cancelled_request_is_a_tombstone() {
         let admission = Admission::default();
         assert!(admission.cancel());

@@ -17,6 +17,8 @@ mod likeness;
 mod line;
 mod oldest;
 mod order;
+mod payloads;
+mod staff;
 mod tables;
 
 use std::ops::Deref;
@@ -27,10 +29,10 @@ use self::direct::{DirectRules, Zeros};
 use self::initial::InitialStates;
 use self::likeness::Likeness;
 use self::oldest::OldestRules;
-use self::tables::{Effects, Hold, Place, Queued, Row, Tables, Taken, Why};
+pub use self::tables::Hold;
+use self::tables::{Effects, Place, Queued, Row, Tables, Taken, Why};
 use super::mutants::{self, Mutant};
 use super::{Accepted, Limiter, Purpose, Refused, STOPPING, Scheduler, Services, answer_cancelled};
-use crate::instance::{Next, Payload, PayloadSource, Seat};
 use crate::memory::Key;
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::{FailureReason, ModelStatistics};
@@ -40,8 +42,6 @@ use crate::wire::inference::model_sequence_batching::{StrategyChoice, StrategyDi
 
 /// Without `max_sequence_idle_microseconds`.
 const IDLE_US: u64 = 1_000_000;
-/// Idle sequences that are ended in one go.
-const REAPED_AT_ONCE: usize = 32;
 
 /// The sequence batcher of one model version.
 pub struct SequenceBatcher {
@@ -96,14 +96,6 @@ enum Decision {
     Nothing,
 }
 
-enum Step {
-    /// There may be more to tidy up.
-    Again,
-    Cut(usize),
-    Sleep(Option<u64>),
-    Leave,
-}
-
 impl Rules {
     /// Whether somebody waits for the release of requests.
     fn tells_release(&self) -> bool {
@@ -134,7 +126,8 @@ impl SequenceBatcher {
         SequenceBatcher::with(purpose, services, config, hold, now_ns)
     }
 
-    fn with(
+    /// The same with everything that comes from outside.
+    pub(super) fn with(
         purpose: &Purpose,
         services: &Services,
         config: &ModelSequenceBatching,
@@ -177,69 +170,6 @@ impl SequenceBatcher {
             clock,
         });
         Ok(SequenceBatcher { shared })
-    }
-
-    /// What worker number `worker` does next.
-    fn step(&self, worker: usize, now_ns: u64) -> Step {
-        self.with_tables(|tables, effects| {
-            let Some(line) = tables.line(worker) else { return Step::Leave };
-            line.wake_count = None;
-            tables.reap(worker, now_ns, REAPED_AT_ONCE, effects);
-            let (is_held, may_leave) = (tables.hold.is_some(), tables.may_leave(worker));
-            let decision = match tables.look(worker) {
-                None => return Step::Leave,
-                Some(_) if is_held => Decision::Nothing,
-                Some(line) => match &self.batching {
-                    Batching::Direct(rules) => rules.decide(line, now_ns),
-                    Batching::Oldest(rules) => self.look_oldest(rules, tables, line, worker, now_ns),
-                },
-            };
-            let Some(line) = tables.line(worker) else { return Step::Leave };
-            let deadline_ns = line.deadlines.first().map(|(at_ns, _)| *at_ns);
-            if deadline_ns.is_some_and(|at_ns| at_ns <= now_ns) {
-                return Step::Again;
-            }
-            match decision {
-                Decision::Cut(count) => return Step::Cut(count),
-                Decision::Nothing if may_leave => return Step::Leave,
-                Decision::Nothing => {
-                    line.wake_count = Some(if is_held { usize::MAX } else { 1 });
-                    Step::Sleep(deadline_ns)
-                }
-                Decision::Wait { until_ns, count } => {
-                    line.wake_count = Some(count);
-                    Step::Sleep(Some(deadline_ns.map_or(until_ns, |at_ns| at_ns.min(until_ns))))
-                }
-            }
-        })
-    }
-
-    fn cut(&self, worker: usize, count: usize, now_ns: u64) -> Payload {
-        match &self.batching {
-            Batching::Direct(_) => self.cut_direct(worker, now_ns),
-            Batching::Oldest(rules) => self.cut_oldest(worker, count, rules.preserves_order, now_ns),
-        }
-    }
-
-    /// Asks for the resources of a worker's instance; false if it has to wait for them.
-    fn enter(&self, worker: usize) -> bool {
-        let gate = self.tables().line(worker).and_then(|line| line.gate.clone());
-        let is_open = gate.is_none_or(|gate| gate.enter());
-        if let Some(line) = self.tables().line(worker) {
-            line.is_at_gate = !is_open;
-        }
-        is_open
-    }
-
-    /// Gives them back, or the place in line for them.
-    fn leave_gate(&self, worker: usize) {
-        let gate = self.tables().line(worker).and_then(|line| {
-            line.is_at_gate = false;
-            line.gate.clone()
-        });
-        if let Some(gate) = gate {
-            gate.leave();
-        }
     }
 
     /// Adds what the model is told of the request's place in its sequence.
@@ -491,65 +421,7 @@ impl Scheduler for SequenceBatcher {
     }
 }
 
-impl PayloadSource for SequenceBatcher {
-    fn join(&self, seat: Seat) -> Result<usize, Status> {
-        let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.spec.name, &seat)).transpose()?;
-        let now_ns = (self.clock)();
-        self.with_tables(|tables, effects| tables.join(&seat, gate, now_ns, effects))
-    }
-
-    fn poll(&self, worker: usize, now_ns: u64) -> Next {
-        loop {
-            match self.step(worker, now_ns) {
-                Step::Again => {}
-                Step::Leave => {
-                    self.leave_gate_if_waiting(worker);
-                    return Next::Leave;
-                }
-                Step::Sleep(until_ns) => {
-                    self.leave_gate_if_waiting(worker);
-                    return Next::Sleep { until_ns };
-                }
-                Step::Cut(_) if !self.enter(worker) => {
-                    let deadline_ns = self.tables().line(worker).and_then(|line| line.deadlines.first().copied());
-                    return Next::Sleep { until_ns: deadline_ns.map(|(at_ns, _)| at_ns) };
-                }
-                Step::Cut(count) => {
-                    let payload = self.cut(worker, count, now_ns);
-                    if !payload.is_empty() {
-                        return Next::Execute(payload);
-                    }
-                    // All were cancelled meanwhile.
-                    self.leave_gate(worker);
-                }
-            }
-        }
-    }
-
-    fn executed(&self, worker: usize) {
-        self.leave_gate(worker);
-    }
-
-    fn dismiss(&self, worker: usize) {
-        let now_ns = (self.clock)();
-        self.with_tables(|tables, effects| tables.dismiss(worker, now_ns, effects));
-    }
-
-    fn left(&self, worker: usize) {
-        let now_ns = (self.clock)();
-        self.with_tables(|tables, effects| tables.leave(worker, now_ns, effects));
-    }
-}
-
-impl SequenceBatcher {
-    fn leave_gate_if_waiting(&self, worker: usize) {
-        if self.tables().line(worker).is_some_and(|line| line.is_at_gate) {
-            self.leave_gate(worker);
-        }
-    }
-}
-
 #[cfg(test)]
-mod fixture;
+pub(super) mod fixture;
 #[cfg(test)]
 mod tests;

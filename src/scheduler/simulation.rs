@@ -12,6 +12,7 @@ mod cache;
 mod dynamic;
 mod random;
 mod rate_limiter;
+mod sequence;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,6 +82,11 @@ pub trait Rules {
         Ok(())
     }
 
+    /// Whether a request may be answered as cancelled because of one of `others`, although nobody cancelled it.
+    fn may_fall_with(&self, _sent: &Sent<Self::Facts>, _others: &mut dyn Iterator<Item = &Sent<Self::Facts>>) -> bool {
+        false
+    }
+
     /// How a request that is executed fares.
     fn execute(&mut self, random: &mut Random, _request: &Request) -> Reply {
         match random.below(20) {
@@ -107,7 +113,6 @@ pub enum Reply {
     /// It forgets the request.
     Drop,
     /// It wants to execute it once more.
-    #[expect(dead_code, reason = "iterative sequences will")]
     Again,
 }
 
@@ -250,6 +255,15 @@ enum Event {
     Wake,
 }
 
+thread_local! {
+    static NOW_NS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The time of the world that this thread plays, for schedulers that ask for it.
+pub fn clock() -> u64 {
+    NOW_NS.get()
+}
+
 struct World<R: Rules> {
     rules: R,
     random: Random,
@@ -304,6 +318,7 @@ impl<R: Rules> World<R> {
     }
 
     fn run(mut self) -> Checked {
+        NOW_NS.set(self.now_ns);
         self.add_generation();
         loop {
             let mut events = self.possible();
@@ -327,6 +342,7 @@ impl<R: Rules> World<R> {
     fn end(mut self) -> Checked {
         for at in 0..self.generations.len() {
             self.stop(at);
+            self.generations[at].scheduling.scheduler.close();
         }
         loop {
             let mut events = self.possible();
@@ -605,7 +621,10 @@ impl<R: Rules> World<R> {
         let Some((key, delivery)) = self.mail.pop_front() else { return Ok(()) };
         let sent = self.open.get(&key).ok_or_else(|| format!("request {key} is answered again: {delivery:?}"))?;
         let error = delivery.response.as_ref().and_then(|response| response.error.as_ref());
-        if error.is_some_and(|status| status.code == Code::Cancelled) && !sent.is_cancelled {
+        if error.is_some_and(|status| status.code == Code::Cancelled)
+            && !sent.is_cancelled
+            && !self.rules.may_fall_with(sent, &mut self.open.values())
+        {
             return Err(format!("request {key} is answered as cancelled, and nobody cancelled it"));
         }
         self.rules.answered(key, sent, &delivery)?;
@@ -666,6 +685,7 @@ impl<R: Rules> World<R> {
         let timer = self.timers.first_key_value().map(|((at_ns, _), _)| *at_ns);
         let Some(next_ns) = of_workers.chain(burst).chain(timer).min() else { return false };
         self.now_ns = self.now_ns.max(next_ns);
+        NOW_NS.set(self.now_ns);
         true
     }
 }

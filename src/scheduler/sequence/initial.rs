@@ -110,8 +110,8 @@ fn fault(state: &State) -> Option<String> {
             "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name '{name}'."
         ),
         true => format!(
-            "'use_growable_memory' can only work with KIND_GPU model instances right now. This build has none for state \
-             input name '{name}'."
+            "'use_growable_memory' can only work with KIND_GPU model instances right now. There are none for the state \
+             input '{name}'."
         ),
     })
 }
@@ -195,8 +195,8 @@ mod tests {
     fn states(batching: u32, state: &str, directory: &Path) -> Result<InitialStates, Status> {
         let (spec, config) = model(&format!(
             "max_batch_size: {batching} sequence_batching {{ control_input {{ name: \"C\" control {{ kind: \
-             CONTROL_SEQUENCE_START bool_false_true: [ false, true ] }} }} state {{ input_name: \"I\" output_name: \"O\" \
-             {state} }} }}"
+             CONTROL_SEQUENCE_START bool_false_true: [ false, true ] }} }} state {{ input_name: \"I\" output_name: \
+             \"O\" {state} }} }}"
         ));
         InitialStates::new(&spec, &config, directory, Pool::new(1 << 20))
     }
@@ -218,21 +218,22 @@ mod tests {
             (0, "data_type: TYPE_INT8 dims: [ 0 ]", &[0], &[]),
             (
                 0,
-                "data_type: TYPE_INT8 dims: [ -1 ] initial_state { data_type: TYPE_INT8 dims: 3 zero_data: true name: \"i\" }",
+                "data_type: TYPE_INT8 dims: [ -1 ] initial_state { data_type: TYPE_INT8 dims: 3 zero_data: true name: \
+                 \"i\" }",
                 &[3],
                 &[0; 3],
             ),
             (
                 2,
-                "data_type: TYPE_INT16 dims: [ 4 ] initial_state { data_type: TYPE_INT16 dims: 4 data_file: \"numbers\" \
-                 name: \"i\" }",
+                "data_type: TYPE_INT16 dims: [ 4 ] initial_state { data_type: TYPE_INT16 dims: 4 data_file: \
+                 \"numbers\" name: \"i\" }",
                 &[1, 4],
                 &[7; 8],
             ),
             (
                 0,
-                "data_type: TYPE_STRING dims: [ 2 ] initial_state { data_type: TYPE_STRING dims: 2 data_file: \"texts\" \
-                 name: \"i\" }",
+                "data_type: TYPE_STRING dims: [ 2 ] initial_state { data_type: TYPE_STRING dims: 2 data_file: \
+                 \"texts\" name: \"i\" }",
                 &[2],
                 b"\x02\0\0\0hi\0\0\0\0",
             ),

@@ -51,22 +51,28 @@ impl OldestRules {
         Decision::Wait { until_ns, count: next.unwrap_or(self.max_batch_size).max(count + 1) }
     }
 
-    /// Whether requests of a line go now. `fits` compares a request with the first one.
+    /// Whether requests of a line go now. `is_closed`: no more will come. `likeness` compares a slot's request with the
+    /// first one.
     pub fn look(
         &self,
         line: &Line,
         now_ns: u64,
-        is_stopped: bool,
+        is_closed: bool,
         likeness: Option<&mut dyn FnMut(usize) -> bool>,
     ) -> Decision {
         let Some(oldest) = line.heads.first() else { return Decision::Nothing };
         let most = line.heads.len().min(self.max_batch_size);
+        let is_compared = likeness.is_some();
         let count = match likeness {
             None => most,
             Some(fits) => line.heads.iter().take(most).take_while(|head| fits(head.slot)).count(),
         };
-        let is_closed = count == self.max_batch_size || count < most || is_stopped;
-        self.decide(count, is_closed, oldest.entered_ns, now_ns)
+        let is_closed = count == self.max_batch_size || count < most || is_closed;
+        match self.decide(count, is_closed, oldest.entered_ns, now_ns) {
+            // One that differs closes the batch: each has to be looked at.
+            Decision::Wait { until_ns, .. } if is_compared => Decision::Wait { until_ns, count: count + 1 },
+            decision => decision,
+        }
     }
 }
 
@@ -99,10 +105,9 @@ impl SequenceBatcher {
             });
             match taken {
                 Some(Taken::Row(mut row)) => {
-                    if preserves_order
-                        && !row.queued.is_again
-                        && let Some(order) = self.tables().line(worker).map(|line| line.order.clone())
-                    {
+                    let order = self.tables().line(worker).map(|line| line.order.clone());
+                    // One that comes back has its place.
+                    if let Some(order) = order.filter(|_| preserves_order && !row.queued.is_again) {
                         order.enter(&mut row.queued.request);
                     }
                     payload.push(self.complete(row));

@@ -11,16 +11,12 @@ use smallvec::SmallVec;
 
 use super::line::{Head, Line, Posture, Slot};
 use super::{Rules, Strategy};
-use crate::instance::Seat;
 use crate::memory::{Key, Slab};
 use crate::request::{CorrelationId, Request, SEQUENCE_END, States, Status, WakeUp, Waker};
-use crate::scheduler::Gate;
 use crate::scheduler::mutants::{self, Mutant};
 
 /// Sequences that a model may have at a time, most of them in the backlog.
 const SEQUENCES_MAX: usize = u32::MAX as usize;
-/// Workers of one model at a time.
-const LINES_MAX: usize = 4096;
 /// What waits in the backlog counts as recently looked at: one that got a slot after its time is over keeps it for this
 /// long (schedulers.md section 3, "Idle and timeouts").
 const BACKLOG_LOOK_NS: u64 = 50_000_000;
@@ -33,10 +29,10 @@ pub(super) struct Tables {
     /// Sequences without a slot, in the order of their first requests.
     pub backlog: BTreeMap<u64, Key>,
     /// For every line its free slots, and the next one that could be made: `(slot, line)`.
-    free: BTreeSet<(usize, usize)>,
-    lines: Vec<Option<Line>>,
+    pub free: BTreeSet<(usize, usize)>,
+    pub lines: Vec<Option<Line>>,
     /// Lines that take sequences.
-    open_lines: usize,
+    pub open_lines: usize,
     pub flights: HashMap<u64, Flight>,
     serial: u64,
     /// The last id that was made up.
@@ -52,7 +48,7 @@ pub(super) struct Tables {
 
 /// `TRITONSERVER_DELAY_SCHEDULER` and `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hold {
+pub struct Hold {
     pub requests: usize,
     pub backlog: usize,
 }
@@ -373,7 +369,7 @@ impl Tables {
     }
 
     /// Puts a sequence, with what waits of it, into a slot that is its own from now on.
-    fn place(&mut self, key: Key, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
+    pub fn place(&mut self, key: Key, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) {
         let Some(sequence) = self.sequences.get_mut(key) else { return };
         let waiting = sequence.queue.len();
         (self.in_backlog, self.in_slots) = (self.in_backlog.saturating_sub(waiting), self.in_slots + waiting);
@@ -480,85 +476,6 @@ impl Tables {
         Some((&sequence.queue.front()?.request, sequence.states.as_deref()))
     }
 
-    pub fn join(
-        &mut self,
-        seat: &Seat,
-        gate: Option<Arc<dyn Gate>>,
-        now_ns: u64,
-        effects: &mut Effects,
-    ) -> Result<usize, Status> {
-        let number = self.lines.iter().position(Option::is_none).unwrap_or(self.lines.len());
-        if number >= LINES_MAX {
-            let text = format!("one model version cannot have more than {LINES_MAX} workers at a time");
-            return Err(Status::invalid(text));
-        }
-        let line = Line {
-            birth: self.next_serial(),
-            waker: seat.waker.clone(),
-            gate,
-            slots: Vec::new(),
-            occupied: 0,
-            heads: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            deadlines: BTreeSet::new(),
-            is_dismissed: false,
-            wake_count: None,
-            is_at_gate: false,
-            order: Arc::default(),
-        };
-        match self.lines.get_mut(number) {
-            Some(place) => *place = Some(line),
-            None => self.lines.push(Some(line)),
-        }
-        self.open_lines += 1;
-        self.free.insert((0, number));
-        while !self.backlog.is_empty()
-            && let Some((line, slot)) = self.take_free()
-            && let Some((_, key)) = self.backlog.pop_first()
-        {
-            self.place(key, line, slot, now_ns, effects);
-        }
-        Ok(number)
-    }
-
-    /// A line gets no more sequences; those that it has stay to their end.
-    pub fn dismiss(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
-        let Some(line) = self.line(number) else { return };
-        effects.wakers.extend(line.rouse_anyway());
-        if std::mem::replace(&mut line.is_dismissed, true) {
-            return;
-        }
-        let slots = line.slots.len();
-        for slot in 0..=slots {
-            self.free.remove(&(slot, number));
-        }
-        self.open_lines = self.open_lines.saturating_sub(1);
-        if self.open_lines == 0 {
-            while let Some((_, key)) = self.backlog.pop_first() {
-                self.end(key, Why::Deserted, now_ns, effects);
-            }
-        }
-    }
-
-    /// A line is gone, and with it the sequences that it still had.
-    pub fn leave(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
-        self.dismiss(number, now_ns, effects);
-        let Some(line) = self.line(number) else { return };
-        let sequences: Vec<Key> = line.slots.iter().filter_map(|slot| slot.sequence).collect();
-        sequences.into_iter().for_each(|key| self.end(key, Why::Deserted, now_ns, effects));
-        effects.lines.extend(self.lines.get_mut(number).and_then(Option::take));
-    }
-
-    /// True if nothing will come to a line any more.
-    pub fn may_leave(&self, number: usize) -> bool {
-        let Some(Some(line)) = self.lines.get(number) else { return true };
-        line.occupied == 0 && (line.is_dismissed || self.is_stopped && self.backlog.is_empty())
-    }
-
-    pub fn rouse_all(&mut self, effects: &mut Effects) {
-        effects.wakers.extend(self.lines.iter_mut().flatten().filter_map(Line::rouse_anyway));
-    }
-
     /// Lets executions begin once enough has come.
     pub fn release_hold(&mut self, effects: &mut Effects) {
         let Some(hold) = self.hold else { return };
@@ -566,18 +483,5 @@ impl Tables {
             self.hold = None;
             self.rouse_all(effects);
         }
-    }
-
-    fn take_free(&mut self) -> Option<(usize, usize)> {
-        let (slot, number) = self.free.pop_first()?;
-        let limit = self.rules.slots;
-        let line = self.line(number)?;
-        if slot == line.slots.len() {
-            line.slots.push(Slot::default());
-            if slot + 1 < limit {
-                self.free.insert((slot + 1, number));
-            }
-        }
-        Some((number, slot))
     }
 }

@@ -1,0 +1,137 @@
+//! The workers' side: what an instance executes next, or until when it may sleep.
+
+use super::{Batching, Decision, SequenceBatcher};
+use crate::instance::{Next, Payload, PayloadSource, Seat};
+use crate::request::Status;
+
+/// Idle sequences that are ended in one go.
+const REAPED_AT_ONCE: usize = 32;
+
+enum Step {
+    /// There may be more to tidy up.
+    Again,
+    Cut(usize),
+    Sleep(Option<u64>),
+    Leave,
+}
+
+impl PayloadSource for SequenceBatcher {
+    fn join(&self, seat: Seat) -> Result<usize, Status> {
+        let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.spec.name, &seat)).transpose()?;
+        let now_ns = (self.clock)();
+        self.with_tables(|tables, effects| tables.join(&seat, gate, now_ns, effects))
+    }
+
+    fn poll(&self, worker: usize, now_ns: u64) -> Next {
+        loop {
+            match self.step(worker, now_ns) {
+                Step::Again => {}
+                Step::Leave => {
+                    self.leave_gate_if_waiting(worker);
+                    return Next::Leave;
+                }
+                Step::Sleep(until_ns) => {
+                    self.leave_gate_if_waiting(worker);
+                    return Next::Sleep { until_ns };
+                }
+                Step::Cut(_) if !self.enter(worker) => {
+                    let deadline_ns = self.tables().line(worker).and_then(|line| line.deadlines.first().copied());
+                    return Next::Sleep { until_ns: deadline_ns.map(|(at_ns, _)| at_ns) };
+                }
+                Step::Cut(count) => {
+                    let payload = self.cut(worker, count, now_ns);
+                    if !payload.is_empty() {
+                        return Next::Execute(payload);
+                    }
+                    // All were cancelled meanwhile.
+                    self.leave_gate(worker);
+                }
+            }
+        }
+    }
+
+    fn executed(&self, worker: usize) {
+        self.leave_gate(worker);
+    }
+
+    fn dismiss(&self, worker: usize) {
+        let now_ns = (self.clock)();
+        self.with_tables(|tables, effects| tables.dismiss(worker, now_ns, effects));
+    }
+
+    fn left(&self, worker: usize) {
+        let now_ns = (self.clock)();
+        self.with_tables(|tables, effects| tables.leave(worker, now_ns, effects));
+    }
+}
+
+impl SequenceBatcher {
+    /// What worker number `worker` does next.
+    fn step(&self, worker: usize, now_ns: u64) -> Step {
+        self.with_tables(|tables, effects| {
+            let Some(line) = tables.line(worker) else { return Step::Leave };
+            line.wake_count = None;
+            tables.reap(worker, now_ns, REAPED_AT_ONCE, effects);
+            let (is_held, may_leave) = (tables.hold.is_some(), tables.may_leave(worker));
+            let decision = match tables.look(worker) {
+                None => return Step::Leave,
+                Some(_) if is_held => Decision::Nothing,
+                Some(line) => match &self.batching {
+                    Batching::Direct(rules) => rules.decide(line, now_ns),
+                    Batching::Oldest(rules) => self.look_oldest(rules, tables, line, worker, now_ns),
+                },
+            };
+            let Some(line) = tables.line(worker) else { return Step::Leave };
+            let deadline_ns = line.deadlines.first().map(|(at_ns, _)| *at_ns);
+            if deadline_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+                return Step::Again;
+            }
+            match decision {
+                Decision::Cut(count) => return Step::Cut(count),
+                Decision::Nothing if may_leave => return Step::Leave,
+                Decision::Nothing => {
+                    line.wake_count = Some(if is_held { usize::MAX } else { 1 });
+                    Step::Sleep(deadline_ns)
+                }
+                Decision::Wait { until_ns, count } => {
+                    line.wake_count = Some(count);
+                    Step::Sleep(Some(deadline_ns.map_or(until_ns, |at_ns| at_ns.min(until_ns))))
+                }
+            }
+        })
+    }
+
+    fn cut(&self, worker: usize, count: usize, now_ns: u64) -> Payload {
+        match &self.batching {
+            Batching::Direct(_) => self.cut_direct(worker, now_ns),
+            Batching::Oldest(rules) => self.cut_oldest(worker, count, rules.preserves_order, now_ns),
+        }
+    }
+
+    /// Asks for the resources of a worker's instance; false if it has to wait for them.
+    fn enter(&self, worker: usize) -> bool {
+        let gate = self.tables().line(worker).and_then(|line| line.gate.clone());
+        let is_open = gate.is_none_or(|gate| gate.enter());
+        if let Some(line) = self.tables().line(worker) {
+            line.is_at_gate = !is_open;
+        }
+        is_open
+    }
+
+    /// Gives them back, or the place in line for them.
+    fn leave_gate(&self, worker: usize) {
+        let gate = self.tables().line(worker).and_then(|line| {
+            line.is_at_gate = false;
+            line.gate.clone()
+        });
+        if let Some(gate) = gate {
+            gate.leave();
+        }
+    }
+
+    fn leave_gate_if_waiting(&self, worker: usize) {
+        if self.tables().line(worker).is_some_and(|line| line.is_at_gate) {
+            self.leave_gate(worker);
+        }
+    }
+}

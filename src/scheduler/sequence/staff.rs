@@ -1,0 +1,110 @@
+//! How instances come and go while sequences live (schedulers.md section 10, "config only differs in instance_group").
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::line::{Line, Slot};
+use super::tables::{Effects, Tables, Why};
+use crate::instance::Seat;
+use crate::memory::Key;
+use crate::request::Status;
+use crate::scheduler::Gate;
+
+/// Workers of one model at a time.
+const LINES_MAX: usize = 4096;
+
+impl Tables {
+    /// One more line, which takes what waits in the backlog.
+    pub fn join(
+        &mut self,
+        seat: &Seat,
+        gate: Option<Arc<dyn Gate>>,
+        now_ns: u64,
+        effects: &mut Effects,
+    ) -> Result<usize, Status> {
+        let number = self.lines.iter().position(Option::is_none).unwrap_or(self.lines.len());
+        if number >= LINES_MAX {
+            let text = format!("one model version cannot have more than {LINES_MAX} workers at a time");
+            return Err(Status::invalid(text));
+        }
+        let line = Line {
+            birth: self.next_serial(),
+            waker: seat.waker.clone(),
+            gate,
+            slots: Vec::new(),
+            occupied: 0,
+            heads: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            is_dismissed: false,
+            wake_count: None,
+            is_at_gate: false,
+            order: Arc::default(),
+        };
+        match self.lines.get_mut(number) {
+            Some(place) => *place = Some(line),
+            None => self.lines.push(Some(line)),
+        }
+        self.open_lines += 1;
+        self.free.insert((0, number));
+        while !self.backlog.is_empty()
+            && let Some((line, slot)) = self.take_free()
+            && let Some((_, key)) = self.backlog.pop_first()
+        {
+            self.place(key, line, slot, now_ns, effects);
+        }
+        Ok(number)
+    }
+
+    /// A line gets no more sequences; those that it has stay to their end.
+    pub fn dismiss(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
+        let Some(line) = self.line(number) else { return };
+        effects.wakers.extend(line.rouse_anyway());
+        if std::mem::replace(&mut line.is_dismissed, true) {
+            return;
+        }
+        let slots = line.slots.len();
+        for slot in 0..=slots {
+            self.free.remove(&(slot, number));
+        }
+        self.open_lines = self.open_lines.saturating_sub(1);
+        if self.open_lines == 0 {
+            while let Some((_, key)) = self.backlog.pop_first() {
+                self.end(key, Why::Deserted, now_ns, effects);
+            }
+        }
+    }
+
+    /// A line is gone, and with it the sequences that it still had.
+    pub fn leave(&mut self, number: usize, now_ns: u64, effects: &mut Effects) {
+        self.dismiss(number, now_ns, effects);
+        let Some(line) = self.line(number) else { return };
+        let sequences: Vec<Key> = line.slots.iter().filter_map(|slot| slot.sequence).collect();
+        sequences.into_iter().for_each(|key| self.end(key, Why::Deserted, now_ns, effects));
+        effects.lines.extend(self.lines.get_mut(number).and_then(Option::take));
+    }
+
+    /// True if nothing will come to a line any more.
+    pub fn may_leave(&self, number: usize) -> bool {
+        let Some(Some(line)) = self.lines.get(number) else { return true };
+        line.occupied == 0 && (line.is_dismissed || self.is_stopped && self.backlog.is_empty())
+    }
+
+    pub fn rouse_all(&mut self, effects: &mut Effects) {
+        effects.wakers.extend(self.lines.iter_mut().flatten().filter_map(Line::rouse_anyway));
+    }
+
+    /// The free slot of the lowest number over all lines, made if it was not there yet: its line and its number.
+    pub fn take_free(&mut self) -> Option<(usize, usize)> {
+        let (slot, number) = self.free.pop_first()?;
+        let limit = self.rules.slots;
+        let line = self.line(number)?;
+        if slot == line.slots.len() {
+            line.slots.push(Slot::default());
+            if slot + 1 < limit {
+                self.free.insert((slot + 1, number));
+            }
+        }
+        Some((number, slot))
+    }
+}

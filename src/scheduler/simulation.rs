@@ -9,6 +9,7 @@
 //! A failure names its seed; `NEREID_SIMULATION_SEED=<seed>` plays that one alone.
 
 mod dynamic;
+mod ensemble;
 mod random;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -153,7 +153,7 @@ impl Run {
             plan.outputs.iter().map(|(name, _)| crate::request::RequestedOutput { name: name.clone(), index: 0 });
         request.outputs.extend(outputs);
         let told = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
-        let told = told.filter_map(|value| value.sequence.clone()).last();
+        let told = told.filter_map(|value| value.sequence.clone()).next_back();
         let is_told = told.is_some();
         let sequence = told.unwrap_or_else(|| Sequence { id: ours.correlation_id.clone(), flags: ours.flags });
         request.id = ours.id.clone();
@@ -172,7 +172,8 @@ impl Run {
     pub(super) fn cancelled(&self, state: &mut State, home: &mut dyn Home) {
         state.is_cancelled = true;
         self.cancel_steps(state, home);
-        if !state.has_ended && !(state.in_line.is_empty() && state.queued.is_empty()) {
+        let has_waiting = !state.in_line.is_empty() || !state.queued.is_empty();
+        if !state.has_ended && has_waiting {
             state.error.get_or_insert(Status::cancelled(""));
         }
     }

@@ -22,8 +22,9 @@ use crate::memory::Pool;
 use crate::model_config::normalize::ENSEMBLE_PLATFORM;
 use crate::observe::log::{self, Logger};
 use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
+use crate::observe::statistics::Snapshot;
 use crate::repository::store::{self, Store};
-use crate::repository::{self, ControlMode, Lifecycle, ModelMap};
+use crate::repository::{self, ControlMode, Lifecycle, ModelMap, ServedModel};
 use crate::request::Status;
 use crate::scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
 use crate::shard::placement::Cores;
@@ -226,17 +227,32 @@ fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<
 }
 
 fn render_page(models: &ModelMap, host: &HostGauges, metrics: &Registry) -> String {
-    let snapshots: Vec<_> = models.ready().map(|model| (model, model.statistics.snapshot())).collect();
+    let mut snapshots: Vec<(&Arc<ServedModel>, Snapshot)> = Vec::new();
+    for model in models.ready() {
+        let snapshot = model.statistics.snapshot();
+        // All versions of an ensemble are one series (metrics.md section 1); they follow each other.
+        match snapshots.last_mut() {
+            Some((last, sum)) if is_ensemble(model) && is_same_model(last, model) => sum.add_families(&snapshot),
+            _ => snapshots.push((model, snapshot)),
+        }
+    }
     let samples = snapshots.iter().map(|(model, snapshot)| ModelSample {
         name: &model.name,
         namespace: &model.namespace,
-        // Whatever its directory is called (metrics.md section 1).
-        version: if model.spec.platform == ENSEMBLE_PLATFORM { 1 } else { model.version },
+        version: if is_ensemble(model) { 1 } else { model.version },
         tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,
         load_duration_secs: model.load_duration_secs,
     });
     render(samples, host, metrics)
+}
+
+fn is_ensemble(model: &ServedModel) -> bool {
+    model.spec.platform == ENSEMBLE_PLATFORM
+}
+
+fn is_same_model(one: &ServedModel, other: &ServedModel) -> bool {
+    one.name == other.name && one.namespace == other.namespace
 }
 
 /// Bytes that request data may take in all: half of the memory that this process may have.

@@ -10,6 +10,7 @@
 
 mod cache;
 mod dynamic;
+mod ensemble;
 mod random;
 mod rate_limiter;
 mod sequence;

@@ -41,6 +41,26 @@ pub struct Snapshot {
     pub durations_us: DurationsUs,
 }
 
+impl Snapshot {
+    /// Adds what the families show: the versions of an ensemble are one series there.
+    pub fn add_families(&mut self, other: &Snapshot) {
+        let add = |sum: &mut u64, amount: u64| *sum = sum.wrapping_add(amount);
+        add(&mut self.inference_count, other.inference_count);
+        add(&mut self.execution_count, other.execution_count);
+        add(&mut self.success.count, other.success.count);
+        add(&mut self.failures.rejected, other.failures.rejected);
+        add(&mut self.failures.canceled, other.failures.canceled);
+        add(&mut self.failures.backend, other.failures.backend);
+        add(&mut self.failures.other, other.failures.other);
+        add(&mut self.pending, other.pending);
+        add(&mut self.durations_us.request, other.durations_us.request);
+        add(&mut self.durations_us.queue, other.durations_us.queue);
+        add(&mut self.durations_us.compute_input, other.durations_us.compute_input);
+        add(&mut self.durations_us.compute_infer, other.durations_us.compute_infer);
+        add(&mut self.durations_us.compute_output, other.durations_us.compute_output);
+    }
+}
+
 /// Executions of one batch size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchTally {

@@ -3,7 +3,7 @@
 //!
 //! Nobody ever holds the slots of two models. An ensemble whose parts are missing gives its own slot back while they
 //! are loaded; who has changed a part looks at the ensembles on it afterwards, one after the other, each under its own
-//! slot and against the map of that moment. Whatever happens at the same time, the last one to change a part looks last.
+//! slot and against the map of that moment. Whatever happens at the same time, the last to change a part looks last.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -62,6 +62,7 @@ fn ensemble(inputs: &str, outputs: &str, steps: &[&str], more: &str, scheduling:
 /// A model that holds its requests until it is told to answer.
 struct Part {
     spec: ModelSpec,
+    #[expect(clippy::vec_box, reason = "requests come and go in their boxes")]
     held: Mutex<Vec<Box<Request>>>,
     /// What it was asked for, all in all.
     submitted: Mutex<usize>,

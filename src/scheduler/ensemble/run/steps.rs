@@ -172,7 +172,8 @@ impl Run {
     pub(super) fn cancelled(&self, state: &mut State, home: &mut dyn Home) {
         state.is_cancelled = true;
         self.cancel_steps(state, home);
-        if !state.has_ended && !(state.in_line.is_empty() && state.queued.is_empty()) {
+        let has_waiting = !state.in_line.is_empty() || !state.queued.is_empty();
+        if !state.has_ended && has_waiting {
             state.error.get_or_insert(Status::cancelled(""));
         }
     }

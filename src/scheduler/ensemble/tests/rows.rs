@@ -91,7 +91,7 @@ fn optional_inputs_may_stay_absent_and_outputs_too() {
         let ticket = bench.send(key, &[("X", "x")]);
         let (part, request) = (bench.part("p"), bench.part("p").take().unwrap());
         let mut response = response_of(&part, &request, "");
-        response.outputs.retain(|given| given.name != Text::from(output));
+        response.outputs.retain(|given| given.name != *output);
         request.finish(response);
         bench.client.work_all();
         ticket

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 use tritonserver::wire::inference::model_infer_request::InferInputTensor;
 use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
@@ -27,9 +27,11 @@ const EXHAUSTED: u32 = 8;
 fn repeat_config() -> String {
     format!(
         r#"backend: "repeat"
-        input [ {{ name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }}, {{ name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] }},
+        input [ {{ name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }},
+                {{ name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] }},
                 {{ name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] }} ]
-        output [ {{ name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }}, {{ name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] }} ]
+        output [ {{ name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }},
+                 {{ name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] }} ]
         instance_group [ {{ kind: KIND_CPU count: 1 }} ] {DECOUPLED}"#
     )
 }
@@ -536,10 +538,8 @@ fn a_model_that_promised_one_response_is_held_to_it() {
             (Err(status), Err((code, text))) => assert_eq!((status.code, &*status.message), (code, text), "{what}"),
             (outcome, _) => panic!("{what} {values:?}: {outcome:?}"),
         }
-        let body = format!(
-            r#"{{"parameters":{{"do":"{what}"}},"inputs":[{{"name":"INPUT0","datatype":"INT32","shape":[{}],"data":{values:?}}}]}}"#,
-            values.len()
-        );
+        let input = json!({"name": "INPUT0", "datatype": "INT32", "shape": [values.len()], "data": values});
+        let body = json!({"parameters": {"do": what}, "inputs": [input]}).to_string();
         let answer = peer.post("/v2/models/once/infer", &[], body.as_bytes());
         match expected {
             Ok(value) => assert_eq!(answer.json()["outputs"][0]["data"][0], value),

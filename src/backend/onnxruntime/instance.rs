@@ -247,8 +247,8 @@ impl OnnxInstance {
         let mut shape = Shape::from_slice(model_shape(first));
         if plan.ragged {
             // One behind the other, whatever their shapes.
-            let counts = tensors().map(|tensor| element_count(model_shape(tensor)));
-            let total = counts.fold(Some(0i64), |sum, count| sum?.checked_add(count?));
+            let mut counts = tensors().map(|tensor| element_count(model_shape(tensor)));
+            let total = counts.try_fold(0i64, |sum, count| sum.checked_add(count?));
             let too_many = || Status::internal(format!("input '{}' has too many elements", plan.label));
             shape.clear();
             shape.push(total.ok_or_else(too_many)?);

@@ -98,7 +98,7 @@ pub enum Mail {
     /// Something about a request whose home is this shard.
     Home(Box<dyn Job>),
     /// Something that was put off.
-    Late(Box<delays::Late>),
+    Late(delays::Late),
     /// The metrics page that a call asked for.
     Metrics { call: CallKey, page: String },
     /// Models came or went. The sender is dropped once this shard uses the new map.
@@ -260,7 +260,7 @@ impl Service for Api {
         match mail {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
             Mail::Home(job) => job.run(self),
-            Mail::Late(late) => self.late(*late, replies),
+            Mail::Late(late) => self.late(late, replies),
             Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;

@@ -313,3 +313,6 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportBatchStatistics(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests;

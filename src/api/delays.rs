@@ -51,7 +51,7 @@ impl Delays {
 /// Something whose time has come.
 pub enum Late {
     Submit { key: u64 },
-    Delivered { key: u64, delivery: Delivery },
+    Delivered { key: u64, delivery: Box<Delivery> },
     Cancelled { key: u64 },
 }
 
@@ -66,7 +66,7 @@ pub struct PutOff {
 impl Api {
     pub(super) fn put_off(&mut self, by_ns: u64, late: Late) {
         let post = Arc::clone(&self.post);
-        let job = move |_: &mut dyn Home| post(Mail::Late(Box::new(late)));
+        let job = move |_: &mut dyn Home| post(Mail::Late(late));
         self.time(now_ns().saturating_add(by_ns), Timed::Job(Box::new(job)));
     }
 
@@ -81,7 +81,7 @@ impl Api {
 
     pub(super) fn late(&mut self, late: Late, replies: &mut Replies) {
         match late {
-            Late::Delivered { key, delivery } => self.delivered_now(key, delivery, replies),
+            Late::Delivered { key, delivery } => self.delivered_now(key, *delivery, replies),
             Late::Cancelled { key } => self.cancel(key),
             Late::Submit { key } => self.submit_late(key, replies),
         }

@@ -267,7 +267,7 @@ impl Api {
     pub(super) fn delivered(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let by_ns = self.delays.response_ns;
         if by_ns > 0 && self.is_grpc(key) {
-            return self.put_off(by_ns, Late::Delivered { key, delivery });
+            return self.put_off(by_ns, Late::Delivered { key, delivery: Box::new(delivery) });
         }
         self.delivered_now(key, delivery, replies);
     }

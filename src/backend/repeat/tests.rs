@@ -63,6 +63,9 @@ fn configurations_are_refused_by_their_texts() {
     assert_eq!(check(&config()), Ok(()));
 }
 
+/// Value and index, or the text of an error; `None`: a bare end. And whether it is the last one.
+type Seen = (Option<Result<(i32, u32), String>>, bool);
+
 /// Keeps what is delivered.
 #[derive(Default)]
 struct Answers(Mutex<Vec<Delivery>>);
@@ -78,8 +81,7 @@ impl Sink for Answers {
 }
 
 impl Answers {
-    /// Value, index and whether it is the last one; `None` for a bare end.
-    fn seen(&self) -> Vec<(Option<Result<(i32, u32), String>>, bool)> {
+    fn seen(&self) -> Vec<Seen> {
         let number = |tensor: &crate::request::OutputTensor| elements_of(&tensor.data);
         let of = |delivery: &Delivery| {
             let response = delivery.response.as_ref().map(|response| match &response.error {

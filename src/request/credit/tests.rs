@@ -1,3 +1,5 @@
+//! Who waits for credit, who does not, and that nothing is lost over it.
+
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 

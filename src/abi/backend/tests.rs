@@ -1,0 +1,168 @@
+//! The interface called as a plug-in calls it: what it completes, what it hands on, what it gives back.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::abi::handles::{UserState, c_string};
+use crate::abi::server::{TRITONSERVER_ErrorDelete, TRITONSERVER_ErrorMessage};
+use crate::backend::onnxruntime::fixtures::{Answers, context};
+use crate::memory::Slice;
+use crate::request::{Completion, DataType, Keeper, Owner, Shape, StateTensor, States};
+use crate::wire::inference::ModelConfig;
+
+/// The text of an error; `None`: success.
+fn text(error: *mut Error) -> Option<String> {
+    if error.is_null() {
+        return None;
+    }
+    // SAFETY: the error just came from the interface and is deleted once.
+    unsafe {
+        let text = CStr::from_ptr(TRITONSERVER_ErrorMessage(error)).to_string_lossy().into_owned();
+        TRITONSERVER_ErrorDelete(error);
+        Some(text)
+    }
+}
+
+fn model(config: ModelConfig) -> ModelHandle {
+    let context = Arc::new(context("m", config.clone()));
+    ModelHandle {
+        name: c_string("m"),
+        directory: c_string("/"),
+        context,
+        backend: Arc::new(BackendHandle {
+            name: c_string("b"),
+            config: String::new(),
+            directory: c_string("/"),
+            execution_policy: AtomicU32::new(0),
+            state: UserState::default(),
+        }),
+        state: UserState::default(),
+        completed: Mutex::new(None),
+        is_sealed: Default::default(),
+        config: Mutex::new(config),
+    }
+}
+
+fn set(model: &ModelHandle, json: &str) -> Option<String> {
+    let message = Message::into_raw(json);
+    // SAFETY: both handles are alive; the message is deleted once.
+    unsafe {
+        let error = TRITONBACKEND_ModelSetConfig(model, 1, message);
+        crate::abi::server::TRITONSERVER_MessageDelete(message);
+        text(error)
+    }
+}
+
+#[test]
+fn a_backend_completes_what_it_may_and_nothing_else() {
+    let handle = model(ModelConfig { name: "m".into(), platform: "p".into(), ..ModelConfig::default() });
+    let json = r#"{"name":"other","platform":"q","max_batch_size":8,
+        "dynamic_batching":{"max_queue_delay_microseconds":5},
+        "input":[{"name":"I","data_type":"TYPE_INT32","dims":[1]}],"model_transaction_policy":{"decoupled":true}}"#;
+    assert_eq!(set(&handle, json), None);
+    let completed = handle.completed.lock().unwrap().clone().unwrap();
+    assert_eq!((&*completed.name, &*completed.platform, completed.max_batch_size), ("m", "p", 8));
+    assert!(completed.model_transaction_policy.unwrap().decoupled);
+    let Some(SchedulingChoice::DynamicBatching(batching)) = &completed.scheduling_choice else {
+        panic!("{completed:?}")
+    };
+    assert_eq!(batching.max_queue_delay_microseconds, 5);
+    // Of the same kind: the present one stays. Of another kind: refused, and nothing changes.
+    assert_eq!(set(&handle, r#"{"max_batch_size":4,"dynamic_batching":{}}"#), None);
+    let refused = "Cannot update scheduling choice from 11 to 11 when auto-completing.";
+    assert_eq!(set(&handle, r#"{"max_batch_size":2,"sequence_batching":{}}"#).as_deref(), Some(refused));
+    let config = handle.config.lock().unwrap().clone();
+    assert_eq!(config.max_batch_size, 4);
+    assert_eq!(config.scheduling_choice, completed.scheduling_choice);
+}
+
+fn request(states: Option<Arc<States>>) -> (Arc<Answers>, Box<Request>) {
+    let answers = Arc::new(Answers::default());
+    let mut request = Box::new(Request::new(Completion::new(answers.clone(), 1)));
+    request.states = states;
+    (answers, request)
+}
+
+#[test]
+fn states_are_handed_on_when_they_are_updated() {
+    let states = Arc::new(States::new(vec![StateTensor {
+        input_name: "IN".into(),
+        output_name: "OUT".into(),
+        datatype: DataType::Int32,
+        shape: Shape::from_slice(&[1]),
+        data: Slice::copy_of(&7i32.to_le_bytes()),
+    }]));
+    let (answers, request) = request(Some(Arc::clone(&states)));
+    let mut state = null_mut();
+    let shape = [2i64];
+    let new = |state: &mut *mut states::StateHandle, name: &CStr| {
+        // SAFETY: the request is alive, the texts and numbers are.
+        text(unsafe { states::TRITONBACKEND_StateNew(state, &*request, name.as_ptr(), 2, shape.as_ptr(), 1) })
+    };
+    assert_eq!(new(&mut state, c"IN").as_deref(), Some("state 'IN' is not a valid state name."));
+    assert_eq!(new(&mut state, c"OUT"), None);
+    let (mut buffer, mut kind, mut id): (*mut c_void, u32, i64) = (null_mut(), 2, 5);
+    let mut again: *mut c_void = null_mut();
+    // SAFETY: the state lives with the request, and two bytes are written to a buffer of two.
+    unsafe {
+        assert_eq!(text(states::TRITONBACKEND_StateBuffer(state, &mut buffer, 2, &mut kind, &mut id)), None);
+        assert_eq!((kind, id), (0, 0));
+        buffer.cast::<[u8; 2]>().write([3, 4]);
+        assert_eq!(text(states::TRITONBACKEND_StateBuffer(state, &mut again, 2, &mut kind, &mut id)), None);
+        assert_eq!(again, buffer, "the present buffer is used again");
+        assert_eq!(states.tensors()[0].data.len(), 4, "not before it is said");
+        assert_eq!(text(states::TRITONBACKEND_StateUpdate(state)), None);
+    }
+    let present = &states.tensors()[0];
+    assert_eq!((present.datatype, &present.shape[..], &*present.data), (DataType::Uint8, &[2][..], &[3, 4][..]));
+    drop(request);
+    drop(answers);
+}
+
+/// Takes a request back, or not.
+struct Scheduler {
+    takes: bool,
+    taken: Mutex<Vec<Request>>,
+}
+
+impl Owner for Scheduler {
+    fn released(&self, _key: u64) {}
+
+    fn reschedule(&self, _key: u64, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
+        match self.takes {
+            true => self.taken.lock().unwrap().push(*request),
+            false => return Err((Status::invalid("not this one"), request)),
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_request_is_given_back_to_be_scheduled_once_more() {
+    let release = |request: *mut Request, flags: u32| {
+        // SAFETY: the request came from a box and is the interface's if it takes it.
+        text(unsafe { requests::TRITONBACKEND_RequestRelease(request, flags) })
+    };
+    for takes in [true, false] {
+        let owner = Arc::new(Scheduler { takes, taken: Mutex::default() });
+        let (answers, mut request) = request(None);
+        request.keeper = Some(Keeper::new(owner.clone(), 1));
+        let raw = Box::into_raw(request);
+        let refusal = release(raw, 2);
+        assert_eq!(refusal.as_deref(), if takes { None } else { Some("not this one") });
+        assert_eq!(owner.taken.lock().unwrap().len(), usize::from(takes));
+        if !takes {
+            // It is still the plug-in's, and has no owner any more.
+            assert!(release(raw, 2).unwrap().starts_with("Request is released with TRITONSERVER_REQUEST_RELEASE"));
+            assert_eq!(release(raw, 1), None);
+            assert_eq!(answers.take().len(), 1, "an answer, because nobody gave one");
+        }
+    }
+    let nothing: *const c_char = null();
+    // SAFETY: NULL is refused.
+    let refused = text(unsafe { states::TRITONBACKEND_StateNew(null_mut(), null(), nothing, 2, null(), 0) });
+    assert_eq!(refused.as_deref(), Some("request must not be NULL"));
+}

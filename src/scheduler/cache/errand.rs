@@ -80,7 +80,8 @@ impl Errand {
         }
         let subject = &self.subject;
         subject.statistics.pending_removed();
-        request.stamps.queued_ns = request.stamps.queued_ns.max(lookup.ended_ns);
+        // The present, as schedulers take it.
+        request.stamps.queued_ns = now_ns();
         subject.watch(&mut request, lookup);
         let outcome = subject.inner.enqueue(request);
         drop(pass);

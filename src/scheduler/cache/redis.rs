@@ -9,6 +9,7 @@ mod reply;
 mod security;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -102,7 +103,7 @@ impl Redis {
             paused_until_ns: AtomicU64::new(0),
             is_out: AtomicBool::new(false),
         };
-        match redis.attempt(&[b"PING"], false) {
+        match redis.attempt(&[b"PING"]) {
             Ok((connection, Reply::Status(_))) => redis.put_back(connection),
             Ok((_, reply)) => return Err(Status::internal(failed(format!("PING was answered with {reply}")))),
             Err(failure) => return Err(Status::internal(failed(failure.to_string()))),
@@ -115,12 +116,7 @@ impl Redis {
         if self.is_out() {
             return None;
         }
-        // A connection may have been closed while nobody used it.
-        let outcome = match self.attempt(words, true) {
-            Err(Failure::Io(_)) => self.attempt(words, false),
-            outcome => outcome,
-        };
-        match outcome {
+        match self.attempt(words) {
             Ok((connection, reply)) => {
                 if self.is_out.swap(false, Ordering::SeqCst) {
                     info!("the response cache in Redis at {} answers again", self.options.address);
@@ -151,13 +147,21 @@ impl Redis {
         }
     }
 
-    fn attempt(&self, words: &[&[u8]], reuses: bool) -> Result<(Connection, Reply), Failure> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut connection = match reuses.then(idle).flatten() {
-            Some(connection) => connection,
-            None => Connection::open(&self.options)?,
-        };
-        let reply = connection.command(words, Instant::now() + self.options.command_timeout)?;
+    fn attempt(&self, words: &[&[u8]]) -> Result<(Connection, Reply), Failure> {
+        let deadline = || Instant::now() + self.options.command_timeout;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(mut connection) = idle {
+            match connection.command(words, deadline()) {
+                Ok(reply) => return Ok((connection, reply)),
+                // It was closed while nobody used it; so were the others. Who is silent is not asked twice.
+                Err(Failure::Io(error)) if error.kind() != ErrorKind::TimedOut => {
+                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        let mut connection = Connection::open(&self.options)?;
+        let reply = connection.command(words, deadline())?;
         Ok((connection, reply))
     }
 

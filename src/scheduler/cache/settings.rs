@@ -80,7 +80,9 @@ mod tests {
                           redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...";
         let unknown = "Invalid argument - unable to find 'libtritoncache_nosuch.so' for cache. Searched: /opt/tritonserver/caches";
         let none = local("Could not initialize buffer in basic_managed_external_buffer constructor");
-        let cases: [(&str, &[(&str, &str)], &str); 12] = [
+        /// Cache, settings, outcome.
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+        let cases: [Case<'_>; 12] = [
             ("nosuch", &[("size", "1")], unknown),
             ("local", &[("foo", "1")], no_size),
             ("local", &[("size", "abc")], &local("stoull")),

@@ -49,6 +49,7 @@ impl Home for Host {
 /// A scheduler that keeps what it gets.
 #[derive(Default)]
 struct Kept {
+    #[expect(clippy::vec_box, reason = "as they came")]
     requests: Mutex<Vec<Box<Request>>>,
     expires_at_ns: Option<u64>,
     refuses: bool,

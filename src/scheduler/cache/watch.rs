@@ -29,7 +29,7 @@ enum Held {
     #[default]
     Nothing,
     /// The first response. More may follow.
-    One(Response),
+    One(Box<Response>),
     Several,
 }
 
@@ -124,20 +124,22 @@ impl Sink for Watch {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *held);
         match (before, delivery) {
-            (Held::Nothing, Delivery { response: Some(response), last: false }) => *held = Held::One(response),
+            (Held::Nothing, Delivery { response: Some(response), last: false }) => {
+                *held = Held::One(Box::new(response))
+            }
             (Held::Nothing, Delivery { response: Some(response), last: true }) => {
                 drop(held);
                 self.conclude(response, false);
             }
             (Held::One(response), Delivery { response: None, last: true }) => {
                 drop(held);
-                self.conclude(response, true);
+                self.conclude(*response, true);
             }
             (Held::One(response), Delivery { response: None, last: false }) => *held = Held::One(response),
             (Held::One(response), delivery) => {
                 *held = Held::Several;
                 drop(held);
-                self.home.forward(Delivery { response: Some(response), last: false });
+                self.home.forward(Delivery { response: Some(*response), last: false });
                 self.home.forward(delivery);
             }
             (before, delivery) => {

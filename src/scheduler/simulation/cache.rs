@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::memory::Slice;
 use crate::request::{DataType, InputTensor, Shape};
-use crate::scheduler::Services;
-use crate::scheduler::cache::{Cache, Cached, Local, Secret};
-use crate::scheduler::{Direct, Purpose};
+use crate::scheduler::cache::{Cache, Local, Secret};
+use crate::scheduler::{Purpose, Services, create};
 
 struct Caching {
     cache: Arc<Cache>,
@@ -51,8 +50,7 @@ impl Rules for Caching {
     fn build(&mut self, _random: &mut Random) -> Scheduling {
         let spec = super::dynamic::spec("response_cache { enable: true }");
         let purpose = Purpose::of(spec);
-        let Scheduling { scheduler, source } = Scheduling::new(Direct::new(&purpose, &Services::default()));
-        Scheduling { scheduler: Cached::around(scheduler, &purpose, Some(&self.cache)), source }
+        create(&purpose, &Services { cache: Some(Arc::clone(&self.cache)), ..Services::default() }).unwrap()
     }
 
     fn workers(&self) -> usize {

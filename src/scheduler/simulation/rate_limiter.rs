@@ -7,8 +7,7 @@ use super::*;
 use crate::instance::PayloadSource;
 use crate::model_config::validate::ResourceLimit;
 use crate::request::Status;
-use crate::scheduler::{Direct, Limiter, RateLimiter};
-use crate::scheduler::{Purpose, Services};
+use crate::scheduler::{Limiter, Purpose, RateLimiter, Services, create};
 use crate::wire::inference::ModelRateLimiter;
 use crate::wire::inference::model_rate_limiter::Resource;
 
@@ -92,9 +91,9 @@ impl Rules for Limited {
 
     fn build(&mut self, _random: &mut Random) -> Scheduling {
         let limiter: Arc<dyn Limiter> = self.limiter.clone();
-        let services = Services { limiter: Some(limiter), ..Services::default() };
         let purpose = Purpose::of(super::dynamic::spec(""));
-        let Scheduling { scheduler, source } = Scheduling::new(Direct::new(&purpose, &services));
+        let services = Services { limiter: Some(limiter), ..Services::default() };
+        let Scheduling { scheduler, source } = create(&purpose, &services).unwrap();
         let mut demands = self.demands.lock().unwrap();
         demands.generations += 1;
         let source = Demanding {

@@ -95,8 +95,8 @@ pub struct Failures {
     pub other: u64,
 }
 
-/// The five `nv_inference_*_duration_us` and the two of the response cache: every event is cut to whole microseconds before it is added, so these are
-/// at most the ns sums / 1000.
+/// The five `nv_inference_*_duration_us` and the two of the response cache: every event is cut to whole microseconds
+/// before it is added, so these are at most the ns sums / 1000.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DurationsUs {
     pub request: u64,

@@ -78,7 +78,8 @@ mod tests {
         let no_address = "Invalid argument - Failed to initialize RedisCache, didn't specify address. Must at a \
                           minimum specify 'host' and 'port' in the configuration - e.g. tritonserver --cache-config \
                           redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...";
-        let unknown = "Invalid argument - unable to find 'libtritoncache_nosuch.so' for cache. Searched: /opt/tritonserver/caches";
+        let unknown = "Invalid argument - unable to find 'libtritoncache_nosuch.so' for cache. Searched: \
+             /opt/tritonserver/caches";
         let none = local("Could not initialize buffer in basic_managed_external_buffer constructor");
         /// Cache, settings, outcome.
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);

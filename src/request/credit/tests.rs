@@ -88,6 +88,7 @@ fn who_sends_too_much_waits_until_something_was_taken() {
     wait_until(|| waits(&request));
     assert_eq!(kept.len(), 2);
     for sent in 2..5 {
+        wait_until(|| waits(&request));
         assert!(kept.0.lock().unwrap()[0].response.as_ref().unwrap().credit.as_ref().unwrap().is_wanted());
         drop(kept.take());
         assert_eq!(told.recv(), Ok(sent));

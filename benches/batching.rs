@@ -85,7 +85,13 @@ fn measure(row: &Row) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let mut config = model_config::from_dynamic(&model_config::parse("config.pbtxt", text.as_bytes())?.message)?;
     normalize::fill_defaults(&mut config);
     let spec = Arc::new(ModelSpec::new(config)?);
-    let purpose = Purpose { spec: Arc::clone(&spec), version: 1, statistics: Arc::default() };
+    let purpose = Purpose {
+        spec: Arc::clone(&spec),
+        version: 1,
+        statistics: Arc::default(),
+        directory: Default::default(),
+        pool: tritonserver::memory::Pool::new(1 << 24),
+    };
     let Scheduling { scheduler, source } = create(&purpose, &Services::default())?;
     let waker = Waker::Call(Arc::new(|| {}));
     let worker = source.join(Seat { waker, name: "m".to_owned(), device: 0, rate_limiter: None })?;

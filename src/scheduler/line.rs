@@ -56,7 +56,7 @@ pub struct Arrivals<'a> {
     waiting: &'a AtomicUsize,
     tombstones: &'a AtomicIsize,
     statistics: &'a ModelStatistics,
-    expired: Vec<Box<Request>>,
+    expired: Vec<Ticket>,
 }
 
 impl Arrivals<'_> {
@@ -93,7 +93,7 @@ impl Arrivals<'_> {
             self.statistics.pending_removed();
         }
         // Answered when the inbox is free again: an answer may run code that is not ours.
-        self.expired.push(request);
+        self.expired.push(request.ticket());
     }
 }
 
@@ -344,8 +344,8 @@ impl<F: Former> Line<F> {
         };
         let expired = std::mem::take(&mut arrivals.expired);
         drop(inbox);
-        for request in expired {
-            answer_expired(&request.ticket(), &self.statistics, EXPIRED);
+        for ticket in expired {
+            answer_expired(&ticket, &self.statistics, EXPIRED);
         }
         found
     }

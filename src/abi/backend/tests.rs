@@ -10,7 +10,7 @@ use crate::abi::handles::{UserState, c_string};
 use crate::abi::server::{TRITONSERVER_ErrorDelete, TRITONSERVER_ErrorMessage};
 use crate::backend::onnxruntime::fixtures::{Answers, context};
 use crate::memory::Slice;
-use crate::request::{Completion, DataType, Keeper, Owner, Shape, StateTensor, States};
+use crate::request::{Completion, DataType, Keeper, Owner, Shape, StateHandle, StateTensor, States};
 use crate::wire::inference::ModelConfig;
 
 /// The text of an error; `None`: success.
@@ -96,9 +96,9 @@ fn states_are_handed_on_when_they_are_updated() {
         data: Slice::copy_of(&7i32.to_le_bytes()),
     }]));
     let (answers, request) = request(Some(Arc::clone(&states)));
-    let mut state = null_mut();
+    let mut state = null();
     let shape = [2i64];
-    let new = |state: &mut *mut states::StateHandle, name: &CStr| {
+    let new = |state: &mut *const StateHandle, name: &CStr| {
         // SAFETY: the request is alive, the texts and numbers are.
         text(unsafe { states::TRITONBACKEND_StateNew(state, &*request, name.as_ptr(), 2, shape.as_ptr(), 1) })
     };

@@ -9,7 +9,8 @@ use super::*;
 use crate::instance::{Next, Payload, PayloadSource, Seat};
 use crate::memory::{Pool, Slice};
 use crate::request::{DataType, InputTensor, Origin, Response, SEQUENCE_END, Shape, Text, Waker};
-use crate::scheduler::Gate;
+use crate::scheduler::{Gate, Registration};
+use crate::wire::inference::ModelInstanceGroup;
 
 const MS: u64 = 1_000_000;
 const START: u32 = SEQUENCE_START;
@@ -618,6 +619,14 @@ impl Gate for Doors {
 struct Limits(Arc<Doors>);
 
 impl Limiter for Limits {
+    fn register(&self, _groups: &[ModelInstanceGroup]) -> Result<Registration, Status> {
+        unreachable!("only instances come here")
+    }
+
+    fn change(&self, _registration: &Registration, _groups: &[ModelInstanceGroup]) -> Result<(), Status> {
+        unreachable!("only instances come here")
+    }
+
     fn admit(&self, model: &str, _seat: &Seat) -> Result<Arc<dyn Gate>, Status> {
         assert_eq!(model, "m");
         Ok(self.0.clone())

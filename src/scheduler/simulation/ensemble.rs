@@ -8,7 +8,7 @@ use crate::model_config::{self, ModelSpec};
 use crate::observe::statistics::ModelStatistics;
 use crate::request::{DataType, InputTensor, RequestedOutput, Shape};
 use crate::scheduler::ensemble::{Composing, Ensemble, Models, Wanted};
-use crate::scheduler::{Direct, Scheduler};
+use crate::scheduler::{Direct, Purpose, Scheduler, Services};
 
 struct Through {
     /// `max_inflight_requests`.
@@ -106,8 +106,8 @@ impl Rules for Through {
             "name: \"e\" platform: \"ensemble\" {outer} ensemble_scheduling {{ max_inflight_requests: {max} {step} }}"
         );
         let statistics = Arc::<ModelStatistics>::default;
-        let direct = Arc::new(Direct::new(statistics()));
         let inner = spec(&format!("name: \"m\" {}", io("I", "O")));
+        let direct = Arc::new(Direct::new(&Purpose::of(Arc::new(inner.clone())), &Services::default()));
         let models = Only(Arc::new(Step { spec: inner, scheduler: Arc::clone(&direct) }));
         let ensemble = Ensemble::new(&spec(&text), Arc::new(models), statistics()).unwrap();
         let both = Both { ensemble, step: Arc::clone(&direct) };

@@ -1,10 +1,10 @@
 //! Where requests of one model version wait for its workers: the inbox, who may look into it, and who is woken.
 //!
 //! Requests come into one lock-free inbox. The worker that holds the batcher token looks at them through a [`Former`],
-//! which says whether there is a payload, or when and for how much to look again; it cuts the payload, passes the token
-//! on, and executes. An enqueuer wakes a worker only if one sleeps that has to see the request (see [`Roster`]). Workers
-//! come and go while all this runs. What a former keeps is guarded by the right to pop the inbox, so nobody ever waits
-//! for a lock here.
+//! which says whether there is a payload, or when and for how much to look again; it cuts the payload, passes the
+//! token on, and executes. An enqueuer wakes a worker only if one sleeps that has to see the request (see [`Roster`]).
+//! Workers come and go while all this runs. What a former keeps is guarded by the right to pop the inbox, so nobody
+//! ever waits for a lock here.
 
 mod desk;
 

@@ -1,5 +1,5 @@
-//! What schedulers build on the token: the state word of a request, tombstones and who removals them, a holder that waits
-//! for a batch, an instance that may be borrowed.
+//! What schedulers build on the token: the state word of a request, tombstones and who sweeps them, a holder that
+//! waits for a batch, an instance that may be borrowed.
 
 use loom::sync::Mutex;
 

@@ -1,3 +1,5 @@
+//! Which inputs are looked at, and which requests fit together.
+
 use std::sync::Arc;
 
 use super::*;

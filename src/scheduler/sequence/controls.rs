@@ -174,6 +174,6 @@ mod tests {
         let of = |id: CorrelationId| added(0, text, |request| request.correlation_id = id, true).data[0].to_vec();
         assert_eq!(of(CorrelationId::Text(Text::new(b"\xff!"))), b"\x02\0\0\0\xff!");
         assert_eq!(of(CorrelationId::None), [0; 4], "as for a slot without a request");
-        assert_eq!(of(CorrelationId::Number(12)), b"\x02\0\0\012", "of a generated id");
+        assert_eq!(of(CorrelationId::Number(12)), b"\x02\0\0\x0012", "of a generated id");
     }
 }

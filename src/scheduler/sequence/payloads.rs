@@ -87,8 +87,8 @@ impl SequenceBatcher {
                 return Step::Again;
             }
             match decision {
-                Decision::Cut(count) => return Step::Cut(count),
-                Decision::Nothing if may_leave => return Step::Leave,
+                Decision::Cut(count) => Step::Cut(count),
+                Decision::Nothing if may_leave => Step::Leave,
                 Decision::Nothing => {
                     line.wake_count = Some(if is_held { usize::MAX } else { 1 });
                     Step::Sleep(deadline_ns)

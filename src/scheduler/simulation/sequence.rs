@@ -175,12 +175,14 @@ impl Sequences {
                 self.last_era += 1;
                 let former = client.and_then(|client| self.eras.get(&client.era));
                 let is_fresh = former.is_none_or(|former| former.has_ended || former.generation != self.generation);
-                let chain = former.filter(|_| !is_fresh).map(|former| former.chain);
+                let former = former.filter(|_| !is_fresh);
                 self.last_chain += 1;
                 let era = Era {
                     generation: self.generation,
-                    chain: chain.unwrap_or(self.last_chain),
+                    chain: former.map_or(self.last_chain, |former| former.chain),
                     is_fresh,
+                    is_cancelled: former.is_some_and(|former| former.is_cancelled),
+                    may_expire_at_ns: former.and_then(|former| former.may_expire_at_ns),
                     ..Era::default()
                 };
                 self.eras.insert(self.last_era, era);

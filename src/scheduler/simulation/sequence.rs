@@ -56,6 +56,8 @@ struct Era {
     /// Order of its first request.
     started: u64,
     place: Option<(usize, usize)>,
+    /// When it was seen in its slot first.
+    placed_ns: u64,
     executed: u64,
     last_key: u64,
     touched_ns: u64,
@@ -202,6 +204,9 @@ impl Sequences {
         }
         era.last_key = key;
         let place = (worker, if is_direct { row } else { 0 });
+        if era.place.is_none() {
+            era.placed_ns = clock();
+        }
         if *era.place.get_or_insert(place) != place {
             return Err(format!("request {key} runs at {place:?} and not at {:?}", era.place));
         }
@@ -418,7 +423,8 @@ impl Rules for Sequences {
             return Ok(());
         }
         let is_present = |era: &&Era| {
-            let is_idle = era.touched_ns + self.idle_ns + 50 * MS <= now_ns;
+            // Who came from the backlog keeps the slot for a moment, however long it waited there.
+            let is_idle = (era.touched_ns + self.idle_ns).max(era.placed_ns) + 50 * MS <= now_ns;
             era.place.is_some() && era.generation == self.generation && !era.has_ended && !is_idle
         };
         let present = self.eras.values().filter(is_present).count();

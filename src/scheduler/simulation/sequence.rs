@@ -56,6 +56,8 @@ struct Era {
     /// Order of its first request.
     started: u64,
     place: Option<(usize, usize)>,
+    /// When it was seen in its slot first.
+    placed_ns: u64,
     executed: u64,
     last_key: u64,
     touched_ns: u64,
@@ -175,12 +177,14 @@ impl Sequences {
                 self.last_era += 1;
                 let former = client.and_then(|client| self.eras.get(&client.era));
                 let is_fresh = former.is_none_or(|former| former.has_ended || former.generation != self.generation);
-                let chain = former.filter(|_| !is_fresh).map(|former| former.chain);
+                let former = former.filter(|_| !is_fresh);
                 self.last_chain += 1;
                 let era = Era {
                     generation: self.generation,
-                    chain: chain.unwrap_or(self.last_chain),
+                    chain: former.map_or(self.last_chain, |former| former.chain),
                     is_fresh,
+                    is_cancelled: former.is_some_and(|former| former.is_cancelled),
+                    may_expire_at_ns: former.and_then(|former| former.may_expire_at_ns),
                     ..Era::default()
                 };
                 self.eras.insert(self.last_era, era);
@@ -200,6 +204,9 @@ impl Sequences {
         }
         era.last_key = key;
         let place = (worker, if is_direct { row } else { 0 });
+        if era.place.is_none() {
+            era.placed_ns = clock();
+        }
         if *era.place.get_or_insert(place) != place {
             return Err(format!("request {key} runs at {place:?} and not at {:?}", era.place));
         }
@@ -416,7 +423,8 @@ impl Rules for Sequences {
             return Ok(());
         }
         let is_present = |era: &&Era| {
-            let is_idle = era.touched_ns + self.idle_ns + 50 * MS <= now_ns;
+            // Who came from the backlog keeps the slot for a moment, however long it waited there.
+            let is_idle = (era.touched_ns + self.idle_ns).max(era.placed_ns) + 50 * MS <= now_ns;
             era.place.is_some() && era.generation == self.generation && !era.has_ended && !is_idle
         };
         let present = self.eras.values().filter(is_present).count();

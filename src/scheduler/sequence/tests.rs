@@ -636,7 +636,7 @@ impl Limiter for Limits {
 #[test]
 fn resources_are_asked_for_when_there_is_something_to_execute() {
     let doors = Arc::new(Doors::default());
-    let services = Services { limiter: Some(Arc::new(Limits(Arc::clone(&doors)))) };
+    let services = Services { limiter: Some(Arc::new(Limits(Arc::clone(&doors)))), ..Services::default() };
     let world = World::with(1, "sequence_batching { }", Hold { requests: 0, backlog: 0 }, &services);
     let log = || std::mem::take(&mut *doors.0.lock().unwrap());
     assert!(matches!(world.poll(0), Next::Sleep { .. }));

@@ -11,15 +11,16 @@ mod desk;
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use smallvec::SmallVec;
+
 use self::desk::{Desk, Posture};
+use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::{Purpose, Refused, STOPPING, Services, answer_expired};
 use crate::instance::{Loan, Next, Payload, Seat};
 use crate::observe::statistics::ModelStatistics;
 use crate::queue::{Armed, Mpsc, Outlet, Place, Roster, Seats, Turn};
 use crate::request::{Request, Status, Ticket, WakeUp, Waker};
-
-use super::gate::Limiter;
 
 /// Decides what goes into a payload. One at a time: only who holds the token (or sweeps) has it.
 pub trait Former: Send + 'static {
@@ -278,7 +279,7 @@ impl<F: Former> Line<F> {
             waiting: &self.waiting,
             tombstones: &self.tombstones,
             statistics: &self.statistics,
-            expired: Vec::new(),
+            expired: SmallVec::new(),
         }
     }
 

@@ -447,7 +447,7 @@ fn requests_of_other_shapes_wait_for_the_next_batch() {
     let first = bench.send_with(shaped(3)).unwrap();
     bench.wake([first]);
     assert!(bench.poll().is_err());
-    let _ = bench.send_with(shaped(3)).unwrap().wake_up.now();
+    bench.send_with(shaped(3)).unwrap().wake_up.now();
     assert_eq!(bench.woken(), 1, "each is looked at");
     assert!(bench.poll().is_err(), "and this one fits");
     bench.send_with(shaped(5)).unwrap().wake_up.now();

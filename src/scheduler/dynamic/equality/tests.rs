@@ -26,8 +26,10 @@ fn bytes(pieces: &[&[u8]]) -> Vec<Slice> {
     pieces.iter().map(piece).collect()
 }
 
-/// A request with these inputs: position, shape as the model sees it, contents.
-fn request(inputs: &[(usize, &[i64], &[&[u8]])]) -> Request {
+/// Position, shape as the model sees it, contents.
+type Given<'a> = (usize, &'a [i64], &'a [&'a [u8]]);
+
+fn request(inputs: &[Given<'_>]) -> Request {
     let mut request = Request::new(Completion::new(Arc::new(Nowhere), 0));
     for &(index, shape, pieces) in inputs {
         let mut input = InputTensor::new(Text::from("x"), DataType::Int32, Shape::from_slice(shape));

@@ -33,9 +33,12 @@ use crate::request::{Delivery, Job, Sink, Status, WakeUp};
 pub const SERVER_VERSION: &str = "2.73.0";
 
 /// The extensions that work (http.md section 3 has the order).
-pub const EXTENSIONS: [&str; 7] = [
+pub const EXTENSIONS: [&str; 10] = [
     "classification",
+    "sequence",
     "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
     "model_configuration",
     "binary_tensor_data",
     "parameters",

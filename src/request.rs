@@ -22,8 +22,7 @@ mod ticket;
 mod times;
 pub mod validate;
 
-use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::memory::{BlockMut, Exhausted};
 
@@ -111,8 +110,6 @@ pub struct Request {
     pub stamps: Stamps,
     /// What the request's sequence hands from one request to the next.
     pub states: Option<Arc<States>>,
-    /// What a backend was given that lives as long as the request.
-    attached: Mutex<Vec<Box<dyn Any + Send>>>,
     /// Of the execution that the request is part of, or, until a model has it, of the one on whose behalf it was made.
     pub grant: Option<Grant>,
     /// What that other execution lends until this request ends.
@@ -140,7 +137,6 @@ impl Request {
             is_on_shard: false,
             stamps: Stamps::default(),
             states: None,
-            attached: Mutex::default(),
             grant: None,
             loan: None,
             times: None,
@@ -156,11 +152,6 @@ impl Request {
     /// A producer of responses for this request; it may outlive the request and move to any thread.
     pub fn responses(&self) -> ResponseFactory {
         ResponseFactory::new(self.completion.clone())
-    }
-
-    /// Keeps something until the request is released.
-    pub fn attach(&self, thing: Box<dyn Any + Send>) {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner).push(thing);
     }
 
     /// Lets who sends responses wait while `most` of them, or too many bytes, are on their way.
@@ -215,10 +206,7 @@ impl Request {
     /// Gives the request back to its scheduler, to be executed once more. On refusal the caller still has it.
     pub fn reschedule(mut self: Box<Request>) -> Result<(), (Status, Box<Request>)> {
         match self.keeper.take().and_then(Keeper::dismiss) {
-            Some((owner, key)) => {
-                self.attached.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
-                owner.reschedule(key, self)
-            }
+            Some((owner, key)) => owner.reschedule(key, self),
             None => {
                 let text = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
                             configured to handle such a flag.";

@@ -136,7 +136,7 @@ impl Cached {
 }
 
 impl Scheduler for Cached {
-    fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+    fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
         let subject = &self.subject;
         let Some(pass) = Door::enter(&self.door, &subject.inner) else {
             return Err(Refused { status: Status::unavailable(STOPPING).prefixed(&request.log_id()), request });
@@ -152,19 +152,13 @@ impl Scheduler for Cached {
                     subject.answer(request, &entry, &lookup);
                     Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None })
                 }
-                None => {
-                    subject.watch(&mut request, &lookup);
-                    subject.inner.enqueue(request)
-                }
+                None => subject.enqueue_watched(request, &lookup),
             };
         }
         let room = if store.is_out() { None } else { subject.cache.clerks.reserve() };
         match room {
             Some(room) => Ok(errand::send(subject, request, room, pass)),
-            None => {
-                subject.watch(&mut request, &Lookup::none());
-                subject.inner.enqueue(request)
-            }
+            None => subject.enqueue_watched(request, &Lookup::none()),
         }
     }
 
@@ -189,6 +183,14 @@ impl Scheduler for Cached {
         if self.door.close() {
             self.subject.inner.stop();
         }
+    }
+
+    fn close(&self) {
+        self.subject.inner.close();
+    }
+
+    fn unfinished(&self) -> usize {
+        self.subject.inner.unfinished()
     }
 }
 
@@ -215,6 +217,16 @@ impl Lookup {
 }
 
 impl Subject {
+    /// Hands a request on whose answer shall be stored. A refused one goes back as it came.
+    fn enqueue_watched(self: &Arc<Subject>, mut request: Box<Request>, lookup: &Lookup) -> Result<Accepted, Refused> {
+        let home = request.completion();
+        self.watch(&mut request, lookup);
+        self.inner.enqueue(request).map_err(|Refused { status, mut request }| {
+            request.restore(home);
+            Refused { status, request }
+        })
+    }
+
     fn look_up(&self, request: &Request) -> Lookup {
         let started_ns = now_ns();
         let key = Key::of(request, &self.spec.name, self.version, self.cache.secret);

@@ -11,8 +11,6 @@ mod desk;
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use smallvec::SmallVec;
-
 use self::desk::{Desk, Posture};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
@@ -279,7 +277,7 @@ impl<F: Former> Line<F> {
             waiting: &self.waiting,
             tombstones: &self.tombstones,
             statistics: &self.statistics,
-            expired: SmallVec::new(),
+            expired: Vec::new(),
         }
     }
 

@@ -84,6 +84,14 @@ impl Scheduler for Ordered {
     fn stop(&self) {
         self.inner.stop();
     }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+
+    fn unfinished(&self) -> usize {
+        self.inner.unfinished()
+    }
 }
 
 impl Places {

@@ -131,10 +131,11 @@ impl Lifecycle {
         let overridden_ns = matches!(given, Override::Config(_)).then_some(called_ns);
         let source = Arc::new(Source { stamp, directory, polled, location, overridden_ns });
         let before = lock(&self.graph).put(id, parts_of(&source.polled.config));
+        // Before the fit: a part that comes while that is made is one to look again for.
+        let missing = self.missing_parts(id, &source.polled);
         let fitted = match self.fit(id, &source.polled) {
             Ok(fitted) => fitted,
             Err(status) => {
-                let missing = self.missing_parts(id, &source.polled);
                 let is_serving = !slot.running.is_empty();
                 if !is_serving {
                     slot.source = Some(source);

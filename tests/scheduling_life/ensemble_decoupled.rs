@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use super::decoupled::{
@@ -96,7 +97,7 @@ fn responses_go_through_the_steps_one_by_one_and_in_their_order() {
         }
         let count = |model: &str| statistics(&server, model)["inference_stats"]["success"]["count"].clone();
         let responses = 10 * (0..12).sum::<i32>();
-        assert_eq!(["e", "around", "plain"].map(count), [26.into(), 13.into(), (3 * responses).into()]);
+        assert_eq!(["e", "around", "plain"].map(count), [26, 13, 3 * responses].map(Value::from));
         server.stop();
     });
 }
@@ -187,7 +188,7 @@ fn a_client_that_leaves_in_the_middle_ends_the_step() {
             assert!(started.elapsed() < PATIENCE, "something still waits");
             std::thread::yield_now();
         }
-        let ended = |found: &serde_json::Value| {
+        let ended = |found: &Value| {
             let stats = &found["inference_stats"];
             stats["success"]["count"].as_i64().unwrap_or(0) + stats["fail"]["count"].as_i64().unwrap_or(0) == 2
         };

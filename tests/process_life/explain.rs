@@ -100,20 +100,20 @@ fn ensemble(model: &str, (input, output): (&str, &str), datatype: &str) -> Strin
 #[test]
 fn ensembles_are_held_against_their_parts() {
     let repository = Repository::new();
-    let tensors = "input { name: \"I\" data_type: TYPE_FP32 dims: [ -1 ] }\n\
-                   output { name: \"O\" data_type: TYPE_FP32 dims: [ -1 ] }\n";
+    let tensors = "input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }\n\
+                   output { name: \"OUTPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }\n";
     repository.model("part", &format!("backend: \"identity\"\n{tensors}"));
     repository.model("unused", &format!("backend: \"identity\"\n{tensors}"));
     repository.model("broken", "backend: \"identity\"\nmax_batch_size: -1\n");
-    repository.model("fits", &ensemble("part", ("I", "O"), "TYPE_FP32"));
+    repository.model("fits", &ensemble("part", ("INPUT0", "OUTPUT0"), "TYPE_FP32"));
     // Stands before what it is made of.
     repository.model("around", &ensemble("fits", ("X", "Y"), "TYPE_FP32"));
     let (code, out, _) = run(&repository, &["check", "~", "--model-control-mode=explicit", "--load-model=around"]);
     assert!(code == Some(0) && out.ends_with("3 of 3 models would load\n"), "{out}");
-    repository.model("lacking", &ensemble("absent", ("I", "O"), "TYPE_FP32"));
-    repository.model("mistyped", &ensemble("part", ("I", "O"), "TYPE_INT32"));
-    repository.model("misnamed", &ensemble("part", ("J", "O"), "TYPE_FP32"));
-    repository.model("leaning", &ensemble("broken", ("I", "O"), "TYPE_FP32"));
+    repository.model("lacking", &ensemble("absent", ("INPUT0", "OUTPUT0"), "TYPE_FP32"));
+    repository.model("mistyped", &ensemble("part", ("INPUT0", "OUTPUT0"), "TYPE_INT32"));
+    repository.model("misnamed", &ensemble("part", ("INPUT1", "OUTPUT0"), "TYPE_FP32"));
+    repository.model("leaning", &ensemble("broken", ("INPUT0", "OUTPUT0"), "TYPE_FP32"));
     repository.model("above", &ensemble("lacking", ("X", "Y"), "TYPE_FP32"));
     repository.model("chicken", &ensemble("egg", ("X", "Y"), "TYPE_FP32"));
     repository.model("egg", &ensemble("chicken", ("X", "Y"), "TYPE_FP32"));
@@ -124,12 +124,12 @@ fn ensembles_are_held_against_their_parts() {
         "around in ~: would load",
         "  ensemble lacking contains models that are not available or ambiguous: absent",
         "  in ensemble mistyped, ensemble tensor X: inconsistent data type",
-        "  in ensemble misnamed, ensemble tensor X is mapping to non-existing input J in model part",
+        "  in ensemble misnamed, ensemble tensor X is mapping to non-existing input INPUT1 in model part",
         "  ensemble 'leaning' depends on 'broken' which has no loaded version. Model 'broken' loading failed with",
         "  ensemble 'above' depends on 'lacking' which is not valid. Model 'lacking' failed with error: ensemble lacking",
         "  circular dependency between ensembles: chicken -> ... -> egg -> chicken",
         "  circular dependency between ensembles: egg -> ... -> chicken -> egg",
-        "4 of 11 models would load",
+        "4 of 12 models would load",
     ] {
         assert!(out.contains(line), "expected {line:?} in\n{out}");
     }

@@ -28,7 +28,7 @@ use crate::memory::{BlockMut, Exhausted};
 
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
-pub use credit::{Credit, never_wait_here};
+pub use credit::{Credit, NeverWaits, never_wait_here};
 pub use datatype::DataType;
 pub use grant::{Grant, Lender, Loan};
 pub use home::{Home, Job, WakeUp, Waker};
@@ -157,6 +157,11 @@ impl Request {
     /// Lets who sends responses wait while `most` of them, or too many bytes, are on their way.
     pub fn limit_responses(&self, most: u32) {
         self.completion.admission.credits.limit(most);
+    }
+
+    /// How many responses may be on their way, if that is limited.
+    pub fn limit_of_responses(&self) -> Option<u32> {
+        self.completion.admission.credits.limit_of_responses()
     }
 
     /// What queue, scheduler and backend look at to learn that nobody waits for an answer any more.

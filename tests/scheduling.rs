@@ -17,6 +17,7 @@ mod scheduling_life {
     mod decoupled;
     mod dynamic;
     mod ensemble;
+    mod ensemble_decoupled;
     mod ensemble_graph;
     mod rate_limiter;
     mod sequence;

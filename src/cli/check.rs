@@ -5,7 +5,7 @@
 
 pub(super) mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use super::Arguments;
 use super::getopt::{Item, Items};
 use super::options::{OptionsError, ServeOptions};
+use crate::repository::inspect::ensembles::{Candidate, misfits};
 use crate::repository::inspect::{Inspection, Inspector};
 use crate::repository::store::{self, Store};
 use crate::server::options::WILDCARD;
@@ -161,9 +162,12 @@ fn check(options: &ServeOptions) -> Result<Report, String> {
     if !wanted.is_empty() && !wanted.iter().any(|name| name == WILDCARD) {
         let absent = wanted.iter().filter(|model| !found.contains_key(*model));
         report.problems.extend(absent.map(|model| format!("model '{model}' of --load-model is in no repository")));
-        found.retain(|model, _| wanted.contains(model));
     }
-    for (name, stores) in &found {
+    let is_wanted = |name: &String| wanted.is_empty() || wanted.iter().any(|other| other == WILDCARD || other == name);
+    let mut pending: Vec<&String> = found.keys().filter(|name| is_wanted(name)).collect();
+    let mut seen: BTreeSet<&String> = pending.iter().copied().collect();
+    while let Some(name) = pending.pop() {
+        let Some(stores) = found.get(name) else { continue };
         let is_ambiguous = stores.len() > 1 && !options.model_namespacing;
         for store in stores {
             let mut model = inspect(&inspector, &**store, name);
@@ -171,10 +175,33 @@ fn check(options: &ServeOptions) -> Result<Report, String> {
                 model.problems.insert(0, "model appears in two or more repositories".to_owned());
             }
             model.instances = Instances::of(&model.inspection, options, &placement);
+            // An ensemble is loaded with its parts.
+            let parts = model.inspection.parts();
+            let parts = parts.iter().filter_map(|part| Some(found.get_key_value(part)?.0));
+            pending.extend(parts.filter(|part| seen.insert(*part)));
             report.models.push(model);
         }
     }
+    // Stable: those of one name stay in the order of the repositories.
+    report.models.sort_by(|one, other| one.inspection.name.cmp(&other.inspection.name));
+    fit_ensembles(&mut report, options.model_namespacing);
     Ok(report)
+}
+
+/// Adds what is wrong with ensembles because of their parts.
+fn fit_ensembles(report: &mut Report, has_namespaces: bool) {
+    let candidate = |model: &ModelReport| model.problems.first().cloned();
+    let problems: Vec<_> = report.models.iter().map(candidate).collect();
+    let models = report.models.iter().zip(problems);
+    let candidates = models.map(|(ModelReport { repository, inspection, .. }, problem)| Candidate {
+        repository,
+        inspection,
+        problem,
+    });
+    let candidates: Vec<Candidate<'_>> = candidates.collect();
+    for (at, problem) in misfits(&candidates, has_namespaces) {
+        report.models[at].problems.push(problem);
+    }
 }
 
 fn inspect(inspector: &Inspector<'_>, store: &dyn Store, name: &str) -> ModelReport {

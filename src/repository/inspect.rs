@@ -22,6 +22,7 @@ use crate::request::Status;
 use crate::wire::inference::ModelConfig;
 
 mod complete;
+pub mod ensembles;
 
 /// Most memory that opening a model may take for itself.
 const POOL_BYTES: usize = 64 << 20;

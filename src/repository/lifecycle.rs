@@ -33,6 +33,7 @@ use super::version::{Loader, RunningVersion};
 use super::{ControlMode, Settings};
 use crate::request::Status;
 use graph::Graph;
+pub(super) use graph::parts_of;
 use operation::{Loaded, Source};
 pub use retirement::InFlight;
 

@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use smallvec::SmallVec;
+
 use super::mutants::{self, Mutant};
 use super::{Admission, Response};
 
@@ -23,6 +25,23 @@ thread_local! {
 /// Says that this thread must not wait: what it sends goes out beyond the bounds.
 pub fn never_wait_here() {
     NEVER_WAITS.set(true);
+}
+
+/// While this lives, its thread does not wait.
+pub struct NeverWaits {
+    before: bool,
+}
+
+impl NeverWaits {
+    pub fn here() -> NeverWaits {
+        NeverWaits { before: NEVER_WAITS.replace(true) }
+    }
+}
+
+impl Drop for NeverWaits {
+    fn drop(&mut self) {
+        NEVER_WAITS.set(self.before);
+    }
 }
 
 /// The credits of one request.
@@ -59,12 +78,31 @@ impl Ledger {
 pub struct Credit {
     admission: Arc<Admission>,
     bytes: usize,
+    /// Of other requests, if the response was made from theirs.
+    passed_on: SmallVec<[Arc<Credit>; 1]>,
 }
 
 impl Credit {
     /// Somebody waits for this credit or another one of the same request.
     pub fn is_wanted(&self) -> bool {
-        self.admission.credits.lock().waiters > 0
+        self.admission.credits.lock().waiters > 0 || self.passed_on.iter().any(|credit| credit.is_wanted())
+    }
+
+    /// The credit of a response with so many `bytes` of tensors, which was made from others whose credits these are:
+    /// they stay taken for as long as it is on its way. What it is larger than they were is paid by the first of them.
+    pub fn passed_on(credits: &[Arc<Credit>], bytes: usize) -> Option<Credit> {
+        let first = credits.first()?;
+        let paid = credits.iter().map(|credit| credit.bytes).fold(0, usize::saturating_add);
+        let bytes = bytes.saturating_sub(paid);
+        let credit = Credit {
+            admission: Arc::clone(&first.admission),
+            bytes,
+            passed_on: credits.iter().map(Arc::clone).collect(),
+        };
+        let mut ledger = credit.admission.credits.lock();
+        ledger.bytes = ledger.bytes.saturating_add(bytes);
+        drop(ledger);
+        Some(credit)
     }
 }
 
@@ -75,7 +113,9 @@ impl Drop for Credit {
         }
         let credits = &self.admission.credits;
         let mut ledger = credits.lock();
-        ledger.responses = ledger.responses.saturating_sub(1);
+        if self.passed_on.is_empty() {
+            ledger.responses = ledger.responses.saturating_sub(1);
+        }
         ledger.bytes = ledger.bytes.saturating_sub(self.bytes);
         credits.taken.store(ledger.responses, Ordering::Release);
         let is_awaited = ledger.waiters > 0;
@@ -105,6 +145,11 @@ impl Credits {
     pub fn limit(&self, responses_max: u32) {
         self.lock().responses_max = responses_max.max(1);
         self.is_limited.store(true, Ordering::Release);
+    }
+
+    /// How many responses may be on their way, if that is limited.
+    pub fn limit_of_responses(&self) -> Option<u32> {
+        self.is_limited.load(Ordering::Acquire).then(|| self.lock().responses_max)
     }
 
     /// The request's state has changed: whoever waits looks again.
@@ -142,7 +187,7 @@ pub(super) fn take(admission: &Arc<Admission>, response: &Response, last: bool) 
     ledger.bytes = ledger.bytes.saturating_add(bytes);
     credits.taken.store(ledger.responses, Ordering::Release);
     drop(ledger);
-    Ok(Some(Credit { admission: Arc::clone(admission), bytes }))
+    Ok(Some(Credit { admission: Arc::clone(admission), bytes, passed_on: SmallVec::new() }))
 }
 
 #[cfg(test)]

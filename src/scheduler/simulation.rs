@@ -145,6 +145,13 @@ impl<F> Waiting<'_, F> {
         let generation = self.generation;
         self.open.values().filter(move |sent| sent.generation == generation && !sent.is_executing && !sent.is_answered)
     }
+
+    /// Requests of the generation that somebody executes, or has kept, and nobody answered. An answer counts from the
+    /// moment it is out, not only once it was read.
+    pub fn executing(&self) -> usize {
+        let is_out = |sent: &&Sent<F>| sent.generation == self.generation && sent.is_executing && !sent.is_answered;
+        self.open.values().filter(is_out).count()
+    }
 }
 
 /// How much of what happens.

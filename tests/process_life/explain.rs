@@ -86,6 +86,55 @@ fn everything_that_is_wrong_is_told_at_once() {
     assert!(code == Some(1) && out.contains("model 'absent' of --load-model is in no repository"), "{out}");
 }
 
+/// An ensemble of one step.
+fn ensemble(model: &str, (input, output): (&str, &str), datatype: &str) -> String {
+    format!(
+        "platform: \"ensemble\"\n\
+         input {{ name: \"X\" data_type: {datatype} dims: [ -1 ] }}\n\
+         output {{ name: \"Y\" data_type: {datatype} dims: [ -1 ] }}\n\
+         ensemble_scheduling {{ step {{ model_name: \"{model}\" model_version: -1\n\
+         input_map {{ key: \"{input}\" value: \"X\" }} output_map {{ key: \"{output}\" value: \"Y\" }} }} }}\n"
+    )
+}
+
+#[test]
+fn ensembles_are_held_against_their_parts() {
+    let repository = Repository::new();
+    let tensors = "input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }\n\
+                   output { name: \"OUTPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }\n";
+    repository.model("part", &format!("backend: \"identity\"\n{tensors}"));
+    repository.model("unused", &format!("backend: \"identity\"\n{tensors}"));
+    repository.model("broken", "backend: \"identity\"\nmax_batch_size: -1\n");
+    repository.model("fits", &ensemble("part", ("INPUT0", "OUTPUT0"), "TYPE_FP32"));
+    // Stands before what it is made of.
+    repository.model("around", &ensemble("fits", ("X", "Y"), "TYPE_FP32"));
+    let (code, out, _) = run(&repository, &["check", "~", "--model-control-mode=explicit", "--load-model=around"]);
+    assert!(code == Some(0) && out.ends_with("3 of 3 models would load\n"), "{out}");
+    repository.model("lacking", &ensemble("absent", ("INPUT0", "OUTPUT0"), "TYPE_FP32"));
+    repository.model("mistyped", &ensemble("part", ("INPUT0", "OUTPUT0"), "TYPE_INT32"));
+    repository.model("misnamed", &ensemble("part", ("INPUT1", "OUTPUT0"), "TYPE_FP32"));
+    repository.model("leaning", &ensemble("broken", ("INPUT0", "OUTPUT0"), "TYPE_FP32"));
+    repository.model("above", &ensemble("lacking", ("X", "Y"), "TYPE_FP32"));
+    repository.model("chicken", &ensemble("egg", ("X", "Y"), "TYPE_FP32"));
+    repository.model("egg", &ensemble("chicken", ("X", "Y"), "TYPE_FP32"));
+    let (code, out, _) = run(&repository, &["check", "~"]);
+    assert_eq!(code, Some(1), "{out}");
+    for line in [
+        "fits in ~: would load",
+        "around in ~: would load",
+        "  ensemble lacking contains models that are not available or ambiguous: absent",
+        "  in ensemble mistyped, ensemble tensor X: inconsistent data type",
+        "  in ensemble misnamed, ensemble tensor X is mapping to non-existing input INPUT1 in model part",
+        "  ensemble 'leaning' depends on 'broken' which has no loaded version. Model 'broken' loading failed with",
+        "  ensemble 'above' depends on 'lacking' which is not valid. Model 'lacking' failed with error: ensemble lacking",
+        "  circular dependency between ensembles: chicken -> ... -> egg -> chicken",
+        "  circular dependency between ensembles: egg -> ... -> chicken -> egg",
+        "4 of 12 models would load",
+    ] {
+        assert!(out.contains(line), "expected {line:?} in\n{out}");
+    }
+}
+
 #[test]
 fn programs_read_the_same_as_json() {
     let repository = good();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::ensemble::ensemble;
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{PATIENCE, Server, free_port, run_to_end, signal};
@@ -126,6 +127,31 @@ fn without_a_cache_the_setting_of_a_model_means_nothing() {
     assert_eq!(counts(&server, "cached"), [0, 0, 2, 2]);
     assert_eq!(metrics(&server), Vec::<String>::new());
     server.stop();
+}
+
+/// A hit costs no step; and whether an ensemble is asked or its part makes two questions.
+#[test]
+fn an_ensemble_that_is_answered_from_the_cache_runs_no_step() {
+    each(&variant::ALL, |variant| {
+        let repository = repository();
+        for (name, part) in [("cached_ensemble", "plain"), ("around_cached", "cached")] {
+            let more = if part == "plain" { "response_cache { enable: true }" } else { "" };
+            let step = format!("{part} INPUT0=INPUT0 -> OUTPUT0=OUTPUT0");
+            repository.model(name, &ensemble(name, "INPUT0", "OUTPUT0", &[&step], more));
+        }
+        let server = Server::start(variant, repository.path(), &[LOCAL]);
+        for first in [0, 10, 0, 10, 0] {
+            ask(&server, "cached_ensemble", first, 10);
+            ask(&server, "around_cached", first, 10);
+        }
+        let tally = |model: &str, name: &str| stats(&server, model)["inference_stats"][name]["count"].clone();
+        let all = |model: &str| ["success", "cache_hit", "cache_miss"].map(|name| tally(model, name).as_u64());
+        assert_eq!(all("cached_ensemble"), [5, 3, 2].map(Some));
+        assert_eq!(all("plain"), [2, 0, 0].map(Some));
+        assert_eq!(all("around_cached"), [5, 0, 0].map(Some));
+        assert_eq!(all("cached"), [5, 3, 2].map(Some));
+        server.stop();
+    });
 }
 
 #[test]

@@ -24,7 +24,7 @@ const DECOUPLED: &str = "model_transaction_policy { decoupled: true }\n";
 /// `RESOURCE_EXHAUSTED`.
 const EXHAUSTED: u32 = 8;
 
-fn repeat_config() -> String {
+pub fn repeat_config() -> String {
     format!(
         r#"backend: "repeat"
         input [ {{ name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }},
@@ -62,7 +62,7 @@ fn vector(name: &str, datatype: &str, len: usize) -> InferInputTensor {
     InferInputTensor { name: name.into(), datatype: datatype.into(), shape, ..Default::default() }
 }
 
-fn bytes_of(values: impl IntoIterator<Item = i32>) -> Bytes {
+pub fn bytes_of(values: impl IntoIterator<Item = i32>) -> Bytes {
     values.into_iter().flat_map(i32::to_le_bytes).collect::<Vec<u8>>().into()
 }
 
@@ -70,7 +70,7 @@ fn parameter(choice: ParameterChoice) -> InferParameter {
     InferParameter { parameter_choice: Some(choice) }
 }
 
-fn repeat(id: &str, values: &[i32], delays_ms: &[i32], wait_ms: i32) -> ModelInferRequest {
+pub fn repeat(id: &str, values: &[i32], delays_ms: &[i32], wait_ms: i32) -> ModelInferRequest {
     ModelInferRequest {
         model_name: "repeat".into(),
         id: id.into(),
@@ -88,7 +88,7 @@ fn repeat(id: &str, values: &[i32], delays_ms: &[i32], wait_ms: i32) -> ModelInf
     }
 }
 
-fn single(model: &str, id: &str, input: &str, values: &[i32]) -> ModelInferRequest {
+pub fn single(model: &str, id: &str, input: &str, values: &[i32]) -> ModelInferRequest {
     ModelInferRequest {
         model_name: model.into(),
         id: id.into(),
@@ -107,27 +107,27 @@ fn with(mut request: ModelInferRequest, key: &str, choice: ParameterChoice) -> M
     request
 }
 
-fn with_empty_final(request: ModelInferRequest) -> ModelInferRequest {
+pub fn with_empty_final(request: ModelInferRequest) -> ModelInferRequest {
     with(request, "triton_enable_empty_final_response", ParameterChoice::BoolParam(true))
 }
 
-fn open(grpc: &mut Grpc) -> Exchange {
+pub fn open(grpc: &mut Grpc) -> Exchange {
     grpc.open(&format!("{SERVICE}ModelStreamInfer"), &[])
 }
 
 /// A message of a stream, taken apart.
 #[derive(Debug)]
-struct Answer {
-    error: String,
-    inner: ModelInferResponse,
+pub struct Answer {
+    pub error: String,
+    pub inner: ModelInferResponse,
 }
 
 impl Answer {
-    fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         &self.inner.id
     }
 
-    fn is_final(&self) -> Option<bool> {
+    pub fn is_final(&self) -> Option<bool> {
         match self.inner.parameters.get("triton_final_response")?.parameter_choice.as_ref()? {
             ParameterChoice::BoolParam(is_final) => Some(*is_final),
             other => panic!("{other:?}"),
@@ -135,7 +135,7 @@ impl Answer {
     }
 
     /// The first number of each output.
-    fn values(&self) -> Vec<i32> {
+    pub fn values(&self) -> Vec<i32> {
         let first = |bytes: &Bytes| i32::from_le_bytes(bytes[..4].try_into().expect("a number"));
         self.inner.raw_output_contents.iter().map(first).collect()
     }
@@ -153,18 +153,18 @@ fn read(bytes: &Bytes) -> Answer {
     Answer { error: message.error_message, inner: message.infer_response.unwrap_or_default() }
 }
 
-fn next(grpc: &mut Grpc, exchange: &mut Exchange) -> Answer {
+pub fn next(grpc: &mut Grpc, exchange: &mut Exchange) -> Answer {
     read(&grpc.next(exchange).expect("a message on the stream"))
 }
 
 /// Half-closes, and reads what is left.
-fn rest(grpc: &mut Grpc, mut exchange: Exchange) -> (Vec<Answer>, Status) {
+pub fn rest(grpc: &mut Grpc, mut exchange: Exchange) -> (Vec<Answer>, Status) {
     grpc.half_close(&mut exchange);
     let reply = grpc.finish(exchange);
     (reply.messages.iter().map(read).collect(), reply.status)
 }
 
-fn all_of(grpc: &mut Grpc, requests: &[ModelInferRequest]) -> Vec<Answer> {
+pub fn all_of(grpc: &mut Grpc, requests: &[ModelInferRequest]) -> Vec<Answer> {
     let mut exchange = open(grpc);
     requests.iter().for_each(|request| grpc.send(&mut exchange, request));
     let (answers, status) = rest(grpc, exchange);
@@ -177,7 +177,7 @@ fn statistics(server: &Server, model: &str) -> Value {
 }
 
 /// Asks for the statistics until `fact` holds of them.
-fn statistics_until(server: &Server, model: &str, fact: impl Fn(&Value) -> bool) -> Value {
+pub fn statistics_until(server: &Server, model: &str, fact: impl Fn(&Value) -> bool) -> Value {
     let started = std::time::Instant::now();
     loop {
         let found = statistics(server, model);
@@ -442,7 +442,7 @@ fn the_clients_of_triton_see_every_response() {
 }
 
 /// A directory for `--backend-directory` with later.c in it. None, after a visible skip, without a C compiler.
-fn backends() -> Option<PathBuf> {
+pub fn backends() -> Option<PathBuf> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     match MADE.get_or_init(compile) {
         Ok(directory) => Some(directory.clone()),
@@ -470,7 +470,7 @@ fn compile() -> Result<PathBuf, String> {
 }
 
 /// The C backend as decoupled model `later`, and as `once`, which promises one response.
-fn start_later(variant: Variant, directory: &Path, flags: &[&str]) -> (Repository, Server) {
+pub fn start_later(variant: Variant, directory: &Path, flags: &[&str]) -> (Repository, Server) {
     let repository = Repository::new();
     repository.identity_of("later", "later", 0, &[Pair::new("INT32", "-1")], DECOUPLED);
     repository.identity_of("later", "once", 0, &[Pair::new("INT32", "-1")], "");
@@ -480,7 +480,7 @@ fn start_later(variant: Variant, directory: &Path, flags: &[&str]) -> (Repositor
     (repository, server)
 }
 
-fn later(what: &str, values: &[i32]) -> ModelInferRequest {
+pub fn later(what: &str, values: &[i32]) -> ModelInferRequest {
     with(single("later", what, "INPUT0", values), "do", ParameterChoice::StringParam(what.into()))
 }
 
@@ -597,7 +597,7 @@ fn a_library_reports_its_responses_and_sees_cancellation() {
 }
 
 /// Responses of a MiB each, far more than the server may keep for one client.
-const BIG: usize = 300;
+pub const BIG: usize = 300;
 
 #[test]
 fn a_slow_reader_holds_the_model_back_and_not_the_memory() {

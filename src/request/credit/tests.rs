@@ -191,3 +191,31 @@ fn a_response_that_was_paid_for_is_not_paid_for_again() {
     drop(kept.take());
     thread.join().unwrap();
 }
+
+#[test]
+fn what_is_made_from_a_response_keeps_its_credit_and_pays_for_its_growth() {
+    let (kept, request) = limited(2);
+    request.responses().send(response(1), false);
+    let credit = Arc::new(kept.take().response.unwrap().credit.unwrap());
+    assert!(Credit::passed_on(&[], 7).is_none());
+    let passed_on = Credit::passed_on(&[credit], BYTES_MAX).unwrap();
+    let (thread, told) = sender(&request, 1, 8);
+    wait_until(|| waits(&request));
+    assert!(passed_on.is_wanted());
+    drop(passed_on);
+    assert_eq!(told.recv(), Ok(0));
+    thread.join().unwrap();
+    drop(kept.take());
+    let ledger = request.admission().credits.lock();
+    assert_eq!((ledger.responses, ledger.bytes), (0, 0));
+}
+
+#[test]
+fn a_thread_waits_again_after_it_must_not() {
+    {
+        let _outer = NeverWaits::here();
+        drop(NeverWaits::here());
+        assert!(NEVER_WAITS.get());
+    }
+    assert!(!NEVER_WAITS.get());
+}

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::run::Run;
-use crate::request::{Home, Job, WakeUp};
+use crate::request::{Home, Job, NeverWaits, WakeUp};
 
 thread_local! {
     /// The runs that go on next in this thread; none while it drives none.
@@ -84,6 +84,8 @@ fn drive(run: Arc<Run>, home: &mut dyn Home) {
         return;
     }
     let _end = End;
+    // Runs answer their requests, and these may be limited; what they send has its credits from elsewhere.
+    let _never_waits = NeverWaits::here();
     while let Some(run) = LINE.with_borrow_mut(|line| line.as_mut().and_then(VecDeque::pop_front)) {
         run.advance(home);
     }

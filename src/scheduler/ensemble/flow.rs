@@ -4,12 +4,13 @@
 //! inputs have, a response is made of the values of one number. What can never be used is not kept.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::plan::{Plan, Route};
 use crate::memory::Slice;
-use crate::request::{CorrelationId, DataType, Shape};
+use crate::request::{CorrelationId, Credit, DataType, Shape};
 use crate::scheduler::mutants::{self, Mutant};
 
 /// What a step is told of the sequence it belongs to.
@@ -32,6 +33,20 @@ pub struct Value {
     pub sequence: Option<Sequence>,
     /// A response said so, and those who read it follow.
     pub is_sequence_overridden: bool,
+    /// Of the decoupled steps that it was made from.
+    pub credits: Credits,
+}
+
+/// What lets decoupled steps be ahead of whoever reads the ensemble's responses.
+pub type Credits = SmallVec<[Arc<Credit>; 1]>;
+
+/// Takes those of `more` that are not there yet.
+pub fn add_credits(credits: &mut Credits, more: &Credits) {
+    for credit in more {
+        if !credits.iter().any(|own| Arc::ptr_eq(own, credit)) {
+            credits.push(Arc::clone(credit));
+        }
+    }
 }
 
 /// What has become possible.
@@ -103,6 +118,12 @@ impl Flow {
                 wanted.iter().for_each(|tensor| self.let_go(*tensor, number));
                 due.push(Due::Response { values });
             }
+        }
+        // What waits for others holds nobody back: they may come only after its writer has gone on, or never. Who comes
+        // last still has its credits, and so has what is made of them all.
+        let kept = self.tensors[tensor].kept.get_mut(&number);
+        if let Some(value) = kept.and_then(|kept| kept.value.as_mut()) {
+            value.credits.clear();
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use smallvec::SmallVec;
 
 use super::driver::Advance;
-use super::flow::{Due, Flow, Sequence, Value};
+use super::flow::{Credits, Due, Flow, Sequence, Value};
 use super::plan::Route;
 use super::{Composing, Shared};
 use crate::memory::{BlockMut, Exhausted};
@@ -25,6 +25,9 @@ const IN_FLIGHT_MAX: usize = 1024;
 /// Responses of steps that wait in a run, be it for other tensors, for a place in flight, or to be looked at. A
 /// decoupled step that is so far ahead of those who read it ends the request.
 const WAITING_MAX: usize = 16_384;
+/// Responses of a decoupled step to one request that the ensemble's client has not got yet, at most. Where the client
+/// may have fewer on their way, so may the step.
+const RESPONSES_MAX: u32 = 64;
 /// Events that are dealt with before others at the same home have their turn.
 const EVENTS_AT_ONCE: usize = 64;
 
@@ -106,6 +109,8 @@ struct InFlight {
     ticket: Option<Ticket>,
     sequence: Sequence,
     is_sequence_overridden: bool,
+    /// Of what it was made from; what it makes has them too.
+    credits: Credits,
     /// The limiter counts it.
     has_room: bool,
 }
@@ -245,6 +250,7 @@ impl Run {
                 is_batched: plan.is_batching,
                 sequence: None,
                 is_sequence_overridden: false,
+                credits: Credits::new(),
             });
             state.flow.arrive(plan, &self.route, tensor, value, due);
         }
@@ -267,7 +273,7 @@ impl Run {
                     }
                 }
                 None if state.error.is_none() && !state.has_ended => {
-                    let values = self.values_of(one, &response);
+                    let values = self.values_of(one, &mut response);
                     for (tensor, value) in values {
                         state.flow.arrive(&self.shared.plan, &self.route, tensor, value, due);
                     }

@@ -64,8 +64,8 @@ struct Part {
     spec: ModelSpec,
     #[expect(clippy::vec_box, reason = "requests come and go in their boxes")]
     held: Mutex<Vec<Box<Request>>>,
-    /// What it was asked for, all in all.
-    submitted: Mutex<usize>,
+    /// How often it was asked, by the ids of the requests.
+    asked: Mutex<BTreeMap<String, usize>>,
     refusal: Mutex<Option<Status>>,
     expires_at_ns: Mutex<Option<u64>>,
 }
@@ -84,7 +84,7 @@ impl Composing for Part {
             return Err(Refused { status, request });
         }
         let ticket = request.ticket();
-        *lock(&self.submitted) += 1;
+        *lock(&self.asked).entry(request.id.to_string()).or_default() += 1;
         lock(&self.held).push(request);
         Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: *lock(&self.expires_at_ns) })
     }
@@ -147,7 +147,7 @@ impl Kitchen {
     fn add(&self, spec: ModelSpec) -> Arc<Part> {
         let part = Arc::new(Part {
             held: Mutex::default(),
-            submitted: Mutex::default(),
+            asked: Mutex::default(),
             refusal: Mutex::default(),
             expires_at_ns: Mutex::default(),
             spec,

@@ -1,15 +1,15 @@
 //! What becomes of the values: responses of the ensemble, its end, and its statistics.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use super::{Run, State, lock};
 use crate::observe::log::verbose;
 use crate::observe::statistics::{FailureReason, Sums};
 use crate::request::{
-    CorrelationId, OutputTensor, Parameters, Response, SEQUENCE_END, SEQUENCE_START, Status, Text, TimeSums,
+    CorrelationId, Credit, OutputTensor, Parameters, Response, SEQUENCE_END, SEQUENCE_START, Status, Text, TimeSums,
     Value as Parameter, now_ns,
 };
-use crate::scheduler::ensemble::flow::{Sequence, Value};
+use crate::scheduler::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::scheduler::ensemble::run::InFlight;
 use crate::scheduler::ensemble::shapes::adapt;
 
@@ -25,10 +25,12 @@ pub(super) fn counted(sums: &TimeSums) -> Sums {
 
 impl Run {
     /// The tensors that a response of a step makes. One that is not in the response counts as left out.
-    pub(super) fn values_of(&self, one: &InFlight, response: &Response) -> Vec<(usize, Option<Value>)> {
+    pub(super) fn values_of(&self, one: &InFlight, response: &mut Response) -> Vec<(usize, Option<Value>)> {
         let plan = &self.shared.plan;
         let is_batched = self.models[one.step].as_ref().is_some_and(|model| model.spec().is_batching());
         let (sequence, is_told) = sequence_of(response, &one.sequence);
+        let mut credits = one.credits.clone();
+        credits.extend(response.credit.take().map(Arc::new));
         let make = |(name, tensor): &(Text, usize)| {
             let output = response.outputs.iter().find(|output| output.name == *name);
             if output.is_none() {
@@ -41,6 +43,7 @@ impl Run {
                 is_batched,
                 sequence: Some(sequence.clone()),
                 is_sequence_overridden: is_told || one.is_sequence_overridden,
+                credits: credits.clone(),
             });
             (*tensor, value)
         };
@@ -51,6 +54,7 @@ impl Run {
     pub(super) fn respond(&self, state: &mut State, values: &[Option<Value>], last: bool) {
         let plan = &self.shared.plan;
         let mut response = Response::new(self.request.id.clone());
+        let mut credits = Credits::new();
         for (&index, value) in self.route.outputs.iter().zip(values) {
             let Some(value) = value else { continue };
             let output = &plan.outputs[index];
@@ -64,6 +68,12 @@ impl Run {
             if let Some(sequence) = &value.sequence {
                 push_sequence(&mut response.parameters, sequence);
             }
+            add_credits(&mut credits, &value.credits);
+        }
+        // Where nobody limits the responses, nobody says either when one has arrived.
+        if self.request.limit_of_responses().is_some() {
+            let bytes = response.outputs.iter().map(OutputTensor::byte_size).fold(0, usize::saturating_add);
+            response.credit = Credit::passed_on(&credits, bytes);
         }
         state.responses += 1;
         if last {

@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use tracing::warn;
 
-use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, Run, State, lock};
+use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, RESPONSES_MAX, Run, State, lock};
+use crate::model_config::ModelSpec;
 use crate::request::{Completion, Home, InputTensor, Request, Sink, Status, now_ns};
 use crate::scheduler::ensemble::Composing;
-use crate::scheduler::ensemble::flow::{Sequence, Value};
+use crate::scheduler::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::scheduler::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
 use crate::scheduler::ensemble::shapes::adapt;
 use crate::scheduler::{Accepted, Refused};
+use crate::wire::inference::model_config::SchedulingChoice;
 
 impl Run {
     /// Makes the request to a step that has its inputs, or has it wait for its turn.
@@ -97,7 +99,9 @@ impl Run {
         // Every step of the route has its model, or the run would have an error.
         let Some(model) = self.models[step].clone() else { return };
         let (request, sequence, is_sequence_overridden) = self.request_to(step, &*model, key, inputs);
-        let one = InFlight { step, ticket: None, sequence, is_sequence_overridden, has_room };
+        let mut credits = Credits::new();
+        inputs.iter().flatten().for_each(|value| add_credits(&mut credits, &value.credits));
+        let one = InFlight { step, ticket: None, sequence, is_sequence_overridden, credits, has_room };
         state.in_flight.insert(key, one);
         match model.submit(request) {
             Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
@@ -165,7 +169,26 @@ impl Run {
         request.origin = ours.origin;
         request.stamps.received_ns = now_ns();
         request.times = Some(Arc::clone(&self.times));
+        if self.may_hold_back(step, spec) {
+            request.limit_responses(RESPONSES_MAX.min(ours.limit_of_responses().unwrap_or(u32::MAX)));
+        }
         (request, sequence, is_told)
+    }
+
+    /// Whether a step may wait for those behind it. Not if they could wait for it in turn: for an instance of the same
+    /// model, which may be hidden in another ensemble, or for resources that it keeps while it is executed. Then the
+    /// number of what waits in the run is the bound.
+    fn may_hold_back(&self, step: usize, spec: &ModelSpec) -> bool {
+        let keeps_resources = spec.config.instance_group.iter().any(|group| {
+            let limiter = group.rate_limiter.as_ref();
+            limiter.is_some_and(|limiter| !limiter.resources.is_empty())
+        });
+        let is_ensemble =
+            |spec: &ModelSpec| matches!(spec.config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));
+        let meets =
+            |other: &ModelSpec| other.decoupled && (other.name == spec.name || is_ensemble(other) || is_ensemble(spec));
+        let mut others = self.models.iter().enumerate().filter(|(at, _)| *at != step);
+        spec.decoupled && !keeps_resources && !others.any(|(_, other)| other.as_ref().is_some_and(|o| meets(o.spec())))
     }
 
     /// Nobody waits any more: what has begun is told, what has not begun will not.

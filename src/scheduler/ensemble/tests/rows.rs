@@ -1,7 +1,9 @@
 //! The rows of schedulers.md section 5, one after the other.
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
-use crate::request::{CorrelationId, SEQUENCE_END, SEQUENCE_START, Value as Parameter};
+use crate::request::{CorrelationId, NeverWaits, SEQUENCE_END, SEQUENCE_START, Value as Parameter};
 
 fn decoupled(name: &str, inputs: &str, outputs: &str) -> ModelSpec {
     model(name, inputs, outputs, "model_transaction_policy { decoupled: true }")
@@ -384,6 +386,7 @@ fn so_many_requests_of_a_step_are_in_flight() {
 
 #[test]
 fn a_step_that_is_too_far_ahead_ends_the_request() {
+    let _never_waits = NeverWaits::here();
     let spec = ensemble("X", "Y", &["d I=X -> O=A", "p I=A -> O=Y"], DECOUPLED, "max_inflight_requests: 1");
     for is_looked_at in [false, true] {
         let bench = Bench::new(spec.clone(), vec![decoupled("d", "I", "O"), model("p", "I", "O", "")]);
@@ -412,6 +415,7 @@ fn a_step_that_is_too_far_ahead_ends_the_request() {
 
 #[test]
 fn many_responses_wait_for_a_place_in_flight() {
+    let _never_waits = NeverWaits::here();
     let spec = ensemble("X", "Y", &["d I=X -> O=A", "p I=A -> O=Y"], DECOUPLED, "");
     let bench = Bench::new(spec, vec![decoupled("d", "I", "O"), model("p", "I", "O", "")]);
     let _ticket = bench.send(1, &[("X", "x")]);
@@ -443,4 +447,70 @@ fn a_stopped_ensemble_refuses() {
     assert_eq!(bench.told(1), "Y=q.O(p.O(x)).", "what was accepted is finished");
     assert!(matches!(bench.ensemble.poll(0, 0), Next::Leave));
     assert_eq!(bench.statistics.snapshot().fail.count, 0);
+}
+
+/// A thread in which `part` answers its request so many times, and ends it. It counts what was sent.
+fn answer_often(part: &Arc<Part>, count: usize) -> (std::thread::JoinHandle<()>, Arc<AtomicUsize>) {
+    let request = part.take().expect("a request waits");
+    let (part, sent) = (Arc::clone(part), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&sent);
+    let thread = std::thread::spawn(move || {
+        for number in 0..count {
+            request.responses().send(response_of(&part, &request, &format!("#{number}")), false);
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        request.responses().send_end();
+    });
+    (thread, sent)
+}
+
+#[test]
+fn who_reads_slowly_holds_the_first_step_back_through_the_others() {
+    let parts = vec![model("d", "I", "O", DECOUPLED), model("j", "I", "O", "")];
+    let bench = Bench::new(ensemble("X", "Y", &["d I=X -> O=A", "j I=A -> O=Y"], DECOUPLED, ""), parts);
+    let request = request_to(&bench.spec, &bench.client, 1, &[("X", "x")]);
+    request.limit_responses(2);
+    bench.hand_in(request);
+    let (thread, sent) = answer_often(&bench.part("d"), 4);
+    for number in 0..4 {
+        while bench.waiting("j") == 0 {
+            bench.client.work_all();
+            std::thread::yield_now();
+        }
+        bench.answer("j");
+        assert_eq!(bench.told(1), format!("Y=j.O(d.O#{number}(x))"));
+        let delivery = lock(&bench.client.answers).get_mut(&1).unwrap().remove(0);
+        let credit = delivery.response.unwrap().credit.unwrap();
+        if number < 2 {
+            let most = number + 2;
+            while sent.load(Ordering::SeqCst) < most || !credit.is_wanted() {
+                std::thread::yield_now();
+            }
+            assert_eq!(sent.load(Ordering::SeqCst), most, "one with the client, one with the other step");
+        }
+    }
+    thread.join().unwrap();
+    bench.client.work_all();
+    assert_eq!((bench.told(1).as_str(), bench.runs()), ("-.", 0));
+}
+
+#[test]
+fn what_waits_for_others_holds_nobody_back() {
+    let parts = vec![model("d", "I", "O", DECOUPLED), model("z", "I", "O", DECOUPLED), model("j", "I J", "O", "")];
+    let steps = ["d I=X -> O=A", "z I=X -> O=B", "j I=A J=B -> O=Y"];
+    let bench = Bench::new(ensemble("X", "Y", &steps, DECOUPLED, ""), parts);
+    let request = request_to(&bench.spec, &bench.client, 1, &[("X", "x")]);
+    request.limit_responses(2);
+    bench.hand_in(request);
+    let (thread, sent) = answer_often(&bench.part("d"), 100);
+    while !thread.is_finished() {
+        bench.client.work_all();
+        std::thread::yield_now();
+    }
+    thread.join().unwrap();
+    assert_eq!(sent.load(Ordering::SeqCst), 100);
+    let (thread, _) = answer_often(&bench.part("z"), 0);
+    thread.join().unwrap();
+    bench.client.work_all();
+    assert_eq!((bench.told(1).as_str(), bench.runs()), ("-.", 0));
 }

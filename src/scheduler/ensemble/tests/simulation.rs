@@ -210,8 +210,23 @@ impl World {
                 (None, Some(errors)) => return Err(format!("request {key} met {errors:?} and was told '{told}'")),
                 (None, None) => self.judge_answers(key, &pieces)?,
             }
+            self.judge_steps(key, error.is_none())?;
         }
         self.judge_rest()
+    }
+
+    /// A part is asked once, and what stands behind the decoupled one once for each of its responses. Whoever looks at
+    /// the answers alone does not see the steps that were made in vain.
+    fn judge_steps(&self, key: u64, is_success: bool) -> Result<(), String> {
+        for part in self.bench.kitchen.parts() {
+            let asked = lock(&part.asked).get(&key.to_string()).copied().unwrap_or(0);
+            let is_behind = !self.graph.decoupled.is_empty() && part.spec.name == "j";
+            let most = if is_behind { self.responses.get(&key).copied().unwrap_or(0) } else { 1 };
+            if asked > most || is_success && asked < most {
+                return Err(format!("request {key} asked '{}' {asked} times instead of {most}", part.spec.name));
+            }
+        }
+        Ok(())
     }
 
     fn judge_answers(&self, key: u64, pieces: &[&str]) -> Result<(), String> {

@@ -1,0 +1,120 @@
+//! Would ensembles fit the models that they are made of, if all that would load were loaded?
+
+use std::collections::BTreeMap;
+
+use super::super::lifecycle::parts_of;
+use super::Inspection;
+use crate::model_config::validate::{Part, ensemble_cycle, ensemble_parts};
+use crate::wire::inference::ModelConfig;
+
+impl Inspection {
+    /// The names of the models that this ensemble is made of; of any other model, none.
+    pub fn parts(&self) -> Vec<String> {
+        self.spec.as_ref().map(|spec| parts_of(&spec.config)).unwrap_or_default()
+    }
+}
+
+/// A model that could be loaded, and where it lies.
+pub struct Candidate<'a> {
+    pub repository: &'a str,
+    pub inspection: &'a Inspection,
+    /// The first of what is wrong with it.
+    pub problem: Option<String>,
+}
+
+/// What is wrong with ensembles because of their parts, by place in `candidates`.
+pub fn misfits(candidates: &[Candidate<'_>], has_namespaces: bool) -> BTreeMap<usize, String> {
+    let mut known = Known::new(candidates, has_namespaces);
+    known.find_cycles();
+    // Each once its parts have had their turn: whether it is decoupled depends on them.
+    while let Some(at) = known.next() {
+        known.judge(at);
+    }
+    known.misfits
+}
+
+struct Known<'a> {
+    candidates: &'a [Candidate<'a>],
+    has_namespaces: bool,
+    /// As they would be served; none while that is open, and for what would not load.
+    configs: Vec<Option<ModelConfig>>,
+    misfits: BTreeMap<usize, String>,
+}
+
+impl<'a> Known<'a> {
+    fn new(candidates: &'a [Candidate<'a>], has_namespaces: bool) -> Known<'a> {
+        let config = |candidate: &Candidate<'_>| {
+            let is_plain = candidate.problem.is_none() && candidate.inspection.parts().is_empty();
+            let spec = candidate.inspection.spec.as_ref().filter(|_| is_plain);
+            spec.map(|spec| spec.config.clone())
+        };
+        let configs = candidates.iter().map(config).collect();
+        Known { candidates, has_namespaces, configs, misfits: BTreeMap::new() }
+    }
+
+    /// The model that an ensemble means by a name: the one beside it, else the only one.
+    fn part(&self, ensemble: usize, name: &str) -> Option<usize> {
+        let repository = self.candidates.get(ensemble)?.repository;
+        let named = |at: &usize| self.candidates[*at].inspection.name == name;
+        let mut holders = (0..self.candidates.len()).filter(named);
+        if self.has_namespaces
+            && let Some(own) = holders.clone().find(|at| self.candidates[*at].repository == repository)
+        {
+            return Some(own);
+        }
+        holders.next().filter(|_| holders.next().is_none())
+    }
+
+    fn parts(&self, at: usize) -> Vec<usize> {
+        let names = self.candidates[at].inspection.parts();
+        names.iter().filter_map(|name| self.part(at, name)).collect()
+    }
+
+    /// Nothing is known of it yet.
+    fn is_open(&self, at: usize) -> bool {
+        self.candidates[at].problem.is_none() && self.configs[at].is_none() && !self.misfits.contains_key(&at)
+    }
+
+    fn find_cycles(&mut self) {
+        // By name and place, of which a repository has each once.
+        let key = |at: usize| (self.candidates[at].inspection.name.clone(), at);
+        let cycle = |at: usize| {
+            let parts = |(_, at): &(String, usize)| self.parts(*at).into_iter().map(key).collect();
+            ensemble_cycle(&key(at), |(name, _)| name, parts).err()
+        };
+        let open = (0..self.candidates.len()).filter(|at| self.is_open(*at));
+        let found: Vec<_> = open.filter_map(|at| Some((at, cycle(at)?.to_string()))).collect();
+        self.misfits.extend(found);
+    }
+
+    fn next(&self) -> Option<usize> {
+        let is_ready = |at: &usize| self.is_open(*at) && !self.parts(*at).iter().any(|part| self.is_open(*part));
+        (0..self.candidates.len()).find(is_ready)
+    }
+
+    fn judge(&mut self, at: usize) {
+        let Some(spec) = &self.candidates[at].inspection.spec else { return };
+        let mut config = spec.config.clone();
+        let part = |name: &str| {
+            let Some(part) = self.part(at, name) else { return Part::Unknown };
+            let candidate = &self.candidates[part];
+            match (&self.configs[part], self.misfits.get(&part)) {
+                (Some(config), _) => {
+                    let versions = &candidate.inspection.chosen;
+                    Part::Loaded(versions.iter().map(|version| (*version, config)).collect())
+                }
+                (None, Some(reason)) => Part::Invalid { reason: reason.clone() },
+                (None, None) => Part::NotLoaded { reason: candidate.problem.clone() },
+            }
+        };
+        match ensemble_parts(&spec.config, |step| part(&step.model_name)) {
+            Ok(flow) => {
+                config.model_transaction_policy.get_or_insert_default().decoupled = flow.decoupled;
+                self.configs[at] = Some(config);
+            }
+            Err(error) => {
+                self.misfits.insert(at, error.to_string());
+            }
+        }
+    }
+}

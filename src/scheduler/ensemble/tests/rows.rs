@@ -449,8 +449,8 @@ fn a_stopped_ensemble_refuses() {
     assert_eq!(bench.statistics.snapshot().fail.count, 0);
 }
 
-/// A thread in which `part` answers its request so many times, and ends it. It counts what was sent.
-fn answer_often(part: &Arc<Part>, count: usize) -> (std::thread::JoinHandle<()>, Arc<AtomicUsize>) {
+/// A thread in which `part` answers its request so many times, and gives it back. It counts what was sent.
+fn answer_often(part: &Arc<Part>, count: usize) -> (std::thread::JoinHandle<Box<Request>>, Arc<AtomicUsize>) {
     let request = part.take().expect("a request waits");
     let (part, sent) = (Arc::clone(part), Arc::new(AtomicUsize::new(0)));
     let counter = Arc::clone(&sent);
@@ -459,7 +459,7 @@ fn answer_often(part: &Arc<Part>, count: usize) -> (std::thread::JoinHandle<()>,
             request.responses().send(response_of(&part, &request, &format!("#{number}")), false);
             counter.fetch_add(1, Ordering::SeqCst);
         }
-        request.responses().send_end();
+        request
     });
     (thread, sent)
 }
@@ -489,7 +489,8 @@ fn who_reads_slowly_holds_the_first_step_back_through_the_others() {
             assert_eq!(sent.load(Ordering::SeqCst), most, "one with the client, one with the other step");
         }
     }
-    thread.join().unwrap();
+    // Only now: an end that comes while the last answer is on its way goes with it.
+    thread.join().unwrap().responses().send_end();
     bench.client.work_all();
     assert_eq!((bench.told(1).as_str(), bench.runs()), ("-.", 0));
 }
@@ -507,10 +508,10 @@ fn what_waits_for_others_holds_nobody_back() {
         bench.client.work_all();
         std::thread::yield_now();
     }
-    thread.join().unwrap();
+    thread.join().unwrap().responses().send_end();
     assert_eq!(sent.load(Ordering::SeqCst), 100);
     let (thread, _) = answer_often(&bench.part("z"), 0);
-    thread.join().unwrap();
+    thread.join().unwrap().responses().send_end();
     bench.client.work_all();
     assert_eq!((bench.told(1).as_str(), bench.runs()), ("-.", 0));
 }

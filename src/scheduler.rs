@@ -19,6 +19,8 @@ mod simulation;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tracing::error;
+
 use crate::instance::{Lending, PayloadSource};
 use crate::memory::Pool;
 use crate::model_config::ModelSpec;
@@ -135,6 +137,7 @@ impl Scheduling {
 
 /// The scheduler that the configuration asks for (schedulers.md section 1).
 pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
+    check_strategy(&purpose.spec)?;
     let plain = match &purpose.spec.config.scheduling_choice {
         None => Scheduling::new(Direct::new(purpose, services)),
         Some(SchedulingChoice::DynamicBatching(config)) => Scheduling::new(Dynamic::new(config, purpose, services)),
@@ -147,6 +150,24 @@ pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Stat
     let cached = Scheduling { scheduler: Cached::around(scheduler, purpose, services.cache.as_ref()), source };
     // Outside the cache, so that cached answers keep their place too.
     Ok(if preserves_ordering(&purpose.spec) { cached.ordered() } else { cached })
+}
+
+/// Parameter that names a library which decides what goes into a batch (c_api.md, custom batching).
+const STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
+
+/// Such libraries are not offered yet: one that was left out would form other batches than its user wants.
+fn check_strategy(spec: &ModelSpec) -> Result<(), Status> {
+    match &spec.config.scheduling_choice {
+        _ if !spec.parameters.contains_key(STRATEGY) => Ok(()),
+        Some(SchedulingChoice::SequenceBatching(_)) => {
+            error!("{STRATEGY} cannot be specified with sequence batcher, using default batching strategy");
+            Ok(())
+        }
+        Some(SchedulingChoice::DynamicBatching(_)) => {
+            Err(Status::unsupported(format!("parameter '{STRATEGY}' is not supported by this version of Nereid")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn preserves_ordering(spec: &ModelSpec) -> bool {
@@ -181,4 +202,22 @@ fn answer_expired(ticket: &Ticket, statistics: &ModelStatistics, text: &'static 
         statistics.request_failed(ticket.started_ns, now_ns(), FailureReason::Rejected);
     }
     ticket.fail(Status::unavailable(text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batching_library_is_refused_where_it_would_decide() {
+        let parameter = "parameters { key: \"TRITON_BATCH_STRATEGY_PATH\" value { string_value: \"x.so\" } }";
+        let made = |scheduler: &str| {
+            let spec = simulation::dynamic::spec(&format!("max_batch_size: 2 {scheduler} {parameter}"));
+            create(&Purpose::of(spec), &Services::default()).err().map(|status| status.to_string())
+        };
+        let text = "Unsupported: parameter 'TRITON_BATCH_STRATEGY_PATH' is not supported by this version of Nereid";
+        assert_eq!(made("dynamic_batching { }").as_deref(), Some(text));
+        assert_eq!(made("sequence_batching { }"), None);
+        assert_eq!(made(""), None);
+    }
 }

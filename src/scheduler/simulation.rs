@@ -9,7 +9,7 @@
 //! A failure names its seed; `NEREID_SIMULATION_SEED=<seed>` plays that one alone.
 
 mod cache;
-mod dynamic;
+pub(super) mod dynamic;
 mod ensemble;
 mod random;
 mod rate_limiter;

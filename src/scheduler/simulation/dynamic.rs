@@ -165,7 +165,7 @@ impl Batches {
 }
 
 /// `text` without its io.
-pub(super) fn spec(text: &str) -> Arc<ModelSpec> {
+pub fn spec(text: &str) -> Arc<ModelSpec> {
     let io = "input { name: \"INPUT0\" data_type: TYPE_UINT8 dims: [ -1 ] }
               output { name: \"OUTPUT0\" data_type: TYPE_UINT8 dims: [ -1 ] }";
     let text = format!("name: \"m\" backend: \"identity\" {io} {text}");

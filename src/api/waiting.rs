@@ -19,6 +19,8 @@ use crate::scheduler::{Accepted, Refused};
 const LONG_STEPS_AT_ONCE: usize = 2;
 /// Steps of any length, so that many small inputs make a turn no longer than few large ones.
 const STEPS_AT_ONCE: usize = 64;
+/// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
+const TIMED_AT_ONCE: usize = 256;
 
 /// Where an answer goes.
 #[derive(Debug, Clone, Copy)]
@@ -243,12 +245,10 @@ impl Api {
         }
     }
 
-    /// Does what is due.
+    /// Does what is due, or so much of it that a turn has time for; the shard comes back at once for the rest.
     pub(super) fn on_time(&mut self, now_ns: u64) {
-        while let Some(entry) = self.timed.first_entry() {
-            if entry.key().0 > now_ns {
-                return;
-            }
+        for _ in 0..TIMED_AT_ONCE {
+            let Some(entry) = self.timed.first_entry().filter(|entry| entry.key().0 <= now_ns) else { return };
             match entry.remove() {
                 Timed::Job(job) => job.run(self),
                 Timed::Expiry(key) => {

@@ -8,6 +8,7 @@ mod delays;
 mod error;
 mod grpc_service;
 mod health;
+mod http_infer;
 mod http_service;
 pub mod infer;
 mod logging;
@@ -32,17 +33,20 @@ use crate::request::{Delivery, Job, Sink, Status, WakeUp};
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
 
-/// The extensions that work (http.md section 3 has the order).
-pub const EXTENSIONS: [&str; 10] = [
+/// The extensions (http.md section 3 has the order).
+pub const EXTENSIONS: [&str; 13] = [
     "classification",
     "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
     "logging",
 ];
 
@@ -54,30 +58,30 @@ pub enum ServerState {
     Exiting = 2,
 }
 
-/// What all shards know of the server.
+/// What the command line says to those who speak with clients.
 #[derive(Debug)]
-pub struct Facts {
+pub struct Settings {
     pub id: String,
     pub strict_readiness: bool,
     /// `--http-max-input-size`.
     pub http_input_bytes_max: usize,
     /// `--grpc-max-response-pool-size`.
     pub grpc_responses_max: u32,
+}
+
+/// What all shards know of the server.
+#[derive(Debug)]
+pub struct Facts {
+    pub settings: Settings,
     state: AtomicU8,
     /// Answers that came for clients who had left.
     pub stale_deliveries: AtomicU64,
 }
 
 impl Facts {
-    pub fn new(id: String, strict_readiness: bool, http_input_bytes_max: usize) -> Facts {
-        Facts {
-            id,
-            strict_readiness,
-            http_input_bytes_max,
-            grpc_responses_max: u32::MAX,
-            state: AtomicU8::new(ServerState::Starting as u8),
-            stale_deliveries: AtomicU64::new(0),
-        }
+    pub fn new(settings: Settings) -> Facts {
+        let state = AtomicU8::new(ServerState::Starting as u8);
+        Facts { settings, state, stale_deliveries: AtomicU64::new(0) }
     }
 
     pub fn state(&self) -> ServerState {
@@ -212,39 +216,39 @@ impl Service for Api {
     ) -> Option<Token> {
         match port {
             Port::Metrics => self.http_metrics(call, head, replies),
-            Port::Http | Port::Grpc => self.http_request(call, head, body, replies),
+            Port::Http | Port::Grpc | Port::SageMaker | Port::Vertex => self.http_request(call, head, body, replies),
         }
     }
 
-    fn grpc_plan(&mut self, path: &[u8]) -> Result<GrpcPlan, GrpcStatus> {
-        grpc_service::plan(path)
+    fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
+        self.plan_call(headers)
     }
 
     fn grpc_unary(
         &mut self,
         call: CallKey,
-        method: u8,
+        plan: &GrpcPlan,
         message: grpc::Message,
         replies: &mut Replies,
     ) -> Option<Token> {
-        self.unary(call, method, message, replies)
+        self.unary(call, plan, message, replies)
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _method: u8, headers: &http2::Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, call: CallKey, _plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         self.new_work(waiting::Work::Stream(Box::new(stream::Stream::new(call, error_ends)))).ok()
     }
 
-    fn grpc_stream_unsent(&mut self, stream: Token, unsent: usize) {
-        self.stream_unsent(stream, unsent);
+    fn stream_unsent(&mut self, stream: Token, unsent: usize) {
+        self.tell_unsent(stream, unsent);
     }
 
-    fn grpc_stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        self.stream_waits(stream, replies);
+    fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
+        self.tell_waits(stream, replies);
     }
 
-    fn grpc_stream_message(&mut self, stream: Token, message: grpc::Message, replies: &mut Replies) {
-        self.stream_message(stream, message, replies);
+    fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {
+        self.stream_message(stream, plan, message, replies);
     }
 
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {

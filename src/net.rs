@@ -58,7 +58,7 @@ impl Gauges {
     /// The count that a port's connections are part of; those of the metrics port are nobody's concern.
     fn connections(&self, port: Port) -> Option<&AtomicUsize> {
         match port {
-            Port::Http => Some(&self.http_connections),
+            Port::Http | Port::SageMaker | Port::Vertex => Some(&self.http_connections),
             Port::Grpc => Some(&self.grpc_connections),
             Port::Metrics => None,
         }
@@ -188,7 +188,7 @@ impl<S: Service> Net<S> {
         }
         let wire = match port {
             Port::Grpc => Wire::http2(http2::Connection::server(self.http2, self.shared.pool.clone())),
-            Port::Http | Port::Metrics => {
+            Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex => {
                 Wire::http1(http1::Connection::new(self.http1.clone(), self.shared.pool.clone()))
             }
         };

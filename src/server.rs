@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
-use crate::api::{Facts, ServerState};
+use crate::api::{self, Facts, ServerState};
 use crate::backend::HostPolicies;
 use crate::memory::Pool;
 use crate::model_config::normalize::ENSEMBLE_PLATFORM;
@@ -105,9 +105,12 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         drain::unload(&lifecycle);
         return Err(Failure::Creating(Status::internal("failed to load all models")));
     }
-    let http_bytes_max = usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX);
-    let mut facts = Facts::new(options.server_id.clone(), options.strict_readiness, http_bytes_max);
-    facts.grpc_responses_max = options.grpc_max_response_pool_size;
+    let facts = Facts::new(api::Settings {
+        id: options.server_id.clone(),
+        strict_readiness: options.strict_readiness,
+        http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
+        grpc_responses_max: options.grpc_max_response_pool_size,
+    });
     let facts = Arc::new(facts);
     let _gauges = own_metrics(&metrics, &facts, &pool);
     let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();

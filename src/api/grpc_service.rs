@@ -2,10 +2,12 @@
 
 use super::infer::grpc_request;
 use super::repository::Ask;
+use super::routes::Category;
 use super::waiting::Peer;
 use super::{Api, ServerState, error, logging, statistics};
 use crate::memory::{Gather, Slice};
 use crate::protocol::grpc::{Code, Message, Mode};
+use crate::protocol::http2::Headers;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::request::{Code as StatusCode, Status};
 use crate::wire::health::health_check_response::ServingStatus;
@@ -14,7 +16,7 @@ use crate::wire::inference as wire;
 
 macro_rules! methods {
     ($($method:ident = $number:literal;)*) => {
-        /// The RPCs that work.
+        /// The RPCs (grpc.md section 1).
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         enum Method { $($method = $number),* }
@@ -47,47 +49,52 @@ methods! {
     RepositoryModelLoad = 11;
     RepositoryModelUnload = 12;
     LogSettings = 13;
+    SystemSharedMemoryStatus = 14;
+    SystemSharedMemoryRegister = 15;
+    SystemSharedMemoryUnregister = 16;
+    CudaSharedMemoryStatus = 17;
+    CudaSharedMemoryRegister = 18;
+    CudaSharedMemoryUnregister = 19;
+    TraceSetting = 20;
 }
 
-/// RPCs of the contract that this build does not serve.
-const UNBUILT: [&[u8]; 7] = [
-    b"SystemSharedMemoryStatus",
-    b"SystemSharedMemoryRegister",
-    b"SystemSharedMemoryUnregister",
-    b"CudaSharedMemoryStatus",
-    b"CudaSharedMemoryRegister",
-    b"CudaSharedMemoryUnregister",
-    b"TraceSetting",
-];
+impl Method {
+    /// The group by which the method can be restricted (grpc.md section 1).
+    #[expect(dead_code, reason = "for what restricts methods")]
+    fn category(self) -> Category {
+        match self {
+            Method::ServerLive | Method::ServerReady | Method::ModelReady | Method::Check => Category::Health,
+            Method::ServerMetadata | Method::ModelMetadata => Category::Metadata,
+            Method::ModelInfer | Method::ModelStreamInfer => Category::Inference,
+            Method::ModelConfig => Category::ModelConfig,
+            Method::ModelStatistics => Category::Statistics,
+            Method::RepositoryIndex | Method::RepositoryModelLoad | Method::RepositoryModelUnload => {
+                Category::ModelRepository
+            }
+            Method::LogSettings => Category::Logging,
+            Method::TraceSetting => Category::Trace,
+            Method::SystemSharedMemoryStatus
+            | Method::SystemSharedMemoryRegister
+            | Method::SystemSharedMemoryUnregister
+            | Method::CudaSharedMemoryStatus
+            | Method::CudaSharedMemoryRegister
+            | Method::CudaSharedMemoryUnregister => Category::SharedMemory,
+        }
+    }
+}
 
 /// What gRPC answers for a method that the service does not have: no text.
 fn unimplemented() -> GrpcStatus {
     GrpcStatus::new(Code::Unimplemented, "")
 }
 
-/// How the method of `path` takes its requests.
-pub(super) fn plan(path: &[u8]) -> Result<GrpcPlan, GrpcStatus> {
-    let method = if let Some(name) = path.strip_prefix(b"/inference.GRPCInferenceService/") {
-        if UNBUILT.contains(&name) {
-            let name = String::from_utf8_lossy(name);
-            return Err(GrpcStatus::new(
-                Code::Unimplemented,
-                format!("{name} is not supported by this version of Nereid"),
-            ));
-        }
-        Method::of(name).filter(|method| *method != Method::Check)
-    } else if path == b"/grpc.health.v1.Health/Check" {
-        Some(Method::Check)
-    } else {
-        None
-    };
-    let method = method.ok_or_else(unimplemented)?;
-    let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
-    Ok(GrpcPlan {
-        method: method as u8,
-        mode: if infers { Mode::Infer } else { Mode::Collect },
-        streaming: method == Method::ModelStreamInfer,
-    })
+/// The method of `/package.Service/Method`.
+fn method_of(path: &[u8]) -> Option<Method> {
+    if path == b"/grpc.health.v1.Health/Check" {
+        return Some(Method::Check);
+    }
+    let name = path.strip_prefix(b"/inference.GRPCInferenceService/")?;
+    Method::of(name).filter(|method| *method != Method::Check)
 }
 
 /// What new inference requests meet while the server is exiting.
@@ -100,14 +107,23 @@ fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
 }
 
 impl Api {
+    /// How the call takes its requests.
+    pub(super) fn plan_call(&mut self, headers: &Headers) -> Result<GrpcPlan, GrpcStatus> {
+        let method = method_of(headers.path().unwrap_or_default()).ok_or_else(unimplemented)?;
+        let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
+        let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });
+        plan.streaming = method == Method::ModelStreamInfer;
+        Ok(plan)
+    }
+
     pub(super) fn unary(
         &mut self,
         call: CallKey,
-        method: u8,
+        plan: &GrpcPlan,
         message: Message,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let message = match (Method::from_number(method), message) {
+        let message = match (Method::from_number(plan.method), message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
                 return match self.model_infer(call, &message) {
                     Ok(token) => Some(token),
@@ -227,6 +243,15 @@ impl Api {
             Method::LogSettings => {
                 let response = logging::log_settings(&decode(message)?)?;
                 self.frame(&response)
+            }
+            Method::SystemSharedMemoryStatus
+            | Method::SystemSharedMemoryRegister
+            | Method::SystemSharedMemoryUnregister
+            | Method::CudaSharedMemoryStatus
+            | Method::CudaSharedMemoryRegister
+            | Method::CudaSharedMemoryUnregister
+            | Method::TraceSetting => {
+                Err(Status::unsupported(format!("{method:?} is not supported by this version of Nereid")))
             }
             // These have their own ways in.
             Method::ModelInfer

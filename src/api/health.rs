@@ -14,7 +14,7 @@ impl Api {
 
     /// Ready for requests, and with strict readiness complete; while exiting an error.
     pub(super) fn is_ready(&self) -> Result<bool, Status> {
-        Ok(self.is_live()? && (!self.facts.strict_readiness || self.models.is_complete()))
+        Ok(self.is_live()? && (!self.facts.settings.strict_readiness || self.models.is_complete()))
     }
 
     /// What management answers while the server is exiting.

@@ -116,7 +116,7 @@ impl Api {
         let mut writer = Writer::new(GatherSink { gather: &mut body, pool: &self.pool });
         writer.begin_object();
         writer.key("name");
-        writer.string(&self.facts.id);
+        writer.string(&self.facts.settings.id);
         writer.key("version");
         writer.string(SERVER_VERSION);
         writer.key("extensions");
@@ -129,7 +129,7 @@ impl Api {
 
     pub(super) fn server_message(&self) -> ServerMetadataResponse {
         ServerMetadataResponse {
-            name: self.facts.id.clone(),
+            name: self.facts.settings.id.clone(),
             version: SERVER_VERSION.to_owned(),
             extensions: EXTENSIONS.map(str::to_owned).to_vec(),
         }

@@ -28,8 +28,55 @@ pub enum Route<'a> {
     Load(&'a [u8], &'a [u8]),
     Unload(&'a [u8], &'a [u8]),
     Logging,
-    /// A route of Triton's that this build does not serve: the feature's name, and the methods it answers to.
-    Unbuilt(&'static str, &'static [Method]),
+    Generate(Target<'a>),
+    GenerateStream(Target<'a>),
+    /// The trace settings of one model, or of the server.
+    TraceSetting(Option<&'a [u8]>),
+    /// The region that the path names, if any.
+    SharedMemory(MemoryKind, RegionAction, Option<&'a [u8]>),
+}
+
+/// What lies in a region of shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryKind {
+    System,
+    Cuda,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegionAction {
+    Status,
+    Register,
+    Unregister,
+}
+
+/// The groups of `--http-restricted-api` and `--grpc-restricted-protocol` (cli.md section 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Category {
+    Health,
+    Metadata,
+    Inference,
+    SharedMemory,
+    ModelConfig,
+    ModelRepository,
+    Statistics,
+    Trace,
+    Logging,
+}
+
+impl Category {
+    /// As the flags name them, in their order.
+    pub const ALL: [(Category, &'static str); 9] = [
+        (Category::Health, "health"),
+        (Category::Metadata, "metadata"),
+        (Category::Inference, "inference"),
+        (Category::SharedMemory, "shared-memory"),
+        (Category::ModelConfig, "model-config"),
+        (Category::ModelRepository, "model-repository"),
+        (Category::Statistics, "statistics"),
+        (Category::Trace, "trace"),
+        (Category::Logging, "logging"),
+    ];
 }
 
 /// The methods that routes tell apart.
@@ -52,17 +99,36 @@ impl Route<'_> {
             | Route::ModelConfig(_)
             | Route::ModelStatistics(_)
             | Route::AllStatistics => &[Method::Get],
-            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => &[Method::Post],
-            Route::Logging => GET_POST,
-            Route::Unbuilt(_, methods) => methods,
+            Route::Infer(_)
+            | Route::Generate(_)
+            | Route::GenerateStream(_)
+            | Route::RepositoryIndex
+            | Route::Load(..)
+            | Route::Unload(..) => &[Method::Post],
+            Route::Logging | Route::TraceSetting(_) => &[Method::Get, Method::Post],
+            Route::SharedMemory(_, RegionAction::Status, _) => &[Method::Get],
+            Route::SharedMemory(..) => &[Method::Post],
+        }
+    }
+
+    /// The group by which the route can be restricted (http.md section 1).
+    pub fn category(&self) -> Category {
+        match self {
+            Route::Live | Route::Ready | Route::ModelReady(_) => Category::Health,
+            Route::ServerMetadata | Route::ModelMetadata(_) => Category::Metadata,
+            Route::Infer(_) | Route::Generate(_) | Route::GenerateStream(_) => Category::Inference,
+            Route::ModelConfig(_) => Category::ModelConfig,
+            Route::ModelStatistics(_) | Route::AllStatistics => Category::Statistics,
+            Route::TraceSetting(_) => Category::Trace,
+            Route::Logging => Category::Logging,
+            Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) => Category::ModelRepository,
+            Route::SharedMemory(..) => Category::SharedMemory,
         }
     }
 }
 
 /// Segments of the longest route, and one more to see that a path is longer.
 const SEGMENTS_MAX: usize = 8;
-const GET_POST: &[Method] = &[Method::Get, Method::Post];
-const POST: &[Method] = &[Method::Post];
 
 /// The route of `path`, or `None`: 404.
 pub fn route(path: &[u8]) -> Option<Route<'_>> {
@@ -81,15 +147,15 @@ pub fn route(path: &[u8]) -> Option<Route<'_>> {
         [b"models", model, action @ ..] => return model_route(model, None, action),
         [b"health", b"live"] => Route::Live,
         [b"health", b"ready"] => Route::Ready,
-        [b"systemsharedmemory", action @ ..] => return shared_memory("system shared memory", action),
-        [b"cudasharedmemory", action @ ..] => return shared_memory("CUDA shared memory", action),
+        [b"systemsharedmemory", action @ ..] => return shared_memory(MemoryKind::System, action),
+        [b"cudasharedmemory", action @ ..] => return shared_memory(MemoryKind::Cuda, action),
         [b"repository", b"index"] => Route::RepositoryIndex,
         [b"repository", repository, b"index"] if !repository.is_empty() => Route::RepositoryIndex,
         [b"repository", b"models", model, action] => return repository_route(b"", model, action),
         [b"repository", repository, b"models", model, action] if !repository.is_empty() => {
             return repository_route(repository, model, action);
         }
-        [b"trace", b"setting"] => Route::Unbuilt("trace setting", GET_POST),
+        [b"trace", b"setting"] => Route::TraceSetting(None),
         _ => return None,
     };
     Some(route)
@@ -108,9 +174,9 @@ fn model_route<'a>(model: &'a [u8], version: Option<&'a [u8]>, action: &[&[u8]])
         [b"infer"] => Some(Route::Infer(target)),
         [b"config"] => Some(Route::ModelConfig(target)),
         [b"stats"] => Some(Route::ModelStatistics(target)),
-        [b"generate"] => Some(Route::Unbuilt("generate", POST)),
-        [b"generate_stream"] => Some(Route::Unbuilt("generate_stream", POST)),
-        [b"trace", b"setting"] if version.is_none() => Some(Route::Unbuilt("trace setting", GET_POST)),
+        [b"generate"] => Some(Route::Generate(target)),
+        [b"generate_stream"] => Some(Route::GenerateStream(target)),
+        [b"trace", b"setting"] if version.is_none() => Some(Route::TraceSetting(Some(model))),
         _ => None,
     }
 }
@@ -124,14 +190,17 @@ fn repository_route<'a>(repository: &'a [u8], model: &'a [u8], action: &[u8]) ->
     }
 }
 
-fn shared_memory(feature: &'static str, action: &[&[u8]]) -> Option<Route<'static>> {
-    match action {
-        [b"status"] => Some(Route::Unbuilt(feature, &[Method::Get])),
-        [b"unregister"] => Some(Route::Unbuilt(feature, POST)),
-        [b"region", region, b"status"] if !region.is_empty() => Some(Route::Unbuilt(feature, &[Method::Get])),
-        [b"region", region, b"register" | b"unregister"] if !region.is_empty() => Some(Route::Unbuilt(feature, POST)),
-        _ => None,
-    }
+fn shared_memory<'a>(kind: MemoryKind, action: &[&'a [u8]]) -> Option<Route<'a>> {
+    use RegionAction::{Register, Status, Unregister};
+    let (action, region) = match action {
+        [b"status"] => (Status, None),
+        [b"unregister"] => (Unregister, None),
+        [b"region", region, b"status"] => (Status, Some(*region)),
+        [b"region", region, b"register"] => (Register, Some(*region)),
+        [b"region", region, b"unregister"] => (Unregister, Some(*region)),
+        _ => return None,
+    };
+    region.is_none_or(|region| !region.is_empty()).then_some(Route::SharedMemory(kind, action, region))
 }
 
 #[cfg(test)]
@@ -163,7 +232,7 @@ mod tests {
             ("/v2/models/m/versions//infer", None),
             ("/v2/models/m/infer/x", None),
             ("/v2/models/m/config", Some(Route::ModelConfig(model("m", None)))),
-            ("/v2/models/m/trace/setting", Some(Route::Unbuilt("trace setting", GET_POST))),
+            ("/v2/models/m/trace/setting", Some(Route::TraceSetting(Some(b"m")))),
             ("/v2/models/m/versions/1/trace/setting", None),
             ("/v2/logging", Some(Route::Logging)),
             ("/v2/logging/", None),
@@ -174,7 +243,10 @@ mod tests {
             ("/v2/repository/models//load", None),
             ("/v2/repository/models/m/load", Some(Route::Load(b"", b"m"))),
             ("/v2/repository/any/models/m/unload", Some(Route::Unload(b"any", b"m"))),
-            ("/v2/systemsharedmemory/region/r/register", Some(Route::Unbuilt("system shared memory", POST))),
+            (
+                "/v2/systemsharedmemory/region/r/register",
+                Some(Route::SharedMemory(MemoryKind::System, RegionAction::Register, Some(b"r"))),
+            ),
             ("/v2/systemsharedmemory/register", None),
             ("/", None),
             ("", None),

@@ -12,7 +12,7 @@ use super::waiting::{Peer, Work};
 use super::{Api, ServerState, error};
 use crate::memory::Gather;
 use crate::protocol::grpc::{Code, Message};
-use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::request::{Credit, Delivery, Response, Status, Text};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.
@@ -119,7 +119,7 @@ impl Api {
         replies.push(call, Reply::GrpcEnd(status));
     }
 
-    pub(super) fn stream_message(&mut self, token: Token, message: Message, replies: &mut Replies) {
+    pub(super) fn stream_message(&mut self, token: Token, _plan: &GrpcPlan, message: Message, replies: &mut Replies) {
         let Some(stream) = self.stream(token) else { return };
         if stream.order.len() + stream.unordered.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
@@ -294,14 +294,14 @@ impl Api {
         }
     }
 
-    pub(super) fn stream_unsent(&mut self, token: Token, unsent: usize) {
+    pub(super) fn tell_unsent(&mut self, token: Token, unsent: usize) {
         if let Some(stream) = self.stream(token) {
             stream.took(unsent);
         }
     }
 
     /// A second has passed in which the peer had not taken everything.
-    pub(super) fn stream_waits(&mut self, token: Token, replies: &mut Replies) {
+    pub(super) fn tell_waits(&mut self, token: Token, replies: &mut Replies) {
         if self.stream(token).is_some_and(Stream::is_stuck) {
             tracing::info!("a stream is ended: its client does not read");
             let text = "the client does not read the responses of the stream";

@@ -189,7 +189,7 @@ impl Api {
     ) -> Result<(), Status> {
         let model = Arc::clone(model);
         if matches!(peer, Peer::Stream(_)) && model.spec.decoupled {
-            request.limit_responses(self.facts.grpc_responses_max);
+            request.limit_responses(self.facts.settings.grpc_responses_max);
         }
         let waiting = Waiting {
             peer,

@@ -92,7 +92,7 @@ impl<S: Service> Handler<'_, S> {
         if !headers.get(b"content-type").is_some_and(is_grpc) {
             return Err(Refusal::Http(b"415"));
         }
-        let plan = self.shared.service.grpc_plan(headers.path().unwrap_or_default()).map_err(Refusal::Grpc)?;
+        let plan = self.shared.service.grpc_plan(headers).map_err(Refusal::Grpc)?;
         if self.overloaded {
             let text = "too many bytes of answers wait for this client to read them";
             return Err(Refusal::Grpc(GrpcStatus::new(Code::ResourceExhausted, text)));
@@ -123,7 +123,7 @@ impl<S: Service> Handler<'_, S> {
         };
         let call = CallKey(call.to_u64());
         if plan.streaming {
-            let token = self.shared.service.grpc_stream(call, plan.method, headers);
+            let token = self.shared.service.grpc_stream(call, &plan, headers);
             if let Some(call) = call_mut(self.shared, call) {
                 call.token = token;
             }
@@ -156,13 +156,13 @@ impl<S: Service> Handler<'_, S> {
             if stream.plan.streaming {
                 let token = call_mut(shared, call).and_then(|call| call.token);
                 if let Some(token) = token {
-                    shared.service.grpc_stream_message(token, message, &mut shared.replies);
+                    shared.service.grpc_stream_message(token, &stream.plan, message, &mut shared.replies);
                 }
             } else if std::mem::replace(&mut stream.has_request, true) {
                 let status = GrpcStatus::new(Code::Internal, "a unary call carries one message");
                 return self.fail(id, status);
             } else {
-                let token = shared.service.grpc_unary(call, stream.plan.method, message, &mut shared.replies);
+                let token = shared.service.grpc_unary(call, &stream.plan, message, &mut shared.replies);
                 if let Some(call) = call_mut(shared, call) {
                     call.token = token;
                 }
@@ -339,7 +339,7 @@ impl GrpcWire {
                 stream.unsent = unsent;
                 let token = call_mut(shared, stream.call).and_then(|call| call.token);
                 if let Some(token) = token {
-                    shared.service.grpc_stream_unsent(token, unsent);
+                    shared.service.stream_unsent(token, unsent);
                 }
             }
             stream.is_listed = unsent > 0;
@@ -353,7 +353,7 @@ impl GrpcWire {
             let call = self.streams.get(id).map(|stream| stream.call);
             let token = call.and_then(|call| call_mut(shared, call)).and_then(|call| call.token);
             if let Some(token) = token {
-                shared.service.grpc_stream_waits(token, &mut shared.replies);
+                shared.service.stream_waits(token, &mut shared.replies);
             }
         }
     }
@@ -459,7 +459,7 @@ impl GrpcWire {
                     self.connection.reset(id, ErrorCode::NO_ERROR);
                 }
             }
-            Reply::Http(_) => {}
+            Reply::Http(_) | Reply::HttpHead(_) | Reply::HttpChunk(_) | Reply::HttpEnd => {}
         }
     }
 

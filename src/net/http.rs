@@ -94,11 +94,15 @@ impl HttpWire {
     }
 
     pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {
-        if let Reply::Http(response) = reply {
-            self.connection.respond(exchange, response);
-            remove_call(shared, call);
-            self.calls.retain(|other| *other != call);
+        match reply {
+            Reply::Http(response) => self.connection.respond(exchange, response),
+            Reply::HttpHead(head) => return self.connection.respond_chunked(exchange, head),
+            Reply::HttpChunk(data) => return self.connection.chunk(exchange, data),
+            Reply::HttpEnd => self.connection.finish(exchange),
+            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) => return,
         }
+        remove_call(shared, call);
+        self.calls.retain(|other| *other != call);
     }
 
     pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {

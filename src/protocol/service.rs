@@ -21,6 +21,8 @@ pub enum Port {
     Http,
     Grpc,
     Metrics,
+    SageMaker,
+    Vertex,
 }
 
 /// The end of a gRPC call.
@@ -43,6 +45,12 @@ impl GrpcStatus {
 #[derive(Debug)]
 pub enum Reply {
     Http(http1::Response),
+    /// The head of an HTTP answer whose length is not known yet.
+    HttpHead(http1::ResponseHead),
+    /// Some of its body.
+    HttpChunk(Gather),
+    /// The end of its body.
+    HttpEnd,
     /// One framed message; more may follow.
     GrpcMessage(Gather),
     /// Trailers; nothing follows.
@@ -67,14 +75,26 @@ impl Replies {
     }
 }
 
+/// Metadata of a call that the service wants to see again with its messages: names, which are in lower case, and values.
+pub type Kept = Vec<(Box<[u8]>, Box<[u8]>)>;
+
 /// How a gRPC method wants its request messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcPlan {
     /// The service's own number of the method.
     pub method: u8,
     pub mode: grpc::Mode,
     /// Many requests on one call.
     pub streaming: bool,
+    pub kept: Kept,
+    /// How messages of the answer may be compressed: its head says so, each message whether it is.
+    pub response_encoding: grpc::Encoding,
+}
+
+impl GrpcPlan {
+    pub fn new(method: u8, mode: grpc::Mode) -> GrpcPlan {
+        GrpcPlan { method, mode, streaming: false, kept: Kept::new(), response_encoding: grpc::Encoding::Identity }
+    }
 }
 
 /// A shard's view of the server.
@@ -96,27 +116,32 @@ pub trait Service {
     ) -> Option<Token>;
 
     /// A gRPC call begins: its path is `/package.Service/Method`.
-    fn grpc_plan(&mut self, path: &[u8]) -> Result<GrpcPlan, GrpcStatus>;
+    fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus>;
 
     /// The one request of a unary call.
-    fn grpc_unary(&mut self, call: CallKey, method: u8, message: grpc::Message, replies: &mut Replies)
-    -> Option<Token>;
+    fn grpc_unary(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        message: grpc::Message,
+        replies: &mut Replies,
+    ) -> Option<Token>;
 
     /// A streaming call begins; the token stands for the stream. `None`: there are too many.
-    fn grpc_stream(&mut self, call: CallKey, method: u8, headers: &http2::Headers) -> Option<Token>;
+    fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token>;
 
     /// A request on a stream.
-    fn grpc_stream_message(&mut self, stream: Token, message: grpc::Message, replies: &mut Replies);
+    fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies);
 
     /// The client sends no more requests on the stream.
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies);
 
-    /// Of the messages that the stream was answered with, the last `unsent` bytes are still here: the peer has not made
+    /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here: the peer has not made
     /// room for them. Told when it changes.
-    fn grpc_stream_unsent(&mut self, _stream: Token, _unsent: usize) {}
+    fn stream_unsent(&mut self, _stream: Token, _unsent: usize) {}
 
     /// A second has passed in which the stream had unsent bytes.
-    fn grpc_stream_waits(&mut self, _stream: Token, _replies: &mut Replies) {}
+    fn stream_waits(&mut self, _stream: Token, _replies: &mut Replies) {}
 
     /// Nobody waits for this work any more.
     fn cancelled(&mut self, token: Token);

@@ -40,23 +40,23 @@ impl Service for Scripted {
         Some(Token(call.0))
     }
 
-    fn grpc_plan(&mut self, path: &[u8]) -> Result<GrpcPlan, GrpcStatus> {
-        match path {
-            b"/unary" => Ok(GrpcPlan { method: 0, mode: Mode::Collect, streaming: false }),
+    fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
+        match headers.path() {
+            Some(b"/unary") => Ok(GrpcPlan::new(0, Mode::Collect)),
             _ => Err(GrpcStatus::new(Code::Unimplemented, "")),
         }
     }
 
-    fn grpc_unary(&mut self, call: CallKey, _: u8, _message: Message, _: &mut Replies) -> Option<Token> {
+    fn grpc_unary(&mut self, call: CallKey, _: &GrpcPlan, _message: Message, _: &mut Replies) -> Option<Token> {
         self.script.borrow_mut().unary.push(call);
         Some(Token(call.0))
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _method: u8, _headers: &http2::Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, call: CallKey, _plan: &GrpcPlan, _headers: &http2::Headers) -> Option<Token> {
         Some(Token(call.0))
     }
 
-    fn grpc_stream_message(&mut self, _stream: Token, _message: Message, _replies: &mut Replies) {}
+    fn grpc_stream_message(&mut self, _: Token, _: &GrpcPlan, _message: Message, _: &mut Replies) {}
 
     fn grpc_stream_half_closed(&mut self, _stream: Token, _replies: &mut Replies) {}
 

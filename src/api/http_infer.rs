@@ -1,0 +1,174 @@
+//! `POST …/infer`: what its head says, up to where its body is decoded (http.md section 5).
+
+use std::sync::Arc;
+
+use super::infer::http_request::Decoder;
+use super::routes::Target;
+use super::{Api, error};
+use crate::memory::Slice;
+use crate::protocol::http1;
+use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
+use crate::repository::ServedModel;
+use crate::request::Status;
+
+/// Says how many leading bytes of an inference body are JSON.
+const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
+
+/// An inference request as it came.
+pub(super) struct InferCall<'a> {
+    pub call: CallKey,
+    pub target: Target<'a>,
+    pub head: &'a http1::Head,
+    pub body: Slice,
+}
+
+/// Why a request is not taken, and the label of the answer that says so (http.md section 1).
+struct Refusal {
+    reply: http1::Response,
+}
+
+/// Reads a header as C++'s `stoi` does: blanks, a sign, digits, and whatever follows them.
+pub(super) fn parse_int32(name: &str, value: &[u8]) -> Result<i64, Status> {
+    let shown = String::from_utf8_lossy(value);
+    let trimmed = value.trim_ascii_start();
+    let (sign, digits) = match trimmed.split_first() {
+        Some((b'-', rest)) => (-1, rest),
+        Some((b'+', rest)) => (1, rest),
+        _ => (1, trimmed),
+    };
+    let digits = &digits[..digits.iter().take_while(|byte| byte.is_ascii_digit()).count()];
+    if digits.is_empty() {
+        return Err(Status::invalid(format!("Unable to parse {name}, got: {shown}")));
+    }
+    let number = digits.iter().try_fold(0i64, |number, digit| {
+        number.checked_mul(10)?.checked_add(i64::from(digit - b'0')).filter(|number| *number <= 1 << 31)
+    });
+    let number = number.map(|number| sign * number).filter(|number| i32::try_from(*number).is_ok());
+    number.ok_or_else(|| {
+        Status::invalid(format!(
+            "Unable to parse {name}, value is out of range [ {}, {} ], got: {shown}",
+            i32::MIN,
+            i32::MAX
+        ))
+    })
+}
+
+impl Api {
+    /// Where a body goes: the binary tail of an inference request is to be aligned. A body that is JSON throughout and
+    /// too long is refused before it is received.
+    pub(super) fn plan_body(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
+        let header_len = head.header(HEADER_LENGTH).map(|value| parse_int32(HEADER_LENGTH, value));
+        let most = self.facts.settings.http_input_bytes_max;
+        match (header_len, head.body_length()) {
+            (Some(length), _) if port == Port::Http => {
+                http1::BodyPlan::Store { align_at: length.ok().and_then(|at| usize::try_from(at).ok()).unwrap_or(0) }
+            }
+            (None, http1::BodyLength::Known(length)) if length > most as u64 && length <= i32::MAX as u64 => {
+                http1::BodyPlan::Reject(error::http_error(&self.pool, &too_long(length, most), error::JSON))
+            }
+            _ => http1::BodyPlan::Store { align_at: 0 },
+        }
+    }
+
+    /// Takes an inference request in, or answers why not.
+    pub(super) fn infer_http(&mut self, call: InferCall<'_>, replies: &mut Replies) -> Option<Token> {
+        let key = call.call;
+        match self.begin_infer(call, replies) {
+            Ok(token) => Some(token),
+            Err(Refusal { reply }) => {
+                replies.push(key, Reply::Http(reply));
+                None
+            }
+        }
+    }
+
+    /// A refusal without a label.
+    fn plain(&self, status: &Status) -> Refusal {
+        Refusal { reply: error::http_error(&self.pool, status, None) }
+    }
+
+    /// A refusal that is labelled as JSON: from the parsing of the body on.
+    fn labelled(&self, status: &Status) -> Refusal {
+        Refusal { reply: error::http_error(&self.pool, status, error::JSON) }
+    }
+
+    /// The checks in their order, then the first steps of decoding.
+    fn begin_infer(&mut self, call: InferCall<'_>, replies: &mut Replies) -> Result<Token, Refusal> {
+        let InferCall { call, target, head, body } = call;
+        let model =
+            self.find(target.model, target.version.unwrap_or_default()).map_err(|status| self.plain(&status))?;
+        self.check_policy(&model)?;
+        self.check_encoding(head)?;
+        let header_len = self.header_length(head, body.len())?;
+        let most = self.facts.settings.http_input_bytes_max;
+        let (token, request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        // Of an empty body too: without a length of its own the JSON is as long as the body.
+        let decoder = match header_len {
+            0 => Decoder::raw_binary(model, request, body, most),
+            _ => Decoder::new(model, request, body, header_len, most),
+        };
+        match decoder {
+            Ok(decoder) => {
+                self.decode(token.0, call, Box::new(decoder), replies);
+                Ok(token)
+            }
+            Err((status, request)) => {
+                self.give_up(token, request);
+                Err(self.labelled(&status))
+            }
+        }
+    }
+
+    fn check_policy(&self, model: &Arc<ServedModel>) -> Result<(), Refusal> {
+        if !model.spec.decoupled {
+            return Ok(());
+        }
+        let text = "HTTP end point doesn't support models with decoupled transaction policy";
+        Err(self.plain(&Status::unsupported(text)))
+    }
+
+    fn check_encoding(&self, head: &http1::Head) -> Result<(), Refusal> {
+        match head.header("Content-Encoding") {
+            None | Some(b"" | b"identity") => Ok(()),
+            Some(encoding @ (b"gzip" | b"deflate")) => {
+                let encoding = String::from_utf8_lossy(encoding);
+                let text = format!("Content-Encoding '{encoding}' is not supported by this version of Nereid");
+                Err(self.plain(&Status::unsupported(text)))
+            }
+            Some(_) => {
+                let mut reply = error::error_body(&self.pool, 501, "Unsupported compression type", None);
+                reply.head = reply.head.header("Accept-Encoding", "gzip, deflate");
+                Err(Refusal { reply })
+            }
+        }
+    }
+
+    /// Of the JSON in front of a body of `body_len` bytes.
+    fn header_length(&self, head: &http1::Head, body_len: usize) -> Result<usize, Refusal> {
+        if let Some(length) = head.header("Content-Length") {
+            parse_int32("Content-Length", length).map_err(|status| self.plain(&status))?;
+        }
+        let header_len = match head.header(HEADER_LENGTH) {
+            None => body_len,
+            Some(value) => {
+                let length = parse_int32(HEADER_LENGTH, value).map_err(|status| self.plain(&status))?;
+                usize::try_from(length).ok().filter(|length| *length <= body_len).ok_or_else(|| {
+                    let text = format!("inference header size should be in range (0, {body_len}), got: {length}");
+                    self.plain(&Status::invalid(text))
+                })?
+            }
+        };
+        let most = self.facts.settings.http_input_bytes_max;
+        if header_len > most {
+            return Err(self.labelled(&too_long(header_len as u64, most)));
+        }
+        Ok(header_len)
+    }
+}
+
+fn too_long(length: u64, most: usize) -> Status {
+    Status::invalid(format!(
+        "request JSON size of {length} bytes exceeds the maximum allowed input size of {most} bytes. Use \
+         --http-max-input-size to increase the limit."
+    ))
+}

@@ -1,0 +1,20 @@
+//! Clients that others wrote, and peers that nobody should write: the wire as the world speaks it.
+
+mod support {
+    pub mod grpc;
+    pub mod http;
+    pub mod python;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod foreign_life {
+    mod curl;
+    mod go;
+    mod http1_peers;
+    mod http2_peers;
+    mod node;
+    mod perf_analyzer;
+}

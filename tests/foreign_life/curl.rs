@@ -1,0 +1,1 @@
+//! curl against the HTTP port.

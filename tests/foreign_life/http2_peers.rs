@@ -1,0 +1,1 @@
+//! Scripted peers of HTTP/2.

@@ -1,0 +1,1 @@
+//! Triton's own load client.

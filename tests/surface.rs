@@ -1,0 +1,34 @@
+//! What the wire offers beyond plain inference: shared memory, streams over HTTP, traces, TLS, restricted groups, and
+//! the ports of the clouds (spec: http.md, grpc.md, metrics.md, cli.md).
+
+mod support {
+    pub mod backend;
+    pub mod grpc;
+    pub mod http;
+    pub mod python;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod surface_life {
+    mod compression;
+    mod forwarding;
+    mod generate;
+    mod http_streaming;
+    mod keepalive;
+    mod metrics;
+    mod opentelemetry;
+    mod orca;
+    mod reflection;
+    mod restricted;
+    mod sagemaker;
+    mod shared_memory;
+    mod statistics;
+    mod timing;
+    mod tls;
+    mod trace;
+    mod unix_sockets;
+    mod vertex;
+}

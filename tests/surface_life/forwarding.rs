@@ -1,0 +1,1 @@
+//! Headers and metadata that become parameters (spec: http.md section 5, grpc.md section 7).

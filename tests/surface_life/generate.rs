@@ -1,0 +1,1 @@
+//! `generate` and `generate_stream` (spec: http.md section 7).

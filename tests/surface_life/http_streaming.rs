@@ -1,0 +1,1 @@
+//! Decoupled models over plain HTTP: one event for each response.

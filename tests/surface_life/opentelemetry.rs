@@ -1,0 +1,1 @@
+//! Traces for a collector (spec: metrics.md section 4).

@@ -1,0 +1,1 @@
+//! Load reports in answers of `generate` (spec: http.md section 7).

@@ -1,0 +1,1 @@
+//! The SageMaker port (spec: http.md section 8).

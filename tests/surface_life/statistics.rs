@@ -1,0 +1,1 @@
+//! Statistics that only backends can tell (spec: metrics.md section 3).

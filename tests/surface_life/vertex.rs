@@ -1,0 +1,1 @@
+//! The Vertex AI port (spec: http.md section 9).

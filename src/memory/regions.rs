@@ -251,4 +251,4 @@ fn page_bytes() -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

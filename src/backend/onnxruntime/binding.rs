@@ -247,6 +247,7 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::BlockMut;
 
     /// A slice whose first byte is `offset` bytes behind an aligned one.
     fn slice_at(offset: usize, bytes: &[u8]) -> Slice {

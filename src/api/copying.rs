@@ -66,15 +66,6 @@ impl Copying {
     }
 }
 
-/// Ready to be handed in: the regions are whole, and whoever answers finds them.
-fn complete(mut to: PutOff) -> Result<PutOff, (Status, PutOff)> {
-    if let Some(Err(status)) = to.request.shared.as_ref().map(|shared| shared.check()) {
-        return Err((status, to));
-    }
-    to.request.share();
-    Ok(to)
-}
-
 impl Api {
     /// Hands in a request that has something in shared memory. On refusal the token is still there.
     pub(super) fn submit_shared(&mut self, token: Token, to: PutOff) -> Result<(), Status> {
@@ -101,13 +92,14 @@ impl Api {
     }
 
     fn submit_copied(&mut self, token: Token, to: PutOff) -> Result<(), Status> {
-        match complete(to) {
-            Ok(PutOff { peer, model, request, form }) => self.submit(token, peer, &model, request, form),
-            Err((status, to)) => {
-                to.request.withdraw();
-                Err(status)
-            }
+        let PutOff { peer, model, mut request, form } = to;
+        // What was copied from a region that had lost something is not what its client sent.
+        if let Some(Err(status)) = request.shared.as_ref().map(|shared| shared.check()) {
+            request.withdraw();
+            return Err(status);
         }
+        request.share();
+        self.submit(token, peer, &model, request, form)
     }
 
     /// Copies on, and hands the request in when that is done.

@@ -8,7 +8,7 @@ import queue
 
 import numpy as np
 import tritonclient.utils.shared_memory as shm
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from connect import PROTOCOLS, connect, expect
 
@@ -118,7 +118,7 @@ def in_flight(connection, asked):
 def strings(connection, regions):
     words = np.array([b"one", b"", "drei".encode(), b"x" * 300_000], dtype=np.object_)
     size = sum(4 + len(word) for word in words)
-    handle = regions.make("words", 2 * size, [words])
+    handle = regions.make("words", 2 * size, [serialize_byte_tensor(words)])
     inputs = [shared_input(connection, "INPUT0", [4], "BYTES", "words", size)]
     connection.infer("words", inputs, outputs=[shared_output(connection, "OUTPUT0", "words", size, size)])
     got = shm.get_contents_as_numpy(handle, np.object_, [4], size)

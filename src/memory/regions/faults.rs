@@ -141,10 +141,24 @@ pub(super) fn install() -> io::Result<()> {
 
 /// Neither waits, nor locks, nor allocates: the thread may have been anywhere.
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands over a description of the signal; of this one it has an address if it is of our kind.
-    let address = unsafe { ((*info).si_code == libc::BUS_ADRERR).then(|| (*info).si_addr() as usize) };
-    if !address.is_some_and(mend) {
-        go_on(signal, info, context);
+    // SAFETY: the kernel hands over a description of the signal, with an address if a thread has touched something.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    if code == libc::BUS_ADRERR && mend(address) {
+        return;
+    }
+    // What a process has sent touches nothing again: only the default action is an end.
+    if code > 0 {
+        return go_on(signal, info, context);
+    }
+    end(signal);
+}
+
+/// The default action. The raised signal comes when the handler returns.
+fn end(signal: c_int) {
+    // SAFETY: both calls are async-signal-safe.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
     }
 }
 
@@ -173,14 +187,10 @@ fn mend(address: usize) -> bool {
 /// A fault that is not ours.
 fn go_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let before = BEFORE.get().map_or((libc::SIG_DFL, 0), |before| (before.sa_sigaction, before.sa_flags));
-    // SAFETY: what is no default is the address of a function, whose signature SA_SIGINFO tells; `signal` and `raise`
-    // are async-signal-safe, and the raised signal comes when this handler returns.
+    // SAFETY: what is no default is the address of a function, whose signature SA_SIGINFO tells.
     unsafe {
         match before {
-            (libc::SIG_DFL | libc::SIG_IGN, _) => {
-                libc::signal(signal, libc::SIG_DFL);
-                libc::raise(signal);
-            }
+            (libc::SIG_DFL | libc::SIG_IGN, _) => end(signal),
             (handler, flags) if flags & libc::SA_SIGINFO != 0 => {
                 std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
             }

@@ -139,7 +139,7 @@ fn regions_come_and_go_over_grpc() {
         let status = |grpc: &mut Grpc, name: &str| -> Result<SystemSharedMemoryStatusResponse, Status> {
             grpc.call("SystemSharedMemoryStatus", &SystemSharedMemoryStatusRequest { name: name.to_owned() })
         };
-        let mut register = |grpc: &mut Grpc, request| -> Result<SystemSharedMemoryRegisterResponse, Status> {
+        let register = |grpc: &mut Grpc, request| -> Result<SystemSharedMemoryRegisterResponse, Status> {
             grpc.call("SystemSharedMemoryRegister", &request)
         };
         register(&mut grpc, request("a", 0, 100)).unwrap();
@@ -174,7 +174,7 @@ fn regions_come_and_go_over_grpc() {
         let unknown = status(&mut grpc, "x").unwrap_err();
         let text = "Unable to find system shared memory region: 'x'";
         assert_eq!((unknown.code, unknown.message.as_str()), (code::NOT_FOUND, text));
-        let mut unregister = |grpc: &mut Grpc, name: &str| {
+        let unregister = |grpc: &mut Grpc, name: &str| {
             let request = SystemSharedMemoryUnregisterRequest { name: name.to_owned() };
             let _: SystemSharedMemoryUnregisterResponse = grpc.call("SystemSharedMemoryUnregister", &request).unwrap();
         };

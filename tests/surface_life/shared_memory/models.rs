@@ -135,7 +135,7 @@ fn onnx_models_write_to_windows() {
     let mut peer = Peer::connect(server.http);
     let (first, second) = (int32s(0..32), int32s((0..32).map(|number| number * 10)));
     let object = Object::new(&[&first[..], &second, &[0xee; 300]].concat());
-    registered(&mut peer, "r", &object, 500);
+    registered(&mut peer, "r", &object, 556);
     // Aligned and odd places, one window larger than it has to be.
     for (sum, difference) in [(256, 384), (257, 386)] {
         let inputs =

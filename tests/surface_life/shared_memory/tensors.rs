@@ -74,7 +74,8 @@ fn a_tensor_comes_from_a_region_and_goes_to_one_over_grpc() {
             let answer: ModelStreamInferResponse = decode(&message);
             assert_eq!(answer.error_message, "");
             let response = answer.infer_response.unwrap();
-            assert_eq!((response.id.as_str(), &response.raw_output_contents[..]), (id, &[""][..]));
+            assert_eq!(response.id, id);
+            assert_eq!(response.raw_output_contents, [&b""[..]]);
         }
         assert_eq!(object.read(16, 12), numbers);
         grpc.half_close(&mut stream);

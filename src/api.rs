@@ -4,6 +4,7 @@
 //! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
 //! is stale belongs to a client that left, and is dropped.
 
+mod copying;
 mod delays;
 mod error;
 mod grpc_service;
@@ -15,6 +16,7 @@ mod logging;
 mod metadata;
 mod repository;
 pub mod routes;
+mod shared_memory;
 mod statistics;
 mod stream;
 mod waiting;
@@ -24,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::memory::{Pool, Slab, Slice};
+use crate::memory::{Pool, Regions, Slab, Slice};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
@@ -67,6 +69,8 @@ pub struct Settings {
     pub http_input_bytes_max: usize,
     /// `--grpc-max-response-pool-size`.
     pub grpc_responses_max: u32,
+    /// `--allow-client-shm`.
+    pub allow_client_shm: bool,
 }
 
 /// What all shards know of the server.
@@ -76,12 +80,14 @@ pub struct Facts {
     state: AtomicU8,
     /// Answers that came for clients who had left.
     pub stale_deliveries: AtomicU64,
+    /// Shared memory that clients have registered.
+    pub regions: Regions,
 }
 
 impl Facts {
     pub fn new(settings: Settings) -> Facts {
         let state = AtomicU8::new(ServerState::Starting as u8);
-        Facts { settings, state, stale_deliveries: AtomicU64::new(0) }
+        Facts { settings, state, stale_deliveries: AtomicU64::new(0), regions: Regions::default() }
     }
 
     pub fn state(&self) -> ServerState {
@@ -127,6 +133,7 @@ pub enum Outcome {
     Loaded,
     Unloaded,
     Index(Vec<IndexRow>),
+    Regions(shared_memory::RegionOutcome),
 }
 
 /// Requests and streams of one shard at a time.

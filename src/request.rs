@@ -13,6 +13,7 @@ mod keeper;
 mod mutants;
 mod parameters;
 mod response;
+pub mod shared;
 mod stamps;
 mod states;
 mod status;
@@ -116,6 +117,8 @@ pub struct Request {
     pub loan: Option<Loan>,
     /// Of the request on whose behalf this one was made.
     pub times: Option<Arc<Times>>,
+    /// What it has in shared memory, until it is submitted.
+    pub shared: shared::Draft,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
@@ -140,6 +143,7 @@ impl Request {
             grant: None,
             loan: None,
             times: None,
+            shared: None,
             completion: completion::Holder::new(completion),
             keeper: None,
         }

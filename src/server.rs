@@ -110,6 +110,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         strict_readiness: options.strict_readiness,
         http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
         grpc_responses_max: options.grpc_max_response_pool_size,
+        allow_client_shm: options.allow_client_shm,
     });
     let facts = Arc::new(facts);
     let _gauges = own_metrics(&metrics, &facts, &pool);

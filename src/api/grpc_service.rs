@@ -2,7 +2,7 @@
 
 use super::infer::grpc_request;
 use super::repository::Ask;
-use super::routes::Category;
+use super::routes::{Category, MemoryKind, RegionAction};
 use super::waiting::Peer;
 use super::{Api, ServerState, error, logging, statistics};
 use crate::memory::{Gather, Slice};
@@ -59,6 +59,19 @@ methods! {
 }
 
 impl Method {
+    /// What the method asks about shared memory, if it does.
+    fn of_regions(self) -> Option<(MemoryKind, RegionAction)> {
+        Some(match self {
+            Method::SystemSharedMemoryStatus => (MemoryKind::System, RegionAction::Status),
+            Method::SystemSharedMemoryRegister => (MemoryKind::System, RegionAction::Register),
+            Method::SystemSharedMemoryUnregister => (MemoryKind::System, RegionAction::Unregister),
+            Method::CudaSharedMemoryStatus => (MemoryKind::Cuda, RegionAction::Status),
+            Method::CudaSharedMemoryRegister => (MemoryKind::Cuda, RegionAction::Register),
+            Method::CudaSharedMemoryUnregister => (MemoryKind::Cuda, RegionAction::Unregister),
+            _ => return None,
+        })
+    }
+
     /// The group by which the method can be restricted (grpc.md section 1).
     #[expect(dead_code, reason = "for what restricts methods")]
     fn category(self) -> Category {
@@ -145,7 +158,13 @@ impl Api {
                 self.ask_repository(call, Ask::GrpcUnload { message }, replies);
                 return None;
             }
-            (Some(method), Message::Collected(message)) => self.manage(method, &message),
+            (Some(method), Message::Collected(message)) => match method.of_regions() {
+                Some(asked) => {
+                    self.regions_grpc(call, asked, &message, replies);
+                    return None;
+                }
+                None => self.manage(method, &message),
+            },
             _ => Err(Status::unsupported("compressed messages are not supported by this version of Nereid")),
         };
         match message {
@@ -168,7 +187,7 @@ impl Api {
             return Err(Status::unsupported(text));
         }
         let (token, mut request) = self.new_request()?;
-        let form = match grpc_request::read(message, &model, &mut request, &self.pool) {
+        let form = match grpc_request::read(message, &model, &mut request, &self.pool, &self.facts.regions) {
             Ok(form) => form,
             Err(status) => {
                 self.give_up(token, request);
@@ -244,13 +263,7 @@ impl Api {
                 let response = logging::log_settings(&decode(message)?)?;
                 self.frame(&response)
             }
-            Method::SystemSharedMemoryStatus
-            | Method::SystemSharedMemoryRegister
-            | Method::SystemSharedMemoryUnregister
-            | Method::CudaSharedMemoryStatus
-            | Method::CudaSharedMemoryRegister
-            | Method::CudaSharedMemoryUnregister
-            | Method::TraceSetting => {
+            Method::TraceSetting => {
                 Err(Status::unsupported(format!("{method:?} is not supported by this version of Nereid")))
             }
             // These have their own ways in.
@@ -258,7 +271,13 @@ impl Api {
             | Method::ModelStreamInfer
             | Method::RepositoryIndex
             | Method::RepositoryModelLoad
-            | Method::RepositoryModelUnload => {
+            | Method::RepositoryModelUnload
+            | Method::SystemSharedMemoryStatus
+            | Method::SystemSharedMemoryRegister
+            | Method::SystemSharedMemoryUnregister
+            | Method::CudaSharedMemoryStatus
+            | Method::CudaSharedMemoryRegister
+            | Method::CudaSharedMemoryUnregister => {
                 Err(Status { code: StatusCode::Internal, message: "Unable to parse request".into() })
             }
         }

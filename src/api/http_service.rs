@@ -62,6 +62,10 @@ impl Api {
         if let Route::Infer(target) = found {
             return self.infer_http(InferCall { call, target, head, body }, replies);
         }
+        if let Route::SharedMemory(kind, action, name) = found {
+            self.regions_http(call, (kind, action, name), &body, replies);
+            return None;
+        }
         if let Some(ask) = ask_of(found, &body) {
             match ask {
                 Ok(ask) => self.ask_repository(call, ask, replies),
@@ -112,10 +116,12 @@ impl Api {
             }
             Route::Generate(_) | Route::GenerateStream(_) => Err(later("generate")),
             Route::TraceSetting(_) => Err(later("the trace setting")),
-            Route::SharedMemory(..) => Err(later("shared memory")),
-            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) | Route::Logging => {
-                Err(Status::internal("this route has its own way in"))
-            }
+            Route::SharedMemory(..)
+            | Route::Infer(_)
+            | Route::RepositoryIndex
+            | Route::Load(..)
+            | Route::Unload(..)
+            | Route::Logging => Err(Status::internal("this route has its own way in")),
         }
     }
 

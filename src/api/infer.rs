@@ -5,6 +5,7 @@ pub mod grpc_reply;
 pub mod grpc_request;
 pub mod http_reply;
 pub mod http_request;
+pub mod regions;
 
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ pub struct OutputForm {
     pub binary: bool,
     /// Number of classes to report; 0: the tensor itself.
     pub class_count: u32,
+    /// It is in shared memory: the answer describes it and has no bytes of it.
+    pub is_shared: bool,
 }
 
 /// How a client wants its answer.
@@ -39,19 +42,31 @@ pub struct AnswerForm {
 }
 
 impl AnswerForm {
+    /// Whether the output went to shared memory.
+    pub fn is_shared(&self, name: &Text) -> bool {
+        self.outputs.iter().any(|output| output.is_shared && output.name == *name)
+    }
+
     pub fn of(&self, name: &Text) -> (bool, u32) {
         let named = self.outputs.iter().find(|output| output.name == *name);
         named.map_or((self.binary_by_default, 0), |output| (output.binary, output.class_count))
     }
 }
 
-/// Replaces the outputs that the client wants as classes.
+/// Replaces the outputs that the client wants as classes, and empties those that it finds in shared memory.
 pub fn apply_classification(
     response: &mut Response,
     form: &AnswerForm,
     model: &Arc<ServedModel>,
     pool: &Pool,
 ) -> Result<(), Status> {
+    if form.outputs.iter().any(|output| output.is_shared) {
+        response
+            .outputs
+            .iter_mut()
+            .filter(|output| form.is_shared(&output.name))
+            .for_each(|output| output.data.clear());
+    }
     if form.outputs.iter().all(|output| output.class_count == 0) {
         return Ok(());
     }

@@ -154,7 +154,7 @@ impl Api {
                 false => stream.order.push_back((key.0, None)),
             }
         }
-        let outcome = match grpc_request::read(&message, &model, &mut request, &self.pool) {
+        let outcome = match grpc_request::read(&message, &model, &mut request, &self.pool, &self.facts.regions) {
             Ok(form) => self.submit(key, Peer::Stream(token), &model, request, form),
             Err(status) => {
                 request.withdraw();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::copying::Copying;
 use super::delays::{Late, PutOff};
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::http_request::{Decoder, Progress};
@@ -39,6 +40,8 @@ pub enum Work {
         call: CallKey,
         decoder: Box<Decoder>,
     },
+    /// Some of its inputs are copied out of shared memory.
+    Copying(Box<Copying>),
     /// It is handed to its model later.
     PutOff(Box<PutOff>),
     Waiting(Box<Waiting>),
@@ -125,7 +128,7 @@ impl Api {
     pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<Decoder>, replies: &mut Replies) {
         let mut long_steps = 0;
         for _ in 0..STEPS_AT_ONCE {
-            match decoder.step(&self.pool) {
+            match decoder.step(&self.pool, &self.facts.regions) {
                 Ok(Progress::More { is_long }) => {
                     long_steps += usize::from(is_long);
                     if long_steps == LONG_STEPS_AT_ONCE {
@@ -167,6 +170,9 @@ impl Api {
         request: Box<Request>,
         form: AnswerForm,
     ) -> Result<(), Status> {
+        if request.shared.is_some() {
+            return self.submit_shared(token, PutOff { peer, model: Arc::clone(model), request, form });
+        }
         let by_ns = self.delays.request_ns;
         if by_ns > 0 && !matches!(peer, Peer::Http(_)) {
             let put_off = PutOff { peer, model: Arc::clone(model), request, form };
@@ -415,6 +421,7 @@ impl Api {
         match std::mem::replace(place, Work::Reserved) {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
+            Work::Copying(copying) => self.copy_on(key, copying, replies),
             other => *place = other,
         }
     }
@@ -425,6 +432,7 @@ impl Api {
             None | Some(Work::Reserved | Work::Left | Work::Encoding { .. }) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
+            Some(Work::Copying(copying)) => copying.withdraw(),
             Some(Work::Waiting(waiting)) => {
                 self.in_flight -= 1;
                 self.forget_expiry(key, waiting.expires_at_ns);

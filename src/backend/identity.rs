@@ -76,6 +76,7 @@ impl IdentityInstance {
                 None if pair.optional => self.zeros(pair, request)?,
                 None => return Err(Status::unsupported(format!("failed to get input '{}'", pair.input_name))),
             };
+            request.check_output(&pair.output_name, data.iter().map(|piece| piece.len()).sum())?;
             response.outputs.push(OutputTensor {
                 name: pair.output_name.clone(),
                 datatype: pair.datatype,

@@ -140,6 +140,8 @@ pub struct Options {
     pub cuda_memory_pools: BTreeMap<i32, u64>,
     /// GPUs below are not used.
     pub min_compute_capability: f64,
+    /// Clients may register shared memory.
+    pub allow_client_shm: bool,
 }
 
 impl Default for Options {
@@ -179,6 +181,7 @@ impl Default for Options {
             pinned_memory_pool_byte_size: 256 << 20,
             cuda_memory_pools: BTreeMap::new(),
             min_compute_capability: 0.0,
+            allow_client_shm: false,
         }
     }
 }

@@ -1,10 +1,9 @@
 //! gRPC over HTTP/2 as such: content types, unknown methods, framing, compression, and the RPCs of later versions.
 
 use bytes::Bytes;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 use tritonserver::wire::inference::*;
 
-use super::message::{numbers, output, parameters, raw};
+use super::message::numbers;
 use crate::support::grpc::{Grpc, SERVICE, Status, code, decode, frame, frame_bytes};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
@@ -133,29 +132,7 @@ fn rpcs_of_later_versions_are_refused_by_name() {
         let status = if reply.status.code == code::OK { Ok(()) } else { Err(reply.status) };
         unimplemented(status, rpc, words);
     };
-    check("SystemSharedMemoryStatus", frame(&SystemSharedMemoryStatusRequest::default()), &["shared"]);
-    check("SystemSharedMemoryRegister", frame(&SystemSharedMemoryRegisterRequest::default()), &["shared"]);
-    check("SystemSharedMemoryUnregister", frame(&SystemSharedMemoryUnregisterRequest::default()), &["shared"]);
-    check("CudaSharedMemoryStatus", frame(&CudaSharedMemoryStatusRequest::default()), &["shared"]);
-    check("CudaSharedMemoryRegister", frame(&CudaSharedMemoryRegisterRequest::default()), &["shared"]);
-    check("CudaSharedMemoryUnregister", frame(&CudaSharedMemoryUnregisterRequest::default()), &["shared"]);
     check("TraceSetting", frame(&TraceSettingRequest::default()), &["trace"]);
-
-    let window = || {
-        parameters([
-            ("shared_memory_region", ParameterChoice::StringParam("r".into())),
-            ("shared_memory_byte_size", ParameterChoice::Int64Param(4)),
-        ])
-    };
-    let mut input = raw("INPUT0", "INT32", &[1]);
-    input.parameters = window();
-    let from_region =
-        ModelInferRequest { raw_input_contents: vec![], inputs: vec![input], ..numbers("plain", "", &[1]) };
-    check("ModelInfer", frame(&from_region), &["shared"]);
-    let mut target = output("OUTPUT0");
-    target.parameters = window();
-    let to_region = ModelInferRequest { outputs: vec![target], ..numbers("plain", "", &[1]) };
-    check("ModelInfer", frame(&to_region), &["shared"]);
     server.stop();
 }
 

@@ -111,6 +111,11 @@ impl Encoder {
         let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
         writer.begin_object();
         describe(&mut writer, output);
+        if self.form.is_shared(&output.name) {
+            writer.end_object();
+            self.done += 1;
+            return Ok(());
+        }
         if binary {
             writer.key("parameters");
             writer.begin_object();

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::regions::Place;
 use super::{AnswerForm, OutputForm};
-use crate::memory::{ALIGNMENT, BlockMut, Pool, Slice};
+use crate::memory::{ALIGNMENT, BlockMut, Pool, Regions, Slice};
 use crate::protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, StringsReader, TensorError, Value,
 };
@@ -121,7 +122,7 @@ impl Decoder {
     }
 
     /// Does a bounded amount of work.
-    pub fn step(&mut self, pool: &Pool) -> Result<Progress, Status> {
+    pub fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status> {
         let before = std::mem::discriminant(&self.stage);
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Parse(mut builder) => {
@@ -138,7 +139,7 @@ impl Decoder {
                     }
                 }
             }
-            Stage::Inputs { document, done } => self.read_input(document, done, pool)?,
+            Stage::Inputs { document, done } => self.read_input(document, done, pool, regions)?,
             Stage::Numbers { document, index, mut reader, mut block } => {
                 let done =
                     reader.step(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
@@ -255,12 +256,18 @@ impl Decoder {
     }
 
     /// Reads the input after the first `done`, or, behind the last one, the outputs.
-    fn read_input(&mut self, document: Box<Document>, done: usize, pool: &Pool) -> Result<Stage, Status> {
+    fn read_input(
+        &mut self,
+        document: Box<Document>,
+        done: usize,
+        pool: &Pool,
+        regions: &Regions,
+    ) -> Result<Stage, Status> {
         let inputs = document.root().member("inputs").and_then(Value::elements).map_err(parse_error("inputs"))?;
         // The element at `done` is found by walking: requests have few inputs, and a list longer than the model has is
         // cut short by the check below.
         let Some(value) = inputs.clone().nth(done) else {
-            self.read_outputs(&document)?;
+            self.read_outputs(&document, regions)?;
             self.check_tail()?;
             return Ok(Stage::Done);
         };
@@ -281,13 +288,18 @@ impl Decoder {
         }
         let bytes = match source {
             Source::Json(_) => json_byte_size(&name, datatype, &shape)?,
-            Source::Binary(_) => None,
+            Source::Binary(_) | Source::Shared(_) => None,
         };
         add_input(&mut self.request, InputTensor::new(name, datatype, shape))?;
         match source {
             Source::Binary(byte_size) => {
                 let data = self.take_tail(done, byte_size, pool)?;
                 self.request.inputs[done].data = smallvec![data];
+                Ok(Stage::Inputs { document, done: done + 1 })
+            }
+            Source::Shared(place) => {
+                let window = place.find(regions, &mut self.request)?;
+                self.request.inputs[done].data = smallvec![window.slice()];
                 Ok(Stage::Inputs { document, done: done + 1 })
             }
             // A tensor without elements has no bytes, whatever `data` says.
@@ -370,7 +382,7 @@ impl Decoder {
         }
     }
 
-    fn read_outputs(&mut self, document: &Document) -> Result<(), Status> {
+    fn read_outputs(&mut self, document: &Document, regions: &Regions) -> Result<(), Status> {
         let Some(outputs) = document.root().find("outputs") else { return Ok(()) };
         let outputs = outputs.elements().map_err(parse_error("outputs"))?;
         for output in outputs {
@@ -379,20 +391,29 @@ impl Decoder {
                 return Err(Status::invalid(format!("request asks for more than {OUTPUTS_MAX} outputs")));
             }
             add_output(&mut self.request, name.clone())?;
-            let mut form = OutputForm { name, binary: false, class_count: 0 };
+            let mut form = OutputForm { name, binary: false, class_count: 0, is_shared: false };
             if let Some(parameters) = output.find("parameters") {
-                let shared = ["shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"];
-                if let Some(name) = shared.into_iter().find(|name| parameters.find(name).is_some()) {
-                    return Err(unbuilt_parameter(name, "output", &form.name));
-                }
-                if let Some(binary) = parameters.find("binary_data") {
-                    form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
-                }
                 if let Some(count) = parameters.find("classification") {
                     let count = count
                         .as_u64()
                         .map_err(|error| Status::internal(format!("Unable to set 'classification': {error}")))?;
                     form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
+                }
+                let place = shared_place(parameters)?;
+                if place.is_some() && form.class_count > 0 {
+                    let text = "Output can't set both 'shared_memory_region' and 'classification'";
+                    return Err(Status::invalid(text));
+                }
+                if let Some(binary) = parameters.find("binary_data") {
+                    form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
+                }
+                if let Some(place) = place {
+                    if form.binary {
+                        let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
+                        return Err(Status::invalid(text));
+                    }
+                    place.set_aside(form.name.clone(), regions, &mut self.request)?;
+                    form.is_shared = true;
                 }
             }
             self.form.outputs.push(form);
@@ -405,10 +426,13 @@ impl Decoder {
 const INPUTS_MAX: usize = 4096;
 const OUTPUTS_MAX: usize = 4096;
 
-fn unbuilt_parameter(parameter: &str, kind: &str, name: &Text) -> Status {
-    Status::unsupported(format!(
-        "'{parameter}' of {kind} '{name}': shared memory is not supported by this version of Nereid"
-    ))
+/// The region that `parameters` name, if they do. Without offset and size both are 0 (http.md section 5).
+fn shared_place(parameters: Value<'_>) -> Result<Option<Place>, Status> {
+    let Some(region) = parameters.find("shared_memory_region") else { return Ok(None) };
+    let region = region.as_str().map_err(parse_error("shared_memory_region"))?;
+    let number = |key: &'static str| parameters.find(key).map_or(Ok(0), Value::as_u64).map_err(parse_error(key));
+    let (offset, byte_size) = (number("shared_memory_offset")?, number("shared_memory_byte_size")?);
+    Ok(Some(Place { region: region.into_owned().into(), offset, byte_size }))
 }
 
 fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) -> Result<(), Status> {
@@ -441,6 +465,7 @@ fn custom_parameter(key: &[u8], value: Value<'_>) -> Result<Parameter, Status> {
 enum Source<'d> {
     Json(Value<'d>),
     Binary(u64),
+    Shared(Place),
 }
 
 impl<'d> Source<'d> {
@@ -462,8 +487,8 @@ impl<'d> Source<'d> {
             ([_], Some(data), _) => Ok(Source::Json(data)),
             ([_], _, Some(size)) => Ok(Source::Binary(size.as_u64().map_err(parse_error("binary_data_size"))?)),
             ([_], None, None) => {
-                let name = input.member("name").and_then(text).unwrap_or_default();
-                Err(unbuilt_parameter("shared_memory_region", "input", &name))
+                let place = parameters.map(shared_place).transpose()?.flatten();
+                place.map(Source::Shared).ok_or_else(|| Status::invalid(format!("{rule} no field is set")))
             }
             (several, ..) => {
                 let names: Vec<String> = several.iter().map(|name| format!("'{name}'")).collect();

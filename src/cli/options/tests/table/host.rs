@@ -315,9 +315,9 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "allow-client-shm",
         beside: "",
-        good: &[("false", |_| {})],
+        good: &[("false", |_| {}), ("true", |o| o.allow_client_shm = true), ("1", |o| o.allow_client_shm = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &["true"],
+        later: &[],
     },
     Row {
         flag: "strict-model-config",

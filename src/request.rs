@@ -11,6 +11,7 @@ mod grant;
 mod home;
 mod keeper;
 mod mutants;
+mod observer;
 mod parameters;
 mod response;
 mod stamps;
@@ -33,6 +34,7 @@ pub use datatype::DataType;
 pub use grant::{Grant, Lender, Loan};
 pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
+pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use parameters::{Parameter, Parameters, Value};
 pub use response::{OutputTensor, Response};
 pub use stamps::{Stamps, now_ns};
@@ -116,6 +118,8 @@ pub struct Request {
     pub loan: Option<Loan>,
     /// Of the request on whose behalf this one was made.
     pub times: Option<Arc<Times>>,
+    /// Who watches it; few requests have one.
+    pub observer: Option<Observation>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
@@ -140,6 +144,7 @@ impl Request {
             grant: None,
             loan: None,
             times: None,
+            observer: None,
             completion: completion::Holder::new(completion),
             keeper: None,
         }

@@ -1,0 +1,1 @@
+//! Settings, sampling and files, without a server.

@@ -10,6 +10,7 @@ use crate::request::validate::{add_input, add_output};
 use crate::request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text,
 };
+use crate::api::timing::PARAMETER;
 use crate::request::{Parameters as RequestParameters, Value as Parameter};
 
 /// Fills `request` from `message`, in the specification's order; says how it is to be answered.
@@ -78,6 +79,8 @@ fn read_parameters(parameters: Parameters<'_>, request: &mut Request, form: &mut
             ("priority", _) => return Err(wrong_type(key, "int64_param or uint64_param")),
             ("timeout", Value::Int64(timeout_us)) => request.timeout_us = timeout_us as u64,
             ("timeout", _) => return Err(wrong_type(key, "int64_param")),
+            (PARAMETER, Value::Bool(wanted)) => form.wants_timing = wanted,
+            (PARAMETER, _) => return Err(wrong_type(key, "bool_param")),
             ("triton_enable_empty_final_response", Value::Bool(wanted)) => form.empty_final_response = wanted,
             ("triton_enable_empty_final_response", _) => return Err(wrong_type(key, "bool_param")),
             (key, _) if key.starts_with("triton_") => {

@@ -118,9 +118,7 @@ impl Api {
             | Route::Load(..)
             | Route::Unload(..)
             | Route::Logging
-            | Route::TraceSetting(_) => {
-                Err(Status::internal("this route has its own way in"))
-            }
+            | Route::TraceSetting(_) => Err(Status::internal("this route has its own way in")),
         }
     }
 

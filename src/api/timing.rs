@@ -63,8 +63,7 @@ impl Timing {
             put(&mut text, "parse", accepted_ns.saturating_sub(self.received_ns));
         }
         let Sums { queue, batch, input, compute, output } = &self.sums;
-        let sums =
-            [("queue", queue), ("batch", batch), ("input", input), ("compute", compute), ("output", output)];
+        let sums = [("queue", queue), ("batch", batch), ("input", input), ("compute", compute), ("output", output)];
         for (name, sum) in sums {
             put(&mut text, name, sum.load(Ordering::Relaxed));
         }

@@ -111,9 +111,7 @@ fn number(key: &str, text: &str, range: (i64, i64)) -> Result<i32, Status> {
     let number = number.map(|number| if is_negative { -number } else { number });
     number.and_then(|number| i32::try_from(number).ok()).ok_or_else(|| {
         let (low, high) = range;
-        Status::invalid(format!(
-            "Unable to parse '{key}', value is out of range [ {low}, {high} ], got: {text}"
-        ))
+        Status::invalid(format!("Unable to parse '{key}', value is out of range [ {low}, {high} ], got: {text}"))
     })
 }
 
@@ -166,11 +164,7 @@ fn change_of_json(body: &Slice) -> Result<Change, Status> {
             Field::Set(levels(&names.map_err(wrong)?)?)
         };
     }
-    fn field<T>(
-        root: Value<'_>,
-        key: &str,
-        read: impl FnOnce(&str) -> Result<T, Status>,
-    ) -> Result<Field<T>, Status> {
+    fn field<T>(root: Value<'_>, key: &str, read: impl FnOnce(&str) -> Result<T, Status>) -> Result<Field<T>, Status> {
         match root.find(key) {
             None => Ok(Field::Keep),
             Some(value) if value.is_null() => Ok(Field::Clear),

@@ -14,9 +14,7 @@ use crate::observe::trace::{Context, Kind, Tensor, Trace};
 use crate::protocol::http1;
 use crate::protocol::http2::Headers;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Kept, Replies, Reply, Sent};
-use crate::request::{
-    Mark, Observation, Observer, Request, Response, SeenAt, SeenTensor, Text, TraceFacts, now_ns,
-};
+use crate::request::{Mark, Observation, Observer, Request, Response, SeenAt, SeenTensor, Text, TraceFacts, now_ns};
 
 /// Names of W3C Trace Context.
 const TRACEPARENT: &str = "traceparent";
@@ -280,8 +278,7 @@ macro_rules! observes {
             }
 
             fn executed(&self, times_ns: [u64; 4]) {
-                let marks =
-                    [Mark::ComputeStart, Mark::ComputeInputEnd, Mark::ComputeOutputStart, Mark::ComputeEnd];
+                let marks = [Mark::ComputeStart, Mark::ComputeInputEnd, Mark::ComputeOutputStart, Mark::ComputeEnd];
                 let $self = self;
                 for (mark, at_ns) in marks.into_iter().zip(times_ns) {
                     note_mark(self.trace.as_ref(), None, &self.lap, mark, at_ns);

@@ -165,20 +165,25 @@ impl TraceSettings {
             }
             echo(&mut options.echoed, key, value);
         }
-        let defaults = [options.processor.queue_max as u64, options.processor.delay_ms, options.processor.batch_max as u64];
+        let defaults =
+            [options.processor.queue_max as u64, options.processor.delay_ms, options.processor.batch_max as u64];
         let mut values = [0u64; BSP_SETTINGS.len()];
         for (at, variable) in BSP_VARIABLES.into_iter().enumerate() {
             let given = environment(variable).filter(|value| !value.is_empty());
             let of_environment = match given {
                 None => None,
-                Some(value) => Some(
-                    number(&value.to_string_lossy()).map_err(|error| OptionsError::Variable { variable, error })?,
-                ),
+                Some(value) => {
+                    Some(number(&value.to_string_lossy()).map_err(|error| OptionsError::Variable { variable, error })?)
+                }
             };
             let chosen = numbers[at].or(of_environment);
             values[at] = chosen.map_or(defaults[at], |number| u64::try_from(number).unwrap_or(0));
             if numbers[at].is_none() {
-                echo(&mut options.echoed, BSP_SETTINGS[at], &chosen.map_or(defaults[at].to_string(), |n| n.to_string()));
+                echo(
+                    &mut options.echoed,
+                    BSP_SETTINGS[at],
+                    &chosen.map_or(defaults[at].to_string(), |n| n.to_string()),
+                );
             }
         }
         let [queue_max, delay_ms, batch_max] = values;
@@ -195,9 +200,8 @@ struct Warnings(Vec<String>);
 
 impl Warnings {
     fn overrides(&mut self, is_old: bool, flag: &str, what: &str) {
-        let text = format!(
-            "Warning: Overriding deprecated '--trace-{flag}' in favor of provided {what} in --trace-config!"
-        );
+        let text =
+            format!("Warning: Overriding deprecated '--trace-{flag}' in favor of provided {what} in --trace-config!");
         if is_old && !self.0.contains(&text) {
             self.0.push(text);
         }

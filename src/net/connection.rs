@@ -78,7 +78,7 @@ pub(super) struct Connection {
     lingering_s: u32,
     /// What a recalled send brought back.
     rest: Rest,
-    receipts: Receipts,
+    receipts: Receipts<At>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
 }

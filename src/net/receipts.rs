@@ -3,36 +3,41 @@
 //! A receipt waits until the codec has nothing of its answer any more, goes along with the send that takes the last of
 //! it, and is told when that send is complete. Those of a connection that ends first are dropped.
 
-use super::At;
 use crate::protocol::service::Sent;
 use crate::request::now_ns;
 
-#[derive(Default)]
-pub(super) struct Receipts {
-    waiting: Vec<Waiting>,
+/// `A` says where an answer is said.
+pub(super) struct Receipts<A> {
+    waiting: Vec<Waiting<A>>,
     /// For answers whose last bytes are with the engine.
     leaving: Vec<Box<dyn Sent>>,
 }
 
-struct Waiting {
-    at: At,
+struct Waiting<A> {
+    at: A,
     receipt: Box<dyn Sent>,
     /// Once the whole answer is in the output: bytes up to its end that are still to be taken.
     left: Option<usize>,
 }
 
-impl Receipts {
+impl<A> Default for Receipts<A> {
+    fn default() -> Receipts<A> {
+        Receipts { waiting: Vec::new(), leaving: Vec::new() }
+    }
+}
+
+impl<A: Copy> Receipts<A> {
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.leaving.is_empty()
     }
 
-    pub fn add(&mut self, at: At, receipt: Box<dyn Sent>) {
+    pub fn add(&mut self, at: A, receipt: Box<dyn Sent>) {
         self.waiting.push(Waiting { at, receipt, left: None });
     }
 
     /// `taken` bytes were taken from the output. `behind` says how many more have to be until everything that was said
     /// somewhere is.
-    pub fn leave(&mut self, taken: usize, mut behind: impl FnMut(At) -> Option<usize>) {
+    pub fn leave(&mut self, taken: usize, mut behind: impl FnMut(A) -> Option<usize>) {
         for waiting in &mut self.waiting {
             waiting.left = match waiting.left {
                 Some(left) => Some(left.saturating_sub(taken)),
@@ -59,7 +64,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::protocol::http2::StreamId;
 
     #[derive(Debug)]
     struct Told(Arc<AtomicUsize>);
@@ -74,8 +78,8 @@ mod tests {
     #[test]
     fn a_receipt_goes_with_the_last_byte_of_its_answer() {
         let told = Arc::new(AtomicUsize::new(0));
-        let mut receipts = Receipts::default();
-        receipts.add(At::Grpc(StreamId(1)), Box::new(Told(Arc::clone(&told))));
+        let mut receipts = Receipts::<u8>::default();
+        receipts.add(1, Box::new(Told(Arc::clone(&told))));
         // Blocked by its window, then behind ten bytes of others and its own, of which seven are taken, then the rest.
         for (taken, behind, expected) in [(5, None, 0), (5, Some(10), 0), (7, Some(99), 0), (3, Some(99), 1)] {
             receipts.leave(taken, |_| behind);
@@ -83,7 +87,7 @@ mod tests {
             assert_eq!(told.load(Ordering::Relaxed), expected, "{taken} {behind:?}");
         }
         assert!(receipts.is_empty());
-        receipts.add(At::Grpc(StreamId(3)), Box::new(Told(Arc::clone(&told))));
+        receipts.add(3, Box::new(Told(Arc::clone(&told))));
         drop(receipts);
         assert_eq!(told.load(Ordering::Relaxed), 1, "a connection that ends first tells nobody");
     }

@@ -105,7 +105,14 @@ pub struct GrpcPlan {
 
 impl GrpcPlan {
     pub fn new(method: u8, mode: grpc::Mode) -> GrpcPlan {
-        GrpcPlan { method, mode, streaming: false, kept: Kept::new(), response_encoding: grpc::Encoding::Identity, timed: false }
+        GrpcPlan {
+            method,
+            mode,
+            streaming: false,
+            kept: Kept::new(),
+            response_encoding: grpc::Encoding::Identity,
+            timed: false,
+        }
     }
 }
 

@@ -127,10 +127,8 @@ impl Request {
         {
             for input in &self.inputs {
                 let shape = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
-                observer.tensor(
-                    at,
-                    SeenTensor { name: &input.name, datatype: input.datatype, shape, data: &input.data },
-                );
+                observer
+                    .tensor(at, SeenTensor { name: &input.name, datatype: input.datatype, shape, data: &input.data });
             }
         }
     }

@@ -258,7 +258,8 @@ mod tests {
             unsafe {
                 assert!(TRITONBACKEND_RequestTrace(request, &raw mut trace).is_null());
                 assert!(trace.is_null());
-                let error = TRITONSERVER_InferenceTraceId(trace, &raw mut 0);
+                let mut id = 0;
+                let error = TRITONSERVER_InferenceTraceId(trace, &raw mut id);
                 assert!(!error.is_null(), "NULL is no trace");
                 TRITONSERVER_ErrorDelete(error);
             }

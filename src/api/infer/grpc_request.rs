@@ -3,6 +3,7 @@
 use smallvec::smallvec;
 
 use super::{AnswerForm, OutputForm};
+use crate::api::timing::PARAMETER;
 use crate::memory::{Pool, Slice};
 use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
 use crate::repository::ServedModel;
@@ -10,7 +11,6 @@ use crate::request::validate::{add_input, add_output};
 use crate::request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text,
 };
-use crate::api::timing::PARAMETER;
 use crate::request::{Parameters as RequestParameters, Value as Parameter};
 
 /// Fills `request` from `message`, in the specification's order; says how it is to be answered.

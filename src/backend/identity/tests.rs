@@ -141,7 +141,10 @@ fn values_that_are_not_numbers_fail_the_load() {
     let traced = ("enable_custom_tracing", "true");
     assert!(open(&with_parameters(&[traced])).is_ok());
     for (settings, text) in [
-        (&[traced, ("nested_span_count", "x")][..], "parameter 'nested_span_count' must be a non-negative integer, got 'x'"),
+        (
+            &[traced, ("nested_span_count", "x")][..],
+            "parameter 'nested_span_count' must be a non-negative integer, got 'x'",
+        ),
         (&[traced, ("nested_span_count", "1001")], "parameter 'nested_span_count' must be at most 1000, got '1001'"),
         (
             &[traced, ("nested_span_count", "2"), ("single_activity_frequency", "0")],

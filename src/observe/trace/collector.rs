@@ -16,9 +16,7 @@ use super::options::TraceOptions;
 use super::record::{Entry, Finished};
 use super::spans::{Epoch, spans_of, text};
 use super::writer::{Counts, Destination};
-use crate::wire::otlp::{
-    ExportTraceServiceRequest, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span,
-};
+use crate::wire::otlp::{ExportTraceServiceRequest, InstrumentationScope, Resource, ResourceSpans, ScopeSpans, Span};
 
 /// One attempt to send a batch.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -242,6 +242,12 @@ impl Trace {
         self.put(Entry::Tensor { trace: self.id, tensor }, bytes);
     }
 
+    /// What it has so far.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> (Spot, Vec<Entry>) {
+        (self.root.spot.clone(), std::mem::take(&mut self.root.body().entries))
+    }
+
     fn put(&self, entry: Entry, bytes: usize) {
         let mut body = self.root.body();
         if body.entries.len() >= ENTRIES_MAX {

@@ -139,7 +139,6 @@ fn rpcs_of_later_versions_are_refused_by_name() {
     check("CudaSharedMemoryStatus", frame(&CudaSharedMemoryStatusRequest::default()), &["shared"]);
     check("CudaSharedMemoryRegister", frame(&CudaSharedMemoryRegisterRequest::default()), &["shared"]);
     check("CudaSharedMemoryUnregister", frame(&CudaSharedMemoryUnregisterRequest::default()), &["shared"]);
-    check("TraceSetting", frame(&TraceSettingRequest::default()), &["trace"]);
 
     let window = || {
         parameters([

@@ -26,10 +26,7 @@ fn routes_of_later_versions() {
     let (_repository, server) = start();
     let mut peer = Peer::connect(server.http);
     for (method, path, body, words) in [
-        ("GET", "/v2/trace/setting", "", &["trace"][..]),
-        ("POST", "/v2/trace/setting", "{}", &["trace"]),
-        ("GET", "/v2/models/plain/trace/setting", "", &["trace"]),
-        ("GET", "/v2/systemsharedmemory/status", "", &["shared"]),
+        ("GET", "/v2/systemsharedmemory/status", "", &["shared"][..]),
         ("POST", "/v2/systemsharedmemory/region/a/register", "{\"key\":\"/a\",\"byte_size\":4}", &["shared"]),
         ("POST", "/v2/systemsharedmemory/unregister", "", &["shared"]),
         ("GET", "/v2/cudasharedmemory/status", "", &["shared"]),

@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use prost::Message;
 
-const FILES: [&str; 3] = ["inference.proto", "model_config.proto", "health.proto"];
+const FILES: [&str; 4] = ["inference.proto", "model_config.proto", "health.proto", "otlp.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");

@@ -19,7 +19,10 @@ pub mod routes;
 mod shared_memory;
 mod statistics;
 mod stream;
+mod timing;
+mod trace;
 mod waiting;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,10 +30,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use crate::memory::{Pool, Regions, Slab, Slice};
+use crate::observe::trace::Traces;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
-use crate::request::{Delivery, Job, Sink, Status, WakeUp};
+use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
@@ -71,6 +75,7 @@ pub struct Settings {
     pub grpc_responses_max: u32,
     /// `--allow-client-shm`.
     pub allow_client_shm: bool,
+    pub traces: Arc<Traces>,
 }
 
 /// What all shards know of the server.
@@ -167,6 +172,8 @@ pub struct Api {
     timed: BTreeMap<(u64, bool, u64), waiting::Timed>,
     jobs_timed: u64,
     delays: delays::Delays,
+    /// When the request that is handed over next began to arrive, and when it was there.
+    arrived_ns: Option<(u64, u64)>,
 }
 
 /// What a service is made of.
@@ -202,6 +209,7 @@ impl Api {
             timed: BTreeMap::new(),
             jobs_timed: 0,
             delays: delays::Delays::of_process(),
+            arrived_ns: None,
         }
     }
 }
@@ -213,6 +221,14 @@ impl Service for Api {
         self.plan_body(port, head)
     }
 
+    fn is_timed(&mut self, head: &http1::Head) -> bool {
+        self.times_http(head)
+    }
+
+    fn arrived(&mut self, since_ns: u64) {
+        self.arrived_ns = Some((since_ns, now_ns()));
+    }
+
     fn http(
         &mut self,
         call: CallKey,
@@ -221,10 +237,12 @@ impl Service for Api {
         body: Slice,
         replies: &mut Replies,
     ) -> Option<Token> {
-        match port {
+        let token = match port {
             Port::Metrics => self.http_metrics(call, head, replies),
             Port::Http | Port::Grpc | Port::SageMaker | Port::Vertex => self.http_request(call, head, body, replies),
-        }
+        };
+        self.arrived_ns = None;
+        token
     }
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
@@ -238,7 +256,9 @@ impl Service for Api {
         message: grpc::Message,
         replies: &mut Replies,
     ) -> Option<Token> {
-        self.unary(call, plan, message, replies)
+        let token = self.unary(call, plan, message, replies);
+        self.arrived_ns = None;
+        token
     }
 
     fn grpc_stream(&mut self, call: CallKey, _plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
@@ -256,6 +276,7 @@ impl Service for Api {
 
     fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {
         self.stream_message(stream, plan, message, replies);
+        self.arrived_ns = None;
     }
 
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {

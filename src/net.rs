@@ -8,6 +8,7 @@ mod connection;
 mod grpc;
 mod http;
 mod pace;
+mod receipts;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

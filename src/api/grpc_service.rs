@@ -126,6 +126,9 @@ impl Api {
         let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });
         plan.streaming = method == Method::ModelStreamInfer;
+        if infers {
+            self.plan_watch(headers, &mut plan);
+        }
         Ok(plan)
     }
 
@@ -138,7 +141,7 @@ impl Api {
     ) -> Option<Token> {
         let message = match (Method::from_number(plan.method), message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
-                return match self.model_infer(call, &message) {
+                return match self.model_infer(call, plan, &message) {
                     Ok(token) => Some(token),
                     Err(status) => {
                         replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
@@ -177,7 +180,12 @@ impl Api {
         None
     }
 
-    fn model_infer(&mut self, call: CallKey, message: &crate::protocol::grpc::InferRequest) -> Result<Token, Status> {
+    fn model_infer(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        message: &crate::protocol::grpc::InferRequest,
+    ) -> Result<Token, Status> {
         if self.facts.state() == ServerState::Exiting {
             return Err(stopping());
         }
@@ -187,13 +195,17 @@ impl Api {
             return Err(Status::unsupported(text));
         }
         let (token, mut request) = self.new_request()?;
-        let form = match grpc_request::read(message, &model, &mut request, &self.pool, &self.facts.regions) {
+        let mut form = match grpc_request::read(message, &model, &mut request, &self.pool, &self.facts.regions) {
             Ok(form) => form,
             Err(status) => {
                 self.give_up(token, request);
                 return Err(status);
             }
         };
+        if plan.timed {
+            form.watch = self.watch_grpc(&model.name, plan);
+            form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
+        }
         match self.submit(token, Peer::Grpc(call), &model, request, form) {
             Ok(()) => Ok(token),
             Err(status) => {
@@ -259,12 +271,13 @@ impl Api {
                 let response = statistics::to_message(&models);
                 self.frame(&response)
             }
+            Method::TraceSetting => {
+                let response = self.trace_setting(&decode(message)?)?;
+                self.frame(&response)
+            }
             Method::LogSettings => {
                 let response = logging::log_settings(&decode(message)?)?;
                 self.frame(&response)
-            }
-            Method::TraceSetting => {
-                Err(Status::unsupported(format!("{method:?} is not supported by this version of Nereid")))
             }
             // These have their own ways in.
             Method::ModelInfer

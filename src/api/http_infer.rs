@@ -99,17 +99,22 @@ impl Api {
         let model =
             self.find(target.model, target.version.unwrap_or_default()).map_err(|status| self.plain(&status))?;
         self.check_policy(&model)?;
+        let watch = self.watch_http(&model.name, head);
         self.check_encoding(head)?;
         let header_len = self.header_length(head, body.len())?;
         let most = self.facts.settings.http_input_bytes_max;
-        let (token, request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        let (token, mut request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        if let Some(watch) = &watch {
+            watch.attach(&mut request);
+        }
         // Of an empty body too: without a length of its own the JSON is as long as the body.
         let decoder = match header_len {
             0 => Decoder::raw_binary(model, request, body, most),
             _ => Decoder::new(model, request, body, header_len, most),
         };
         match decoder {
-            Ok(decoder) => {
+            Ok(mut decoder) => {
+                decoder.form.watch = watch;
                 self.decode(token.0, call, Box::new(decoder), replies);
                 Ok(token)
             }

@@ -77,6 +77,7 @@ impl Api {
         }
         let answer = match found {
             Route::Logging => self.logging_http(is_post.then_some(&body)),
+            Route::TraceSetting(model) => self.trace_http(model, is_post.then_some(&body)),
             _ => self.manage_http(found),
         };
         let reply = answer.unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
@@ -115,13 +116,13 @@ impl Api {
                 Ok(json(statistics::to_json(&self.models.ready().collect::<Vec<_>>(), &self.pool)))
             }
             Route::Generate(_) | Route::GenerateStream(_) => Err(later("generate")),
-            Route::TraceSetting(_) => Err(later("the trace setting")),
             Route::SharedMemory(..)
             | Route::Infer(_)
             | Route::RepositoryIndex
             | Route::Load(..)
             | Route::Unload(..)
-            | Route::Logging => Err(Status::internal("this route has its own way in")),
+            | Route::Logging
+            | Route::TraceSetting(_) => Err(Status::internal("this route has its own way in")),
         }
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::infer::classification::classify;
+use super::watch::Watch;
 use crate::memory::Pool;
 use crate::repository::ServedModel;
 use crate::request::{OutputTensor, Response, Status, Text};
@@ -39,6 +40,10 @@ pub struct AnswerForm {
     pub empty_final_response: bool,
     /// gRPC streams: the model's version as the request names it.
     pub version: Text,
+    /// Who watches the request, if anybody does.
+    pub watch: Option<Arc<Watch>>,
+    /// The request asks where its time goes.
+    pub wants_timing: bool,
 }
 
 impl AnswerForm {

@@ -4,11 +4,13 @@
 //! they like, in between and as often as they want; what their client does not take holds them back by credits (see
 //! `request`). Errors stay in band: a request that is refused or fails takes its place like any other.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{apply_classification, grpc_request};
 use super::waiting::{Peer, Work};
+use super::watch::Watch;
 use super::{Api, ServerState, error};
 use crate::memory::Gather;
 use crate::protocol::grpc::{Code, Message};
@@ -25,6 +27,8 @@ pub struct Stream {
     call: CallKey,
     /// Requests in the order they were read, each with its answer once that is there.
     order: VecDeque<(u64, Option<Gather>)>,
+    /// Who watches requests whose answers wait in that order.
+    watches: HashMap<u64, Arc<Watch>>,
     /// Requests of decoupled models whose last response is still to come.
     unordered: HashSet<u64>,
     half_closed: bool,
@@ -47,6 +51,7 @@ impl Stream {
         Stream {
             call,
             order: VecDeque::new(),
+            watches: HashMap::new(),
             unordered: HashSet::new(),
             half_closed: false,
             error_ends,
@@ -73,7 +78,10 @@ impl Stream {
     /// Sends what is due: the answers at the front, and the end behind the last one.
     fn flush(&mut self, replies: &mut Replies) -> bool {
         while let Some((_, Some(_))) = self.order.front() {
-            if let Some((_, Some(answer))) = self.order.pop_front() {
+            if let Some((key, Some(answer))) = self.order.pop_front() {
+                if let Some(watch) = self.watches.remove(&key) {
+                    watch.leaves(self.call, replies);
+                }
                 self.say(answer, None, replies);
             }
         }
@@ -119,7 +127,7 @@ impl Api {
         replies.push(call, Reply::GrpcEnd(status));
     }
 
-    pub(super) fn stream_message(&mut self, token: Token, _plan: &GrpcPlan, message: Message, replies: &mut Replies) {
+    pub(super) fn stream_message(&mut self, token: Token, plan: &GrpcPlan, message: Message, replies: &mut Replies) {
         let Some(stream) = self.stream(token) else { return };
         if stream.order.len() + stream.unordered.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
@@ -155,7 +163,13 @@ impl Api {
             }
         }
         let outcome = match grpc_request::read(&message, &model, &mut request, &self.pool, &self.facts.regions) {
-            Ok(form) => self.submit(key, Peer::Stream(token), &model, request, form),
+            Ok(mut form) => {
+                if plan.timed {
+                    form.watch = self.watch_grpc(&model.name, plan);
+                    form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
+                }
+                self.submit(key, Peer::Stream(token), &model, request, form)
+            }
             Err(status) => {
                 request.withdraw();
                 Err(status)
@@ -199,7 +213,12 @@ impl Api {
         let answer = self.encode_streamed(response, from);
         match self.fatal(token, response) {
             Some(status) => self.end_stream(token, status, replies),
-            None => self.place(token, key, answer, replies),
+            None => {
+                if let (Some(watch), Some(stream)) = (from.watch, self.stream(token)) {
+                    stream.watches.insert(key, Arc::clone(watch));
+                }
+                self.place(token, key, answer, replies);
+            }
         }
     }
 
@@ -208,6 +227,7 @@ impl Api {
         let Some(place @ Work::Waiting(_)) = self.work_mut(key) else { return };
         let Work::Waiting(waiting) = std::mem::replace(place, Work::Reserved) else { return };
         let from = StreamedFrom::new(&waiting.model, &waiting.form, delivery.last);
+        let watch = waiting.form.watch.clone();
         let mut fatal = None;
         let message = match delivery.response {
             Some(mut response) => {
@@ -240,6 +260,9 @@ impl Api {
             return self.end_stream(token, status, replies);
         }
         if let (Some(stream), Some((message, credit))) = (self.stream(token), message) {
+            if let Some(watch) = watch {
+                watch.leaves(stream.call, replies);
+            }
             stream.say(message, credit, replies);
         }
         if delivery.last {

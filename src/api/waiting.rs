@@ -9,9 +9,10 @@ use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::http_request::{Decoder, Progress};
 use super::infer::{AnswerForm, apply_classification, http_reply};
 use super::stream::Stream;
+use super::watch::{Watch, grpc_ends, http_leaves};
 use super::{Api, error};
 use crate::memory::Key;
-use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
+use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::ServedModel;
 use crate::request::{Completion, Delivery, Home, Job, Request, Response, Status, Text, Ticket, WakeUp};
 use crate::scheduler::{Accepted, Refused};
@@ -167,9 +168,12 @@ impl Api {
         token: Token,
         peer: Peer,
         model: &Arc<ServedModel>,
-        request: Box<Request>,
-        form: AnswerForm,
+        mut request: Box<Request>,
+        mut form: AnswerForm,
     ) -> Result<(), Status> {
+        if form.wants_timing {
+            Api::watch_by_parameter(&mut form.watch, matches!(peer, Peer::Http(_)), &mut request);
+        }
         if request.shared.is_some() {
             return self.submit_shared(token, PutOff { peer, model: Arc::clone(model), request, form });
         }
@@ -289,6 +293,9 @@ impl Api {
             }
             _ => return,
         };
+        if let (Some(watch), Some(response)) = (&waiting.form.watch, &delivery.response) {
+            watch.answered(response);
+        }
         if let Peer::Stream(stream) = waiting.peer
             && waiting.model.spec.decoupled
         {
@@ -320,7 +327,7 @@ impl Api {
         }
         match peer {
             Peer::Http(call) => self.answer_http(call, response, &model, form, replies),
-            Peer::Grpc(call) => self.answer_grpc(call, response, &model, replies),
+            Peer::Grpc(call) => self.answer_grpc(call, response, &model, form.watch.as_ref(), replies),
             Peer::Stream(stream) => {
                 if response.error.is_some() {
                     response.id = id;
@@ -342,7 +349,14 @@ impl Api {
         }
     }
 
-    fn answer_grpc(&mut self, call: CallKey, response: Response, model: &Arc<ServedModel>, replies: &mut Replies) {
+    fn answer_grpc(
+        &mut self,
+        call: CallKey,
+        response: Response,
+        model: &Arc<ServedModel>,
+        watch: Option<&Arc<Watch>>,
+        replies: &mut Replies,
+    ) {
         let encoded = match response.error {
             Some(status) => Err(status),
             None => grpc_reply::unary(&mut self.encoder, &response, model, &self.pool),
@@ -350,9 +364,14 @@ impl Api {
         match encoded {
             Ok(message) => {
                 replies.push(call, Reply::GrpcMessage(message));
-                replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+                let status = grpc_ends(watch);
+                watch.inspect(|watch| watch.leaves(call, replies));
+                replies.push(call, Reply::GrpcEnd(status));
             }
-            Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+            Err(status) => {
+                watch.inspect(|watch| watch.leaves(call, replies));
+                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+            }
         }
     }
 
@@ -367,6 +386,7 @@ impl Api {
         let encoder = match response.error.take() {
             // Errors that a model produced are not labelled as JSON (http.md section 1).
             Some(status) => {
+                form.watch.inspect(|watch| watch.leaves(call, replies));
                 return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None)));
             }
             None => http_reply::Encoder::new(response, model, form, &self.pool),
@@ -386,11 +406,13 @@ impl Api {
         replies: &mut Replies,
     ) {
         for _ in 0..LONG_STEPS_AT_ONCE {
-            let reply = match encoder.step(&self.pool) {
+            let watch = encoder.watch();
+            let mut reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
                 Ok(true) => encoder.finish(),
                 Err(status) => error::http_error(&self.pool, &status, error::JSON),
             };
+            http_leaves(watch.as_ref(), call, &mut reply, replies);
             if let Some(key) = key {
                 self.end_work(key);
             }

@@ -6,11 +6,14 @@ use super::{At, Call, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Key, Slice};
 use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head, Response, ResponseHead};
 use crate::protocol::service::{CallKey, Port, Reply, Service};
+use crate::request::now_ns;
 
 pub(super) struct HttpWire {
     pub connection: http1::Connection,
     /// Exchanges without an answer, oldest first.
     calls: SmallVec<[CallKey; 2]>,
+    /// When the request that is being received began to arrive; 0: nobody wants to know.
+    since_ns: u64,
 }
 
 /// What the codec tells goes to the service; answers are collected there.
@@ -19,12 +22,14 @@ struct Handler<'a, S> {
     port: Port,
     shared: &'a mut Shared<S>,
     calls: &'a mut SmallVec<[CallKey; 2]>,
+    since_ns: &'a mut u64,
     /// Exchanges for which there was no room.
     refused: &'a mut Vec<ExchangeId>,
 }
 
 impl<S: Service> http1::Handler for Handler<'_, S> {
     fn head(&mut self, _exchange: ExchangeId, head: &Head) -> BodyPlan {
+        *self.since_ns = if self.shared.service.is_timed(head) { now_ns() } else { 0 };
         self.shared.service.http_head(self.port, head)
     }
 
@@ -35,6 +40,10 @@ impl<S: Service> http1::Handler for Handler<'_, S> {
         };
         let call = CallKey(call.to_u64());
         self.calls.push(call);
+        match std::mem::take(self.since_ns) {
+            0 => {}
+            since_ns => self.shared.service.arrived(since_ns),
+        }
         let token = self.shared.service.http(call, self.port, head, body, &mut self.shared.replies);
         if let Some(call) = call_mut(self.shared, call) {
             call.token = token;
@@ -44,7 +53,7 @@ impl<S: Service> http1::Handler for Handler<'_, S> {
 
 impl HttpWire {
     pub fn new(connection: http1::Connection) -> HttpWire {
-        HttpWire { connection, calls: SmallVec::new() }
+        HttpWire { connection, calls: SmallVec::new(), since_ns: 0 }
     }
 
     pub fn receive<S: Service>(&mut self, key: Key, port: Port, bytes: &[u8], shared: &mut Shared<S>) {
@@ -61,7 +70,14 @@ impl HttpWire {
         let mut refused = Vec::new();
         run(
             &mut self.connection,
-            &mut Handler { key, port, shared: &mut *shared, calls: &mut self.calls, refused: &mut refused },
+            &mut Handler {
+                key,
+                port,
+                shared: &mut *shared,
+                calls: &mut self.calls,
+                since_ns: &mut self.since_ns,
+                refused: &mut refused,
+            },
         );
         for exchange in refused {
             let head = ResponseHead::new(503).content_type("application/json");
@@ -99,7 +115,7 @@ impl HttpWire {
             Reply::HttpHead(head) => return self.connection.respond_chunked(exchange, head),
             Reply::HttpChunk(data) => return self.connection.chunk(exchange, data),
             Reply::HttpEnd => self.connection.finish(exchange),
-            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) => return,
+            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) | Reply::Receipt(_) => return,
         }
         remove_call(shared, call);
         self.calls.retain(|other| *other != call);

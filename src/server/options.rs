@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::observe::log::LogSettings;
+use crate::observe::trace::TraceOptions;
 use crate::request::Status;
 
 pub use crate::instance::Lending;
@@ -106,6 +107,7 @@ pub struct Options {
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
     pub metrics_interval_ms: u32,
+    pub traces: TraceOptions,
     pub backend_directory: PathBuf,
     /// In the order of the command line.
     pub backend_settings: Vec<BackendSetting>,
@@ -162,6 +164,7 @@ impl Default for Options {
             metrics: Listen::at(8002),
             allow_cpu_metrics: true,
             metrics_interval_ms: 2000,
+            traces: TraceOptions::default(),
             backend_directory: "/opt/tritonserver/backends".into(),
             backend_settings: Vec::new(),
             io_cores: None,

@@ -116,26 +116,6 @@ fn compression_is_refused_by_name() {
     server.stop();
 }
 
-fn unimplemented(status: Result<(), Status>, rpc: &str, words: &[&str]) {
-    let Err(status) = status else { panic!("{rpc} is not offered and answered") };
-    assert_eq!(status.code, code::UNIMPLEMENTED, "{rpc}: {status:?}");
-    let text = status.message.to_lowercase();
-    assert!(words.iter().any(|word| text.contains(word)), "{rpc}: expected one of {words:?} in {text:?}");
-}
-
-#[test]
-fn rpcs_of_later_versions_are_refused_by_name() {
-    let (_repository, server) = start(usual());
-    let mut grpc = Grpc::connect(server.grpc);
-    let mut check = |rpc: &str, request: Bytes, words: &[&str]| {
-        let reply = grpc.exchange(&format!("{SERVICE}{rpc}"), &[], &[request]);
-        let status = if reply.status.code == code::OK { Ok(()) } else { Err(reply.status) };
-        unimplemented(status, rpc, words);
-    };
-    check("TraceSetting", frame(&TraceSettingRequest::default()), &["trace"]);
-    server.stop();
-}
-
 #[test]
 fn many_calls_share_a_connection() {
     each(&variant::ALL, |variant| {

@@ -26,9 +26,6 @@ fn routes_of_later_versions() {
     let (_repository, server) = start();
     let mut peer = Peer::connect(server.http);
     for (method, path, body, words) in [
-        ("GET", "/v2/trace/setting", "", &["trace"][..]),
-        ("POST", "/v2/trace/setting", "{}", &["trace"]),
-        ("GET", "/v2/models/plain/trace/setting", "", &["trace"]),
         ("POST", "/v2/models/plain/generate", "{\"INPUT0\":1}", &["generate"]),
         ("POST", "/v2/models/plain/generate_stream", "{\"INPUT0\":1}", &["generate"]),
     ] {

@@ -4,6 +4,7 @@ use smallvec::smallvec;
 
 use super::regions::Place;
 use super::{AnswerForm, OutputForm};
+use crate::api::timing::PARAMETER;
 use crate::memory::{Pool, Regions, Slice};
 use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
 use crate::repository::ServedModel;
@@ -86,6 +87,8 @@ fn read_parameters(parameters: Parameters<'_>, request: &mut Request, form: &mut
             ("priority", _) => return Err(wrong_type(key, "int64_param or uint64_param")),
             ("timeout", Value::Int64(timeout_us)) => request.timeout_us = timeout_us as u64,
             ("timeout", _) => return Err(wrong_type(key, "int64_param")),
+            (PARAMETER, Value::Bool(wanted)) => form.wants_timing = wanted,
+            (PARAMETER, _) => return Err(wrong_type(key, "bool_param")),
             ("triton_enable_empty_final_response", Value::Bool(wanted)) => form.empty_final_response = wanted,
             ("triton_enable_empty_final_response", _) => return Err(wrong_type(key, "bool_param")),
             (key, _) if key.starts_with("triton_") => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
 use crate::api::error::{self, JSON};
+use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
 use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
@@ -71,6 +72,11 @@ impl Encoder {
         writer.key("outputs");
         writer.begin_array();
         Ok(())
+    }
+
+    /// Who watches the request.
+    pub fn watch(&self) -> Option<Arc<Watch>> {
+        self.form.watch.clone()
     }
 
     /// Writes a bounded part; true when the answer is complete.

@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::regions::Place;
 use super::{AnswerForm, OutputForm};
+use crate::api::timing::PARAMETER;
 use crate::memory::{ALIGNMENT, BlockMut, Pool, Regions, Slice};
 use crate::protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, StringsReader, TensorError, Value,
@@ -243,6 +244,9 @@ impl Decoder {
                 b"timeout" => request.timeout_us = value.as_u64().map_err(parse_error("timeout"))?,
                 b"binary_data_output" => {
                     self.form.binary_by_default = value.as_bool().map_err(parse_error("binary_data_output"))?;
+                }
+                key if key == PARAMETER.as_bytes() => {
+                    self.form.wants_timing = value.as_bool().map_err(parse_error(PARAMETER))?;
                 }
                 key if key.starts_with(b"triton_") => {
                     let text = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be \

@@ -81,7 +81,7 @@ impl Errand {
         let subject = &self.subject;
         subject.statistics.pending_removed();
         // The present, as schedulers take it.
-        request.stamps.queued_ns = now_ns();
+        request.mark_queued(now_ns());
         subject.watch(&mut request, lookup);
         let outcome = subject.inner.enqueue(request);
         drop(pass);

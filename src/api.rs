@@ -6,6 +6,8 @@
 
 mod delays;
 mod error;
+mod events;
+mod generate;
 mod grpc_service;
 mod health;
 mod http_infer;
@@ -13,10 +15,12 @@ mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
+mod outflow;
 mod repository;
 pub mod routes;
 mod statistics;
 mod stream;
+mod telling;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +29,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use crate::memory::{Pool, Slab, Slice};
+use crate::observe::metrics::Registry;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
@@ -149,6 +154,7 @@ pub struct Api {
     post: Post,
     control: Control,
     render_metrics: RenderMetrics,
+    metrics: Arc<Registry>,
     encoder: grpc::Encoder,
     work: Slab<waiting::Work>,
     /// Work that was put off to keep turns short.
@@ -173,11 +179,13 @@ pub struct Parts {
     pub post: Post,
     pub control: Control,
     pub render_metrics: RenderMetrics,
+    /// Metrics of backends, some of which answers report.
+    pub metrics: Arc<Registry>,
 }
 
 impl Api {
     pub fn new(parts: Parts) -> Api {
-        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics } = parts;
+        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics } = parts;
         Api {
             facts,
             models,
@@ -187,6 +195,7 @@ impl Api {
             post,
             control,
             render_metrics,
+            metrics,
             encoder: grpc::Encoder::new(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
@@ -240,11 +249,16 @@ impl Service for Api {
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
-        self.tell_unsent(stream, unsent);
+        if let Some(outflow) = self.outflow(stream) {
+            outflow.took(unsent);
+        }
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        self.tell_waits(stream, replies);
+        match self.is_told(stream) {
+            true => self.told_waits(stream, replies),
+            false => self.stream_waits(stream, replies),
+        }
     }
 
     fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {

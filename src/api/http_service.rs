@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::generate::GenerateCall;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
@@ -62,6 +63,10 @@ impl Api {
         if let Route::Infer(target) = found {
             return self.infer_http(InferCall { call, target, head, body }, replies);
         }
+        if let Route::Generate(target) | Route::GenerateStream(target) = found {
+            let streams = matches!(found, Route::GenerateStream(_));
+            return self.generate_http(GenerateCall { call, target, head, body, streams }, replies);
+        }
         if let Some(ask) = ask_of(found, &body) {
             match ask {
                 Ok(ask) => self.ask_repository(call, ask, replies),
@@ -110,12 +115,15 @@ impl Api {
                 self.check_not_exiting()?;
                 Ok(json(statistics::to_json(&self.models.ready().collect::<Vec<_>>(), &self.pool)))
             }
-            Route::Generate(_) | Route::GenerateStream(_) => Err(later("generate")),
             Route::TraceSetting(_) => Err(later("the trace setting")),
             Route::SharedMemory(..) => Err(later("shared memory")),
-            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) | Route::Logging => {
-                Err(Status::internal("this route has its own way in"))
-            }
+            Route::Infer(_)
+            | Route::Generate(_)
+            | Route::GenerateStream(_)
+            | Route::RepositoryIndex
+            | Route::Load(..)
+            | Route::Unload(..)
+            | Route::Logging => Err(Status::internal("this route has its own way in")),
         }
     }
 

@@ -34,8 +34,6 @@ fn routes_of_later_versions() {
         ("POST", "/v2/systemsharedmemory/unregister", "", &["shared"]),
         ("GET", "/v2/cudasharedmemory/status", "", &["shared"]),
         ("POST", "/v2/cudasharedmemory/region/a/register", "{}", &["shared"]),
-        ("POST", "/v2/models/plain/generate", "{\"INPUT0\":1}", &["generate"]),
-        ("POST", "/v2/models/plain/generate_stream", "{\"INPUT0\":1}", &["generate"]),
     ] {
         refused(&mut peer, &request(method, path, &[], body.as_bytes()), words);
     }

@@ -110,9 +110,10 @@ pub fn report(metrics: &Registry, format: LoadFormat) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::metrics::Observed;
 
     /// Samples of the kinds, as a backend labels them.
-    fn samples(values: &[(&'static str, f64)]) -> (Registry, Vec<impl Sized>) {
+    fn samples(values: &[(&'static str, f64)]) -> (Registry, Vec<Observed>) {
         let registry = Registry::default();
         let keep = values.iter().map(|&(kind, value)| {
             let labels = [("model", "llm"), (LABEL, kind), ("version", "1")];

@@ -7,6 +7,8 @@
 mod copying;
 mod delays;
 mod error;
+mod events;
+mod generate;
 mod grpc_service;
 mod health;
 mod http_infer;
@@ -14,11 +16,13 @@ mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
+mod outflow;
 mod repository;
 pub mod routes;
 mod shared_memory;
 mod statistics;
 mod stream;
+mod telling;
 mod timing;
 mod trace;
 mod waiting;
@@ -30,6 +34,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use crate::memory::{Pool, Regions, Slab, Slice};
+use crate::observe::metrics::Registry;
 use crate::observe::trace::Traces;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
 use crate::protocol::{grpc, http1, http2};
@@ -161,6 +166,7 @@ pub struct Api {
     post: Post,
     control: Control,
     render_metrics: RenderMetrics,
+    metrics: Arc<Registry>,
     encoder: grpc::Encoder,
     work: Slab<waiting::Work>,
     /// Work that was put off to keep turns short.
@@ -187,11 +193,13 @@ pub struct Parts {
     pub post: Post,
     pub control: Control,
     pub render_metrics: RenderMetrics,
+    /// Metrics of backends, some of which answers report.
+    pub metrics: Arc<Registry>,
 }
 
 impl Api {
     pub fn new(parts: Parts) -> Api {
-        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics } = parts;
+        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics } = parts;
         Api {
             facts,
             models,
@@ -201,6 +209,7 @@ impl Api {
             post,
             control,
             render_metrics,
+            metrics,
             encoder: grpc::Encoder::new(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
@@ -267,11 +276,16 @@ impl Service for Api {
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
-        self.tell_unsent(stream, unsent);
+        if let Some(outflow) = self.outflow(stream) {
+            outflow.took(unsent);
+        }
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        self.tell_waits(stream, replies);
+        match self.is_told(stream) {
+            true => self.told_waits(stream, replies),
+            false => self.stream_waits(stream, replies),
+        }
     }
 
     fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {

@@ -254,6 +254,9 @@ impl<S: Service> Net<S> {
         if connection.closing {
             return;
         }
+        if connection.is_aborted() {
+            return self.close(key, core);
+        }
         for (call, deadline) in connection.take_deadlines() {
             // A call can be over in the turn in which it began.
             let Some(call_mut) = call_mut(&mut self.shared, call) else { continue };

@@ -136,6 +136,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
             let (lifecycle, host, metrics) = (Arc::clone(&lifecycle), Arc::clone(&host), Arc::clone(&metrics));
             Arc::new(move || render_page(&lifecycle.map(), &host, &metrics))
         },
+        metrics: Arc::clone(&metrics),
         ends: ends.notify(),
     }) {
         Ok(shards) => shards,

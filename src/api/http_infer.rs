@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::infer::Manner;
 use super::infer::http_request::Decoder;
 use super::routes::Target;
-use super::{Api, error};
+use super::{Api, error, events};
 use crate::memory::Slice;
 use crate::protocol::http1;
 use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
@@ -98,7 +99,10 @@ impl Api {
         let InferCall { call, target, head, body } = call;
         let model =
             self.find(target.model, target.version.unwrap_or_default()).map_err(|status| self.plain(&status))?;
-        self.check_policy(&model)?;
+        let manner = if events::wanted(head) { Manner::Events } else { Manner::Whole };
+        if manner == Manner::Whole {
+            self.check_policy(&model)?;
+        }
         let watch = self.watch_http(&model.name, head);
         self.check_encoding(head)?;
         let header_len = self.header_length(head, body.len())?;
@@ -115,6 +119,9 @@ impl Api {
         match decoder {
             Ok(mut decoder) => {
                 decoder.form.watch = watch;
+                decoder.form.manner = manner;
+                // A raw request asks for binary answers only where there are any.
+                decoder.form.binary_by_default &= manner == Manner::Whole;
                 self.decode(token.0, call, Box::new(decoder), replies);
                 Ok(token)
             }
@@ -172,7 +179,7 @@ impl Api {
     }
 }
 
-fn too_long(length: u64, most: usize) -> Status {
+pub(super) fn too_long(length: u64, most: usize) -> Status {
     Status::invalid(format!(
         "request JSON size of {length} bytes exceeds the maximum allowed input size of {most} bytes. Use \
          --http-max-input-size to increase the limit."

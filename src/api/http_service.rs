@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::generate::GenerateCall;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
@@ -66,6 +67,10 @@ impl Api {
             self.regions_http(call, (kind, action, name), &body, replies);
             return None;
         }
+        if let Route::Generate(target) | Route::GenerateStream(target) = found {
+            let streams = matches!(found, Route::GenerateStream(_));
+            return self.generate_http(GenerateCall { call, target, head, body, streams }, replies);
+        }
         if let Some(ask) = ask_of(found, &body) {
             match ask {
                 Ok(ask) => self.ask_repository(call, ask, replies),
@@ -115,9 +120,10 @@ impl Api {
                 self.check_not_exiting()?;
                 Ok(json(statistics::to_json(&self.models.ready().collect::<Vec<_>>(), &self.pool)))
             }
-            Route::Generate(_) | Route::GenerateStream(_) => Err(later("generate")),
             Route::SharedMemory(..)
             | Route::Infer(_)
+            | Route::Generate(_)
+            | Route::GenerateStream(_)
             | Route::RepositoryIndex
             | Route::Load(..)
             | Route::Unload(..)
@@ -148,11 +154,6 @@ impl Api {
         body.put(&self.pool, page.as_bytes());
         replies.push(call, Reply::Http(error::reply(200, Some("text/plain; charset=utf-8"), body)));
     }
-}
-
-/// A route whose feature is not there yet.
-fn later(feature: &str) -> Status {
-    Status::unsupported(format!("{feature} is not supported by this version of Nereid"))
 }
 
 /// What a route asks of the repository, if it does.

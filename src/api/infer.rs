@@ -11,11 +11,44 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::generate::load::LoadFormat;
 use super::infer::classification::classify;
 use super::watch::Watch;
-use crate::memory::Pool;
+use crate::memory::{Pool, Regions};
 use crate::repository::ServedModel;
-use crate::request::{OutputTensor, Response, Status, Text};
+use crate::request::{OutputTensor, Request, Response, Status, Text};
+
+/// A request on its way from its bytes, which is read in bounded steps.
+pub trait Decode {
+    /// Does a bounded amount of work. After an error there is nothing to do but to finish.
+    fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status>;
+
+    /// The request, once a step said that it is ready; before that, what there is of it.
+    fn finish(self: Box<Self>) -> (Arc<ServedModel>, Box<Request>, AnswerForm);
+}
+
+/// The outcome of a step.
+pub enum Progress {
+    /// There is more; `is_long` if this step was as long as a step may be.
+    More {
+        is_long: bool,
+    },
+    Ready,
+}
+
+/// How the responses to a request become its answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// One answer, as soon as it is known that no other response follows.
+    #[default]
+    Whole,
+    /// HTTP: an event for each response (docs/streaming.md).
+    Events,
+    /// `generate`: one object.
+    Generate,
+    /// `generate_stream`: an event with such an object for each response.
+    GenerateEvents,
+}
 
 /// How a client wants one output.
 #[derive(Debug, Clone)]
@@ -36,7 +69,10 @@ pub struct AnswerForm {
     pub outputs: SmallVec<[OutputForm; 2]>,
     /// HTTP: the form of outputs that were not named.
     pub binary_by_default: bool,
-    /// gRPC streams: a decoupled model that ends without another response is answered for.
+    pub manner: Manner,
+    /// What the head of the answer says about the server's load.
+    pub load_report: Option<LoadFormat>,
+    /// Streams of either protocol: a decoupled model that ends without another response is answered for.
     pub empty_final_response: bool,
     /// gRPC streams: the model's version as the request names it.
     pub version: Text,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{apply_classification, grpc_request};
+use super::outflow::Outflow;
 use super::waiting::{Peer, Work};
 use super::watch::Watch;
 use super::{Api, ServerState, error};
@@ -19,8 +20,6 @@ use crate::request::{Credit, Delivery, Response, Status, Text};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.
 const IN_FLIGHT_MAX: usize = 16_384;
-/// Seconds for which a peer may leave a model waiting that has sent it as much as it may.
-const BLOCKED_S_MAX: u32 = 10;
 
 /// One open stream.
 pub struct Stream {
@@ -34,16 +33,7 @@ pub struct Stream {
     half_closed: bool,
     /// `triton_grpc_error`: a failed response is the end of the stream.
     error_ends: bool,
-    /// Bytes of all messages so far.
-    said: u64,
-    /// Of those, how many the transport has.
-    taken: u64,
-    /// What is given back once so many bytes were taken.
-    owed: VecDeque<(u64, Credit)>,
-    /// Something was taken since the last second.
-    has_moved: bool,
-    /// Seconds for which some model has waited and nothing was taken.
-    blocked_s: u32,
+    pub outflow: Outflow,
 }
 
 impl Stream {
@@ -55,11 +45,7 @@ impl Stream {
             unordered: HashSet::new(),
             half_closed: false,
             error_ends,
-            said: 0,
-            taken: 0,
-            owed: VecDeque::new(),
-            has_moved: false,
-            blocked_s: 0,
+            outflow: Outflow::default(),
         }
     }
 
@@ -70,8 +56,7 @@ impl Stream {
     }
 
     fn say(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
-        self.said = self.said.saturating_add(message.len() as u64);
-        self.owed.extend(credit.map(|credit| (self.said, credit)));
+        self.outflow.say(message.len(), credit);
         replies.push(self.call, Reply::GrpcMessage(message));
     }
 
@@ -90,25 +75,6 @@ impl Stream {
             replies.push(self.call, Reply::GrpcEnd(GrpcStatus::ok()));
         }
         over
-    }
-
-    /// The transport has everything but the last `unsent` bytes.
-    fn took(&mut self, unsent: usize) {
-        let taken = self.said.saturating_sub(unsent as u64);
-        if taken > self.taken {
-            self.taken = taken;
-            self.has_moved = true;
-        }
-        while self.owed.front().is_some_and(|(at, _)| *at <= taken) {
-            self.owed.pop_front();
-        }
-    }
-
-    /// A second has passed. True: the peer has left a model waiting for too long.
-    fn is_stuck(&mut self) -> bool {
-        let is_blocked = !std::mem::take(&mut self.has_moved) && self.owed.iter().any(|(_, credit)| credit.is_wanted());
-        self.blocked_s = if is_blocked { self.blocked_s.saturating_add(1) } else { 0 };
-        self.blocked_s > BLOCKED_S_MAX
     }
 }
 
@@ -317,15 +283,9 @@ impl Api {
         }
     }
 
-    pub(super) fn tell_unsent(&mut self, token: Token, unsent: usize) {
-        if let Some(stream) = self.stream(token) {
-            stream.took(unsent);
-        }
-    }
-
     /// A second has passed in which the peer had not taken everything.
-    pub(super) fn tell_waits(&mut self, token: Token, replies: &mut Replies) {
-        if self.stream(token).is_some_and(Stream::is_stuck) {
+    pub(super) fn stream_waits(&mut self, token: Token, replies: &mut Replies) {
+        if self.stream(token).is_some_and(|stream| stream.outflow.is_stuck()) {
             tracing::info!("a stream is ended: its client does not read");
             let text = "the client does not read the responses of the stream";
             self.end_stream(token, GrpcStatus::new(Code::ResourceExhausted, text), replies);

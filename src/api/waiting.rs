@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use super::copying::Copying;
 use super::delays::{Late, PutOff};
 use super::infer::grpc_reply::{self, StreamedFrom};
-use super::infer::http_request::{Decoder, Progress};
-use super::infer::{AnswerForm, apply_classification, http_reply};
+use super::infer::{AnswerForm, Decode, Progress, apply_classification, http_reply};
 use super::stream::Stream;
+use super::telling::Telling;
 use super::watch::{Watch, grpc_ends, http_leaves};
 use super::{Api, error};
 use crate::memory::Key;
@@ -18,9 +18,9 @@ use crate::request::{Completion, Delivery, Home, Job, Request, Response, Status,
 use crate::scheduler::{Accepted, Refused};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
-const LONG_STEPS_AT_ONCE: usize = 2;
+pub(super) const LONG_STEPS_AT_ONCE: usize = 2;
 /// Steps of any length, so that many small inputs make a turn no longer than few large ones.
-const STEPS_AT_ONCE: usize = 64;
+pub(super) const STEPS_AT_ONCE: usize = 64;
 /// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
 const TIMED_AT_ONCE: usize = 256;
 
@@ -39,7 +39,7 @@ pub enum Work {
     Reserved,
     Decoding {
         call: CallKey,
-        decoder: Box<Decoder>,
+        decoder: Box<dyn Decode>,
     },
     /// Some of its inputs are copied out of shared memory.
     Copying(Box<Copying>),
@@ -52,6 +52,8 @@ pub enum Work {
         call: CallKey,
         encoder: Box<http_reply::Encoder>,
     },
+    /// All responses are there, but the answer that they are parts of is not all written.
+    Telling(Box<Telling>),
     Stream(Box<Stream>),
 }
 
@@ -60,6 +62,8 @@ pub struct Waiting {
     pub peer: Peer,
     pub model: Arc<ServedModel>,
     pub form: AnswerForm,
+    /// An HTTP answer that is told in parts.
+    pub telling: Option<Box<Telling>>,
     /// As soon as the scheduler has given it.
     ticket: Option<Ticket>,
     /// When its time in the queue is up, if ever.
@@ -126,7 +130,7 @@ impl Api {
     }
 
     /// Decodes on, and submits when that is done.
-    pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<Decoder>, replies: &mut Replies) {
+    pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<dyn Decode>, replies: &mut Replies) {
         let mut long_steps = 0;
         for _ in 0..STEPS_AT_ONCE {
             match decoder.step(&self.pool, &self.facts.regions) {
@@ -198,13 +202,18 @@ impl Api {
         form: AnswerForm,
     ) -> Result<(), Status> {
         let model = Arc::clone(model);
-        if matches!(peer, Peer::Stream(_)) && model.spec.decoupled {
+        let telling = match peer {
+            Peer::Http(call) => Telling::of(call, &model, &form),
+            Peer::Grpc(_) | Peer::Stream(_) => None,
+        };
+        if telling.is_some() || (matches!(peer, Peer::Stream(_)) && model.spec.decoupled) {
             request.limit_responses(self.facts.settings.grpc_responses_max);
         }
         let waiting = Waiting {
             peer,
             model,
             form,
+            telling,
             ticket: None,
             expires_at_ns: None,
             response: None,
@@ -296,6 +305,9 @@ impl Api {
         if let (Some(watch), Some(response)) = (&waiting.form.watch, &delivery.response) {
             watch.answered(response);
         }
+        if waiting.telling.is_some() {
+            return self.delivered_to_telling(key, delivery, replies);
+        }
         if let Peer::Stream(stream) = waiting.peer
             && waiting.model.spec.decoupled
         {
@@ -341,12 +353,17 @@ impl Api {
     pub(super) fn end_waiting(&mut self, key: u64) -> Option<Box<Waiting>> {
         match self.end_work(key) {
             Some(Work::Waiting(waiting)) => {
-                self.in_flight -= 1;
-                self.forget_expiry(key, waiting.expires_at_ns);
+                self.count_out(key, &waiting);
                 Some(waiting)
             }
             _ => None,
         }
+    }
+
+    /// The request's last answer is there.
+    pub(super) fn count_out(&mut self, key: u64, waiting: &Waiting) {
+        self.in_flight -= 1;
+        self.forget_expiry(key, waiting.expires_at_ns);
     }
 
     fn answer_grpc(
@@ -440,6 +457,9 @@ impl Api {
     pub(super) fn go_on(&mut self, replies: &mut Replies) {
         let Some(key) = self.unfinished.pop_front() else { return };
         let Some(place) = self.work_mut(key) else { return };
+        if matches!(place, Work::Waiting(_) | Work::Telling(_)) {
+            return self.tell_on(key, replies);
+        }
         match std::mem::replace(place, Work::Reserved) {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
@@ -451,7 +471,7 @@ impl Api {
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
-            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. }) => {}
+            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Telling(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
             Some(Work::Copying(copying)) => copying.withdraw(),

@@ -255,20 +255,25 @@ impl Connection {
                 self.receipts.leave(taken, |at| wire.behind(at));
             }
         }
+        if let Wire::Http(wire) = &mut self.wire {
+            wire.set_sending(|| pieces.iter().map(|piece| piece.len()).sum());
+        }
         pieces
     }
 
     /// Tells the service what the peer has made room for.
     pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
-        if let Wire::Grpc(wire) = &mut self.wire {
-            wire.tell_unsent(shared);
+        match &mut self.wire {
+            Wire::Http(wire) => wire.tell_unsent(shared),
+            Wire::Grpc(wire) => wire.tell_unsent(shared),
         }
     }
 
     /// Tells the service that a second has passed for answers that the peer makes no room for.
     pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
-        if let Wire::Grpc(wire) = &mut self.wire {
-            wire.tell_waits(shared);
+        match &mut self.wire {
+            Wire::Http(wire) => wire.tell_waits(shared),
+            Wire::Grpc(wire) => wire.tell_waits(shared),
         }
     }
 
@@ -284,10 +289,15 @@ impl Connection {
             return false;
         }
         match &self.wire {
-            Wire::Http(wire) => wire.connection.wants_read(),
+            Wire::Http(wire) => wire.wants_read(),
             // Always: a peer that is not heard cannot open the window that its answers wait for.
             Wire::Grpc(wire) => !wire.failed,
         }
+    }
+
+    /// Nothing more is to be sent, not even what is on its way.
+    pub fn is_aborted(&self) -> bool {
+        matches!(&self.wire, Wire::Http(wire) if wire.aborted)
     }
 
     /// Everything is said and done.

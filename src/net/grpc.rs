@@ -20,8 +20,9 @@ const READERS_KEPT: usize = 256;
 /// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
 /// so can the peer open its own windows.
 const UNSENT_MAX: usize = 64 << 20;
-/// Unsent bytes of one connection beyond which new calls are refused and streams that say more are ended.
-const UNSENT_HARD_MAX: usize = 1 << 30;
+/// Unsent bytes of one connection, of either protocol, beyond which new calls are refused and streams that say more
+/// are ended.
+pub(super) const UNSENT_HARD_MAX: usize = 1 << 30;
 
 pub(super) struct GrpcWire {
     pub connection: http2::Connection,
@@ -467,7 +468,12 @@ impl GrpcWire {
                     self.connection.reset(id, ErrorCode::NO_ERROR);
                 }
             }
-            Reply::Http(_) | Reply::HttpHead(_) | Reply::HttpChunk(_) | Reply::HttpEnd | Reply::Receipt(_) => {}
+            Reply::Http(_)
+            | Reply::HttpHead(_)
+            | Reply::HttpChunk(_)
+            | Reply::HttpEnd
+            | Reply::HttpAbort
+            | Reply::Receipt(_) => {}
         }
     }
 

@@ -61,6 +61,8 @@ pub enum Reply {
     HttpChunk(Gather),
     /// The end of its body.
     HttpEnd,
+    /// The rest of its body does not come: the connection ends at once, which is how its peer learns of it.
+    HttpAbort,
     /// One framed message; more may follow.
     GrpcMessage(Gather),
     /// Trailers; nothing follows.
@@ -163,11 +165,12 @@ pub trait Service {
     /// The client sends no more requests on the stream.
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies);
 
-    /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here: the peer has not made
-    /// room for them. Told when it changes.
+    /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here, framing
+    /// included: the peer has not made room for them. Told when it changes.
     fn stream_unsent(&mut self, _stream: Token, _unsent: usize) {}
 
-    /// A second has passed in which the stream had unsent bytes.
+    /// A second has passed in which the stream had unsent bytes. A streamed HTTP answer is told so only when it is its
+    /// turn on its connection.
     fn stream_waits(&mut self, _stream: Token, _replies: &mut Replies) {}
 
     /// Nobody waits for this work any more.

@@ -16,6 +16,7 @@ use super::options::{IoEngine, Listen, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Gauges, HandOver, Mail, Net};
+use crate::observe::metrics::Registry;
 use crate::protocol::service::Port;
 use crate::repository::{Lifecycle, Publisher};
 use crate::request::{Delivery, Job, Sink, never_wait_here};
@@ -37,6 +38,7 @@ pub struct Parts<'a> {
     pub facts: Arc<Facts>,
     pub lifecycle: Arc<Lifecycle>,
     pub render_metrics: RenderMetrics,
+    pub metrics: Arc<Registry>,
     /// Told when a shard ends that was not asked to.
     pub ends: Sender<End>,
 }
@@ -122,6 +124,7 @@ impl Shards {
                 post: Arc::new(move |mail| post.post(Mail::Service(mail))),
                 control: shards.control.handle(),
                 render_metrics: Arc::clone(&parts.render_metrics),
+                metrics: Arc::clone(&parts.metrics),
             };
             let seat = ShardParts {
                 shard,

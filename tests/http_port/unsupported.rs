@@ -26,8 +26,6 @@ fn routes_of_later_versions() {
     let (_repository, server) = start();
     let mut peer = Peer::connect(server.http);
     for (method, path, body, words) in [
-        ("POST", "/v2/models/plain/generate", "{\"INPUT0\":1}", &["generate"]),
-        ("POST", "/v2/models/plain/generate_stream", "{\"INPUT0\":1}", &["generate"]),
     ] {
         refused(&mut peer, &request(method, path, &[], body.as_bytes()), words);
     }

@@ -149,6 +149,11 @@ impl Encoder {
         Ok(())
     }
 
+    /// The JSON alone, once a step said that it is complete: of answers without binary outputs.
+    pub fn into_json(self) -> Gather {
+        self.json
+    }
+
     /// The reply, once a step said that it is complete.
     pub fn finish(mut self) -> http1::Response {
         let header_len = self.json.len();

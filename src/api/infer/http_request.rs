@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::regions::Place;
-use super::{AnswerForm, OutputForm};
+use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
 use crate::api::timing::PARAMETER;
 use crate::memory::{ALIGNMENT, BlockMut, Pool, Regions, Slice};
 use crate::protocol::json::{
@@ -64,16 +64,7 @@ enum Stage {
     Done,
 }
 
-/// The outcome of a step.
-pub enum Progress {
-    /// There is more; `is_long` if this step was as long as a step may be.
-    More {
-        is_long: bool,
-    },
-    Ready,
-}
-
-fn parse_error(member: &str) -> impl Fn(AccessError) -> Status + '_ {
+pub(in crate::api) fn parse_error(member: &str) -> impl Fn(AccessError) -> Status + '_ {
     move |error| Status::internal(format!("Unable to parse '{member}': {error}"))
 }
 
@@ -181,24 +172,13 @@ impl Decoder {
         (self.model, self.request, self.form)
     }
 
-    pub fn request(&self) -> &Request {
-        &self.request
-    }
-
     fn finish_data(&mut self, document: Box<Document>, index: usize, block: BlockMut) -> Stage {
         self.request.inputs[index].data = smallvec![block.freeze()];
         Stage::Inputs { document, done: index + 1 }
     }
 
     fn data_error(&self, index: usize, error: TensorError) -> Status {
-        let is_bytes = self.request.inputs[index].datatype == DataType::Bytes;
-        match error {
-            TensorError::Shortage => Status::internal(error.to_string()),
-            TensorError::TooDeep if is_bytes => Status::invalid(error.to_string()),
-            TensorError::TooDeep => Status::invalid(format!("Unable to parse 'data': {error}")),
-            _ if is_bytes => Status::internal(format!("Unable to parse JSON bytes array: {error}")),
-            _ => Status::internal(format!("Unable to parse 'data': {error}")),
-        }
+        data_error(self.request.inputs[index].datatype, error)
     }
 
     fn check_json_size(&self, name: &Text, byte_size: usize) -> Result<(), Status> {
@@ -244,6 +224,13 @@ impl Decoder {
                 b"timeout" => request.timeout_us = value.as_u64().map_err(parse_error("timeout"))?,
                 b"binary_data_output" => {
                     self.form.binary_by_default = value.as_bool().map_err(parse_error("binary_data_output"))?;
+                    if self.form.binary_by_default && self.form.manner == Manner::Events {
+                        return Err(not_in_events("'binary_data_output' of the request"));
+                    }
+                }
+                b"triton_enable_empty_final_response" if self.form.manner == Manner::Events => {
+                    let wanted = value.as_bool().map_err(parse_error("triton_enable_empty_final_response"))?;
+                    self.form.empty_final_response = wanted;
                 }
                 key if key == PARAMETER.as_bytes() => {
                     self.form.wants_timing = value.as_bool().map_err(parse_error(PARAMETER))?;
@@ -411,6 +398,10 @@ impl Decoder {
                 if let Some(binary) = parameters.find("binary_data") {
                     form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
                 }
+                if self.form.manner == Manner::Events && (form.binary || place.is_some()) {
+                    let what = if form.binary { "binary_data" } else { "shared_memory_region" };
+                    return Err(not_in_events(&format!("'{what}' of output '{}'", form.name)));
+                }
                 if let Some(place) = place {
                     if form.binary {
                         let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
@@ -424,6 +415,33 @@ impl Decoder {
         }
         Ok(())
     }
+}
+
+impl Decode for Decoder {
+    fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status> {
+        self.step(pool, regions)
+    }
+
+    fn finish(self: Box<Self>) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {
+        (*self).finish()
+    }
+}
+
+/// What is wrong with the `data` of a tensor.
+pub(in crate::api) fn data_error(datatype: DataType, error: TensorError) -> Status {
+    let is_bytes = datatype == DataType::Bytes;
+    match error {
+        TensorError::Shortage => Status::internal(error.to_string()),
+        TensorError::TooDeep if is_bytes => Status::invalid(error.to_string()),
+        TensorError::TooDeep => Status::invalid(format!("Unable to parse 'data': {error}")),
+        _ if is_bytes => Status::internal(format!("Unable to parse JSON bytes array: {error}")),
+        _ => Status::internal(format!("Unable to parse 'data': {error}")),
+    }
+}
+
+/// Events are text.
+fn not_in_events(what: &str) -> Status {
+    Status::invalid(format!("{what} is true, but an event stream carries no binary data"))
 }
 
 /// Inputs and outputs of one request: far above any model's, so that lists cannot grow with a body.
@@ -447,7 +465,7 @@ fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) ->
     Ok(())
 }
 
-fn custom_parameter(key: &[u8], value: Value<'_>) -> Result<Parameter, Status> {
+pub(in crate::api) fn custom_parameter(key: &[u8], value: Value<'_>) -> Result<Parameter, Status> {
     let read = match value.kind() {
         Kind::String => text(value).map(Parameter::String),
         Kind::Bool => value.as_bool().map(Parameter::Bool),

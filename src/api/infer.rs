@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::dialect::Dialect;
 use super::infer::classification::classify;
 use crate::memory::Pool;
 use crate::repository::ServedModel;
@@ -36,6 +37,8 @@ pub struct AnswerForm {
     pub empty_final_response: bool,
     /// gRPC streams: the model's version as the request names it.
     pub version: Text,
+    /// HTTP: how the port that the request came through puts things.
+    pub dialect: Dialect,
 }
 
 impl AnswerForm {

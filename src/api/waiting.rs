@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::delays::{Late, PutOff};
+use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::http_request::{Decoder, Progress};
 use super::infer::{AnswerForm, apply_classification, http_reply};
@@ -124,6 +125,7 @@ impl Api {
     /// Decodes on, and submits when that is done.
     pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<Decoder>, replies: &mut Replies) {
         let mut long_steps = 0;
+        let dialect = decoder.form.dialect;
         for _ in 0..STEPS_AT_ONCE {
             match decoder.step(&self.pool) {
                 Ok(Progress::More { is_long }) => {
@@ -136,13 +138,13 @@ impl Api {
                     let (model, request, form) = decoder.finish();
                     let peer = Peer::Http(call);
                     if let Err(status) = self.submit(Token(key), peer, &model, request, form) {
-                        self.refuse_http(key, call, &status, replies);
+                        self.refuse_http(key, call, dialect, &status, replies);
                     }
                     return;
                 }
                 Err(status) => {
                     decoder.finish().1.withdraw();
-                    self.refuse_http(key, call, &status, replies);
+                    self.refuse_http(key, call, dialect, &status, replies);
                     return;
                 }
             }
@@ -153,9 +155,9 @@ impl Api {
         }
     }
 
-    fn refuse_http(&mut self, key: u64, call: CallKey, status: &Status, replies: &mut Replies) {
+    fn refuse_http(&mut self, key: u64, call: CallKey, dialect: Dialect, status: &Status, replies: &mut Replies) {
         self.end_work(key);
-        replies.push(call, Reply::Http(error::http_error(&self.pool, status, error::JSON)));
+        replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, status, error::JSON))));
     }
 
     /// Checks a request and hands it to its model's scheduler. On refusal the token is still there.
@@ -358,16 +360,19 @@ impl Api {
         form: AnswerForm,
         replies: &mut Replies,
     ) {
+        let dialect = form.dialect;
         let encoder = match response.error.take() {
             // Errors that a model produced are not labelled as JSON (http.md section 1).
             Some(status) => {
-                return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None)));
+                return replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
             }
             None => http_reply::Encoder::new(response, model, form, &self.pool),
         };
         match encoder {
             Ok(encoder) => self.encode(None, call, Box::new(encoder), replies),
-            Err(status) => replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON))),
+            Err(status) => {
+                replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, error::JSON))));
+            }
         }
     }
 
@@ -379,11 +384,12 @@ impl Api {
         mut encoder: Box<http_reply::Encoder>,
         replies: &mut Replies,
     ) {
+        let dialect = encoder.dialect();
         for _ in 0..LONG_STEPS_AT_ONCE {
             let reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
                 Ok(true) => encoder.finish(),
-                Err(status) => error::http_error(&self.pool, &status, error::JSON),
+                Err(status) => dialect.told(error::http_error(&self.pool, &status, error::JSON)),
             };
             if let Some(key) = key {
                 self.end_work(key);
@@ -401,7 +407,8 @@ impl Api {
             None => match self.new_work(work) {
                 Ok(token) => token.0,
                 Err(status) => {
-                    return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
+                    let reply = error::http_error(&self.pool, &status, error::JSON);
+                    return replies.push(call, Reply::Http(dialect.told(reply)));
                 }
             },
         };

@@ -23,7 +23,7 @@ impl Lifecycle {
     /// Reads the repositories anew, so it may take as long as they do.
     pub fn index(&self, only_ready: bool) -> Result<Vec<IndexRow>, Status> {
         let mut holders: BTreeMap<ModelId, usize> = BTreeMap::new();
-        for store in self.stores() {
+        for store in self.stores().iter() {
             for name in store.models()? {
                 *holders.entry(self.id(&name, &**store)).or_default() += 1;
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
+use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
@@ -71,6 +72,10 @@ impl Encoder {
         writer.key("outputs");
         writer.begin_array();
         Ok(())
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        self.form.dialect
     }
 
     /// Writes a bounded part; true when the answer is complete.
@@ -145,9 +150,7 @@ impl Encoder {
             return error::reply(200, JSON, self.json);
         }
         self.json.append(&mut self.tail);
-        let mut reply = error::reply(200, Some("application/octet-stream"), self.json);
-        reply.head = reply.head.header("Inference-Header-Content-Length", header_len as u64);
-        reply
+        self.form.dialect.binary_answer(header_len, self.json)
     }
 }
 

@@ -4,19 +4,25 @@
 //! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
 //! is stale belongs to a client that left, and is dropped.
 
+mod clouds;
 mod delays;
+mod dialect;
 mod error;
 mod grpc_service;
 mod health;
+mod hosted;
 mod http_infer;
 mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
+mod reflection;
 mod repository;
 pub mod routes;
+mod sagemaker;
 mod statistics;
 mod stream;
+mod vertex;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,10 +31,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use crate::memory::{Pool, Slab, Slice};
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, Sink, Status, WakeUp};
+
+pub use sagemaker::{Inference, SageMaker};
+pub use vertex::Vertex;
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
@@ -67,12 +76,17 @@ pub struct Settings {
     pub http_input_bytes_max: usize,
     /// `--grpc-max-response-pool-size`.
     pub grpc_responses_max: u32,
+    pub sagemaker: SageMaker,
+    /// `None`: the port is off.
+    pub vertex: Option<Vertex>,
 }
 
 /// What all shards know of the server.
 #[derive(Debug)]
 pub struct Facts {
     pub settings: Settings,
+    /// What SageMaker brought.
+    hosted: Arc<hosted::Hosted>,
     state: AtomicU8,
     /// Answers that came for clients who had left.
     pub stale_deliveries: AtomicU64,
@@ -81,7 +95,7 @@ pub struct Facts {
 impl Facts {
     pub fn new(settings: Settings) -> Facts {
         let state = AtomicU8::new(ServerState::Starting as u8);
-        Facts { settings, state, stale_deliveries: AtomicU64::new(0) }
+        Facts { settings, hosted: Arc::default(), state, stale_deliveries: AtomicU64::new(0) }
     }
 
     pub fn state(&self) -> ServerState {
@@ -108,6 +122,8 @@ pub enum Mail {
     Late(delays::Late),
     /// The metrics page that a call asked for.
     Metrics { call: CallKey, page: String },
+    /// What a control thread answers to a call.
+    Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
     /// A control thread has done what a call asked for.
@@ -216,7 +232,9 @@ impl Service for Api {
     ) -> Option<Token> {
         match port {
             Port::Metrics => self.http_metrics(call, head, replies),
-            Port::Http | Port::Grpc | Port::SageMaker | Port::Vertex => self.http_request(call, head, body, replies),
+            Port::SageMaker => self.http_sagemaker(call, head, body, replies),
+            Port::Vertex => self.http_vertex(call, head, body, replies),
+            Port::Http | Port::Grpc => self.http_request(call, head, body, replies),
         }
     }
 
@@ -234,7 +252,10 @@ impl Service for Api {
         self.unary(call, plan, message, replies)
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
+        if plan.method == reflection::METHOD {
+            return self.new_work(waiting::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
+        }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         self.new_work(waiting::Work::Stream(Box::new(stream::Stream::new(call, error_ends)))).ok()
     }
@@ -268,6 +289,7 @@ impl Service for Api {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
             Mail::Home(job) => job.run(self),
             Mail::Late(late) => self.late(late, replies),
+            Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
             Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;

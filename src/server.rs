@@ -1,8 +1,10 @@
 //! Assembly: options, start-up order, readiness, drain. The only module that knows all the others.
 //!
 //! The order is Triton's (cli.md section 7): models first, so that no port answers before every start-up model has
-//! settled; then gRPC, HTTP and metrics; and back in the same order when a signal asks for the end.
+//! settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal asks for the
+//! end.
 
+mod clouds;
 mod control;
 mod crash;
 mod drain;
@@ -105,11 +107,14 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         drain::unload(&lifecycle);
         return Err(Failure::Creating(Status::internal("failed to load all models")));
     }
+    let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map()).inspect_err(|_| drain::unload(&lifecycle))?;
     let facts = Facts::new(api::Settings {
         id: options.server_id.clone(),
         strict_readiness: options.strict_readiness,
         http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
         grpc_responses_max: options.grpc_max_response_pool_size,
+        sagemaker,
+        vertex,
     });
     let facts = Arc::new(facts);
     let _gauges = own_metrics(&metrics, &facts, &pool);

@@ -122,9 +122,7 @@ impl Dialect {
     /// An error as this port tells it: `reply` is what the HTTP port would say.
     pub fn told(self, mut reply: Response) -> Response {
         if self == Dialect::SageMakerInvoke && reply.head.status >= 400 {
-            let mut text = Vec::with_capacity(reply.body.len());
-            reply.body.iter().for_each(|piece| text.extend_from_slice(piece));
-            reply.head.status = sagemaker_status(&text);
+            reply.head.status = sagemaker_status(&reply.body.to_vec());
         }
         reply
     }

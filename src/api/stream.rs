@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{apply_classification, grpc_request};
 use super::waiting::{Peer, Work};
-use super::{Api, ServerState, error};
+use super::{Api, ServerState, error, reflection};
 use crate::memory::Gather;
 use crate::protocol::grpc::{Code, Message};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
@@ -119,7 +119,10 @@ impl Api {
         replies.push(call, Reply::GrpcEnd(status));
     }
 
-    pub(super) fn stream_message(&mut self, token: Token, _plan: &GrpcPlan, message: Message, replies: &mut Replies) {
+    pub(super) fn stream_message(&mut self, token: Token, plan: &GrpcPlan, message: Message, replies: &mut Replies) {
+        if plan.method == reflection::METHOD {
+            return self.reflection_message(token, message, replies);
+        }
         let Some(stream) = self.stream(token) else { return };
         if stream.order.len() + stream.unordered.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
@@ -287,7 +290,7 @@ impl Api {
     }
 
     pub(super) fn stream_half_closed(&mut self, token: Token, replies: &mut Replies) {
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.stream(token) else { return self.reflection_half_closed(token) };
         stream.half_closed = true;
         if stream.flush(replies) {
             self.end_work(token.0);
@@ -296,8 +299,9 @@ impl Api {
 
     pub(super) fn tell_unsent(&mut self, token: Token, unsent: usize) {
         if let Some(stream) = self.stream(token) {
-            stream.took(unsent);
+            return stream.took(unsent);
         }
+        self.reflection_unsent(token, unsent);
     }
 
     /// A second has passed in which the peer had not taken everything.

@@ -8,6 +8,7 @@ use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::http_request::{Decoder, Progress};
 use super::infer::{AnswerForm, apply_classification, http_reply};
+use super::reflection::Reflection;
 use super::stream::Stream;
 use super::{Api, error};
 use crate::memory::Key;
@@ -50,6 +51,7 @@ pub enum Work {
         encoder: Box<http_reply::Encoder>,
     },
     Stream(Box<Stream>),
+    Reflection(Box<Reflection>),
 }
 
 /// A request that its model has.
@@ -422,6 +424,7 @@ impl Api {
         match std::mem::replace(place, Work::Reserved) {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
+            Work::Reflection(reflection) => self.reflect(key, reflection, replies),
             other => *place = other,
         }
     }
@@ -429,7 +432,7 @@ impl Api {
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
-            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. }) => {}
+            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Reflection(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
             Some(Work::Waiting(waiting)) => {

@@ -23,9 +23,13 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    SAGEMAKER.idle("sagemaker-thread-count", "integer", "Threads of the SageMaker port. Default: 8.", SHARDS, |_, v| {
-        v.int().map(|_| ())
-    }),
+    SAGEMAKER.idle(
+        "sagemaker-thread-count",
+        "integer",
+        "Threads of the SageMaker port. Default: 8.",
+        SHARDS,
+        |_, v| v.int().map(|_| ()),
+    ),
     VERTEX.set(
         "allow-vertex-ai",
         "boolean",

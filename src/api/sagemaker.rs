@@ -106,16 +106,17 @@ impl Api {
             }
             (Some(route @ Route::Invoke(_)), Method::Post) => (Category::Inference, Ok((route, true))),
             // What this port does not know is a bad request, and nobody says why.
-            _ => (Category::Health, Err(Response::empty(400))),
+            _ => (Category::Health, Err(Box::new(Response::empty(400)))),
         };
         let allowed = outcome.and_then(|(route, is_fit)| {
             self.cloud_restricted(category, head)?;
-            if is_fit { Ok(route) } else { Err(error::error_body(&self.pool, 405, "Method Not Allowed", None)) }
+            let wrong = || Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None));
+            if is_fit { Ok(route) } else { Err(wrong()) }
         });
         match allowed {
             Ok(route) => self.sagemaker_route(call, route, head, body, replies),
             Err(reply) => {
-                replies.push(call, Reply::Http(reply));
+                replies.push(call, Reply::Http(*reply));
                 None
             }
         }

@@ -126,7 +126,7 @@ impl Api {
                 Ok(token) => return token,
                 Err(reply) => Err(reply),
             },
-            (Ok(Route::Predict), Some(_)) if head.method() != Method::Post => Err(Response::empty(405)),
+            (Ok(Route::Predict), Some(_)) if head.method() != Method::Post => Err(Box::new(Response::empty(405))),
             (Ok(Route::Predict), Some(target)) => {
                 let path = [b"/", target].concat();
                 match self.redirected(call, &path, head, body, replies) {
@@ -134,10 +134,10 @@ impl Api {
                     Err(reply) => Err(reply),
                 }
             }
-            (Err(405), _) => Err(error::error_body(&self.pool, 405, "Method Not Allowed", None)),
-            (Err(status), _) => Err(Response::empty(status)),
+            (Err(405), _) => Err(Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None))),
+            (Err(status), _) => Err(Box::new(Response::empty(status))),
         };
-        replies.push(call, Reply::Http(outcome.unwrap_or_else(|reply| reply)));
+        replies.push(call, Reply::Http(outcome.unwrap_or_else(|reply| *reply)));
         None
     }
 
@@ -155,13 +155,13 @@ impl Api {
         head: &Head,
         body: Slice,
         replies: &mut Replies,
-    ) -> Result<Option<Token>, Response> {
+    ) -> Result<Option<Token>, Box<Response>> {
         self.cloud_restricted(Category::Inference, head)?;
         if head.method() != Method::Post {
-            return Err(error::error_body(&self.pool, 405, "Method Not Allowed", None));
+            return Err(Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None)));
         }
         let facts = std::sync::Arc::clone(&self.facts);
-        let Some(vertex) = &facts.settings.vertex else { return Err(Response::empty(400)) };
+        let Some(vertex) = &facts.settings.vertex else { return Err(Box::new(Response::empty(400))) };
         let target = Target { model: vertex.default_model.as_bytes(), version: None };
         Ok(self.infer_http(InferCall { call, target, head, body, dialect: Dialect::Vertex }, replies))
     }
@@ -173,8 +173,8 @@ impl Api {
         head: &Head,
         body: Slice,
         replies: &mut Replies,
-    ) -> Result<Option<Token>, Response> {
-        match redirect(path).map_err(Response::empty)? {
+    ) -> Result<Option<Token>, Box<Response>> {
+        match redirect(path).map_err(|status| Box::new(Response::empty(status)))? {
             Redirect::Metrics => {
                 self.ask_metrics(call);
                 Ok(None)

@@ -30,8 +30,9 @@ const PATHS: [&[u8]; 2] = [
     b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Requests of one stream that wait for their answers.
+/// Requests of one stream that wait for their answers, and their bytes.
 const WAITING_MAX: usize = 4096;
+const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Answers in one turn.
 const ANSWERS_AT_ONCE: usize = 2;
 /// Bytes of answers that the client has not taken, beyond which the next ones wait.
@@ -50,6 +51,7 @@ pub fn plan(path: &[u8]) -> Option<GrpcPlan> {
 pub struct Reflection {
     call: CallKey,
     waiting: VecDeque<Slice>,
+    waiting_bytes: usize,
     half_closed: bool,
     /// It is on the list of work that was put off.
     is_listed: bool,
@@ -60,7 +62,15 @@ pub struct Reflection {
 
 impl Reflection {
     pub fn new(call: CallKey) -> Reflection {
-        Reflection { call, waiting: VecDeque::new(), half_closed: false, is_listed: false, said: 0, taken: 0 }
+        Reflection {
+            call,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            half_closed: false,
+            is_listed: false,
+            said: 0,
+            taken: 0,
+        }
     }
 
     fn is_held_back(&self) -> bool {
@@ -83,7 +93,14 @@ impl Api {
                 let text = format!("more than {WAITING_MAX} requests of the stream wait for their answers");
                 GrpcStatus::new(Code::ResourceExhausted, text)
             }
+            Message::Collected(message)
+                if reflection.waiting_bytes.saturating_add(message.len()) > WAITING_BYTES_MAX =>
+            {
+                let text = format!("more than {WAITING_BYTES_MAX} bytes of requests wait for their answers");
+                GrpcStatus::new(Code::ResourceExhausted, text)
+            }
             Message::Collected(message) => {
+                reflection.waiting_bytes += message.len();
                 reflection.waiting.push_back(message);
                 return self.list_reflection(token);
             }
@@ -136,6 +153,7 @@ impl Api {
                 end = reflection.half_closed.then(GrpcStatus::ok);
                 break;
             };
+            reflection.waiting_bytes = reflection.waiting_bytes.saturating_sub(message.len());
             let request = grpc::decode::<ServerReflectionRequest>(message);
             let framed = match request {
                 Ok(request) => self.frame(&answer(request)),

@@ -112,6 +112,10 @@ fn many_requests_at_once_are_all_answered() {
         let reply = grpc.finish(exchange);
         let text = "more than 4096 requests of the stream wait for their answers";
         assert_eq!((reply.status.code, reply.status.message.as_str()), (8, text));
+        let long = ask(Ask::FileByFilename("x".repeat(2 << 20)));
+        let reply = grpc.exchange(PATHS[0], &[], &[frame(&long)]);
+        let text = "more than 1048576 bytes of requests wait for their answers";
+        assert_eq!((reply.status.code, reply.status.message.as_str()), (8, text));
         let reply = grpc.exchange(PATHS[0], &[], &[frame(&asked)]);
         assert_eq!((reply.status.code, reply.messages.len()), (code::OK, 1));
         assert!(asked.encoded_len() < 100);

@@ -247,6 +247,7 @@ impl Lifecycle {
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
             entry.reason.clear();
+            entry.is_forgotten = false;
             for &version in &plan.to_load {
                 // Beside one that serves, nobody sees the new one yet.
                 if !matches!(entry.versions.get(&version), Some(VersionState::Ready(_))) {

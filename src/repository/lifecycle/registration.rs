@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use tracing::info;
 
 use super::super::ControlMode;
-use super::super::models::{ModelId, VersionState};
+use super::super::models::ModelId;
 use super::super::store::{self, MappedStore, Store};
 use super::{Lifecycle, lock};
 use crate::request::Status;
@@ -80,38 +80,46 @@ impl Lifecycle {
         info!("Model repository unregistered: {location}");
         // Its directory may be gone by now.
         let names: BTreeSet<String> = store.models().unwrap_or_default().into_iter().chain(store.mapped()).collect();
-        names.iter().for_each(|name| self.forget(&self.id(name, &*store)));
+        for name in &names {
+            self.forget(&self.id(name, &*store));
+        }
         Ok(())
     }
 
-    /// Forgets a model of which no version serves, comes or goes.
-    fn forget(&self, id: &ModelId) {
-        {
+    /// Forgets a model whose repository is gone, as soon as no version of it serves, comes or goes. False: not yet.
+    pub(super) fn forget(&self, id: &ModelId) -> bool {
+        let is_idle = {
             let mut slots = lock(&self.slots);
             // Nobody but the table has it, and nobody can get it now.
             let is_idle = slots.get(id).is_none_or(|slot| {
-                let slot_is_idle = slot.try_lock().is_ok_and(|slot| slot.running.is_empty());
-                slot_is_idle && Arc::strong_count(slot) == 1
+                let has_nothing = slot.try_lock().is_ok_and(|slot| slot.running.is_empty());
+                has_nothing && Arc::strong_count(slot) == 1
             });
-            if !is_idle {
-                return;
+            if is_idle {
+                slots.remove(id);
             }
-            slots.remove(id);
+            is_idle
+        };
+        if is_idle {
+            lock(&self.graph).forget(id);
         }
-        lock(&self.graph).forget(id);
-        self.change(|entries| {
-            let is_over = |state: &VersionState| matches!(state, VersionState::Unavailable(_));
-            if entries.get(id).is_some_and(|entry| entry.versions.values().all(is_over)) {
-                entries.remove(id);
+        let mut is_gone = is_idle;
+        self.change(|entries| match entries.get_mut(id) {
+            Some(entry) if is_idle && entry.is_over() => drop(entries.remove(id)),
+            Some(entry) => {
+                entry.is_forgotten = true;
+                is_gone = false;
             }
+            None => {}
         });
+        is_gone
     }
 
     /// No version of any model of that name serves, comes or goes.
     pub fn is_unloaded(&self, name: &str) -> bool {
         let map = self.map();
         let mut entries = map.iter().filter(|(id, _)| id.name == name);
-        entries.all(|(_, entry)| entry.versions.values().all(|state| matches!(state, VersionState::Unavailable(_))))
+        entries.all(|(_, entry)| entry.is_over())
     }
 
     /// The server ends.

@@ -34,6 +34,8 @@ fn a_registered_repository_serves_its_models_until_it_is_unregistered() {
     lifecycle.unload("hash", false).unwrap();
     eventually("the model ends", || lifecycle.is_unloaded("hash"));
     assert!(lifecycle.load("hash", Vec::new()).is_err(), "nobody knows it any more");
+    lifecycle.unload("beside", false).unwrap();
+    eventually("what was forgotten goes", || lifecycle.map().iter().next().is_none() && lifecycle.slots().is_empty());
     end(&lifecycle);
 }
 

@@ -4,27 +4,33 @@
 //! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
 //! is stale belongs to a client that left, and is dropped.
 
+mod clouds;
 mod copying;
 mod delays;
+mod dialect;
 mod error;
 mod events;
 mod generate;
 mod grpc_service;
 mod health;
+mod hosted;
 mod http_infer;
 mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
 mod outflow;
+mod reflection;
 mod repository;
 pub mod routes;
+mod sagemaker;
 mod shared_memory;
 mod statistics;
 mod stream;
 mod telling;
 mod timing;
 mod trace;
+mod vertex;
 mod waiting;
 mod watch;
 
@@ -36,10 +42,13 @@ use std::sync::mpsc::Sender;
 use crate::memory::{Pool, Regions, Slab, Slice};
 use crate::observe::metrics::Registry;
 use crate::observe::trace::Traces;
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
+
+pub use sagemaker::{Inference, SageMaker};
+pub use vertex::Vertex;
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
@@ -81,12 +90,17 @@ pub struct Settings {
     /// `--allow-client-shm`.
     pub allow_client_shm: bool,
     pub traces: Arc<Traces>,
+    pub sagemaker: SageMaker,
+    /// `None`: the port is off.
+    pub vertex: Option<Vertex>,
 }
 
 /// What all shards know of the server.
 #[derive(Debug)]
 pub struct Facts {
     pub settings: Settings,
+    /// What SageMaker brought.
+    hosted: Arc<hosted::Hosted>,
     state: AtomicU8,
     /// Answers that came for clients who had left.
     pub stale_deliveries: AtomicU64,
@@ -97,7 +111,8 @@ pub struct Facts {
 impl Facts {
     pub fn new(settings: Settings) -> Facts {
         let state = AtomicU8::new(ServerState::Starting as u8);
-        Facts { settings, state, stale_deliveries: AtomicU64::new(0), regions: Regions::default() }
+        let regions = Regions::default();
+        Facts { settings, hosted: Arc::default(), state, stale_deliveries: AtomicU64::new(0), regions }
     }
 
     pub fn state(&self) -> ServerState {
@@ -124,6 +139,8 @@ pub enum Mail {
     Late(delays::Late),
     /// The metrics page that a call asked for.
     Metrics { call: CallKey, page: String },
+    /// What a control thread answers to a call.
+    Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
     /// A control thread has done what a call asked for.
@@ -248,7 +265,9 @@ impl Service for Api {
     ) -> Option<Token> {
         let token = match port {
             Port::Metrics => self.http_metrics(call, head, replies),
-            Port::Http | Port::Grpc | Port::SageMaker | Port::Vertex => self.http_request(call, head, body, replies),
+            Port::SageMaker => self.http_sagemaker(call, head, body, replies),
+            Port::Vertex => self.http_vertex(call, head, body, replies),
+            Port::Http | Port::Grpc => self.http_request(call, head, body, replies),
         };
         self.arrived_ns = None;
         token
@@ -270,15 +289,19 @@ impl Service for Api {
         token
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
+        if plan.method == reflection::METHOD {
+            return self.new_work(waiting::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
+        }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         self.new_work(waiting::Work::Stream(Box::new(stream::Stream::new(call, error_ends)))).ok()
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
         if let Some(outflow) = self.outflow(stream) {
-            outflow.took(unsent);
+            return outflow.took(unsent);
         }
+        self.reflection_unsent(stream, unsent);
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
@@ -310,6 +333,7 @@ impl Service for Api {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
             Mail::Home(job) => job.run(self),
             Mail::Late(late) => self.late(late, replies),
+            Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
             Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;

@@ -1,8 +1,10 @@
 //! Assembly: options, start-up order, readiness, drain. The only module that knows all the others.
 //!
 //! The order is Triton's (cli.md section 7): models first, so that no port answers before every start-up model has
-//! settled; then gRPC, HTTP and metrics; and back in the same order when a signal asks for the end.
+//! settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal asks for the
+//! end.
 
+mod clouds;
 mod control;
 mod crash;
 mod drain;
@@ -111,6 +113,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         drain::unload(&lifecycle);
         return Err(Failure::Creating(Status::internal("failed to load all models")));
     }
+    let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map()).inspect_err(|_| drain::unload(&lifecycle))?;
     let traces = start_traces(options)?;
     let facts = Facts::new(api::Settings {
         traces: Arc::clone(&traces),
@@ -119,6 +122,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
         grpc_responses_max: options.grpc_max_response_pool_size,
         allow_client_shm: options.allow_client_shm,
+        sagemaker,
+        vertex,
     });
     let facts = Arc::new(facts);
     let _trace_counts = trace_metrics(&metrics, &traces);

@@ -4,7 +4,7 @@ use super::infer::grpc_request;
 use super::repository::Ask;
 use super::routes::{Category, MemoryKind, RegionAction};
 use super::waiting::Peer;
-use super::{Api, ServerState, error, logging, statistics};
+use super::{Api, ServerState, error, logging, reflection, statistics};
 use crate::memory::{Gather, Slice};
 use crate::protocol::grpc::{Code, Message, Mode};
 use crate::protocol::http2::Headers;
@@ -122,6 +122,9 @@ fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
 impl Api {
     /// How the call takes its requests.
     pub(super) fn plan_call(&mut self, headers: &Headers) -> Result<GrpcPlan, GrpcStatus> {
+        if let Some(plan) = headers.path().and_then(reflection::plan) {
+            return Ok(plan);
+        }
         let method = method_of(headers.path().unwrap_or_default()).ok_or_else(unimplemented)?;
         let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });

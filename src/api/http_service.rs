@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::dialect::Dialect;
 use super::generate::GenerateCall;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
@@ -24,7 +25,7 @@ fn method_of(method: http1::Method) -> Method {
 }
 
 /// How Triton's log shows a method (cli.md section 5).
-fn method_number(method: http1::Method) -> u8 {
+pub(super) fn method_number(method: http1::Method) -> u8 {
     match method {
         http1::Method::Get => 0,
         http1::Method::Head => 1,
@@ -33,6 +34,16 @@ fn method_number(method: http1::Method) -> u8 {
         http1::Method::Delete => 4,
         _ => 5,
     }
+}
+
+/// A request whose route may be served.
+pub(super) struct RouteCall<'a> {
+    pub call: CallKey,
+    pub head: &'a http1::Head,
+    pub body: Slice,
+    pub dialect: Dialect,
+    /// Of the routes that answer to two methods, to the other one.
+    pub is_post: bool,
 }
 
 fn json(body: Gather) -> Response {
@@ -60,8 +71,19 @@ impl Api {
             replies.push(call, Reply::Http(reply));
             return None;
         }
+        self.serve_route(RouteCall { call, head, body, dialect: Dialect::Kserve, is_post }, found, replies)
+    }
+
+    /// Does what a route asks for, whichever port it came through.
+    pub(super) fn serve_route(
+        &mut self,
+        asked: RouteCall<'_>,
+        found: Route<'_>,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let RouteCall { call, head, body, dialect, is_post } = asked;
         if let Route::Infer(target) = found {
-            return self.infer_http(InferCall { call, target, head, body }, replies);
+            return self.infer_http(InferCall { call, target, head, body, dialect }, replies);
         }
         if let Route::SharedMemory(kind, action, name) = found {
             self.regions_http(call, (kind, action, name), &body, replies);
@@ -143,10 +165,15 @@ impl Api {
             replies.push(call, Reply::Http(Response::empty(200)));
             return None;
         }
-        let (render, post) = (Arc::clone(&self.render_metrics), Arc::clone(&self.post));
-        (self.control)(Box::new(move || post(Mail::Metrics { call, page: render() })));
+        self.ask_metrics(call);
         // A page is cheap to drop: nothing to cancel.
         None
+    }
+
+    /// Has the page rendered.
+    pub(super) fn ask_metrics(&self, call: CallKey) {
+        let (render, post) = (Arc::clone(&self.render_metrics), Arc::clone(&self.post));
+        (self.control)(Box::new(move || post(Mail::Metrics { call, page: render() })));
     }
 
     pub(super) fn metrics_rendered(&mut self, call: CallKey, page: &str, replies: &mut Replies) {

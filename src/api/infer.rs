@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::dialect::Dialect;
 use super::generate::load::LoadFormat;
 use super::infer::classification::classify;
 use super::watch::Watch;
@@ -22,6 +23,11 @@ use crate::request::{OutputTensor, Request, Response, Status, Text};
 pub trait Decode {
     /// Does a bounded amount of work. After an error there is nothing to do but to finish.
     fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status>;
+
+    /// How refusals are put.
+    fn dialect(&self) -> Dialect {
+        Dialect::Kserve
+    }
 
     /// The request, once a step said that it is ready; before that, what there is of it.
     fn finish(self: Box<Self>) -> (Arc<ServedModel>, Box<Request>, AnswerForm);
@@ -80,6 +86,8 @@ pub struct AnswerForm {
     pub watch: Option<Arc<Watch>>,
     /// The request asks where its time goes.
     pub wants_timing: bool,
+    /// HTTP: how the port that the request came through puts things.
+    pub dialect: Dialect,
 }
 
 impl AnswerForm {

@@ -12,7 +12,7 @@ use super::infer::{apply_classification, grpc_request};
 use super::outflow::Outflow;
 use super::waiting::{Peer, Work};
 use super::watch::Watch;
-use super::{Api, ServerState, error};
+use super::{Api, ServerState, error, reflection};
 use crate::memory::Gather;
 use crate::protocol::grpc::{Code, Message};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
@@ -94,6 +94,9 @@ impl Api {
     }
 
     pub(super) fn stream_message(&mut self, token: Token, plan: &GrpcPlan, message: Message, replies: &mut Replies) {
+        if plan.method == reflection::METHOD {
+            return self.reflection_message(token, message, replies);
+        }
         let Some(stream) = self.stream(token) else { return };
         if stream.order.len() + stream.unordered.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
@@ -276,7 +279,7 @@ impl Api {
     }
 
     pub(super) fn stream_half_closed(&mut self, token: Token, replies: &mut Replies) {
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.stream(token) else { return self.reflection_half_closed(token) };
         stream.half_closed = true;
         if stream.flush(replies) {
             self.end_work(token.0);

@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 
 use super::copying::Copying;
 use super::delays::{Late, PutOff};
+use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{AnswerForm, Decode, Progress, apply_classification, http_reply};
+use super::reflection::Reflection;
 use super::stream::Stream;
 use super::telling::Telling;
 use super::watch::{Watch, grpc_ends, http_leaves};
@@ -55,6 +57,7 @@ pub enum Work {
     /// All responses are there, but the answer that they are parts of is not all written.
     Telling(Box<Telling>),
     Stream(Box<Stream>),
+    Reflection(Box<Reflection>),
 }
 
 /// A request that its model has.
@@ -132,6 +135,7 @@ impl Api {
     /// Decodes on, and submits when that is done.
     pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<dyn Decode>, replies: &mut Replies) {
         let mut long_steps = 0;
+        let dialect = decoder.dialect();
         for _ in 0..STEPS_AT_ONCE {
             match decoder.step(&self.pool, &self.facts.regions) {
                 Ok(Progress::More { is_long }) => {
@@ -144,13 +148,13 @@ impl Api {
                     let (model, request, form) = decoder.finish();
                     let peer = Peer::Http(call);
                     if let Err(status) = self.submit(Token(key), peer, &model, request, form) {
-                        self.refuse_http(key, call, &status, replies);
+                        self.refuse_http(key, call, dialect, &status, replies);
                     }
                     return;
                 }
                 Err(status) => {
                     decoder.finish().1.withdraw();
-                    self.refuse_http(key, call, &status, replies);
+                    self.refuse_http(key, call, dialect, &status, replies);
                     return;
                 }
             }
@@ -161,9 +165,9 @@ impl Api {
         }
     }
 
-    fn refuse_http(&mut self, key: u64, call: CallKey, status: &Status, replies: &mut Replies) {
+    fn refuse_http(&mut self, key: u64, call: CallKey, dialect: Dialect, status: &Status, replies: &mut Replies) {
         self.end_work(key);
-        replies.push(call, Reply::Http(error::http_error(&self.pool, status, error::JSON)));
+        replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, status, error::JSON))));
     }
 
     /// Checks a request and hands it to its model's scheduler. On refusal the token is still there.
@@ -400,17 +404,20 @@ impl Api {
         form: AnswerForm,
         replies: &mut Replies,
     ) {
+        let dialect = form.dialect;
         let encoder = match response.error.take() {
             // Errors that a model produced are not labelled as JSON (http.md section 1).
             Some(status) => {
                 form.watch.inspect(|watch| watch.leaves(call, replies));
-                return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None)));
+                return replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
             }
             None => http_reply::Encoder::new(response, model, form, &self.pool),
         };
         match encoder {
             Ok(encoder) => self.encode(None, call, Box::new(encoder), replies),
-            Err(status) => replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON))),
+            Err(status) => {
+                replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, error::JSON))));
+            }
         }
     }
 
@@ -422,12 +429,13 @@ impl Api {
         mut encoder: Box<http_reply::Encoder>,
         replies: &mut Replies,
     ) {
+        let dialect = encoder.dialect();
         for _ in 0..LONG_STEPS_AT_ONCE {
             let watch = encoder.watch();
             let mut reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
                 Ok(true) => encoder.finish(),
-                Err(status) => error::http_error(&self.pool, &status, error::JSON),
+                Err(status) => dialect.told(error::http_error(&self.pool, &status, error::JSON)),
             };
             http_leaves(watch.as_ref(), call, &mut reply, replies);
             if let Some(key) = key {
@@ -446,7 +454,8 @@ impl Api {
             None => match self.new_work(work) {
                 Ok(token) => token.0,
                 Err(status) => {
-                    return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
+                    let reply = error::http_error(&self.pool, &status, error::JSON);
+                    return replies.push(call, Reply::Http(dialect.told(reply)));
                 }
             },
         };
@@ -464,6 +473,7 @@ impl Api {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
             Work::Copying(copying) => self.copy_on(key, copying, replies),
+            Work::Reflection(reflection) => self.reflect(key, reflection, replies),
             other => *place = other,
         }
     }
@@ -471,7 +481,8 @@ impl Api {
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
-            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Telling(_)) => {}
+            None
+            | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Telling(_) | Work::Reflection(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
             Some(Work::Copying(copying)) => copying.withdraw(),

@@ -122,9 +122,16 @@ pub struct Entry {
     pub versions: BTreeMap<i64, VersionState>,
     /// Why there is no version at all.
     pub reason: String,
+    /// Its repository is gone, and it goes when its last version has.
+    pub is_forgotten: bool,
 }
 
 impl Entry {
+    /// No version serves, comes or goes.
+    pub fn is_over(&self) -> bool {
+        self.versions.values().all(|state| matches!(state, VersionState::Unavailable(_)))
+    }
+
     pub fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<ServedModel>> {
         self.versions.values().filter_map(|state| match state {
             VersionState::Ready(model) => Some(model),

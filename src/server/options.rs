@@ -28,6 +28,21 @@ impl Listen {
     }
 }
 
+/// Variables of the environment that steer the ports of the clouds (cli.md section 4); empty where there are none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Clouds {
+    /// SAGEMAKER_TRITON_PING_MODE.
+    pub ping_mode: String,
+    /// SAGEMAKER_TRITON_DEFAULT_MODEL_NAME.
+    pub default_model: String,
+    /// SAGEMAKER_TRITON_INFERENCE_TYPE.
+    pub inference_type: String,
+    /// AIP_HEALTH_ROUTE.
+    pub health_route: String,
+    /// AIP_PREDICT_ROUTE.
+    pub predict_route: String,
+}
+
 /// A `--backend-config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendSetting {
@@ -104,6 +119,12 @@ pub struct Options {
     /// Responses of one decoupled request that may wait for their client; at least 1.
     pub grpc_max_response_pool_size: u32,
     pub metrics: Listen,
+    pub sagemaker: Listen,
+    pub vertex: Listen,
+    /// What the environment says to these two.
+    pub clouds: Clouds,
+    /// `--vertex-ai-default-model`; empty: the only one there is.
+    pub vertex_default_model: String,
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
     pub metrics_interval_ms: u32,
@@ -162,6 +183,10 @@ impl Default for Options {
             grpc: Listen::at(8001),
             grpc_max_response_pool_size: i32::MAX as u32,
             metrics: Listen::at(8002),
+            sagemaker: Listen { allowed: false, ..Listen::at(8080) },
+            vertex: Listen { allowed: false, ..Listen::at(8080) },
+            clouds: Clouds::default(),
+            vertex_default_model: String::new(),
             allow_cpu_metrics: true,
             metrics_interval_ms: 2000,
             traces: TraceOptions::default(),

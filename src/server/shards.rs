@@ -10,6 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use tracing::{error, info};
 
 use super::Failure;
+use super::clouds;
 use super::control::ControlThread;
 use super::drain::{End, tell_of_end};
 use super::options::{IoEngine, Listen, Options};
@@ -252,6 +253,8 @@ fn bind_all(options: &Options) -> Result<Vec<Listener>, Failure> {
     let services = [
         (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
         (&options.http, Port::Http, "HTTP", "HTTPService"),
+        (&options.sagemaker, Port::SageMaker, clouds::SAGEMAKER, "Sagemaker HTTPService"),
+        (&options.vertex, Port::Vertex, clouds::VERTEX, "Vertex AI HTTPService"),
         (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
     ];
     let mut listeners = Vec::new();

@@ -25,8 +25,7 @@ fn start() -> (Repository, Server) {
 fn routes_of_later_versions() {
     let (_repository, server) = start();
     let mut peer = Peer::connect(server.http);
-    for (method, path, body, words) in [
-    ] {
+    for (method, path, body, words) in [] {
         refused(&mut peer, &request(method, path, &[], body.as_bytes()), words);
     }
     server.stop();

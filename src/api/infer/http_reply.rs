@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
+use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
 use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
@@ -77,6 +78,10 @@ impl Encoder {
     /// Who watches the request.
     pub fn watch(&self) -> Option<Arc<Watch>> {
         self.form.watch.clone()
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        self.form.dialect
     }
 
     /// Writes a bounded part; true when the answer is complete.
@@ -161,9 +166,7 @@ impl Encoder {
             return error::reply(200, JSON, self.json);
         }
         self.json.append(&mut self.tail);
-        let mut reply = error::reply(200, Some("application/octet-stream"), self.json);
-        reply.head = reply.head.header("Inference-Header-Content-Length", header_len as u64);
-        reply
+        self.form.dialect.binary_answer(header_len, self.json)
     }
 }
 

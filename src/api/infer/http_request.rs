@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::regions::Place;
 use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
+use crate::api::dialect::Dialect;
 use crate::api::timing::PARAMETER;
 use crate::memory::{ALIGNMENT, BlockMut, Pool, Regions, Slice};
 use crate::protocol::json::{
@@ -420,6 +421,10 @@ impl Decoder {
 impl Decode for Decoder {
     fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status> {
         self.step(pool, regions)
+    }
+
+    fn dialect(&self) -> Dialect {
+        self.form.dialect
     }
 
     fn finish(self: Box<Self>) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {

@@ -196,9 +196,11 @@ fn the_environment_fills_what_flags_leave_open() {
 #[test]
 fn vertex_ai_changes_the_defaults() {
     let prediction = ("AIP_MODE", "PREDICTION");
-    assert_eq!(parse_in(&[], &[prediction]).unwrap_err(), OptionsError::VertexAi);
-    let asked = parse_in(&["--allow-vertex-ai=true"], &[prediction]).unwrap_err();
-    assert_eq!(asked, OptionsError::Later("allow-vertex-ai"));
+    let on = parse_in(&[], &[prediction, ("AIP_HTTP_PORT", "9000")]).unwrap();
+    assert!(on.vertex.allowed && !on.http.allowed && !on.grpc.allowed && on.metrics.allowed);
+    assert_eq!(on.vertex.port, 9000);
+    assert_eq!(parse_in(&["--vertex-ai-port=9001"], &[("AIP_HTTP_PORT", "9000")]).unwrap().vertex.port, 9001);
+    assert_eq!(parse_in(&[], &[("AIP_HTTP_PORT", "")]).unwrap().vertex.port, 8080);
     let off = parse_in(&["--allow-vertex-ai=false", "--allow-grpc=true"], &[prediction]).unwrap();
     assert!(!off.http.allowed && off.grpc.allowed && off.metrics.allowed);
     assert_eq!(parse_in(&[], &[("AIP_MODE", "TRAINING")]), with(|_| {}));
@@ -206,6 +208,23 @@ fn vertex_ai_changes_the_defaults() {
     assert_eq!(error.report(), format!("{}\nInvalid option value. Got x\n", usage()));
     let collision = parse_in(&["--allow-vertex-ai=1"], &[("AIP_HTTP_PORT", "8000")]).unwrap_err();
     assert_eq!(collision, OptionsError::Collision("HTTP", "Vertex AI", "0.0.0.0".into(), 8000));
+}
+
+#[test]
+fn the_environment_steers_the_clouds() {
+    let clouds = |environment: &[(&str, &str)]| parse_in(&[], environment).unwrap().clouds;
+    assert_eq!(clouds(&[]), Clouds::default());
+    let given = [
+        ("SAGEMAKER_TRITON_PING_MODE", "live"),
+        ("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "m"),
+        ("SAGEMAKER_TRITON_INFERENCE_TYPE", "nonsense"),
+        ("AIP_HEALTH_ROUTE", "/h"),
+        ("AIP_PREDICT_ROUTE", "/p"),
+    ];
+    let [ping_mode, default_model, inference_type, health_route, predict_route] =
+        given.map(|(_, value)| value.to_owned());
+    let expected = Clouds { ping_mode, default_model, inference_type, health_route, predict_route };
+    assert_eq!(clouds(&given), expected, "checked where the ports are made");
 }
 
 /// Every pair of services, on one port or two, at one address or two, each allowed or not.
@@ -252,7 +271,7 @@ fn the_clouds_ports_collide_and_keep_others_in_range() {
     let text = "The server cannot listen to HTTP requests at port 8000, allowed port range is [8001, 8100]";
     assert_eq!(error.report(), format!("{}\n{text}\n", usage()));
     let elsewhere = ["--http-address=10.0.0.1", "--metrics-address=0.0.0.0", sagemaker, range];
-    assert_eq!(parse(&elsewhere).unwrap_err(), OptionsError::Later("allow-sagemaker"), "another address is free");
+    assert!(parse(&elsewhere).unwrap().sagemaker.allowed, "another address is free");
     assert!(parse(&[range]).is_ok());
 }
 

@@ -3,6 +3,7 @@
 mod support {
     pub mod grpc;
     pub mod http;
+    pub mod prepared;
     pub mod python;
     pub mod repository;
     pub mod server;

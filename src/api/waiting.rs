@@ -359,7 +359,7 @@ impl Api {
         replies: &mut Replies,
     ) {
         let encoder = match response.error.take() {
-            // Errors that a model produced are not labelled as JSON (http.md section 1).
+            // What goes wrong once a model has been asked is not labelled as JSON, here and below (http.md section 1).
             Some(status) => {
                 return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None)));
             }
@@ -367,7 +367,7 @@ impl Api {
         };
         match encoder {
             Ok(encoder) => self.encode(None, call, Box::new(encoder), replies),
-            Err(status) => replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON))),
+            Err(status) => replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None))),
         }
     }
 
@@ -383,7 +383,7 @@ impl Api {
             let reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
                 Ok(true) => encoder.finish(),
-                Err(status) => error::http_error(&self.pool, &status, error::JSON),
+                Err(status) => error::http_error(&self.pool, &status, None),
             };
             if let Some(key) = key {
                 self.end_work(key);
@@ -401,7 +401,7 @@ impl Api {
             None => match self.new_work(work) {
                 Ok(token) => token.0,
                 Err(status) => {
-                    return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
+                    return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None)));
                 }
             },
         };

@@ -2,6 +2,7 @@
 //! (spec: http.md; metrics.md sections 1 to 3).
 
 mod support {
+    pub mod backend;
     pub mod http;
     pub mod repository;
     pub mod server;
@@ -12,8 +13,12 @@ mod support {
 mod http_port {
     mod classification;
     mod connection;
+    mod content_types;
+    mod dialect;
     mod errors;
     mod forms;
     mod management;
+    mod order;
     mod unsupported;
+    mod validation;
 }

@@ -355,6 +355,26 @@ fn binary_requests() -> Vec<(String, Vec<u8>)> {
     for value in [&exact, "1000", "-1", "many", "", "7x", " 7", "2147483648", "-2147483649"] {
         all.push((format!("POST {path} with a header length of {value:?}"), with(value)));
     }
+    // Two faults at once show which is looked for first.
+    for (model, headers) in [
+        ("absent", &[("Content-Encoding", "br")][..]),
+        ("absent", &[("Inference-Header-Content-Length", "1000")]),
+        ("absent/versions/99999999999999999999", &[("Content-Encoding", "br")]),
+        ("decoupled", &[("Content-Encoding", "br")]),
+        ("decoupled", &[("Inference-Header-Content-Length", "1000")]),
+        ("two", &[("Content-Encoding", "br")]),
+        ("two", &[("Content-Encoding", "br"), ("Inference-Header-Content-Length", "1000")]),
+        ("two", &[("Content-Encoding", "identity"), ("Inference-Header-Content-Length", "1000")]),
+        ("two", &[("Content-Encoding", ""), ("Inference-Header-Content-Length", "83")]),
+        ("two", &[("inference-header-content-length", "84")]),
+        ("two", &[("Content-Type", "text/html")]),
+        ("two", &[("Content-Type", "application/octet-stream"), ("Accept", "image/png")]),
+    ] {
+        for body in [GOOD, "nonsense"] {
+            let bytes = request("POST", &format!("/v2/models/{model}/infer"), headers, body.as_bytes());
+            all.push((format!("POST {model} with {headers:?} {body}"), bytes));
+        }
+    }
     let raw = [("Inference-Header-Content-Length", "0")];
     for (model, body) in [
         ("two", &b"12345678"[..]),

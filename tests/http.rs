@@ -16,6 +16,7 @@ mod http_port {
     mod content_types;
     mod dialect;
     mod errors;
+    mod exiting;
     mod forms;
     mod management;
     mod order;

@@ -13,6 +13,7 @@ mod support {
 
 mod foreign_life {
     mod curl;
+    mod described;
     mod go;
     mod http1_peers;
     mod http2_peers;

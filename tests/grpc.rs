@@ -16,6 +16,7 @@ mod grpc_port {
     mod forms;
     mod management;
     mod message;
+    mod order;
     mod readiness;
     mod stream;
     mod transport;

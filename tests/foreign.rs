@@ -3,6 +3,7 @@
 mod support {
     pub mod grpc;
     pub mod http;
+    pub mod prepared;
     pub mod python;
     pub mod repository;
     pub mod server;
@@ -12,6 +13,7 @@ mod support {
 
 mod foreign_life {
     mod curl;
+    mod described;
     mod go;
     mod http1_peers;
     mod http2_peers;

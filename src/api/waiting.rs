@@ -406,7 +406,7 @@ impl Api {
     ) {
         let dialect = form.dialect;
         let encoder = match response.error.take() {
-            // Errors that a model produced are not labelled as JSON (http.md section 1).
+            // What goes wrong once a model has been asked is not labelled as JSON, here and below (http.md section 1).
             Some(status) => {
                 form.watch.inspect(|watch| watch.leaves(call, replies));
                 return replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
@@ -416,7 +416,7 @@ impl Api {
         match encoder {
             Ok(encoder) => self.encode(None, call, Box::new(encoder), replies),
             Err(status) => {
-                replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, error::JSON))));
+                replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
             }
         }
     }
@@ -435,7 +435,7 @@ impl Api {
             let mut reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
                 Ok(true) => encoder.finish(),
-                Err(status) => dialect.told(error::http_error(&self.pool, &status, error::JSON)),
+                Err(status) => dialect.told(error::http_error(&self.pool, &status, None)),
             };
             http_leaves(watch.as_ref(), call, &mut reply, replies);
             if let Some(key) = key {
@@ -454,7 +454,7 @@ impl Api {
             None => match self.new_work(work) {
                 Ok(token) => token.0,
                 Err(status) => {
-                    let reply = error::http_error(&self.pool, &status, error::JSON);
+                    let reply = error::http_error(&self.pool, &status, None);
                     return replies.push(call, Reply::Http(dialect.told(reply)));
                 }
             },

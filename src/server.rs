@@ -5,6 +5,7 @@
 
 mod control;
 mod crash;
+mod doors;
 mod drain;
 pub mod options;
 mod shards;

@@ -25,9 +25,9 @@ pub struct ControlThread {
 
 impl ControlThread {
     /// Besides its jobs the thread gives back what `pool` has not needed for a while.
-    pub fn start(pool: Pool) -> std::io::Result<ControlThread> {
+    pub fn start(name: &str, pool: Pool) -> std::io::Result<ControlThread> {
         let (jobs, waiting) = sync_channel::<Job>(WAITING_MAX);
-        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let mut trimmed = Instant::now();
             loop {
                 match waiting.recv_timeout(TRIM_EVERY) {

@@ -32,8 +32,9 @@ def main():
     with grpc_client.InferenceServerClient(args.target, channel_args=options or None) as client:
         expect("live", client.is_server_live(client_timeout=60), True)
         for number in range(args.calls):
+            if number > 0:
+                time.sleep(args.apart_ms / 1000)
             infer(client, 1 + number * 1000)
-            time.sleep(args.apart_ms / 1000)
     print(f"{args.calls} calls over {args.target}: as expected")
 
 

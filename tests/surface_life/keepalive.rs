@@ -147,9 +147,9 @@ fn an_old_connection_is_wound_down() {
         let first = peer.expect(kind::GOAWAY);
         assert_eq!((first.number(4), &first.payload[8..]), (error::NO_ERROR, &b"max_age"[..]));
         assert_eq!(first.number(0), 0x7fff_ffff, "what is on its way is still taken");
+        let asked = peer.expect(kind::PING);
         // A call that was on its way.
         call(&mut peer, 5);
-        let asked = peer.expect(kind::PING);
         peer.send(&frame(kind::PING, ACK, 0, &asked.payload));
         let last = peer.expect(kind::GOAWAY);
         assert_eq!((last.number(0), last.number(4)), (5, error::NO_ERROR));
@@ -186,14 +186,15 @@ fn grpcio_lives_with_all_of_it() {
         "--option=grpc.keepalive_permit_without_calls=1",
         "--option=grpc.http2.max_pings_without_data=0",
     ];
-    let calls = ["--target", &target, "--calls", "4", "--apart-ms", "500"];
+    let calls = ["--target", &target, "--calls", "2", "--apart-ms", "6000"];
     python.run("channel.py", &[&calls[..], &keepalive].concat());
     let log = server.stop();
     assert!(!log.contains("its peer pings too often"), "{log}");
     // More often than a server permits by default: it is told, connects again, and its calls pass.
     let (_repository, server) = start(usual(), &[]);
     let target = server.grpc.to_string();
-    let calls = ["--target", &target, "--calls", "4", "--apart-ms", "800"];
+    // It leaves a second between two pings, whatever it is told.
+    let calls = ["--target", &target, "--calls", "2", "--apart-ms", "8000"];
     python.run("channel.py", &[&calls[..], &keepalive].concat());
     server.wait_for_log("its peer pings too often");
     server.stop();

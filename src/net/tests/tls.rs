@@ -203,6 +203,7 @@ fn both_sides_say_goodbye() {
     assert!(client.ended && client.got.starts_with(b"HTTP/1.1 200"), "the server has said it");
     drop(client);
     let mut client = Client::new(&mut world, &client_config(&BOTH));
+    client.go(&mut world, &jobs, 40).unwrap();
     client.say(b"GET /now HTTP/1.1\r\n\r\n");
     client.session.send_close_notify();
     let _ = client.go(&mut world, &jobs, 100);
@@ -269,8 +270,15 @@ fn who_does_not_finish_the_handshake_is_given_up() {
 }
 
 #[test]
-fn plain_text_and_garbage_are_answered_with_an_alert() {
-    for sent in [&b"GET /now HTTP/1.1\r\n\r\n"[..], &[0; 100], b"\x16\x03\x01\x00\x05hello", &[0xff; 20_000]] {
+fn plain_text_and_garbage_end_their_connection() {
+    let cases: [(&[u8], bool); 5] = [
+        (b"GET /now HTTP/1.1\r\n\r\n", true),
+        (&[0; 100], true),
+        (&[0xff; 20_000], true),
+        (b"\x16\x03\x01\x00\x05hello", false),
+        (&[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0], false),
+    ];
+    for (sent, is_alerted) in cases {
         let (mut world, jobs) = world(8);
         let mut peer = world.enter(DOOR);
         peer.write_all(sent).unwrap();
@@ -279,7 +287,8 @@ fn plain_text_and_garbage_are_answered_with_an_alert() {
             run(&jobs);
         }
         let got = world.read_bytes(&mut peer);
-        assert_eq!(got.first(), Some(&0x15), "{sent:02x?} was answered {got:02x?}");
+        assert!(got.is_empty() && !is_alerted || got.first() == Some(&0x15), "{sent:02x?} was answered {got:02x?}");
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "and then the end");
         assert!(world.script.borrow().http.is_empty());
         drop(peer);
         world.end();

@@ -259,11 +259,15 @@ impl<S: Service> Net<S> {
             Received::Direct { block, at, len } => connection.direct_received(key, block, at, len, &mut self.shared),
             Received::End | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
         }
+        let mut parts = false;
         if let Some(connection) = self.connections.get_mut(key) {
             connection.note_heard(now_ns);
+            parts = connection.parting;
         }
         self.route_replies();
-        self.part(key);
+        if parts {
+            self.part(key);
+        }
         self.touch(key);
     }
 

@@ -159,13 +159,21 @@ impl Connection {
         if self.tls.as_mut().is_some_and(|tls| tls.second_passed()) {
             return Second::Close;
         }
-        let (owes, established) = match &mut self.wire {
+        let (mut owes, mut established) = match &mut self.wire {
             Wire::Http(wire) => (wire.connection.is_receiving(), true),
             Wire::Grpc(wire) => wire.second_passed(),
         };
+        if self.tls.as_ref().is_some_and(|tls| tls.is_half_received()) {
+            (owes, established) = (true, false);
+        }
         self.quiet_s = if owes && !heard { self.quiet_s.saturating_add(1) } else { 0 };
         self.stuck_s = if self.sending && !taken { self.stuck_s.saturating_add(1) } else { 0 };
-        if self.stuck_s >= stall_s {
+        // The last words for a peer that broke a rule are not worth a long wait.
+        let patience_s = match &self.wire {
+            Wire::Grpc(wire) if wire.failed => stall_s.min(LINGER_S),
+            _ => stall_s,
+        };
+        if self.stuck_s >= patience_s {
             return Second::Close;
         }
         if self.quiet_s >= stall_s {

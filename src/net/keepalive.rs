@@ -227,18 +227,18 @@ impl Connection {
         self.pulse_timer.is_none() && self.pulse.as_ref().is_some_and(|pulse| pulse.next_ns().is_some())
     }
 
-    /// Its time has come for something.
-    fn beat(&mut self, now_ns: u64) {
-        let (Some(pulse), Wire::Grpc(wire)) = (&mut self.pulse, &mut self.wire) else { return };
+    /// Its time has come for something; true if it is to be closed at once.
+    fn beat(&mut self, now_ns: u64) -> bool {
+        let (Some(pulse), Wire::Grpc(wire)) = (&mut self.pulse, &mut self.wire) else { return false };
         if wire.failed {
-            return;
+            return false;
         }
         match pulse.beat(now_ns, signs(&wire.connection)) {
             Beat::Nothing => {}
             Beat::Ping => wire.connection.ping(PING),
             Beat::Dead => {
                 debug!("a gRPC connection is closed: its peer does not answer pings");
-                self.broken = true;
+                return true;
             }
             Beat::Aged => {
                 debug!("a gRPC connection winds down: it is too old");
@@ -248,8 +248,11 @@ impl Connection {
                 debug!("a gRPC connection is closed: its calls have had their time");
                 wire.connection.abort(ErrorCode::NO_ERROR, "max_age");
                 wire.failed = true;
+                // Who takes nothing does not take this either.
+                return self.sending;
             }
         }
+        false
     }
 }
 
@@ -266,7 +269,9 @@ impl<S: Service> Net<S> {
     pub(super) fn pulse(&mut self, key: Key, core: &mut Core<u64>) {
         let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else { return };
         connection.pulse_timer = None;
-        connection.beat(core.now_ns());
+        if connection.beat(core.now_ns()) {
+            return self.close(key, core);
+        }
         self.start_pulse(key, core);
         self.touch(key);
     }

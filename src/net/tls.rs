@@ -348,6 +348,11 @@ impl Tls {
         matches!(self.state, State::Shaking(_) | State::Open(_))
     }
 
+    /// The peer owes the rest of a record.
+    pub fn is_half_received(&self) -> bool {
+        !self.incoming.is_empty()
+    }
+
     /// A second has passed; true if the peer has had its time for the handshake.
     pub fn second_passed(&mut self) -> bool {
         self.shaking_s = self.shaking_s.saturating_add(u32::from(matches!(self.state, State::Shaking(_))));

@@ -136,7 +136,7 @@ fn rows() -> Vec<(String, u16, After, &'static str)> {
     }
     let long = one_chunk(&format!(";{}", "x".repeat(20_000)));
     rows.push((long, 400, Closed, "extensions or trailers of a chunked body exceed"));
-    let trailers = format!("{length:x}\r\n{BODY}\r\n0\r\n{}\r\n", "T: x\r\n".repeat(4000));
+    let trailers = format!("{length:x}\r\n{BODY}\r\n0\r\n{}\r\n", "T: x\r\n".repeat(5000));
     rows.push((chunked(&trailers), 400, Closed, "extensions or trailers of a chunked body exceed"));
     rows.push((chunked(&format!("{length:x}\r\n{BODY}\r\n0\r\nTrailer: x\r\n\r\n")), 200, Kept, ""));
     for size in ["zz", "", "-1", "+5", "0x5", " 5", "ffffffffffffffff1", "5\0"] {
@@ -306,8 +306,8 @@ fn malformed_requests_over_tls() {
         // An end without close_notify would be an error.
         peer.read_to_end(&mut answer).unwrap_or_else(|problem| panic!("{bytes:?} {after:?}: {problem}"));
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        let version = if bytes.contains("HTTP/1.0") { "1.0" } else { "1.1" };
-        assert!(answer.starts_with(&format!("HTTP/{version} {status} ")), "{bytes:?}: {answer}");
+        let line = answer.lines().next().unwrap_or_default();
+        assert!(line.starts_with("HTTP/1.") && line[8..].starts_with(&format!(" {status} ")), "{bytes:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.").count(), 1, "{bytes:?}: one answer only: {answer}");
         assert!(answer.contains(error), "{bytes:?}: {answer}");
         seen += 1;

@@ -306,6 +306,27 @@ fn answers_wait_for_windows_and_pings_do_not() {
     });
 }
 
+/// Frames that want a reply, from a peer that reads none of them: its connection ends, and nothing piles up.
+#[test]
+fn replies_that_nobody_reads_end_the_connection() {
+    each(&variant::ALL[..2], |variant| {
+        let (_repository, server) = start(variant, &["--grpc-http2-max-ping-strikes=0"]);
+        let mut polite = RawPeer::greet(server.grpc, &[]);
+        let before = server.resident_kib();
+        for (number, one) in [settings(&[(0x99, 7)]), frame(kind::PING, 0, 0, &[0; 8])].into_iter().enumerate() {
+            let mut peer = RawPeer::greet(server.grpc, &[]);
+            let portion = one.repeat(4000);
+            // What the sockets hold is the system's; behind it the server waits for nobody.
+            let taken = (0..4000).take_while(|_| peer.try_send(&portion)).count();
+            assert!(taken < 4000, "{} bytes were taken", taken * portion.len());
+            call(&mut polite, 2 * number as u32 + 1);
+        }
+        let after = server.resident_kib();
+        assert!(after < before + 64 * 1024, "{before} KiB before, {after} KiB after");
+        server.stop();
+    });
+}
+
 /// A header of 4 KB that is kept in the table, and then named thousands of times: megabytes out of a few kilobytes.
 #[test]
 fn a_header_bomb_is_refused_without_being_built() {

@@ -270,6 +270,28 @@ fn who_does_not_finish_the_handshake_is_given_up() {
 }
 
 #[test]
+fn who_stops_inside_a_record_is_given_up() {
+    let (mut world, jobs) = world(11);
+    world.shard.handler.stall_s = 3;
+    let config = client_config(&BOTH);
+    let mut idle = Client::new(&mut world, &config);
+    let mut half = Client::new(&mut world, &config);
+    idle.go(&mut world, &jobs, 40).unwrap();
+    half.go(&mut world, &jobs, 40).unwrap();
+    half.say(b"GET /now HTTP/1.1\r\n\r\n");
+    half.portion = 10;
+    half.step().unwrap();
+    for _ in 0..6 {
+        world.turns(20);
+        world.clock.advance(SECOND_NS);
+    }
+    world.turns(20);
+    assert_eq!(world.shard.handler.connections.len(), 1, "the idle one stays");
+    drop((idle, half));
+    world.end();
+}
+
+#[test]
 fn plain_text_and_garbage_end_their_connection() {
     let cases: [(&[u8], bool); 5] = [
         (b"GET /now HTTP/1.1\r\n\r\n", true),

@@ -124,8 +124,8 @@ impl Pulse {
         self.pinged_ns = None;
     }
 
-    /// When there is something to look at again; `None`: never. The timer is not moved when a ping is answered: so it is
-    /// looked at when the next would be due, too.
+    /// When there is something to look at again; `None`: never. The timer is not moved when a ping is answered: so it
+    /// is looked at when the next would be due, too.
     fn next_ns(&self) -> Option<u64> {
         let quiet_since_ns = self.heard_ns.max(self.skipped_ns).max(self.pinged_ns.unwrap_or(0));
         let ping = ns_of(self.flags.time_ms, 1).map(|time| quiet_since_ns.saturating_add(time));

@@ -2,9 +2,9 @@
 //!
 //! Received bytes go in and plain ones come out, straight into the codec; what the codec says is encrypted into a block
 //! that is sent: one copy each way, which is the decryption or encryption itself, and one for records that arrive in
-//! pieces. A session is on the shard but for its handshake ([`handshake`]). Both directions are bounded: a turn decrypts
-//! one received chunk and encrypts [`SEALED_PER_TURN`] bytes; the rest waits in plain text, where it is bounded as
-//! without TLS, and memory that is not ours is copied after 10 ms as there (decision 6 of the design).
+//! pieces. A session is on the shard but for its handshake ([`handshake`]). Both directions are bounded: a turn
+//! decrypts one received chunk and encrypts [`SEALED_PER_TURN`] bytes; the rest waits in plain text, where it is
+//! bounded as without TLS, and memory that is not ours is copied after 10 ms as there (decision 6 of the design).
 
 mod credentials;
 mod handshake;

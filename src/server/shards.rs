@@ -92,9 +92,9 @@ impl Shards {
             .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
         info!("{}", choice.message);
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
-        let control = ControlThread::start("control", parts.pool.clone()).map_err(cannot)?;
+        let control = ControlThread::start("control", Some(parts.pool.clone())).map_err(cannot)?;
         // Signing for one client must not wait for a model that loads for another.
-        let signing = tls.is_on().then(|| ControlThread::start("tls", parts.pool.clone()));
+        let signing = tls.is_on().then(|| ControlThread::start("tls", None));
         let signing = signing.transpose().map_err(cannot)?;
         let count = parts.placement.shards.len();
         let loads = Load::new(count);

@@ -7,6 +7,7 @@
 mod clouds;
 mod control;
 mod crash;
+mod doors;
 mod drain;
 pub mod options;
 mod shards;

@@ -434,6 +434,55 @@ pub const ROWS: &[Row] = &[
         bad: &[("on", "invalid argument for --run-to-completion")],
         later: &[],
     },
+    Row {
+        flag: "http-use-ssl",
+        beside: "",
+        good: &[("false", |_| {}), ("true", |o| o.http_tls.allowed = true)],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &[],
+    },
+    Row {
+        flag: "http-use-ssl-mutual",
+        beside: "",
+        good: &[("false", |_| {}), ("true", |o| o.http_tls.credentials.mutual = true)],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &[],
+    },
+    Row {
+        flag: "http-server-cert",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.certificate = "/x.pem".into())],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "http-server-key",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.key = "/x.pem".into())],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "http-root-cert",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.roots = "/x.pem".into())],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "http-unix-socket",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.http_unix_socket = Some("/x.pem".into()))],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "grpc-unix-socket",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.grpc_unix_socket = Some("/x.pem".into()))],
+        bad: &[],
+        later: &[],
+    },
 ];
 
 fn cache(cache: &str, key: &str, value: &str) -> CacheSetting {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::memory::{Pool, Slab, Slice};
+use crate::memory::{Gather, Pool, Slab, Slice};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
@@ -106,8 +106,8 @@ pub enum Mail {
     Home(Box<dyn Job>),
     /// Something that was put off.
     Late(delays::Late),
-    /// The metrics page that a call asked for.
-    Metrics { call: CallKey, page: String },
+    /// The metrics page that a call asked for; none where nobody could make it.
+    Metrics { call: CallKey, page: Option<Gather> },
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
     /// A control thread has done what a call asked for.
@@ -268,7 +268,7 @@ impl Service for Api {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
             Mail::Home(job) => job.run(self),
             Mail::Late(late) => self.late(late, replies),
-            Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
+            Mail::Metrics { call, page } => self.metrics_rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;
                 drop(acknowledge);

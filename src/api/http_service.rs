@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
-use super::{Api, Mail, error, statistics};
-use crate::memory::{Gather, Slice};
+use super::{Api, Mail, Post, error, statistics};
+use crate::memory::{Gather, Pool, Slice};
 use crate::model_config::json as config_json;
 use crate::observe::log::verbose;
+use crate::observe::metrics::CONTENT_TYPE;
 use crate::protocol::http1::{self, Response};
 use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::parse_version;
@@ -130,16 +131,44 @@ impl Api {
             replies.push(call, Reply::Http(Response::empty(200)));
             return None;
         }
-        let (render, post) = (Arc::clone(&self.render_metrics), Arc::clone(&self.post));
-        (self.control)(Box::new(move || post(Mail::Metrics { call, page: render() })));
+        let errand = PageErrand { call, post: Some(Arc::clone(&self.post)) };
+        let (render, pool) = (Arc::clone(&self.render_metrics), self.pool.clone());
+        (self.control)(Box::new(move || errand.end(&render(), &pool)));
         // A page is cheap to drop: nothing to cancel.
         None
     }
 
-    pub(super) fn metrics_rendered(&mut self, call: CallKey, page: &str, replies: &mut Replies) {
+    pub(super) fn metrics_rendered(&mut self, call: CallKey, page: Option<Gather>, replies: &mut Replies) {
+        let reply = match page {
+            Some(page) => error::reply(200, Some(CONTENT_TYPE), page),
+            None => error::error_body(&self.pool, 503, "the server has too much to do to write its metrics", None),
+        };
+        replies.push(call, Reply::Http(reply));
+    }
+}
+
+/// A call that waits for the page. Whoever drops it unfinished answers it.
+struct PageErrand {
+    call: CallKey,
+    post: Option<Post>,
+}
+
+impl PageErrand {
+    /// The page is copied here, on the thread that made it: with many models it has megabytes.
+    fn end(mut self, page: &str, pool: &Pool) {
         let mut body = Gather::new();
-        body.put(&self.pool, page.as_bytes());
-        replies.push(call, Reply::Http(error::reply(200, Some("text/plain; charset=utf-8"), body)));
+        body.put(pool, page.as_bytes());
+        if let Some(post) = self.post.take() {
+            post(Mail::Metrics { call: self.call, page: Some(body) });
+        }
+    }
+}
+
+impl Drop for PageErrand {
+    fn drop(&mut self) {
+        if let Some(post) = self.post.take() {
+            post(Mail::Metrics { call: self.call, page: None });
+        }
     }
 }
 

@@ -105,7 +105,10 @@ pub struct Options {
     pub metrics: Listen,
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
+    pub allow_gpu_metrics: bool,
     pub metrics_interval_ms: u32,
+    /// `--metrics-config`, in the order of the command line.
+    pub metrics_settings: Vec<(String, String)>,
     pub backend_directory: PathBuf,
     /// In the order of the command line.
     pub backend_settings: Vec<BackendSetting>,
@@ -159,7 +162,9 @@ impl Default for Options {
             grpc_max_response_pool_size: i32::MAX as u32,
             metrics: Listen::at(8002),
             allow_cpu_metrics: true,
+            allow_gpu_metrics: true,
             metrics_interval_ms: 2000,
+            metrics_settings: Vec::new(),
             backend_directory: "/opt/tritonserver/backends".into(),
             backend_settings: Vec::new(),
             io_cores: None,

@@ -205,8 +205,6 @@ fn repeated_flags_add_up_or_the_last_one_stands() {
 fn a_later_value_takes_back_what_asked_for_too_much() {
     assert_eq!(parse(&["--grpc-use-ssl=true", "--grpc-use-ssl=false"]), with(|_| {}));
     assert_eq!(parse(&["--grpc-use-ssl=false", "--grpc-use-ssl=1"]).unwrap_err(), OptionsError::Later("grpc-use-ssl"));
-    let two = ["--metrics-config=summary_latencies=true", "--metrics-config=counter_latencies=true"];
-    assert_eq!(parse(&two).unwrap_err(), OptionsError::Later("metrics-config"), "settings do not undo each other");
     let order = ["--allow-client-shm=true", "--grpc-use-ssl=true"];
     assert_eq!(parse(&order).unwrap_err(), OptionsError::Later("allow-client-shm"), "the first one is named");
 }

@@ -123,9 +123,24 @@ impl ModelStatistics {
     /// A request succeeded. `started_ns` and `queued_ns` are its own stamps, `batch_size` its rows. Its end is the
     /// end of the execution: successes are counted before the response leaves.
     pub fn request_succeeded(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
+        // Two ways rather than a step behind the counting: what is kept for that step would cost all others.
+        match self.latencies.is_some() {
+            false => self.success_counted(started_ns, queued_ns, batch_size, execution),
+            true => self.success_observed(started_ns, queued_ns, batch_size, execution),
+        }
+    }
+
+    #[inline(always)]
+    fn success_counted(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
         self.with_slot(|slot, exclusive| {
             slot.request_succeeded(started_ns, queued_ns, batch_size, execution, exclusive);
         });
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn success_observed(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
+        self.success_counted(started_ns, queued_ns, batch_size, execution);
         if let Some(latencies) = &self.latencies {
             latencies.request_succeeded(started_ns, queued_ns, execution);
         }
@@ -289,6 +304,7 @@ impl ModelStatistics {
         batches
     }
 
+    #[inline(always)]
     fn with_slot<T>(&self, count: impl FnOnce(&Slot, bool) -> T) -> T {
         let seat = Seat::current();
         match self.slots.get(seat.index()) {

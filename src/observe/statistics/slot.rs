@@ -122,6 +122,7 @@ impl Default for Slot {
 }
 
 impl Slot {
+    #[inline(always)]
     pub fn request_succeeded(
         &self,
         started_ns: u64,

@@ -13,6 +13,7 @@ mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
+mod metrics_page;
 mod repository;
 pub mod routes;
 mod statistics;

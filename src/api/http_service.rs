@@ -5,17 +5,16 @@ use std::sync::Arc;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
-use super::{Api, Mail, Post, error, statistics};
-use crate::memory::{Gather, Pool, Slice};
+use super::{Api, error, statistics};
+use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
 use crate::observe::log::verbose;
-use crate::observe::metrics::CONTENT_TYPE;
 use crate::protocol::http1::{self, Response};
 use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::parse_version;
 use crate::request::Status;
 
-fn method_of(method: http1::Method) -> Method {
+pub(super) fn method_of(method: http1::Method) -> Method {
     match method {
         http1::Method::Get => Method::Get,
         http1::Method::Post => Method::Post,
@@ -117,57 +116,6 @@ impl Api {
             Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) | Route::Logging => {
                 Err(Status::internal("this route has its own way in"))
             }
-        }
-    }
-
-    /// `GET /metrics`; rendering walks every model, so it is done elsewhere.
-    pub(super) fn http_metrics(&mut self, call: CallKey, head: &http1::Head, replies: &mut Replies) -> Option<Token> {
-        if method_of(head.method()) != Method::Get {
-            let reply = error::error_body(&self.pool, 405, "Method Not Allowed", None);
-            replies.push(call, Reply::Http(reply));
-            return None;
-        }
-        if !matches!(head.path(), "/metrics" | "/metrics/") {
-            replies.push(call, Reply::Http(Response::empty(200)));
-            return None;
-        }
-        let errand = PageErrand { call, post: Some(Arc::clone(&self.post)) };
-        let (render, pool) = (Arc::clone(&self.render_metrics), self.pool.clone());
-        (self.control)(Box::new(move || errand.end(&render(), &pool)));
-        // A page is cheap to drop: nothing to cancel.
-        None
-    }
-
-    pub(super) fn metrics_rendered(&mut self, call: CallKey, page: Option<Gather>, replies: &mut Replies) {
-        let reply = match page {
-            Some(page) => error::reply(200, Some(CONTENT_TYPE), page),
-            None => error::error_body(&self.pool, 503, "the server has too much to do to write its metrics", None),
-        };
-        replies.push(call, Reply::Http(reply));
-    }
-}
-
-/// A call that waits for the page. Whoever drops it unfinished answers it.
-struct PageErrand {
-    call: CallKey,
-    post: Option<Post>,
-}
-
-impl PageErrand {
-    /// The page is copied here, on the thread that made it: with many models it has megabytes.
-    fn end(mut self, page: &str, pool: &Pool) {
-        let mut body = Gather::new();
-        body.put(pool, page.as_bytes());
-        if let Some(post) = self.post.take() {
-            post(Mail::Metrics { call: self.call, page: Some(body) });
-        }
-    }
-}
-
-impl Drop for PageErrand {
-    fn drop(&mut self) {
-        if let Some(post) = self.post.take() {
-            post(Mail::Metrics { call: self.call, page: None });
         }
     }
 }

@@ -72,7 +72,8 @@ mod tests {
     /// Whatever becomes of an errand, its call is answered once.
     #[test]
     fn an_errand_answers_once_also_where_nobody_runs_it() {
-        let posted: Arc<Mutex<Vec<(CallKey, Option<Vec<u8>>)>>> = Arc::default();
+        type Posted = Vec<(CallKey, Option<Vec<u8>>)>;
+        let posted: Arc<Mutex<Posted>> = Arc::default();
         let errand = |call: u64| {
             let posted = Arc::clone(&posted);
             let post = move |mail: Mail| match mail {

@@ -72,7 +72,7 @@ fn write_model(writer: &mut Json<'_>, model: &ServedModel, snapshot: &Snapshot) 
     for memory in &snapshot.memory_usage {
         writer.begin_object();
         writer.key("type");
-        writer.string(&memory.kind.to_string());
+        writer.string(memory.kind.name());
         writer.key("id");
         writer.int(memory.id);
         writer.key("byte_size");
@@ -175,5 +175,5 @@ fn message_of(model: &ServedModel) -> wire::ModelStatistics {
 }
 
 fn memory_of(memory: &MemoryUse) -> wire::MemoryUsage {
-    wire::MemoryUsage { r#type: memory.kind.to_string(), id: memory.id, byte_size: memory.byte_size }
+    wire::MemoryUsage { r#type: memory.kind.name().to_owned(), id: memory.id, byte_size: memory.byte_size }
 }

@@ -83,15 +83,15 @@ mod tests {
 
     /// Keeps what it takes, unless the request is called `no`.
     #[derive(Default)]
-    struct Shelf(Mutex<Vec<Box<Request>>>);
+    struct Shelf(Mutex<Vec<Request>>);
 
     impl Scheduler for Shelf {
         fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
-            if request.id == Text::from("no") {
+            if request.id.as_bytes() == b"no" {
                 return Err(Refused { status: Status::unavailable("no"), request });
             }
             let ticket = request.ticket();
-            self.0.lock().unwrap().push(request);
+            self.0.lock().unwrap().push(*request);
             Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None })
         }
 

@@ -631,7 +631,9 @@ fn many_models_and_many_readers_are_all_answered() {
     each(&variant::ALL, |variant| {
         const MODELS: usize = 150;
         let repository = Repository::new();
-        (0..MODELS).for_each(|model| drop(repository.identity(&format!("m{model}"), 0, &one())));
+        for model in 0..MODELS {
+            repository.identity(&format!("m{model}"), 0, &one());
+        }
         let flags = ["--metrics-config=summary_latencies=true", "--metrics-config=histogram_phases=true"];
         let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", &NO_GPUS);
         let mut readers: Vec<Peer> = (0..16).map(|_| Peer::connect(server.metrics)).collect();

@@ -3,7 +3,6 @@
 //! Reported when something is loaded and read when somebody asks: never on the path of a request.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Kinds of memory in the order in which they are listed.
@@ -14,13 +13,14 @@ pub enum MemoryKind {
     Gpu,
 }
 
-impl fmt::Display for MemoryKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+impl MemoryKind {
+    /// As the API calls it.
+    pub fn name(self) -> &'static str {
+        match self {
             MemoryKind::Cpu => "CPU",
             MemoryKind::CpuPinned => "CPU_PINNED",
             MemoryKind::Gpu => "GPU",
-        })
+        }
     }
 }
 

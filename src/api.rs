@@ -4,8 +4,10 @@
 //! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
 //! is stale belongs to a client that left, and is dropped.
 
+mod access;
 mod delays;
 mod error;
+mod forwarding;
 mod grpc_service;
 mod health;
 mod http_infer;
@@ -13,10 +15,12 @@ mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
+mod packing;
 mod repository;
 pub mod routes;
 mod statistics;
 mod stream;
+mod unpacking;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,10 +29,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use crate::memory::{Pool, Slab, Slice};
+use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, Sink, Status, WakeUp};
+
+pub use access::Restrictions;
+pub use forwarding::HeaderPattern;
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
@@ -67,6 +75,14 @@ pub struct Settings {
     pub http_input_bytes_max: usize,
     /// `--grpc-max-response-pool-size`.
     pub grpc_responses_max: u32,
+    /// `--http-restricted-api` and `--grpc-restricted-protocol`.
+    pub http_restrictions: Restrictions,
+    pub grpc_restrictions: Restrictions,
+    /// `--http-header-forward-pattern` and `--grpc-header-forward-pattern`.
+    pub http_forwarded: Option<HeaderPattern>,
+    pub grpc_forwarded: Option<HeaderPattern>,
+    /// `--grpc-infer-response-compression-level`.
+    pub grpc_packing: Option<Level>,
 }
 
 /// What all shards know of the server.
@@ -129,6 +145,8 @@ pub enum Outcome {
     Index(Vec<IndexRow>),
 }
 
+/// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.
+const UNPACKING_STEPS_A_TURN: usize = 48;
 /// Requests and streams of one shard at a time.
 const WORK_MAX: usize = 1 << 20;
 
@@ -160,6 +178,11 @@ pub struct Api {
     timed: BTreeMap<(u64, bool, u64), waiting::Timed>,
     jobs_timed: u64,
     delays: delays::Delays,
+    /// Of the settings, for this shard alone: what a pattern needs to search is not shared.
+    http_forwarded: Option<HeaderPattern>,
+    grpc_forwarded: Option<HeaderPattern>,
+    /// Steps of unpacking and packing messages that this turn has left.
+    unpacking_left: usize,
 }
 
 /// What a service is made of.
@@ -178,6 +201,8 @@ pub struct Parts {
 impl Api {
     pub fn new(parts: Parts) -> Api {
         let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics } = parts;
+        let (http_forwarded, grpc_forwarded) =
+            (facts.settings.http_forwarded.clone(), facts.settings.grpc_forwarded.clone());
         Api {
             facts,
             models,
@@ -195,6 +220,9 @@ impl Api {
             timed: BTreeMap::new(),
             jobs_timed: 0,
             delays: delays::Delays::of_process(),
+            http_forwarded,
+            grpc_forwarded,
+            unpacking_left: UNPACKING_STEPS_A_TURN,
         }
     }
 }
@@ -234,9 +262,11 @@ impl Service for Api {
         self.unary(call, plan, message, replies)
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
-        self.new_work(waiting::Work::Stream(Box::new(stream::Stream::new(call, error_ends)))).ok()
+        let packing = packing::Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
+        let stream = stream::Stream::new(call, error_ends, plan.kept.clone(), packing);
+        self.new_work(waiting::Work::Stream(Box::new(stream))).ok()
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
@@ -278,6 +308,7 @@ impl Service for Api {
     }
 
     fn work(&mut self, replies: &mut Replies) -> bool {
+        self.unpacking_left = UNPACKING_STEPS_A_TURN;
         self.go_on(replies);
         self.wake_ups.drain(..).for_each(WakeUp::now);
         !self.unfinished.is_empty()

@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
+use super::forwarding::Forwarded;
+use super::http_service::log_request;
 use super::infer::http_request::Decoder;
-use super::routes::Target;
+use super::packing::Packing;
+use super::routes::{Target, route};
+use super::unpacking::PackedBody;
+use super::waiting::Work;
 use super::{Api, error};
 use crate::memory::Slice;
 use crate::protocol::http1;
@@ -17,9 +22,32 @@ const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 /// An inference request as it came.
 pub(super) struct InferCall<'a> {
     pub call: CallKey,
+    /// Only [`Port::Http`] packs and unpacks and forwards headers (http.md sections 8 and 9).
+    pub port: Port,
     pub target: Target<'a>,
     pub head: &'a http1::Head,
     pub body: Slice,
+}
+
+/// What a request's head says that counts when its body is there, plain.
+pub struct Opening {
+    model: Arc<ServedModel>,
+    /// Of its JSON, if it says so: the number, or why it is none.
+    header_len: Option<Result<i64, Status>>,
+    packing: Option<Packing>,
+    forwarded: Forwarded,
+}
+
+impl Opening {
+    /// Where the binary tail begins, as far as the head says so.
+    pub fn align_at(&self) -> usize {
+        align_at(self.header_len.as_ref())
+    }
+}
+
+/// An offset in a body that may not be one.
+fn align_at(header_len: Option<&Result<i64, Status>>) -> usize {
+    header_len.and_then(|length| usize::try_from(*length.as_ref().ok()?).ok()).unwrap_or(0)
 }
 
 /// Why a request is not taken, and the label of the answer that says so (http.md section 1).
@@ -57,13 +85,25 @@ impl Api {
     /// Where a body goes: the binary tail of an inference request is to be aligned. A body that is JSON throughout and
     /// too long is refused before it is received.
     pub(super) fn plan_body(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
-        let header_len = head.header(HEADER_LENGTH).map(|value| parse_int32(HEADER_LENGTH, value));
+        if port == Port::Http
+            && !self.facts.settings.http_restrictions.is_empty()
+            && let Some(found) = route(head.path().as_bytes())
+            && let Err(refusal) = self.is_allowed(found.category(), head)
+        {
+            // Nobody's body is stored who may not send it.
+            log_request(head);
+            return http1::BodyPlan::Reject(refusal);
+        }
+        let header_len = header_len(head);
         let most = self.facts.settings.http_input_bytes_max;
         match (header_len, head.body_length()) {
-            (Some(length), _) if port == Port::Http => {
-                http1::BodyPlan::Store { align_at: length.ok().and_then(|at| usize::try_from(at).ok()).unwrap_or(0) }
-            }
-            (None, http1::BodyLength::Known(length)) if length > most as u64 && length <= i32::MAX as u64 => {
+            (Some(length), _) if port == Port::Http => http1::BodyPlan::Store { align_at: align_at(Some(&length)) },
+            // The bound is for what is inside a packed body.
+            (None, http1::BodyLength::Known(length))
+                if length > most as u64
+                    && length <= i32::MAX as u64
+                    && !(port == Port::Http && matches!(coding_of(head), Coding::Packed)) =>
+            {
                 http1::BodyPlan::Reject(error::http_error(&self.pool, &too_long(length, most), error::JSON))
             }
             _ => http1::BodyPlan::Store { align_at: 0 },
@@ -92,23 +132,81 @@ impl Api {
         Refusal { reply: error::http_error(&self.pool, status, error::JSON) }
     }
 
-    /// The checks in their order, then the first steps of decoding.
+    /// The checks in their order, then the first steps of unpacking or decoding.
     fn begin_infer(&mut self, call: InferCall<'_>, replies: &mut Replies) -> Result<Token, Refusal> {
-        let InferCall { call, target, head, body } = call;
+        let InferCall { call, port, target, head, body } = call;
         let model =
             self.find(target.model, target.version.unwrap_or_default()).map_err(|status| self.plain(&status))?;
         self.check_policy(&model)?;
-        self.check_encoding(head)?;
-        let header_len = self.header_length(head, body.len())?;
+        if port != Port::Http {
+            self.check_content_length(head)?;
+            let opening =
+                Opening { model, header_len: header_len(head), packing: None, forwarded: Forwarded::default() };
+            return self.read_body(None, call, opening, body, replies);
+        }
+        let is_packed = self.check_encoding(head)?;
+        let opening = Opening {
+            model,
+            header_len: header_len(head),
+            packing: head.header("Accept-Encoding").and_then(Packing::of_http),
+            forwarded: match &self.http_forwarded {
+                Some(pattern) => pattern.of_http(head),
+                None => Forwarded::default(),
+            },
+        };
+        if !is_packed {
+            self.check_content_length(head)?;
+            return self.read_body(None, call, opening, body, replies);
+        }
+        if body.is_empty() {
+            return Err(self.plain(&Status::invalid("nothing to be decompressed")));
+        }
+        let token = self.new_work(Work::Reserved).map_err(|status| self.labelled(&status))?;
         let most = self.facts.settings.http_input_bytes_max;
-        let (token, request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        self.unpack_body(token.0, Box::new(PackedBody::new(call, opening, body, most)), replies);
+        Ok(token)
+    }
+
+    /// Goes on with a request whose body was packed and is not any more.
+    pub(super) fn read_unpacked(
+        &mut self,
+        token: Token,
+        call: CallKey,
+        opening: Opening,
+        body: Slice,
+        replies: &mut Replies,
+    ) {
+        if let Err(Refusal { reply }) = self.read_body(Some(token), call, opening, body, replies) {
+            self.end_work(token.0);
+            replies.push(call, Reply::Http(reply));
+        }
+    }
+
+    /// Takes the plain body in. `token`: what was given out for the request before.
+    fn read_body(
+        &mut self,
+        token: Option<Token>,
+        call: CallKey,
+        opening: Opening,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Result<Token, Refusal> {
+        let Opening { model, header_len, packing, forwarded } = opening;
+        let header_len = self.json_length(header_len, body.len())?;
+        let most = self.facts.settings.http_input_bytes_max;
+        let (token, request) = match token {
+            Some(token) => (token, self.request_of(token)),
+            None => self.new_request().map_err(|status| self.labelled(&status))?,
+        };
         // Of an empty body too: without a length of its own the JSON is as long as the body.
         let decoder = match header_len {
             0 => Decoder::raw_binary(model, request, body, most),
             _ => Decoder::new(model, request, body, header_len, most),
         };
         match decoder {
-            Ok(decoder) => {
+            Ok(mut decoder) => {
+                decoder.form.packing = packing;
+                decoder.forwarded = forwarded;
                 self.decode(token.0, call, Box::new(decoder), replies);
                 Ok(token)
             }
@@ -127,15 +225,12 @@ impl Api {
         Err(self.plain(&Status::unsupported(text)))
     }
 
-    fn check_encoding(&self, head: &http1::Head) -> Result<(), Refusal> {
-        match head.header("Content-Encoding") {
-            None | Some(b"" | b"identity") => Ok(()),
-            Some(encoding @ (b"gzip" | b"deflate")) => {
-                let encoding = String::from_utf8_lossy(encoding);
-                let text = format!("Content-Encoding '{encoding}' is not supported by this version of Nereid");
-                Err(self.plain(&Status::unsupported(text)))
-            }
-            Some(_) => {
+    /// Is the body packed?
+    fn check_encoding(&self, head: &http1::Head) -> Result<bool, Refusal> {
+        match coding_of(head) {
+            Coding::Plain => Ok(false),
+            Coding::Packed => Ok(true),
+            Coding::Unknown => {
                 let mut reply = error::error_body(&self.pool, 501, "Unsupported compression type", None);
                 reply.head = reply.head.header("Accept-Encoding", "gzip, deflate");
                 Err(Refusal { reply })
@@ -143,15 +238,19 @@ impl Api {
         }
     }
 
-    /// Of the JSON in front of a body of `body_len` bytes.
-    fn header_length(&self, head: &http1::Head, body_len: usize) -> Result<usize, Refusal> {
-        if let Some(length) = head.header("Content-Length") {
-            parse_int32("Content-Length", length).map_err(|status| self.plain(&status))?;
+    fn check_content_length(&self, head: &http1::Head) -> Result<(), Refusal> {
+        match head.header("Content-Length") {
+            None => Ok(()),
+            Some(length) => parse_int32("Content-Length", length).map(|_| ()).map_err(|status| self.plain(&status)),
         }
-        let header_len = match head.header(HEADER_LENGTH) {
+    }
+
+    /// Of the JSON in front of a body of `body_len` bytes, whose head says `header_len` about it.
+    fn json_length(&self, header_len: Option<Result<i64, Status>>, body_len: usize) -> Result<usize, Refusal> {
+        let header_len = match header_len {
             None => body_len,
-            Some(value) => {
-                let length = parse_int32(HEADER_LENGTH, value).map_err(|status| self.plain(&status))?;
+            Some(length) => {
+                let length = length.map_err(|status| self.plain(&status))?;
                 usize::try_from(length).ok().filter(|length| *length <= body_len).ok_or_else(|| {
                     let text = format!("inference header size should be in range (0, {body_len}), got: {length}");
                     self.plain(&Status::invalid(text))
@@ -164,6 +263,25 @@ impl Api {
         }
         Ok(header_len)
     }
+}
+
+/// What `Content-Encoding` says of a body.
+enum Coding {
+    Plain,
+    Packed,
+    Unknown,
+}
+
+fn coding_of(head: &http1::Head) -> Coding {
+    match head.header("Content-Encoding") {
+        None | Some(b"" | b"identity") => Coding::Plain,
+        Some(b"gzip" | b"deflate") => Coding::Packed,
+        Some(_) => Coding::Unknown,
+    }
+}
+
+fn header_len(head: &http1::Head) -> Option<Result<i64, Status>> {
+    head.header(HEADER_LENGTH).map(|value| parse_int32(HEADER_LENGTH, value))
 }
 
 fn too_long(length: u64, most: usize) -> Status {

@@ -10,7 +10,7 @@ use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
 use crate::observe::log::verbose;
 use crate::protocol::http1::{self, Response};
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
+use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
 use crate::repository::parse_version;
 use crate::request::Status;
 
@@ -34,6 +34,11 @@ fn method_number(method: http1::Method) -> u8 {
     }
 }
 
+/// Says that the request is there, to who wants to know.
+pub(super) fn log_request(head: &http1::Head) {
+    verbose!(1, "HTTP request: {} {}", method_number(head.method()), head.path());
+}
+
 fn json(body: Gather) -> Response {
     error::reply(200, error::JSON, body)
 }
@@ -47,9 +52,8 @@ impl Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let is_post = head.method() == http1::Method::Post;
-        let path = head.path();
-        verbose!(1, "HTTP request: {} {path}", method_number(head.method()));
-        let Some(found) = route(path.as_bytes()) else {
+        log_request(head);
+        let Some(found) = route(head.path().as_bytes()) else {
             let reply = error::error_body(&self.pool, 404, "Not Found", None);
             replies.push(call, Reply::Http(reply));
             return None;
@@ -60,7 +64,7 @@ impl Api {
             return None;
         }
         if let Route::Infer(target) = found {
-            return self.infer_http(InferCall { call, target, head, body }, replies);
+            return self.infer_http(InferCall { call, port: Port::Http, target, head, body }, replies);
         }
         if let Some(ask) = ask_of(found, &body) {
             match ask {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::infer::classification::classify;
+use super::packing::Packing;
 use crate::memory::Pool;
 use crate::repository::ServedModel;
 use crate::request::{OutputTensor, Response, Status, Text};
@@ -36,6 +37,8 @@ pub struct AnswerForm {
     pub empty_final_response: bool,
     /// gRPC streams: the model's version as the request names it.
     pub version: Text,
+    /// How the whole answer is packed, where it is not a message of a stream.
+    pub packing: Option<Packing>,
 }
 
 impl AnswerForm {

@@ -4,16 +4,20 @@
 //! they like, in between and as often as they want; what their client does not take holds them back by credits (see
 //! `request`). Errors stay in band: a request that is refused or fails takes its place like any other.
 
+mod packed;
+
 use std::collections::{HashSet, VecDeque};
 
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{apply_classification, grpc_request};
+use super::packing::Packing;
 use super::waiting::{Peer, Work};
 use super::{Api, ServerState, error};
 use crate::memory::Gather;
-use crate::protocol::grpc::{Code, Message};
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
+use crate::protocol::grpc::{Code, InferRequest, Message};
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Kept, Replies, Reply, Token};
 use crate::request::{Credit, Delivery, Response, Status, Text};
+use packed::{Inbox, Outbox};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.
 const IN_FLIGHT_MAX: usize = 16_384;
@@ -40,10 +44,17 @@ pub struct Stream {
     has_moved: bool,
     /// Seconds for which some model has waited and nothing was taken.
     blocked_s: u32,
+    /// Metadata that becomes parameters of every request.
+    kept: Kept,
+    /// What is packed.
+    inbox: Inbox,
+    outbox: Outbox,
+    /// It is being seen to, now or in a later turn.
+    is_driven: bool,
 }
 
 impl Stream {
-    pub fn new(call: CallKey, error_ends: bool) -> Stream {
+    pub fn new(call: CallKey, error_ends: bool, kept: Kept, packing: Option<Packing>) -> Stream {
         Stream {
             call,
             order: VecDeque::new(),
@@ -55,6 +66,10 @@ impl Stream {
             owed: VecDeque::new(),
             has_moved: false,
             blocked_s: 0,
+            kept,
+            inbox: Inbox::default(),
+            outbox: Outbox::new(packing),
+            is_driven: false,
         }
     }
 
@@ -65,6 +80,13 @@ impl Stream {
     }
 
     fn say(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
+        match self.outbox.is_packing() {
+            true => self.outbox.push(message, credit),
+            false => self.emit(message, credit, replies),
+        }
+    }
+
+    fn emit(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
         self.said = self.said.saturating_add(message.len() as u64);
         self.owed.extend(credit.map(|credit| (self.said, credit)));
         replies.push(self.call, Reply::GrpcMessage(message));
@@ -77,7 +99,8 @@ impl Stream {
                 self.say(answer, None, replies);
             }
         }
-        let over = self.half_closed && self.order.is_empty() && self.unordered.is_empty();
+        let is_silent = self.inbox.is_empty() && self.outbox.is_empty();
+        let over = self.half_closed && self.order.is_empty() && self.unordered.is_empty() && is_silent;
         if over {
             replies.push(self.call, Reply::GrpcEnd(GrpcStatus::ok()));
         }
@@ -114,25 +137,44 @@ impl Api {
 
     /// Ends the stream and everything on it.
     fn end_stream(&mut self, token: Token, status: GrpcStatus, replies: &mut Replies) {
-        let Some(call) = self.stream(token).map(|stream| stream.call) else { return };
+        let pool = self.pool.clone();
+        let Some(stream) = self.stream(token) else { return };
+        let call = stream.call;
+        stream.say_plain(&pool, replies);
         self.cancel(token.0);
         replies.push(call, Reply::GrpcEnd(status));
     }
 
     pub(super) fn stream_message(&mut self, token: Token, _plan: &GrpcPlan, message: Message, replies: &mut Replies) {
         let Some(stream) = self.stream(token) else { return };
-        if stream.order.len() + stream.unordered.len() >= IN_FLIGHT_MAX {
+        if stream.order.len() + stream.unordered.len() + stream.inbox.len() + stream.outbox.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
             return self.end_stream(token, error::grpc_status(Status::unavailable(text)), replies);
         }
+        match message {
+            Message::Infer(request) if stream.inbox.is_empty() => self.take_request(token, &request, replies),
+            message => {
+                stream.inbox.push(message);
+                self.drive_stream(token, replies);
+            }
+        }
+    }
+
+    /// Takes the message that is next.
+    fn take_streamed(&mut self, token: Token, message: Message, replies: &mut Replies) {
+        match message {
+            Message::Infer(request) => self.take_request(token, &request, replies),
+            // What is unpacked for this method is a request for inference.
+            Message::Collected(_) | Message::Compressed(..) => {
+                self.end_stream(token, GrpcStatus::new(Code::Internal, "Unable to parse request"), replies);
+            }
+        }
+    }
+
+    fn take_request(&mut self, token: Token, message: &InferRequest, replies: &mut Replies) {
         let Ok((key, mut request)) = self.new_request() else {
             let status = Status::unavailable("too many requests wait on this server");
             return self.end_stream(token, error::grpc_status(status), replies);
-        };
-        let Message::Infer(message) = message else {
-            self.give_up(key, request);
-            let error = Status::unsupported("compressed messages are not supported by this version of Nereid");
-            return self.refuse_streamed(token, key, &Text::default(), &error, false, replies);
         };
         let id = Text::from(message.id());
         if self.facts.state() == ServerState::Exiting {
@@ -154,7 +196,13 @@ impl Api {
                 false => stream.order.push_back((key.0, None)),
             }
         }
-        let outcome = match grpc_request::read(&message, &model, &mut request, &self.pool) {
+        // Lent to the reading of the request.
+        let kept = self.stream(token).map(|stream| std::mem::take(&mut stream.kept)).unwrap_or_default();
+        let form = grpc_request::read(message, &model, &mut request, &kept, &self.pool);
+        if let Some(stream) = self.stream(token) {
+            stream.kept = kept;
+        }
+        let outcome = match form {
             Ok(form) => self.submit(key, Peer::Stream(token), &model, request, form),
             Err(status) => {
                 request.withdraw();
@@ -185,6 +233,7 @@ impl Api {
             stream.say(answer, None, replies);
         }
         self.end_streamed(token, key.0, replies);
+        self.drive_stream(token, replies);
     }
 
     /// The one answer of a model that answers once.
@@ -245,6 +294,7 @@ impl Api {
         if delivery.last {
             self.end_streamed(token, key, replies);
         }
+        self.drive_stream(token, replies);
     }
 
     /// How the whole stream ends if `response` is an error and its client wants that.
@@ -272,8 +322,9 @@ impl Api {
             Some(place) => place.1 = Some(answer),
             None => stream.order.push_back((key, Some(answer))),
         }
-        if stream.flush(replies) {
-            self.end_work(token.0);
+        match stream.flush(replies) {
+            true => drop(self.end_work(token.0)),
+            false => self.drive_stream(token, replies),
         }
     }
 

@@ -7,7 +7,9 @@ use super::delays::{Late, PutOff};
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::http_request::{Decoder, Progress};
 use super::infer::{AnswerForm, apply_classification, http_reply};
+use super::packing::Answer;
 use super::stream::Stream;
+use super::unpacking::{PackedBody, PackedCall};
 use super::{Api, error};
 use crate::memory::Key;
 use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
@@ -16,7 +18,7 @@ use crate::request::{Completion, Delivery, Home, Job, Request, Response, Status,
 use crate::scheduler::{Accepted, Refused};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
-const LONG_STEPS_AT_ONCE: usize = 2;
+pub(super) const LONG_STEPS_AT_ONCE: usize = 2;
 /// Steps of any length, so that many small inputs make a turn no longer than few large ones.
 const STEPS_AT_ONCE: usize = 64;
 /// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
@@ -35,6 +37,8 @@ pub enum Peer {
 pub enum Work {
     /// The token is given out, the rest follows.
     Reserved,
+    UnpackingBody(Box<PackedBody>),
+    UnpackingCall(Box<PackedCall>),
     Decoding {
         call: CallKey,
         decoder: Box<Decoder>,
@@ -48,6 +52,7 @@ pub enum Work {
         call: CallKey,
         encoder: Box<http_reply::Encoder>,
     },
+    Packing(Box<Answer>),
     Stream(Box<Stream>),
 }
 
@@ -110,9 +115,14 @@ impl Api {
     /// Gives out a token and a request that answers to it.
     pub(super) fn new_request(&mut self) -> Result<(Token, Box<Request>), Status> {
         let token = self.new_work(Work::Reserved)?;
+        Ok((token, self.request_of(token)))
+    }
+
+    /// A request that answers to a token which was given out before.
+    pub(super) fn request_of(&self, token: Token) -> Box<Request> {
         let mut request = Box::new(Request::new(Completion::new(Arc::clone(&self.sink), token.0)));
         request.is_on_shard = true;
-        Ok((token, request))
+        request
     }
 
     /// Takes a token back whose request never went anywhere.
@@ -314,7 +324,7 @@ impl Api {
         }
         match peer {
             Peer::Http(call) => self.answer_http(call, response, &model, form, replies),
-            Peer::Grpc(call) => self.answer_grpc(call, response, &model, replies),
+            Peer::Grpc(call) => self.answer_grpc(call, response, &model, &form, replies),
             Peer::Stream(stream) => {
                 if response.error.is_some() {
                     response.id = id;
@@ -336,13 +346,23 @@ impl Api {
         }
     }
 
-    fn answer_grpc(&mut self, call: CallKey, response: Response, model: &Arc<ServedModel>, replies: &mut Replies) {
+    fn answer_grpc(
+        &mut self,
+        call: CallKey,
+        response: Response,
+        model: &Arc<ServedModel>,
+        form: &AnswerForm,
+        replies: &mut Replies,
+    ) {
         let encoded = match response.error {
             Some(status) => Err(status),
             None => grpc_reply::unary(&mut self.encoder, &response, model, &self.pool),
         };
         match encoded {
             Ok(message) => {
+                if let Some(packing) = form.packing {
+                    return self.pack(None, Box::new(Answer::grpc(call, message, packing)), replies);
+                }
                 replies.push(call, Reply::GrpcMessage(message));
                 replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
             }
@@ -382,7 +402,13 @@ impl Api {
         for _ in 0..LONG_STEPS_AT_ONCE {
             let reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
-                Ok(true) => encoder.finish(),
+                Ok(true) => match encoder.packing() {
+                    Some(packing) => {
+                        let answer = Box::new(Answer::http(call, encoder.finish(), packing));
+                        return self.pack(key, answer, replies);
+                    }
+                    None => encoder.finish(),
+                },
                 Err(status) => error::http_error(&self.pool, &status, error::JSON),
             };
             if let Some(key) = key {
@@ -415,6 +441,13 @@ impl Api {
         match std::mem::replace(place, Work::Reserved) {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
+            Work::UnpackingBody(packed) => self.unpack_body(key, packed, replies),
+            Work::UnpackingCall(packed) => self.unpack_call(key, packed, replies),
+            Work::Packing(answer) => self.pack(Some(key), answer, replies),
+            stream @ Work::Stream(_) => {
+                *place = stream;
+                self.go_on_with_stream(Token(key), replies);
+            }
             other => *place = other,
         }
     }
@@ -422,7 +455,8 @@ impl Api {
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
-            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. }) => {}
+            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Packing(_)) => {}
+            Some(Work::UnpackingBody(_) | Work::UnpackingCall(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
             Some(Work::Waiting(waiting)) => {

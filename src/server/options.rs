@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use crate::observe::log::LogSettings;
 use crate::request::Status;
 
+pub use crate::api::HeaderPattern;
 pub use crate::instance::Lending;
+pub use crate::protocol::compression::Level;
 pub use crate::shard::placement::IoCores;
 
 /// One listening service.
@@ -75,6 +77,23 @@ pub struct HostPolicySetting {
     pub value: String,
 }
 
+/// A group of `--http-restricted-api` or `--grpc-restricted-protocol`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Restriction {
+    /// One of the nine that there are.
+    pub group: String,
+    /// Name of the header, or the end of that of the metadata.
+    pub key: String,
+    pub value: String,
+}
+
+impl std::fmt::Debug for Restriction {
+    /// The value is a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Restriction({}: {})", self.group, self.key)
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoEngine {
     /// io_uring where the kernel has what it takes, else epoll.
@@ -99,9 +118,19 @@ pub struct Options {
     pub http: Listen,
     /// Bytes; at least 1.
     pub http_max_input_size: u64,
+    /// RE2; empty: none.
+    pub http_header_forward_pattern: String,
+    /// In the order of the command line; each group once.
+    pub http_restricted: Vec<Restriction>,
     pub grpc: Listen,
     /// Responses of one decoupled request that may wait for their client; at least 1.
     pub grpc_max_response_pool_size: u32,
+    /// RE2; empty: none.
+    pub grpc_header_forward_pattern: String,
+    /// In the order of the command line; each group once.
+    pub grpc_restricted: Vec<Restriction>,
+    /// `--grpc-infer-response-compression-level`; `None`: answers leave as they are.
+    pub grpc_response_compression: Option<Level>,
     pub metrics: Listen,
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
@@ -155,8 +184,13 @@ impl Default for Options {
             strict_readiness: true,
             http: Listen::at(8000),
             http_max_input_size: 64 << 20,
+            http_header_forward_pattern: String::new(),
+            http_restricted: Vec::new(),
             grpc: Listen::at(8001),
             grpc_max_response_pool_size: i32::MAX as u32,
+            grpc_header_forward_pattern: String::new(),
+            grpc_restricted: Vec::new(),
+            grpc_response_compression: None,
             metrics: Listen::at(8002),
             allow_cpu_metrics: true,
             metrics_interval_ms: 2000,

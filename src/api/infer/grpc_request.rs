@@ -3,8 +3,10 @@
 use smallvec::smallvec;
 
 use super::{AnswerForm, OutputForm};
+use crate::api::forwarding::put_metadata;
 use crate::memory::{Pool, Slice};
 use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
+use crate::protocol::service::Kept;
 use crate::repository::ServedModel;
 use crate::request::validate::{add_input, add_output};
 use crate::request::{
@@ -12,11 +14,13 @@ use crate::request::{
 };
 use crate::request::{Parameters as RequestParameters, Value as Parameter};
 
-/// Fills `request` from `message`, in the specification's order; says how it is to be answered.
+/// Fills `request` from `message`, in the specification's order, and from the metadata of its call; says how it is to
+/// be answered.
 pub fn read(
     message: &InferRequest,
     model: &ServedModel,
     request: &mut Request,
+    kept: &Kept,
     pool: &Pool,
 ) -> Result<AnswerForm, Status> {
     let mut form = AnswerForm { version: Text::from(message.model_version()), ..AnswerForm::default() };
@@ -32,6 +36,7 @@ pub fn read(
         let class_count = read_output_parameters(output.parameters(), &name)?;
         form.outputs.push(OutputForm { name, binary: true, class_count });
     }
+    put_metadata(kept, request)?;
     let mut raw = message.raw.iter();
     for (at, input) in message.inputs().enumerate() {
         request.inputs[at].data = smallvec![data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
 use crate::api::error::{self, JSON};
+use crate::api::packing::Packing;
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
 use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
@@ -136,6 +137,11 @@ impl Encoder {
         writer.key("data");
         self.array = Some((array, contiguous(output, pool)));
         Ok(())
+    }
+
+    /// How the reply is to be packed.
+    pub fn packing(&self) -> Option<Packing> {
+        self.form.packing
     }
 
     /// The reply, once a step said that it is complete.

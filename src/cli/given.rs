@@ -88,7 +88,7 @@ pub const HTTP_API: &str = "api";
 pub const GRPC_PROTOCOL: &str = "protocol";
 
 /// cli.md section 3.
-const GROUPS: [&str; 9] = [
+pub const GROUPS: [&str; 9] = [
     "health",
     "metadata",
     "inference",

@@ -43,28 +43,6 @@ fn routes_of_later_versions() {
 }
 
 #[test]
-fn compressed_bodies() {
-    let (_repository, server) = start();
-    let body = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}"#;
-    let mut peer = Peer::connect(server.http);
-    for coding in ["gzip", "deflate", "br"] {
-        let bytes = request("POST", "/v2/models/plain/infer", &[("Content-Encoding", coding)], body);
-        refused(&mut peer, &bytes, &["compress", "encoding"]);
-    }
-    for coding in ["identity", ""] {
-        let answer = peer.post("/v2/models/plain/infer", &[("Content-Encoding", coding)], body);
-        assert_eq!(answer.status, 200, "Content-Encoding {coding:?}: {}", answer.text());
-    }
-    // A client that could take a compressed answer gets a plain one.
-    for accepted in ["gzip", "gzip, deflate, br", "identity;q=0, gzip"] {
-        let answer = peer.post("/v2/models/plain/infer", &[("Accept-Encoding", accepted)], body);
-        assert_eq!((answer.status, answer.header("content-encoding")), (200, None), "{accepted}");
-        assert_eq!(answer.json()["outputs"][0]["data"], serde_json::json!([1]), "{accepted}");
-    }
-    server.stop();
-}
-
-#[test]
 fn tensors_in_shared_memory() {
     let (_repository, server) = start();
     let mut peer = Peer::connect(server.http);

@@ -15,7 +15,7 @@ pub use deflate::{Level, Outcome, Packer};
 pub use inflate::{Framing, InflateError, Inflater, Progress};
 pub use unpack::{Joiner, Step, UnpackError, Unpacker};
 
-/// Bytes that one step reads, and those that it writes, at most: well below 100 µs of inflating.
+/// Bytes that one step writes, at most: well below 100 µs of inflating.
 pub const STEP_BYTES: usize = 16 * 1024;
 
 /// How deflated bytes are framed.

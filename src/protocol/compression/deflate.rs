@@ -6,8 +6,6 @@ use super::Format;
 use super::inflate::WINDOW_BITS;
 use crate::memory::{BlockMut, Pool, Slice};
 
-/// Bytes that one step packs: about 50 µs.
-const STEP: usize = 2048;
 /// Of one block of what comes out.
 const BLOCK: usize = 16 * 1024;
 
@@ -19,9 +17,30 @@ pub enum Level {
     High,
 }
 
+impl Level {
+    fn compression(self) -> Compression {
+        Compression::new(match self {
+            Level::Low => 1,
+            Level::Medium => 6,
+            Level::High => 9,
+        })
+    }
+
+    /// Bytes that one step packs: about 50 µs, and not much more of what takes longest.
+    fn step(self) -> usize {
+        match self {
+            Level::Low => 4096,
+            Level::Medium => 2048,
+            Level::High => 512,
+        }
+    }
+}
+
 /// The packing of one whole.
 pub struct Packer {
     engine: Compress,
+    /// Bytes of one step.
+    step: usize,
     /// What is packed, and what of it comes next: the piece, and where in it.
     plain: Vec<Slice>,
     next: (usize, usize),
@@ -43,18 +62,23 @@ pub enum Outcome {
 
 impl Packer {
     pub fn new(format: Format, level: Level, plain: Vec<Slice>) -> Packer {
-        let level = Compression::new(match level {
-            Level::Low => 1,
-            Level::Medium => 6,
-            Level::High => 9,
-        });
         let engine = match format {
-            Format::Gzip => Compress::new_gzip(level, WINDOW_BITS),
-            Format::Deflate => Compress::new(level, true),
+            Format::Gzip => Compress::new_gzip(level.compression(), WINDOW_BITS),
+            Format::Deflate => Compress::new(level.compression(), true),
         };
         let plain_len = plain.iter().map(|piece| piece.len()).sum();
         let (packed, open) = (Vec::new(), None);
-        Packer { engine, plain, next: (0, 0), plain_len, packed, open, packed_len: 0, failed: false }
+        Packer {
+            engine,
+            step: level.step(),
+            plain,
+            next: (0, 0),
+            plain_len,
+            packed,
+            open,
+            packed_len: 0,
+            failed: false,
+        }
     }
 
     /// More bytes came out than went in.
@@ -64,7 +88,7 @@ impl Packer {
 
     /// Packs a bounded part; true when everything is packed, or nothing will be.
     pub fn step(&mut self, pool: &Pool) -> bool {
-        let mut budget = STEP;
+        let mut budget = self.step;
         loop {
             let (piece, at) = self.next;
             let part = self.plain.get(piece).and_then(|piece| piece.get(at..)).unwrap_or_default();

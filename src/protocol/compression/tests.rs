@@ -177,6 +177,25 @@ fn members_without_number_take_steps_without_number() {
 }
 
 #[test]
+fn blocks_without_content_take_steps_without_number() {
+    // A stored block of no bytes, again and again, behind the header of gzip.
+    let mut bytes = packed(Format::Gzip, b"")[..10].to_vec();
+    bytes.extend(b"\0\0\0\xff\xff".repeat(10_000));
+    let pool = Pool::new(1 << 20);
+    let mut unpacker = Unpacker::new([Slice::copy_of(&bytes)], Framing::Any, 100, 0);
+    let mut steps = 0;
+    let error = loop {
+        match unpacker.step(&pool) {
+            Ok(Step::More { is_long }) => steps += usize::from(is_long),
+            Ok(Step::Done) => panic!("it has no end"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, UnpackError::Inflate(InflateError::Truncated));
+    assert!(steps > 90, "{steps} steps of {} bytes", bytes.len());
+}
+
+#[test]
 fn more_than_the_bound_is_an_error_before_it_is_stored() {
     let plain = vec![0; 100_000];
     for format in [Format::Gzip, Format::Deflate] {

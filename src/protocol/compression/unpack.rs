@@ -16,6 +16,8 @@ const BLOCK: usize = 256 * 1024;
 const SMALLEST_BLOCK: usize = 1024;
 /// Deflate makes no more out of one byte.
 const RATIO_MAX: usize = 1032;
+/// Bytes that are taken in before it is looked at what comes of them.
+const PART_BYTES: usize = 512;
 /// Bytes that one step of joining copies.
 const JOIN_STEP: usize = 128 * 1024;
 
@@ -68,20 +70,38 @@ impl Unpacker {
 
     /// Unpacks a bounded part.
     pub fn step(&mut self, pool: &Pool) -> Result<Step, UnpackError> {
-        let Some(piece) = self.input.front() else {
-            self.inflater.finish()?;
-            self.seal();
-            return Ok(Step::Done);
-        };
+        let mut written = 0;
+        while written < STEP_BYTES {
+            if self.input.is_empty() {
+                self.inflater.finish()?;
+                self.seal();
+                return Ok(Step::Done);
+            }
+            let progress = self.advance(pool, STEP_BYTES - written)?;
+            written += progress.written;
+            // Bytes that lead to little are the ones that take long: tables that are built for nothing, members without
+            // content. The end of everything is not one of them.
+            let is_barren = progress.written < progress.taken / 2 || progress.ended;
+            if is_barren && !self.input.is_empty() {
+                return Ok(Step::More { is_long: true });
+            }
+        }
+        Ok(Step::More { is_long: true })
+    }
+
+    /// Takes the next few bytes in, and no more than `most` out.
+    fn advance(&mut self, pool: &Pool, most: usize) -> Result<Progress, UnpackError> {
+        let piece = self.input.front().cloned().unwrap_or_default();
         let (block, _, filled) = match &mut self.open {
             Some(open) => open,
             None => self.open.insert(next_block(pool, self.output.is_empty().then_some((self.first, self.pad)))?),
         };
-        let part = piece.get(..piece.len().min(STEP_BYTES)).unwrap_or_default();
-        let end = block.len().min(filled.saturating_add(STEP_BYTES));
+        let part = piece.get(..piece.len().min(PART_BYTES)).unwrap_or_default();
+        let end = block.len().min(filled.saturating_add(most));
         let room = block.get_mut(*filled..end).unwrap_or_default();
         let is_full = room.is_empty();
-        let Progress { taken, written, ended } = self.inflater.read(part, room)?;
+        let progress = self.inflater.read(part, room)?;
+        let Progress { taken, written, ended } = progress;
         *filled += written;
         if let Some(piece) = self.input.front_mut() {
             piece.advance(taken);
@@ -93,10 +113,7 @@ impl Unpacker {
         if is_full && taken == 0 && !ended {
             self.seal();
         }
-        // The end of everything is not worth a turn; that of one member among many is, because the next one costs more
-        // than its bytes say.
-        let is_over = ended && self.input.is_empty();
-        Ok(Step::More { is_long: !is_over && (ended || written == STEP_BYTES || taken == STEP_BYTES) })
+        Ok(progress)
     }
 
     /// What came out, once a step said that this is all.

@@ -62,7 +62,7 @@ impl MessageUnpacker {
                 Stage::Joining(joiner)
             }
             Stage::Scanning { mut scanner, mut pieces } => {
-                is_long = scan(&mut scanner, &mut pieces)?;
+                is_long = scan(&mut scanner, &mut pieces).map_err(unpacked_error)?;
                 if let Some(request) = scanner.take(None) {
                     return Ok(Unpacked::Message(Message::Infer(request)));
                 }
@@ -92,6 +92,14 @@ impl MessageUnpacker {
             UnpackError::Inflate(_) => ReadError::Packed(self.encoding.header()),
             UnpackError::Exhausted(exhausted) => ReadError::UnpackedExhausted(exhausted),
         }
+    }
+}
+
+/// Where the tensors of a message that was small on its way have no room, that is the message's fault.
+fn unpacked_error(error: ReadError) -> ReadError {
+    match error {
+        ReadError::Exhausted(exhausted) => ReadError::UnpackedExhausted(exhausted),
+        other => other,
     }
 }
 

@@ -36,6 +36,11 @@ pub(super) fn method_number(method: http1::Method) -> u8 {
     }
 }
 
+/// Says that the request is there, to who wants to know.
+pub(super) fn log_request(head: &http1::Head) {
+    verbose!(1, "HTTP request: {} {}", method_number(head.method()), head.path());
+}
+
 /// A request whose route may be served.
 pub(super) struct RouteCall<'a> {
     pub call: CallKey,
@@ -59,9 +64,8 @@ impl Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let is_post = head.method() == http1::Method::Post;
-        let path = head.path();
-        verbose!(1, "HTTP request: {} {path}", method_number(head.method()));
-        let Some(found) = route(path.as_bytes()) else {
+        log_request(head);
+        let Some(found) = route(head.path().as_bytes()) else {
             let reply = error::error_body(&self.pool, 404, "Not Found", None);
             replies.push(call, Reply::Http(reply));
             return None;

@@ -76,7 +76,8 @@ fn status_of(error: &RegisterError, name: &[u8], key: &[u8]) -> Status {
             Status::invalid(format!("cannot register shared memory region '{name}' - invalid shm key '{key}'"))
         }
         RegisterError::ReservedKey => Status::invalid(format!(
-            "cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix '{}'",
+            "cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix \
+             '{}'",
             RegisterError::RESERVED
         )),
         RegisterError::Exists => Status::already_exists(format!("shared memory region '{name}' already in manager")),
@@ -263,7 +264,7 @@ impl Api {
     /// The answer over HTTP.
     pub(super) fn regions_reply(&mut self, outcome: RegionOutcome) -> Response {
         match outcome {
-            RegionOutcome::Changed => Response::empty(200),
+            RegionOutcome::Changed => error::reply(200, error::JSON, Gather::new()),
             RegionOutcome::Listed(kind, regions) => error::reply(200, error::JSON, to_json(kind, &regions, &self.pool)),
             RegionOutcome::Written(body) => error::reply(200, error::JSON, body),
         }

@@ -209,6 +209,11 @@ fn what_is_wrong_with_a_place_over_http() {
     };
     for (outputs, status, expected) in [
         (output("OUTPUT0", ("x", 0, 16)), 404, "Unable to find shared memory region: 'x'"),
+        (
+            json!({ "name": "OUTPUT0", "parameters": { "shared_memory_offset": "x" } }),
+            500,
+            "Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
         (output("OUTPUT0", ("r", 60, 16)), 400, "Invalid offset + byte size for shared memory region: 'r'"),
         (
             window(&[("classification", json!(1)), ("binary_data", json!(true))]),

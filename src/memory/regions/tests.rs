@@ -188,18 +188,20 @@ fn many_regions_are_listed_in_order() {
 fn uses_begin_and_end_while_regions_come_and_go() {
     let object = Object::new(&[1; 4096]);
     let regions = registry(b"r", &object, 4096);
-    let (users, rounds) = (4, 2000);
+    let (users, rounds) = (4, 1000);
     std::thread::scope(|scope| {
         let read = || {
-            let mut found = 0;
             for _ in 0..rounds {
-                let Some(one) = regions.get(b"r") else { continue };
+                let one = loop {
+                    match regions.get(b"r") {
+                        Some(one) => break one,
+                        None => std::thread::yield_now(),
+                    }
+                };
                 let slice = one.window(1, 8).unwrap().slice();
                 one.end();
                 assert_eq!(*slice, [1; 8], "its pages are there");
-                found += 1;
             }
-            found
         };
         let readers: Vec<_> = (0..users).map(|_| scope.spawn(read)).collect();
         while !readers.iter().all(|reader| reader.is_finished()) {
@@ -207,7 +209,6 @@ fn uses_begin_and_end_while_regions_come_and_go() {
             // Until its last use is over, the name is taken.
             let _ = regions.register(b"r", object.key(), 0, 4096);
         }
-        assert!(readers.into_iter().map(|reader| reader.join().unwrap()).sum::<usize>() > 0);
     });
     regions.unregister(b"r").unwrap();
     assert!(regions.is_empty());

@@ -135,6 +135,10 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     });
     let facts = Arc::new(facts);
     let _trace_counts = trace_metrics(&metrics, &traces);
+    if options.allow_client_shm {
+        let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
+        facts.regions.clerk().start().map_err(cannot)?;
+    }
     let _gauges = own_metrics(&metrics, &facts, &pool);
     let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.

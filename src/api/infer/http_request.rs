@@ -463,11 +463,11 @@ const OUTPUTS_MAX: usize = 4096;
 
 /// The region that `parameters` name, if they do. Without offset and size both are 0 (http.md section 5).
 fn shared_place(parameters: Value<'_>) -> Result<Option<Place>, Status> {
-    let Some(region) = parameters.find("shared_memory_region") else { return Ok(None) };
-    let region = region.as_str().map_err(parse_error("shared_memory_region"))?;
+    let region = parameters.find("shared_memory_region").map(Value::as_str).transpose();
+    let region = region.map_err(parse_error("shared_memory_region"))?;
     let number = |key: &'static str| parameters.find(key).map_or(Ok(0), Value::as_u64).map_err(parse_error(key));
     let (offset, byte_size) = (number("shared_memory_offset")?, number("shared_memory_byte_size")?);
-    Ok(Some(Place { region: region.into_owned().into(), offset, byte_size }))
+    Ok(region.map(|region| Place { region: region.into_owned().into(), offset, byte_size }))
 }
 
 fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) -> Result<(), Status> {

@@ -12,7 +12,7 @@ use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
 use crate::observe::log::verbose;
 use crate::protocol::http1::{self, Response};
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
+use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
 use crate::repository::parse_version;
 use crate::request::Status;
 
@@ -95,7 +95,8 @@ impl Api {
         }
         if let Route::Generate(target) | Route::GenerateStream(target) = found {
             let streams = matches!(found, Route::GenerateStream(_));
-            return self.generate_http(GenerateCall { call, target, head, body, streams }, replies);
+            let call = GenerateCall { call, port: Port::Http, target, head, body, streams };
+            return self.generate_http(call, replies);
         }
         if let Some(ask) = ask_of(found, &body) {
             match ask {

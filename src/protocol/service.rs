@@ -87,7 +87,7 @@ impl Replies {
     }
 }
 
-/// Metadata of a call that the service wants to see again with its messages: names, which are in lower case, and values.
+/// Metadata of a call that the service wants to see again with its messages: names in lower case, and values.
 pub type Kept = Vec<(Box<[u8]>, Box<[u8]>)>;
 
 /// How a gRPC method wants its request messages.

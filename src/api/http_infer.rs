@@ -24,7 +24,7 @@ pub(super) struct InferCall<'a> {
 
 /// Why a request is not taken, and the label of the answer that says so (http.md section 1).
 struct Refusal {
-    reply: http1::Response,
+    reply: Box<http1::Response>,
 }
 
 /// Reads a header as C++'s `stoi` does: blanks, a sign, digits, and whatever follows them.
@@ -76,7 +76,7 @@ impl Api {
         match self.begin_infer(call, replies) {
             Ok(token) => Some(token),
             Err(Refusal { reply }) => {
-                replies.push(key, Reply::Http(reply));
+                replies.push(key, Reply::Http(*reply));
                 None
             }
         }
@@ -84,12 +84,12 @@ impl Api {
 
     /// A refusal without a label.
     fn plain(&self, status: &Status) -> Refusal {
-        Refusal { reply: error::http_error(&self.pool, status, None) }
+        Refusal { reply: Box::new(error::http_error(&self.pool, status, None)) }
     }
 
     /// A refusal that is labelled as JSON: from the parsing of the body on.
     fn labelled(&self, status: &Status) -> Refusal {
-        Refusal { reply: error::http_error(&self.pool, status, error::JSON) }
+        Refusal { reply: Box::new(error::http_error(&self.pool, status, error::JSON)) }
     }
 
     /// The checks in their order, then the first steps of decoding.
@@ -143,7 +143,7 @@ impl Api {
             Some(_) => {
                 let mut reply = error::error_body(&self.pool, 501, "Unsupported compression type", None);
                 reply.head = reply.head.header("Accept-Encoding", "gzip, deflate");
-                Err(Refusal { reply })
+                Err(Refusal { reply: Box::new(reply) })
             }
         }
     }

@@ -170,8 +170,7 @@ fn infer_grpc(server: &Server, model: &str, id: &str) {
 }
 
 /// Time order of one plain request (metrics.md section 4).
-fn check_order(trace: &Traced, exchange: [&str; 4]) {
-    let [received, whole, send, sent] = exchange;
+fn check_order(trace: &Traced, [received, whole, send, sent]: [&str; 4]) {
     let way = [received, whole, "REQUEST_START", "QUEUE_START"];
     let way = [&way[..], &COMPUTE, &["INFER_RESPONSE_COMPLETE", send, sent]].concat();
     for pair in way.windows(2) {
@@ -206,6 +205,20 @@ fn requests_of_both_protocols_leave_their_times() {
             assert!(trace.tensors.is_empty());
         }
     });
+}
+
+/// It is counted, and has a number, but no model ever had it.
+#[test]
+fn a_request_that_is_refused_leaves_no_trace() {
+    let (repository, files) = (plain(), Files::new());
+    let server = start(&repository, &files.flags("TIMESTAMPS"));
+    infer_http(&server, "plain", "good");
+    let wrong = body("bad").replace("INPUT0", "INPUT9");
+    assert_eq!(Peer::connect(server.http).post("/v2/models/plain/infer", &[], wrong.as_bytes()).status, 400);
+    infer_http(&server, "plain", "good too");
+    server.stop();
+    let traces = traces(&files.entries("t.json"));
+    assert_eq!(traces.keys().copied().collect::<Vec<_>>(), [1, 3]);
 }
 
 #[test]
@@ -367,6 +380,59 @@ fn a_request_that_is_cancelled_in_its_queue_has_no_answer_in_its_trace() {
     assert_eq!(traces[&1].identity["request_id"], "gone");
     let core = ["REQUEST_START", "QUEUE_START", "REQUEST_END"];
     assert_eq!(traces[&1].names(), sorted(&[&HTTP[..2], &core]));
+}
+
+/// Each of its answers has its own times.
+#[test]
+fn a_model_may_answer_more_than_once() {
+    let (repository, files) = (Repository::new(), Files::new());
+    let config = "backend: \"square\" input [ { name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ] } ] output [ { name: \
+                  \"OUT\" data_type: TYPE_INT32 dims: [ 1 ] } ] instance_group [ { kind: KIND_CPU count: 1 } ] \
+                  model_transaction_policy { decoupled: true }";
+    repository.model("square", config);
+    let server = start(&repository, &files.flags("TIMESTAMPS"));
+    let input =
+        InferInputTensor { name: "IN".to_owned(), datatype: "INT32".to_owned(), shape: vec![1], ..Default::default() };
+    let message = ModelInferRequest {
+        model_name: "square".to_owned(),
+        inputs: vec![input],
+        raw_input_contents: vec![Bytes::from_static(&[3, 0, 0, 0])],
+        ..Default::default()
+    };
+    let mut grpc = Grpc::connect(server.grpc);
+    let reply = grpc.exchange(&format!("{SERVICE}ModelStreamInfer"), &[], &[frame(&message)]);
+    assert_eq!((reply.status.code, reply.messages.len()), (code::OK, 3));
+    server.stop();
+    let traces = traces(&files.entries("t.json"));
+    let count = |name: &str| traces[&1].times.iter().filter(|(known, _)| known == name).count();
+    for (name, expected) in
+        [("INFER_RESPONSE_COMPLETE", 3), ("GRPC_SEND_START", 3), ("GRPC_SEND_END", 3), ("REQUEST_END", 1)]
+    {
+        assert_eq!(count(name), expected, "{name} in {:?}", traces[&1]);
+    }
+}
+
+/// A request of a sequence is queued once for who reads its trace, however often it changes queues.
+#[test]
+fn requests_of_sequences_are_queued_once() {
+    let (repository, files) = (Repository::new(), Files::new());
+    repository.identity_of("identity", "sequence", 4, &one(), "sequence_batching { }");
+    let server = start(&repository, &files.flags("TIMESTAMPS"));
+    let mut peer = Peer::connect(server.http);
+    for (start, end) in [(true, false), (false, false), (false, true)] {
+        let input = json!({"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [1]});
+        let parameters = json!({"sequence_id": 7, "sequence_start": start, "sequence_end": end});
+        let body = json!({"parameters": parameters, "inputs": [input]});
+        assert_eq!(post(&mut peer, "/v2/models/sequence/infer", &body).status, 200);
+    }
+    server.stop();
+    let traces = traces(&files.entries("t.json"));
+    assert_eq!(traces.len(), 3);
+    let core = ["REQUEST_START", "QUEUE_START", "REQUEST_END", "INFER_RESPONSE_COMPLETE"];
+    for trace in traces.values() {
+        assert_eq!(trace.names(), sorted(&[&HTTP, &core, &COMPUTE]));
+        check_order(trace, HTTP);
+    }
 }
 
 /// A plug-in through the C interface reports its times after it has answered.

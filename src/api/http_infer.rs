@@ -24,6 +24,7 @@ pub(super) struct InferCall<'a> {
 
 /// Why a request is not taken, and the label of the answer that says so (http.md section 1).
 struct Refusal {
+    /// In a box, because requests are hardly ever refused.
     reply: Box<http1::Response>,
 }
 

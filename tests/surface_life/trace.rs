@@ -13,6 +13,7 @@ use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse, Trace
 use crate::support::backend;
 use crate::support::grpc::{Grpc, SERVICE, Status, code, frame};
 use crate::support::http::{Answer, Peer, request};
+use crate::support::python::Python;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{PATIENCE, Server};
 use crate::support::variant::{self, each, usual};
@@ -635,6 +636,19 @@ fn settings_over_grpc() {
     let unsupported = Err(Status { code: code::UNIMPLEMENTED, message: file.to_owned() });
     assert_eq!(setting(&mut grpc, "", &[("trace_file", &["x"])]), unsupported);
     assert_eq!(setting(&mut grpc, "absent", &[]), invalid("Request for unknown model : absent"));
+    server.stop();
+}
+
+#[test]
+fn the_official_client_reads_and_changes_settings() {
+    let Some(python) = Python::get() else { return };
+    let (repository, files) = (plain(), Files::new());
+    let file = files.path("t.json").display().to_string();
+    let server = Server::start(usual(), repository.path(), &[&format!("--trace-config=triton,file={file}")]);
+    for (protocol, address) in [("http", server.http), ("grpc", server.grpc)] {
+        let arguments = ["--protocol", protocol, "--url", &address.to_string(), "--file", &file, "--model", "plain"];
+        python.run("trace_settings.py", &arguments);
+    }
     server.stop();
 }
 

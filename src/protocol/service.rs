@@ -164,8 +164,8 @@ pub trait Service {
     /// The client sends no more requests on the stream.
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies);
 
-    /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here: the peer has
-    /// not made room for them. Told when it changes.
+    /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here: the peer
+    /// has not made room for them. Told when it changes.
     fn stream_unsent(&mut self, _stream: Token, _unsent: usize) {}
 
     /// A second has passed in which the stream had unsent bytes.

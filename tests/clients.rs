@@ -11,7 +11,7 @@ mod support {
 
 use support::http::Peer;
 use support::python::Python;
-use support::repository::Repository;
+use support::repository::{Pair, Repository};
 use support::server::{OTHER_SERVER, Server};
 use support::variant::{self, each, usual};
 
@@ -117,6 +117,20 @@ fn streams_of_the_client() {
         repository.every_datatype();
         let server = Server::start(variant, repository.path(), &[]);
         python.run("stream.py", &["--url", &server.grpc.to_string()]);
+        server.stop();
+    });
+}
+
+#[test]
+fn clients_that_do_not_wait_and_clients_in_crowds() {
+    let Some(python) = Python::get() else { return };
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1000\" } }";
+        repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
+        let server = Server::start(variant, repository.path(), &[]);
+        python.run("patience.py", &["--grpc", &server.grpc.to_string(), "--http", &server.http.to_string()]);
         server.stop();
     });
 }

@@ -1,8 +1,11 @@
 //! Clients that others wrote, and peers that nobody should write: the wire as the world speaks it.
 
 mod support {
+    pub mod certificates;
     pub mod grpc;
     pub mod http;
+    pub mod http2;
+    pub mod prepared;
     pub mod python;
     pub mod repository;
     pub mod server;
@@ -12,6 +15,7 @@ mod support {
 
 mod foreign_life {
     mod curl;
+    mod described;
     mod go;
     mod http1_peers;
     mod http2_peers;

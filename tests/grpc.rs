@@ -1,7 +1,9 @@
 //! The gRPC port of a whole server, met by a peer made of the crate h2 and the messages of proto/ (spec: grpc.md).
 
 mod support {
+    pub mod backend;
     pub mod grpc;
+    pub mod http;
     pub mod repository;
     pub mod server;
     pub mod skip;
@@ -10,9 +12,12 @@ mod support {
 
 mod grpc_port {
     mod errors;
+    mod exiting;
     mod forms;
     mod management;
     mod message;
+    mod order;
+    mod readiness;
     mod stream;
     mod transport;
 }

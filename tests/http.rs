@@ -2,6 +2,7 @@
 //! (spec: http.md; metrics.md sections 1 to 3).
 
 mod support {
+    pub mod backend;
     pub mod http;
     pub mod repository;
     pub mod server;
@@ -12,8 +13,13 @@ mod support {
 mod http_port {
     mod classification;
     mod connection;
+    mod content_types;
+    mod dialect;
     mod errors;
+    mod exiting;
     mod forms;
     mod management;
+    mod order;
     mod unsupported;
+    mod validation;
 }

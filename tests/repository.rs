@@ -35,4 +35,5 @@ mod judge {
     mod differences;
     mod flags;
     mod life;
+    mod wire;
 }

@@ -1,11 +1,11 @@
 //! What the ports of the clouds share with the HTTP port: which groups are restricted, and generation.
 
+use super::Api;
+use super::generate::GenerateCall;
 use super::http_infer::InferCall;
 use super::routes::Category;
-use super::{Api, error};
 use crate::protocol::http1::{Head, Response};
-use crate::protocol::service::{Replies, Reply, Token};
-use crate::request::Status;
+use crate::protocol::service::{Replies, Token};
 
 impl Api {
     /// Whether `--http-restricted-api` lets the request through (http.md sections 8 and 9); Err is the answer if not.
@@ -17,11 +17,10 @@ impl Api {
     pub(super) fn cloud_generate(
         &mut self,
         call: InferCall<'_>,
-        _streams: bool,
+        streams: bool,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let status = Status::unsupported("generate is not supported by this version of Nereid");
-        replies.push(call.call, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
-        None
+        let InferCall { call, target, head, body, .. } = call;
+        self.generate_http(GenerateCall { call, target, head, body, streams }, replies)
     }
 }

@@ -43,13 +43,18 @@ pub fn http_error(pool: &Pool, error: &Status, content_type: Option<&'static str
 }
 
 pub fn error_body(pool: &Pool, status: u16, message: &str, content_type: Option<&'static str>) -> Response {
+    reply(status, content_type, json(pool, message))
+}
+
+/// `{"error":"…"}`.
+pub fn json(pool: &Pool, message: &str) -> Gather {
     let mut body = Gather::new();
     let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
     writer.begin_object();
     writer.key("error");
     writer.string(message);
     writer.end_object();
-    reply(status, content_type, body)
+    body
 }
 
 /// An answer without further header fields; without a type it goes out as `text/plain`.
@@ -59,4 +64,27 @@ pub fn reply(status: u16, content_type: Option<&'static str>, body: Gather) -> R
         head = head.content_type(content_type);
     }
     Response::new(head, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables of http.md section 2 and grpc.md section 3.
+    #[test]
+    fn every_code_has_its_status_in_both_protocols() {
+        for (code, http, grpc, number) in [
+            (Code::Unknown, 400, grpc::Code::Unknown, 2),
+            (Code::Internal, 500, grpc::Code::Internal, 13),
+            (Code::NotFound, 404, grpc::Code::NotFound, 5),
+            (Code::InvalidArg, 400, grpc::Code::InvalidArgument, 3),
+            (Code::Unavailable, 503, grpc::Code::Unavailable, 14),
+            (Code::Unsupported, 501, grpc::Code::Unimplemented, 12),
+            (Code::AlreadyExists, 400, grpc::Code::AlreadyExists, 6),
+            (Code::Cancelled, 400, grpc::Code::Cancelled, 1),
+        ] {
+            assert_eq!((http_status(code), grpc_code(code)), (http, grpc), "{code:?}");
+            assert_eq!(grpc as u32, number, "{code:?}");
+        }
+    }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::dialect::Dialect;
+use super::infer::Manner;
 use super::infer::http_request::Decoder;
 use super::routes::Target;
-use super::{Api, error};
+use super::{Api, error, events};
 use crate::memory::Slice;
 use crate::protocol::http1;
 use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
@@ -110,13 +111,20 @@ impl Api {
         let InferCall { call, target, head, body, dialect } = call;
         let model =
             self.find(target.model, target.version.unwrap_or_default()).map_err(|status| self.plain(&status))?;
-        self.check_policy(&model)?;
+        let manner = if dialect == Dialect::Kserve && events::wanted(head) { Manner::Events } else { Manner::Whole };
+        if manner == Manner::Whole {
+            self.check_policy(&model)?;
+        }
+        let watch = self.watch_http(&model.name, head);
         if dialect.compresses() {
             self.check_encoding(head)?;
         }
         let header_len = self.header_length(head, body.len(), dialect)?;
         let most = self.facts.settings.http_input_bytes_max;
-        let (token, request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        let (token, mut request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        if let Some(watch) = &watch {
+            watch.attach(&mut request);
+        }
         // Of an empty body too: without a length of its own the JSON is as long as the body.
         let decoder = match header_len {
             0 => Decoder::raw_binary(model, request, body, most),
@@ -124,6 +132,10 @@ impl Api {
         };
         match decoder {
             Ok(mut decoder) => {
+                decoder.form.watch = watch;
+                decoder.form.manner = manner;
+                // A raw request asks for binary answers only where there are any.
+                decoder.form.binary_by_default &= manner == Manner::Whole;
                 decoder.form.dialect = dialect;
                 self.decode(token.0, call, Box::new(decoder), replies);
                 Ok(token)

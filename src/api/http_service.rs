@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::dialect::Dialect;
+use super::generate::GenerateCall;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
@@ -84,6 +85,14 @@ impl Api {
         if let Route::Infer(target) = found {
             return self.infer_http(InferCall { call, target, head, body, dialect }, replies);
         }
+        if let Route::SharedMemory(kind, action, name) = found {
+            self.regions_http(call, (kind, action, name), &body, replies);
+            return None;
+        }
+        if let Route::Generate(target) | Route::GenerateStream(target) = found {
+            let streams = matches!(found, Route::GenerateStream(_));
+            return self.generate_http(GenerateCall { call, target, head, body, streams }, replies);
+        }
         if let Some(ask) = ask_of(found, &body) {
             match ask {
                 Ok(ask) => self.ask_repository(call, ask, replies),
@@ -95,6 +104,7 @@ impl Api {
         }
         let answer = match found {
             Route::Logging => self.logging_http(is_post.then_some(&body)),
+            Route::TraceSetting(model) => self.trace_http(model, is_post.then_some(&body)),
             _ => self.manage_http(found),
         };
         let reply = answer.unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
@@ -132,12 +142,15 @@ impl Api {
                 self.check_not_exiting()?;
                 Ok(json(statistics::to_json(&self.models.ready().collect::<Vec<_>>(), &self.pool)))
             }
-            Route::Generate(_) | Route::GenerateStream(_) => Err(later("generate")),
-            Route::TraceSetting(_) => Err(later("the trace setting")),
-            Route::SharedMemory(..) => Err(later("shared memory")),
-            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) | Route::Logging => {
-                Err(Status::internal("this route has its own way in"))
-            }
+            Route::SharedMemory(..)
+            | Route::Infer(_)
+            | Route::Generate(_)
+            | Route::GenerateStream(_)
+            | Route::RepositoryIndex
+            | Route::Load(..)
+            | Route::Unload(..)
+            | Route::Logging
+            | Route::TraceSetting(_) => Err(Status::internal("this route has its own way in")),
         }
     }
 
@@ -168,11 +181,6 @@ impl Api {
         body.put(&self.pool, page.as_bytes());
         replies.push(call, Reply::Http(error::reply(200, Some("text/plain; charset=utf-8"), body)));
     }
-}
-
-/// A route whose feature is not there yet.
-fn later(feature: &str) -> Status {
-    Status::unsupported(format!("{feature} is not supported by this version of Nereid"))
 }
 
 /// What a route asks of the repository, if it does.

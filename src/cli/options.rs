@@ -156,11 +156,9 @@ impl Given {
         if self.cache_config && self.response_cache {
             return Err(OptionsError::TwoCaches);
         }
-        let warnings = self.trace.finish(environment)?;
+        let (traces, warnings) = self.trace.finish(environment)?;
+        self.options.traces = traces;
         self.warnings.extend(warnings);
-        if self.trace.is_on() {
-            self.wish("trace-config", super::flags::Wish::More);
-        }
         self.complete_models(environment)?;
         let options = &mut self.options;
         options.clouds = clouds(environment);

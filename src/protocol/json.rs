@@ -23,7 +23,7 @@ mod writer;
 mod tests;
 
 pub use array_writer::{ArrayWriter, MalformedTensor};
-pub use document::{Builder, Document, DocumentError, RawMembers};
+pub use document::{Builder, Document, DocumentError, Place, RawMembers};
 pub use double::DoubleText;
 pub use number::Number;
 pub use numbers::NumbersReader;

@@ -9,7 +9,7 @@ use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::validate::validate;
-use crate::request::{Request, Status, now_ns};
+use crate::request::{Request, SeenAt, Status, now_ns};
 use crate::scheduler::ensemble::Wanted;
 use crate::scheduler::{Accepted, Refused, Scheduler};
 
@@ -46,7 +46,11 @@ impl ServedModel {
         if let Err(status) = self.borrow(&mut request) {
             return Err(Refused { status, request });
         }
-        request.stamps.queued_ns = now_ns();
+        if let Some(observer) = &request.observer {
+            observer.begins(&self.name, self.version, &request.id, request.stamps.started_ns);
+        }
+        request.mark_queued(now_ns());
+        request.show_inputs(SeenAt::QueueInput);
         self.scheduler.enqueue(request)
     }
 

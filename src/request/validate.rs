@@ -161,10 +161,11 @@ fn input_shape(request: &Request, at: usize, spec: &ModelSpec) -> Result<Shape, 
     let mut wildcards = Shape::new();
     let mut fits = rows.len() == config.dims.len();
     for (&dim, &expected) in rows.iter().zip(&config.dims) {
-        if dim < 0 {
-            return Err(unspecified(request, input, spec));
-        }
         match expected {
+            // What is left open is named as such wherever it stands, any other negative size only where a size may be
+            // any.
+            _ if dim == -1 => return Err(unspecified(request, input, spec)),
+            -1 if dim < 0 => return Err(unspecified(request, input, spec)),
             -1 => wildcards.push(dim),
             _ if expected != dim => {
                 fits = false;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::observe::log::LogSettings;
+use crate::observe::trace::TraceOptions;
 use crate::request::Status;
 
 pub use crate::instance::Lending;
+pub use crate::net::{Credentials, Keepalive};
 pub use crate::shard::placement::IoCores;
 
 /// One listening service.
@@ -40,6 +42,20 @@ pub struct Clouds {
     pub health_route: String,
     /// AIP_PREDICT_ROUTE.
     pub predict_route: String,
+}
+
+/// What a port is told about TLS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    pub allowed: bool,
+    /// Its `mutual` implies TLS.
+    pub credentials: Credentials,
+}
+
+impl TlsOptions {
+    pub fn is_on(&self) -> bool {
+        self.allowed || self.credentials.mutual
+    }
 }
 
 /// A `--backend-config`.
@@ -112,9 +128,16 @@ pub struct Options {
     pub auto_complete_config: bool,
     pub strict_readiness: bool,
     pub http: Listen,
+    pub http_tls: TlsOptions,
+    /// A Unix socket beside the port.
+    pub http_unix_socket: Option<PathBuf>,
     /// Bytes; at least 1.
     pub http_max_input_size: u64,
     pub grpc: Listen,
+    pub grpc_tls: TlsOptions,
+    /// A Unix socket beside the port.
+    pub grpc_unix_socket: Option<PathBuf>,
+    pub grpc_keepalive: Keepalive,
     /// Responses of one decoupled request that may wait for their client; at least 1.
     pub grpc_max_response_pool_size: u32,
     pub metrics: Listen,
@@ -127,6 +150,7 @@ pub struct Options {
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
     pub metrics_interval_ms: u32,
+    pub traces: TraceOptions,
     pub backend_directory: PathBuf,
     /// In the order of the command line.
     pub backend_settings: Vec<BackendSetting>,
@@ -161,6 +185,8 @@ pub struct Options {
     pub cuda_memory_pools: BTreeMap<i32, u64>,
     /// GPUs below are not used.
     pub min_compute_capability: f64,
+    /// Clients may register shared memory.
+    pub allow_client_shm: bool,
 }
 
 impl Default for Options {
@@ -175,8 +201,13 @@ impl Default for Options {
             auto_complete_config: true,
             strict_readiness: true,
             http: Listen::at(8000),
+            http_tls: TlsOptions::default(),
+            http_unix_socket: None,
             http_max_input_size: 64 << 20,
             grpc: Listen::at(8001),
+            grpc_tls: TlsOptions::default(),
+            grpc_unix_socket: None,
+            grpc_keepalive: Keepalive::default(),
             grpc_max_response_pool_size: i32::MAX as u32,
             metrics: Listen::at(8002),
             sagemaker: Listen { allowed: false, ..Listen::at(8080) },
@@ -185,6 +216,7 @@ impl Default for Options {
             vertex_default_model: String::new(),
             allow_cpu_metrics: true,
             metrics_interval_ms: 2000,
+            traces: TraceOptions::default(),
             backend_directory: "/opt/tritonserver/backends".into(),
             backend_settings: Vec::new(),
             io_cores: None,
@@ -204,6 +236,7 @@ impl Default for Options {
             pinned_memory_pool_byte_size: 256 << 20,
             cuda_memory_pools: BTreeMap::new(),
             min_compute_capability: 0.0,
+            allow_client_shm: false,
         }
     }
 }

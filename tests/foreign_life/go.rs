@@ -1,1 +1,64 @@
-//! A client in Go.
+//! A client in Go, on grpc-go and net/http as Debian packages them: frames of 16 KiB, windows that grow with what is
+//! measured, header compression with a table in use, deadlines and cancellations of contexts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::support::prepared::{fingerprint, prepared, source, step};
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::Server;
+use crate::support::skip::skip;
+use crate::support::variant::{self, each};
+
+/// Where Debian's packages put Go sources.
+const PACKAGES: &str = "/usr/share/gocode";
+
+/// The program; None after a visible skip where Go or grpc-go is missing.
+fn program() -> Option<&'static PathBuf> {
+    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match MADE.get_or_init(build) {
+        Ok(program) => Some(program),
+        Err(reason) => {
+            skip(reason);
+            None
+        }
+    }
+}
+
+fn build() -> Result<PathBuf, String> {
+    let version = step(Command::new("go").arg("version")).map_err(|error| format!("no Go: {error}"))?;
+    let packages = Path::new(PACKAGES).join("src/google.golang.org/grpc");
+    if !packages.is_dir() {
+        return Err(format!("no grpc-go: {packages:?} is not there (Debian's golang-google-grpc-dev)"));
+    }
+    let client = source("tests/go/client.go");
+    let text = std::fs::read(&client).map_err(|error| format!("{client:?}: {error}"))?;
+    let root = prepared(&format!("go-client-{}", fingerprint(&[&text, version.as_bytes()])), |root| {
+        let mut build = Command::new("go");
+        build.args(["build", "-o"]).arg(root.join("client")).arg(&client);
+        build.env("GO111MODULE", "off").env("GOPATH", PACKAGES).env("GOFLAGS", "").env("GOCACHE", root.join("cache"));
+        // What is there and does not build is a failure, not a reason to skip.
+        step(&mut build).unwrap_or_else(|error| panic!("{client:?}: {error}"));
+        std::fs::remove_dir_all(root.join("cache")).map_err(|error| format!("the compiler's cache: {error}"))
+    })?;
+    Ok(root.join("client"))
+}
+
+#[test]
+fn unary_streams_large_tensors_deadlines_and_http() {
+    let Some(program) = program() else { return };
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+        repository.identity("large", 0, &[Pair::new("UINT8", "-1")]);
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1000\" } }";
+        repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
+        let server = Server::start(variant, repository.path(), &[]);
+        let mut client = Command::new(program);
+        client.args(["-grpc", &server.grpc.to_string(), "-http", &server.http.to_string()]);
+        let said = step(&mut client).unwrap_or_else(|error| panic!("the Go client: {error}"));
+        assert_eq!(said.trim(), "ok");
+        server.stop();
+    });
+}

@@ -8,6 +8,7 @@ use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
 use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
+use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
 use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
@@ -74,6 +75,11 @@ impl Encoder {
         Ok(())
     }
 
+    /// Who watches the request.
+    pub fn watch(&self) -> Option<Arc<Watch>> {
+        self.form.watch.clone()
+    }
+
     pub fn dialect(&self) -> Dialect {
         self.form.dialect
     }
@@ -116,6 +122,11 @@ impl Encoder {
         let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
         writer.begin_object();
         describe(&mut writer, output);
+        if self.form.is_shared(&output.name) {
+            writer.end_object();
+            self.done += 1;
+            return Ok(());
+        }
         if binary {
             writer.key("parameters");
             writer.begin_object();
@@ -141,6 +152,11 @@ impl Encoder {
         writer.key("data");
         self.array = Some((array, contiguous(output, pool)));
         Ok(())
+    }
+
+    /// The JSON alone, once a step said that it is complete: of answers without binary outputs.
+    pub fn into_json(self) -> Gather {
+        self.json
     }
 
     /// The reply, once a step said that it is complete.

@@ -126,13 +126,7 @@ fn old_flags_of_traces_warn_and_give_way() {
 
 #[test]
 fn levels_of_traces_add_up_and_only_the_old_off_ends_them() {
-    let is_traced = |words: &[&str]| match parse(words) {
-        Ok(_) => false,
-        Err(error) => {
-            assert_eq!(error, OptionsError::Later("trace-config"));
-            true
-        }
-    };
+    let is_traced = |words: &[&str]| !parse(words).unwrap().traces.levels.is_off();
     let (off, old_off) = ("--trace-config=level=OFF", "--trace-level=off");
     let (stamps, old_tensors) = ("--trace-config=level=TIMESTAMPS", "--trace-level=tensors");
     assert!(is_traced(&[stamps]));
@@ -171,7 +165,17 @@ fn the_span_processors_numbers_come_from_the_environment() {
     for variable in ["OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"] {
         let error = parse_in(&open, &[(variable, "x")]).unwrap_err();
         assert_eq!(error.to_string(), format!("Bad option: \"{variable}\".\nInvalid option value. Got x"));
-        assert_eq!(parse_in(&open, &[(variable, "5")]), with(|_| {}));
+        let of_environment = parse_in(&open, &[(variable, "5")]).unwrap().traces;
+        let setting = variable.to_lowercase().replacen("otel_", "", 1);
+        assert!(of_environment.echoed.contains(&(setting.clone(), "5".to_owned())), "{of_environment:?}");
+        let processor = of_environment.processor;
+        let [queue, delay, batch] = [processor.queue_max as u64, processor.delay_ms, processor.batch_max as u64];
+        let changed: Vec<u64> = [queue, delay, batch].into_iter().filter(|number| *number == 5).collect();
+        assert_eq!(changed, [5], "{processor:?}");
+        let both = [open[0].to_owned(), format!("--trace-config=opentelemetry,{setting}=6")];
+        let both: Vec<&str> = both.iter().map(String::as_str).collect();
+        let given = parse_in(&both, &[(variable, "5")]).unwrap().traces;
+        assert!(given.echoed.contains(&(setting, "6".to_owned())), "the command line wins: {given:?}");
         assert_eq!(parse_in(&[], &[(variable, "x")]), with(|_| {}), "of no meaning in the other mode");
     }
 }

@@ -1,0 +1,122 @@
+//! What is answered once the server has been told to end (grpc.md sections 3 and 5): calls that were opened before it
+//! and send their messages after it.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use tritonserver::wire::inference::*;
+
+use super::message::numbers;
+use crate::support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode, frame_bytes};
+use crate::support::http::Peer;
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::{PATIENCE, Server};
+use crate::support::variant::{self, each};
+
+const STOPPING: &str = "GRPC server is shutting down and has stopped accepting new requests.";
+const EXITING: &str = "Server exiting";
+const NOT_READY: &str = "Server not ready";
+
+fn wait_for_closed_door(server: &Server) {
+    let started = Instant::now();
+    while TcpStream::connect(server.grpc).is_ok() {
+        assert!(started.elapsed() < PATIENCE, "the port stays open:\n{}", server.log());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// One request waits behind another: both have been accepted.
+fn wait_for_pending(server: &Server) {
+    let mut peer = Peer::connect(server.metrics);
+    let started = Instant::now();
+    let pending = |line: &str| line.starts_with("nv_inference_pending_request_count{") && line.ends_with("} 1");
+    while !peer.get("/metrics").text().lines().any(pending) {
+        assert!(started.elapsed() < PATIENCE, "no request is pending:\n{}", server.log());
+    }
+}
+
+fn encoded(message: impl prost::Message) -> Vec<u8> {
+    message.encode_to_vec()
+}
+
+#[test]
+fn calls_are_refused_and_streams_told_in_band() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }";
+        repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
+        let flags = ["--exit-timeout-secs=100", "--model-control-mode=explicit", "--load-model=*"];
+        let server = Server::start(variant, repository.path(), &flags);
+        let mut grpc = Grpc::connect(server.grpc);
+        let named = || "plain".to_string();
+        let unavailable = |text: &str| Some(Status { code: code::UNAVAILABLE, message: text.to_string() });
+        let calls: [(&str, Vec<u8>, Option<Status>); 13] = [
+            ("inference.GRPCInferenceService/ServerLive", vec![], unavailable(EXITING)),
+            ("inference.GRPCInferenceService/ServerReady", vec![], unavailable(EXITING)),
+            ("grpc.health.v1.Health/Check", vec![], unavailable(EXITING)),
+            (
+                "inference.GRPCInferenceService/ModelReady",
+                encoded(ModelReadyRequest { name: named(), version: String::new() }),
+                unavailable(NOT_READY),
+            ),
+            (
+                "inference.GRPCInferenceService/ModelMetadata",
+                encoded(ModelMetadataRequest { name: named(), version: String::new() }),
+                unavailable(NOT_READY),
+            ),
+            (
+                "inference.GRPCInferenceService/ModelStatistics",
+                encoded(ModelStatisticsRequest { name: named(), version: String::new() }),
+                unavailable(NOT_READY),
+            ),
+            ("inference.GRPCInferenceService/RepositoryIndex", vec![], unavailable(NOT_READY)),
+            (
+                "inference.GRPCInferenceService/RepositoryModelLoad",
+                encoded(RepositoryModelLoadRequest { model_name: named(), ..Default::default() }),
+                unavailable(NOT_READY),
+            ),
+            (
+                "inference.GRPCInferenceService/RepositoryModelUnload",
+                encoded(RepositoryModelUnloadRequest { model_name: named(), ..Default::default() }),
+                unavailable(NOT_READY),
+            ),
+            ("inference.GRPCInferenceService/ModelInfer", encoded(numbers("plain", "", &[1])), unavailable(STOPPING)),
+            ("inference.GRPCInferenceService/ModelInfer", encoded(numbers("absent", "", &[1])), unavailable(STOPPING)),
+            // Not gated, and nothing that a core that stops refuses.
+            ("inference.GRPCInferenceService/ServerMetadata", vec![], None),
+            ("inference.GRPCInferenceService/LogSettings", vec![], None),
+        ];
+        let mut open: Vec<Exchange> = calls.iter().map(|(path, ..)| grpc.open(&format!("/{path}"), &[])).collect();
+        // One request executes on the stream, so that the server waits for it; its answer is owed.
+        let mut stream = grpc.open(&format!("{SERVICE}ModelStreamInfer"), &[]);
+        grpc.send(&mut stream, &numbers("plain", "first", &[1]));
+        let first: ModelStreamInferResponse = decode(&grpc.next(&mut stream).expect("an answer"));
+        assert_eq!(first.infer_response.unwrap_or_default().id, "first", "all calls are open");
+        grpc.send(&mut stream, &numbers("slow", "owed", &[2]));
+        grpc.send(&mut stream, &numbers("slow", "owed too", &[2]));
+        grpc.flush();
+        wait_for_pending(&server);
+        server.terminate();
+        wait_for_closed_door(&server);
+        grpc.send(&mut stream, &numbers("plain", "late", &[3]));
+        for ((path, message, expected), mut exchange) in calls.iter().zip(open.drain(..)) {
+            grpc.send_bytes(&mut exchange, frame_bytes(0, message));
+            grpc.half_close(&mut exchange);
+            let reply = grpc.finish(exchange);
+            let ok = Status { code: code::OK, message: String::new() };
+            assert_eq!(reply.status, expected.clone().unwrap_or(ok), "{path}");
+            assert_eq!(reply.messages.len(), usize::from(expected.is_none()), "{path}");
+        }
+        for (id, text) in [("owed", ""), ("owed too", ""), ("late", STOPPING)] {
+            let response: ModelStreamInferResponse = decode(&grpc.next(&mut stream).expect("an answer"));
+            assert_eq!(response.error_message, text);
+            assert_eq!(response.infer_response.unwrap_or_default().id, id);
+        }
+        grpc.half_close(&mut stream);
+        assert_eq!(grpc.finish(stream).status.code, code::OK);
+        drop(grpc);
+        let (status, log) = server.wait();
+        assert_eq!(status.code(), Some(0), "{log}");
+    });
+}

@@ -1,0 +1,65 @@
+//! Not ready is no error (grpc.md section 3): what is said of models that failed, and of a server that has one.
+
+use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
+use tritonserver::wire::inference::*;
+
+use super::message::numbers;
+use crate::support::backend;
+use crate::support::grpc::{Grpc, Status, code, decode, frame};
+use crate::support::http::Peer;
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::Server;
+use crate::support::variant::usual;
+
+#[test]
+fn a_model_that_failed_makes_the_server_not_ready() {
+    let Some(directory) = backend::directory() else { return };
+    let repository = Repository::new();
+    let pairs = [Pair::new("INT32", "-1")];
+    let fails = "parameters { key: \"fail_load\" value { string_value: \"as told\" } }";
+    repository.identity_of("copycat", "broken", 0, &pairs, fails);
+    repository.identity_of("copycat", "plain", 0, &pairs, "");
+    let backends = format!("--backend-directory={}", directory.display());
+    for (strictness, is_ready) in [("--strict-readiness=true", false), ("--strict-readiness=false", true)] {
+        let flags = [backends.as_str(), "--exit-on-error=false", strictness];
+        let server = Server::start_with(usual(), repository.path(), &flags, "/v2/health/live");
+        let mut grpc = Grpc::connect(server.grpc);
+        assert_eq!(grpc.call("ServerLive", &ServerLiveRequest {}), Ok(ServerLiveResponse { live: true }));
+        let ready = grpc.call("ServerReady", &ServerReadyRequest {});
+        assert_eq!(ready, Ok(ServerReadyResponse { ready: is_ready }), "{strictness}");
+        let reply = grpc.exchange("/grpc.health.v1.Health/Check", &[], &[frame(&HealthCheckRequest::default())]);
+        assert_eq!(reply.status.code, code::OK);
+        let serving = if is_ready { 1 } else { 2 };
+        assert_eq!(decode::<HealthCheckResponse>(&reply.messages[0]).status, serving, "{strictness}");
+
+        let mut of = |name: &str, version: &str| {
+            let request = ModelReadyRequest { name: name.into(), version: version.into() };
+            grpc.call::<ModelReadyResponse>("ModelReady", &request)
+        };
+        assert_eq!(of("plain", ""), Ok(ModelReadyResponse { ready: true }));
+        assert_eq!(of("plain", "1"), Ok(ModelReadyResponse { ready: true }));
+        // Known and not ready, by its number; by its name alone no version can be meant.
+        assert_eq!(of("broken", "1"), Ok(ModelReadyResponse { ready: false }));
+        let absent = |text: &str| Err(Status { code: code::NOT_FOUND, message: text.to_string() });
+        let text = "Request for unknown model: 'broken' has no available versions";
+        assert_eq!(of("broken", ""), absent(text));
+        assert_eq!(of("broken", "2"), absent("Request for unknown model: 'broken' version 2 is not found"));
+        assert_eq!(of("absent", ""), absent("Request for unknown model: 'absent' is not found"));
+
+        let unavailable = "Request for unknown model: 'broken' version 1 is not at ready state";
+        let request = ModelInferRequest { model_version: "1".into(), ..numbers("broken", "", &[1]) };
+        let refused = grpc.call::<ModelInferResponse>("ModelInfer", &request);
+        assert_eq!(refused, Err(Status { code: code::UNAVAILABLE, message: unavailable.to_string() }));
+
+        // The same over HTTP, where it is an error.
+        let mut peer = Peer::connect(server.http);
+        let answer = peer.get("/v2/health/ready");
+        assert_eq!((answer.status, answer.text()), (if is_ready { 200 } else { 400 }, String::new()), "{strictness}");
+        assert_eq!((peer.get("/v2/health/live").status, peer.get("/v2/models/plain/ready").status), (200, 200));
+        let answer = peer.get("/v2/models/broken/versions/1/ready");
+        assert_eq!((answer.status, answer.error().as_str()), (503, unavailable));
+        let answer = peer.get("/v2/models/broken/ready");
+        assert_eq!((answer.status, answer.error().as_str()), (404, text));
+        server.stop();
+    }
+}

@@ -1,0 +1,80 @@
+//! What is answered once the server has been told to end (http.md sections 2 and 3): requests whose heads came before
+//! that and whose bodies come after it.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::support::http::Peer;
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::{PATIENCE, Server};
+use crate::support::variant::{self, each};
+
+const EXITING: &str = "Server exiting";
+const NOT_READY: &str = "Server not ready";
+const INFER: &str = r#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[8]}]}"#;
+
+/// Nobody is let in any more: from then on the server is exiting on every shard.
+fn wait_for_closed_door(server: &Server) {
+    let started = Instant::now();
+    while TcpStream::connect(server.http).is_ok() {
+        assert!(started.elapsed() < PATIENCE, "the port stays open:\n{}", server.log());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn management_is_refused_and_inference_goes_on() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+        let flags = ["--exit-timeout-secs=100", "--model-control-mode=explicit", "--load-model=plain"];
+        let server = Server::start(variant, repository.path(), &flags);
+        let expected = [
+            ("GET", "/v2/health/live", " ", 503, EXITING),
+            ("GET", "/v2/health/ready", " ", 503, EXITING),
+            ("GET", "/v2/models/plain/ready", " ", 503, NOT_READY),
+            ("GET", "/v2/models/absent/versions/1/ready", " ", 503, NOT_READY),
+            ("GET", "/v2/models/plain", " ", 503, NOT_READY),
+            ("GET", "/v2/models/plain/versions/1", " ", 503, NOT_READY),
+            ("GET", "/v2/models/absent", " ", 503, NOT_READY),
+            ("GET", "/v2/models/plain/stats", " ", 503, NOT_READY),
+            ("GET", "/v2/models/stats", " ", 503, NOT_READY),
+            ("POST", "/v2/repository/index", "{}", 503, NOT_READY),
+            ("POST", "/v2/repository/models/plain/load", "{}", 503, NOT_READY),
+            ("POST", "/v2/repository/models/plain/unload", "{}", 503, NOT_READY),
+            // What needs no model manager, and inference with its lookup.
+            ("GET", "/v2", " ", 200, ""),
+            ("GET", "/v2/logging", " ", 200, ""),
+            ("GET", "/v2/models/plain/config", " ", 200, ""),
+            ("POST", "/v2/models/plain/infer", INFER, 200, ""),
+            ("POST", "/v2/models/absent/infer", INFER, 404, "Request for unknown model: 'absent' is not found"),
+            ("GET", "/v2/nowhere", " ", 404, "Not Found"),
+        ];
+        let mut peers: Vec<Peer> = Vec::new();
+        for (method, path, body, ..) in expected {
+            let mut peer = Peer::connect(server.http);
+            // An answer on the connection shows that it has been accepted, and not only by the kernel.
+            assert_eq!(peer.get("/v2").status, 200);
+            let (first, _) = body.split_at(body.len() - 1);
+            let head = format!("{method} {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{first}", body.len());
+            peer.send(head.as_bytes());
+            peers.push(peer);
+        }
+        // Heads in one order, and the last of them read: the ones before have been read as well, or wait in sockets
+        // that the shards know.
+        server.terminate();
+        wait_for_closed_door(&server);
+        for (peer, (method, path, body, status, text)) in peers.iter_mut().zip(expected) {
+            peer.send(&body.as_bytes()[body.len() - 1..]);
+            let answer = peer.try_answer().unwrap_or_else(|problem| panic!("{method} {path}: {problem}"));
+            assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
+            if !text.is_empty() {
+                assert_eq!(answer.error(), text, "{method} {path}");
+            }
+            assert!(answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")), "{path}");
+            peer.expect_close();
+        }
+        let (status, log) = server.wait();
+        assert_eq!(status.code(), Some(0), "{log}");
+    });
+}

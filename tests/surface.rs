@@ -7,6 +7,7 @@ mod support {
     pub mod grpc;
     pub mod http;
     pub mod http2;
+    pub mod original;
     pub mod python;
     pub mod repository;
     pub mod server;

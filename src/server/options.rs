@@ -149,8 +149,11 @@ pub struct Options {
     pub vertex_default_model: String,
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
+    pub allow_gpu_metrics: bool,
     pub metrics_interval_ms: u32,
     pub traces: TraceOptions,
+    /// `--metrics-config`, in the order of the command line.
+    pub metrics_settings: Vec<(String, String)>,
     pub backend_directory: PathBuf,
     /// In the order of the command line.
     pub backend_settings: Vec<BackendSetting>,
@@ -215,8 +218,10 @@ impl Default for Options {
             clouds: Clouds::default(),
             vertex_default_model: String::new(),
             allow_cpu_metrics: true,
+            allow_gpu_metrics: true,
             metrics_interval_ms: 2000,
             traces: TraceOptions::default(),
+            metrics_settings: Vec::new(),
             backend_directory: "/opt/tritonserver/backends".into(),
             backend_settings: Vec::new(),
             io_cores: None,

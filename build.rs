@@ -8,7 +8,14 @@ use std::{env, fs};
 
 use prost::Message;
 
-const FILES: [&str; 3] = ["inference.proto", "model_config.proto", "health.proto"];
+const FILES: [&str; 6] = [
+    "inference.proto",
+    "model_config.proto",
+    "health.proto",
+    "otlp.proto",
+    "reflection.proto",
+    "reflection_v1alpha.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");

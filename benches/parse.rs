@@ -2,8 +2,7 @@
 //!
 //! Wall time is noise on a shared machine; the instructions that one operation takes are not. The bench starts itself
 //! under valgrind's callgrind, once for K operations and once for 2K, and the difference divided by K is the count, so
-//! that start-up and warm-up cancel. Only the operation itself is collected, not the peer that feeds it. Allocations
-//! are
+//! that start-up and warm-up cancel. Only the operation itself is collected, not the peer that feeds it. Allocations are
 //! counted the same way: the paths that serve requests should have none. Without valgrind it says so and does nothing.
 
 mod parse {
@@ -13,6 +12,7 @@ mod parse {
     pub mod http2;
     pub mod json;
     pub mod operation;
+    pub mod speed;
 }
 
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use parse::callgrind::{self, Counts};
 use parse::operation::{OPERATIONS, repeat};
 
 const TIMES: u64 = 500;
-const USAGE: &str = "usage: cargo bench --bench parse -- [--list] [NAME...]   (a prefix names all that begin with it)";
+const USAGE: &str = "usage: cargo bench --bench parse -- [--list | --speed] [NAME...]  (a prefix names all with it)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +30,10 @@ fn main() -> ExitCode {
         ["--repeat", name, times] => repeat_named(name, times),
         // `cargo test --all-targets` runs this binary too.
         _ if !words.contains(&"--bench") => done("skipped: the instruction counts run by `cargo bench --bench parse`"),
+        _ if words.contains(&"--speed") => {
+            parse::speed::measure();
+            ExitCode::SUCCESS
+        }
         _ if words.contains(&"--list") => {
             OPERATIONS.iter().for_each(|operation| println!("{:22} {}", operation.name, operation.about));
             ExitCode::SUCCESS

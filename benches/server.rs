@@ -16,6 +16,7 @@ mod server {
     pub mod machine;
     pub mod options;
     pub mod process;
+    pub mod region;
     pub mod report;
     pub mod run;
     pub mod scenario;

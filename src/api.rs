@@ -4,31 +4,51 @@
 //! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
 //! is stale belongs to a client that left, and is dropped.
 
+mod clouds;
+mod copying;
 mod delays;
+mod dialect;
 mod error;
+mod events;
+mod generate;
 mod grpc_service;
 mod health;
+mod hosted;
 mod http_infer;
 mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
+mod outflow;
+mod reflection;
 mod repository;
 pub mod routes;
+mod sagemaker;
+mod shared_memory;
 mod statistics;
 mod stream;
+mod telling;
+mod timing;
+mod trace;
+mod vertex;
 mod waiting;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::memory::{Pool, Slab, Slice};
-use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Service, Token};
+use crate::memory::{Pool, Regions, Slab, Slice};
+use crate::observe::metrics::Registry;
+use crate::observe::trace::Traces;
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
-use crate::request::{Delivery, Job, Sink, Status, WakeUp};
+use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
+
+pub use sagemaker::{Inference, SageMaker};
+pub use vertex::Vertex;
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
@@ -67,21 +87,32 @@ pub struct Settings {
     pub http_input_bytes_max: usize,
     /// `--grpc-max-response-pool-size`.
     pub grpc_responses_max: u32,
+    /// `--allow-client-shm`.
+    pub allow_client_shm: bool,
+    pub traces: Arc<Traces>,
+    pub sagemaker: SageMaker,
+    /// `None`: the port is off.
+    pub vertex: Option<Vertex>,
 }
 
 /// What all shards know of the server.
 #[derive(Debug)]
 pub struct Facts {
     pub settings: Settings,
+    /// What SageMaker brought.
+    hosted: Arc<hosted::Hosted>,
     state: AtomicU8,
     /// Answers that came for clients who had left.
     pub stale_deliveries: AtomicU64,
+    /// Shared memory that clients have registered.
+    pub regions: Regions,
 }
 
 impl Facts {
     pub fn new(settings: Settings) -> Facts {
         let state = AtomicU8::new(ServerState::Starting as u8);
-        Facts { settings, state, stale_deliveries: AtomicU64::new(0) }
+        let regions = Regions::default();
+        Facts { settings, hosted: Arc::default(), state, stale_deliveries: AtomicU64::new(0), regions }
     }
 
     pub fn state(&self) -> ServerState {
@@ -108,6 +139,8 @@ pub enum Mail {
     Late(delays::Late),
     /// The metrics page that a call asked for.
     Metrics { call: CallKey, page: String },
+    /// What a control thread answers to a call.
+    Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
     Models { models: Arc<ModelMap>, acknowledge: Sender<()> },
     /// A control thread has done what a call asked for.
@@ -127,6 +160,7 @@ pub enum Outcome {
     Loaded,
     Unloaded,
     Index(Vec<IndexRow>),
+    Regions(shared_memory::RegionOutcome),
 }
 
 /// Requests and streams of one shard at a time.
@@ -149,6 +183,7 @@ pub struct Api {
     post: Post,
     control: Control,
     render_metrics: RenderMetrics,
+    metrics: Arc<Registry>,
     encoder: grpc::Encoder,
     work: Slab<waiting::Work>,
     /// Work that was put off to keep turns short.
@@ -160,6 +195,8 @@ pub struct Api {
     timed: BTreeMap<(u64, bool, u64), waiting::Timed>,
     jobs_timed: u64,
     delays: delays::Delays,
+    /// When the request that is handed over next began to arrive, and when it was there.
+    arrived_ns: Option<(u64, u64)>,
 }
 
 /// What a service is made of.
@@ -173,11 +210,13 @@ pub struct Parts {
     pub post: Post,
     pub control: Control,
     pub render_metrics: RenderMetrics,
+    /// Metrics of backends, some of which answers report.
+    pub metrics: Arc<Registry>,
 }
 
 impl Api {
     pub fn new(parts: Parts) -> Api {
-        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics } = parts;
+        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics } = parts;
         Api {
             facts,
             models,
@@ -187,6 +226,7 @@ impl Api {
             post,
             control,
             render_metrics,
+            metrics,
             encoder: grpc::Encoder::new(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
@@ -195,6 +235,7 @@ impl Api {
             timed: BTreeMap::new(),
             jobs_timed: 0,
             delays: delays::Delays::of_process(),
+            arrived_ns: None,
         }
     }
 }
@@ -206,6 +247,14 @@ impl Service for Api {
         self.plan_body(port, head)
     }
 
+    fn is_timed(&mut self, head: &http1::Head) -> bool {
+        self.times_http(head)
+    }
+
+    fn arrived(&mut self, since_ns: u64) {
+        self.arrived_ns = Some((since_ns, now_ns()));
+    }
+
     fn http(
         &mut self,
         call: CallKey,
@@ -214,10 +263,14 @@ impl Service for Api {
         body: Slice,
         replies: &mut Replies,
     ) -> Option<Token> {
-        match port {
+        let token = match port {
             Port::Metrics => self.http_metrics(call, head, replies),
-            Port::Http | Port::Grpc | Port::SageMaker | Port::Vertex => self.http_request(call, head, body, replies),
-        }
+            Port::SageMaker => self.http_sagemaker(call, head, body, replies),
+            Port::Vertex => self.http_vertex(call, head, body, replies),
+            Port::Http | Port::Grpc => self.http_request(call, head, body, replies),
+        };
+        self.arrived_ns = None;
+        token
     }
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
@@ -231,24 +284,36 @@ impl Service for Api {
         message: grpc::Message,
         replies: &mut Replies,
     ) -> Option<Token> {
-        self.unary(call, plan, message, replies)
+        let token = self.unary(call, plan, message, replies);
+        self.arrived_ns = None;
+        token
     }
 
-    fn grpc_stream(&mut self, call: CallKey, _plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
+    fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
+        if plan.method == reflection::METHOD {
+            return self.new_work(waiting::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
+        }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         self.new_work(waiting::Work::Stream(Box::new(stream::Stream::new(call, error_ends)))).ok()
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
-        self.tell_unsent(stream, unsent);
+        if let Some(outflow) = self.outflow(stream) {
+            return outflow.took(unsent);
+        }
+        self.reflection_unsent(stream, unsent);
     }
 
     fn stream_waits(&mut self, stream: Token, replies: &mut Replies) {
-        self.tell_waits(stream, replies);
+        match self.is_told(stream) {
+            true => self.told_waits(stream, replies),
+            false => self.stream_waits(stream, replies),
+        }
     }
 
     fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {
         self.stream_message(stream, plan, message, replies);
+        self.arrived_ns = None;
     }
 
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies) {
@@ -268,6 +333,7 @@ impl Service for Api {
             Mail::Delivered { key, delivery } => self.delivered(key, delivery, replies),
             Mail::Home(job) => job.run(self),
             Mail::Late(late) => self.late(late, replies),
+            Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
             Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;

@@ -180,6 +180,7 @@ impl InstanceContext {
     /// Counts a success of `request`. To be called before its response leaves, so that whoever has the answer also
     /// sees it counted.
     pub fn report_success(&self, request: &Request, execution: &Execution) {
+        tell_executed(request, execution);
         if !request.is_counted() {
             return;
         }
@@ -211,6 +212,14 @@ impl InstanceContext {
     pub fn succeed(&self, request: Box<Request>, response: Response, execution: &Execution) {
         self.report_success(&request, execution);
         request.finish(response);
+    }
+}
+
+/// Tells who watches `request` of its execution, successful or not.
+pub fn tell_executed(request: &Request, execution: &Execution) {
+    if let Some(observer) = &request.observer {
+        let Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns } = *execution;
+        observer.executed([exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns]);
     }
 }
 

@@ -10,14 +10,18 @@ mod block;
 mod gather;
 pub mod numa;
 mod pool;
+pub mod regions;
 mod slab;
 mod slice;
+mod target;
 
 pub use block::BlockMut;
 pub use gather::Gather;
 pub use pool::{Exhausted, Pool};
+pub use regions::{Region, Regions, Use, Window, WindowError};
 pub use slab::{Full, Key, Slab};
 pub use slice::Slice;
+pub use target::Target;
 
 /// Alignment in bytes of the first byte of every block: enough for any vector load and for C++ backends that cast the
 /// pointer they are given.

@@ -8,6 +8,7 @@ mod connection;
 mod grpc;
 mod http;
 mod pace;
+mod receipts;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -252,6 +253,9 @@ impl<S: Service> Net<S> {
         connection.dirty = false;
         if connection.closing {
             return;
+        }
+        if connection.is_aborted() {
+            return self.close(key, core);
         }
         for (call, deadline) in connection.take_deadlines() {
             // A call can be over in the turn in which it began.

@@ -11,8 +11,10 @@ mod grant;
 mod home;
 mod keeper;
 mod mutants;
+mod observer;
 mod parameters;
 mod response;
+pub mod shared;
 mod stamps;
 mod states;
 mod status;
@@ -33,6 +35,7 @@ pub use datatype::DataType;
 pub use grant::{Grant, Lender, Loan};
 pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
+pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use parameters::{Parameter, Parameters, Value};
 pub use response::{OutputTensor, Response};
 pub use stamps::{Stamps, now_ns};
@@ -116,6 +119,10 @@ pub struct Request {
     pub loan: Option<Loan>,
     /// Of the request on whose behalf this one was made.
     pub times: Option<Arc<Times>>,
+    /// What it has in shared memory, until it is submitted.
+    pub shared: shared::Draft,
+    /// Who watches it; few requests have one.
+    pub observer: Option<Observation>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
@@ -140,6 +147,8 @@ impl Request {
             grant: None,
             loan: None,
             times: None,
+            shared: None,
+            observer: None,
             completion: completion::Holder::new(completion),
             keeper: None,
         }

@@ -1,8 +1,10 @@
 //! Assembly: options, start-up order, readiness, drain. The only module that knows all the others.
 //!
 //! The order is Triton's (cli.md section 7): models first, so that no port answers before every start-up model has
-//! settled; then gRPC, HTTP and metrics; and back in the same order when a signal asks for the end.
+//! settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal asks for the
+//! end.
 
+mod clouds;
 mod control;
 mod crash;
 mod drain;
@@ -13,6 +15,8 @@ mod tables;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tracing::{error, info, warn};
 
@@ -23,6 +27,7 @@ use crate::model_config::normalize::ENSEMBLE_PLATFORM;
 use crate::observe::log::{self, Logger};
 use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
 use crate::observe::statistics::Snapshot;
+use crate::observe::trace::{self, Traces};
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap, ServedModel};
 use crate::request::Status;
@@ -33,6 +38,9 @@ use options::{ModelControl, Options};
 
 /// Share of the machine's memory that request data may take.
 const POOL_SHARE: u64 = 2;
+
+/// What is waited for at the end until traces are written or sent.
+const TRACE_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Runs the server until a signal ends it.
 pub fn run(options: &Options, announcement: &str) -> ExitCode {
@@ -105,13 +113,20 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         drain::unload(&lifecycle);
         return Err(Failure::Creating(Status::internal("failed to load all models")));
     }
+    let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map()).inspect_err(|_| drain::unload(&lifecycle))?;
+    let traces = start_traces(options)?;
     let facts = Facts::new(api::Settings {
+        traces: Arc::clone(&traces),
         id: options.server_id.clone(),
         strict_readiness: options.strict_readiness,
         http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
         grpc_responses_max: options.grpc_max_response_pool_size,
+        allow_client_shm: options.allow_client_shm,
+        sagemaker,
+        vertex,
     });
     let facts = Arc::new(facts);
+    let _trace_counts = trace_metrics(&metrics, &traces);
     let _gauges = own_metrics(&metrics, &facts, &pool);
     let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
@@ -126,6 +141,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
             let (lifecycle, host, metrics) = (Arc::clone(&lifecycle), Arc::clone(&host), Arc::clone(&metrics));
             Arc::new(move || render_page(&lifecycle.map(), &host, &metrics))
         },
+        metrics: Arc::clone(&metrics),
         ends: ends.notify(),
     }) {
         Ok(shards) => shards,
@@ -149,7 +165,11 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
-    drain::run(options, &facts, shards, &lifecycle)
+    let outcome = drain::run(options, &facts, shards, &lifecycle);
+    if !traces.finish(TRACE_PATIENCE) {
+        warn!("not all traces could be written before the end");
+    }
+    outcome
 }
 
 /// The same location given twice is one repository.
@@ -201,6 +221,32 @@ fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
 /// Prints; whoever read it may be gone, and `println!` would panic then.
 fn say(mut stream: impl Write, text: &str) {
     let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
+}
+
+/// Never without: clients may switch traces on later.
+fn start_traces(options: &Options) -> Result<Arc<Traces>, Failure> {
+    let traces = Traces::new(options.traces.clone());
+    traces.map(Arc::new).map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))
+}
+
+fn trace_metrics(metrics: &Arc<Registry>, traces: &Arc<Traces>) -> Vec<impl Sized> {
+    let count = |name: &str, help: &str, read: fn(&trace::Counts) -> u64| {
+        let counts = Arc::clone(traces.counts());
+        let counter = metrics.counter(name, help, &[], move || read(&counts));
+        counter.map_err(|error| warn!("a metric is left out: {error}")).ok()
+    };
+    let counters = [
+        count("nereid_traces_completed", "Traces of requests that are complete", |counts| {
+            counts.completed.load(Ordering::Relaxed)
+        }),
+        count("nereid_traces_dropped", "Traces or spans that could not be written or sent", |counts| {
+            counts.dropped.load(Ordering::Relaxed)
+        }),
+        count("nereid_trace_entries_cut", "Entries left out of traces that had too many", |counts| {
+            counts.cut.load(Ordering::Relaxed)
+        }),
+    ];
+    counters.into_iter().flatten().collect()
 }
 
 fn start_poller(options: &Options, host: &Arc<HostGauges>) -> Option<HostPoller> {

@@ -16,6 +16,18 @@ pub mod health {
     include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
 }
 
+/// Package `otlp`: what collectors of traces are sent.
+#[allow(clippy::all, missing_docs, rustdoc::all)]
+pub mod otlp {
+    include!(concat!(env!("OUT_DIR"), "/otlp.rs"));
+}
+
+/// Package `grpc.reflection.v1`; `v1alpha` has the same messages.
+#[allow(clippy::all, missing_docs, rustdoc::all)]
+pub mod reflection {
+    include!(concat!(env!("OUT_DIR"), "/grpc.reflection.v1.rs"));
+}
+
 /// All files of `proto/` as one encoded `google.protobuf.FileDescriptorSet`, for reflection over configurations.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 

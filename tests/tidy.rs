@@ -45,7 +45,8 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("shard", &["queue", "memory", "observe"]),
     ("memory", &[]),
     ("queue", &[]),
-    ("observe", &[]),
+    // What collectors of traces are sent is a message of proto/.
+    ("observe", &["wire"]),
     ("wire", &[]),
 ];
 

@@ -117,6 +117,7 @@ fn launch(engine: &str, directory: PathBuf, options: &Options) -> Result<Server,
         .arg(format!("--grpc-port={grpc}"))
         .arg(format!("--metrics-port={metrics}"))
         .arg(format!("--io-engine={engine}"))
+        .args(options.scenarios.iter().any(|scenario| scenario.is_shared()).then_some("--allow-client-shm=true"))
         .args(&options.server_arguments)
         .stdin(Stdio::null())
         .stdout(log)

@@ -74,7 +74,7 @@ fn start(engine: &str, placement: &Placement, options: &Options) -> Result<Serve
 
 fn measure(scenario: &'static Scenario, server: &Server, at: &Placement, options: &Options) -> Result<Run, String> {
     let mut marks = Vec::with_capacity(2);
-    let outcome = load::run(scenario.peers(server), options.measured, || {
+    let outcome = load::run(scenario.peers(server)?, options.measured, || {
         marks.push((Usage::of(server.pid(), &at.server)?, of_this_thread_ns()));
         Ok(())
     })?;

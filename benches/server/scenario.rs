@@ -19,6 +19,9 @@ pub enum Protocol {
     GrpcStream,
     HttpBinary,
     HttpJson,
+    /// Tensors in shared memory.
+    GrpcShared,
+    HttpShared,
 }
 
 pub struct Scenario {
@@ -38,7 +41,7 @@ const SMALL: &[i64] = &[16];
 const IMAGE: &[i64] = &[1, 3, 224, 224];
 
 #[rustfmt::skip]
-pub const SCENARIOS: [Scenario; 11] = [
+pub const SCENARIOS: [Scenario; 15] = [
     of("grpc-64b-64x1", "gRPC unary, 64 B, 64 connections × 1 in flight", Protocol::GrpcUnary, SMALL, 64, 1),
     of("grpc-64b-4x16", "gRPC unary, 64 B, 4 connections × 16 in flight", Protocol::GrpcUnary, SMALL, 4, 16),
     of("grpc-64b-1x1", "gRPC unary, 64 B, one client", Protocol::GrpcUnary, SMALL, 1, 1),
@@ -48,6 +51,10 @@ pub const SCENARIOS: [Scenario; 11] = [
     of("stream-64b-1x64", "ModelStreamInfer, 64 B, one stream × 64 in flight", Protocol::GrpcStream, SMALL, 1, 64),
     of("grpc-588k-4x1", "gRPC unary, 588 KiB in and out, 4 connections × 1", Protocol::GrpcUnary, IMAGE, 4, 1),
     of("http-588k-4x1", "HTTP binary tensors, 588 KiB in and out, 4 connections × 1", Protocol::HttpBinary, IMAGE, 4, 1),
+    of("grpc-shm-64b-64x1", "gRPC, 64 B in shared memory, 64 connections × 1 in flight", Protocol::GrpcShared, SMALL, 64, 1),
+    of("http-shm-64b-64x1", "HTTP, 64 B in shared memory, 64 connections × 1 in flight", Protocol::HttpShared, SMALL, 64, 1),
+    of("grpc-shm-588k-4x1", "gRPC, 588 KiB in and out in shared memory, 4 connections × 1", Protocol::GrpcShared, IMAGE, 4, 1),
+    of("http-shm-588k-4x1", "HTTP, 588 KiB in and out in shared memory, 4 connections × 1", Protocol::HttpShared, IMAGE, 4, 1),
     chain("ensemble-64b-1x1", "three steps, gRPC unary, 64 B, one client: against three of grpc-64b-1x1", 1, 1),
     chain("ensemble-64b-4x16", "the same, 4 connections × 16 in flight: against three of grpc-64b-4x16", 4, 16),
 ];
@@ -72,40 +79,60 @@ const fn chain(name: &'static str, about: &'static str, connections: usize, in_f
 
 impl Scenario {
     /// The clients of one run. Every slot of every connection sends a tensor of its own.
-    pub fn peers(&self, server: &Server) -> Vec<(SocketAddr, Box<dyn Peer>)> {
-        let tensors = |connection: usize| -> Vec<Tensor> {
+    pub fn peers(&self, server: &Server) -> Result<Vec<(SocketAddr, Box<dyn Peer>)>, String> {
+        let tensors = |connection: usize| -> Result<Vec<Tensor>, String> {
             let first = connection * self.in_flight;
-            (first..first + self.in_flight).map(|slot| Tensor::new(self.model, self.shape, slot)).collect()
+            (first..first + self.in_flight).map(|slot| self.tensor(slot, server)).collect()
         };
         let http = |binary| move |tensor: Tensor| Box::new(HttpPeer::new(tensor, binary)) as Box<dyn Peer>;
         let mut peers: Vec<(SocketAddr, Box<dyn Peer>)> = Vec::with_capacity(self.connections);
         for connection in 0..self.connections {
-            let tensors = tensors(connection);
+            let tensors = tensors(connection)?;
             if server.is_floor() {
                 let requests = tensors.iter().map(|tensor| self.request(tensor)).collect();
                 peers.push((server.http, Box::new(EchoPeer::new(requests))));
                 continue;
             }
             match self.protocol {
-                Protocol::GrpcUnary => peers.push((server.grpc, Box::new(UnaryPeer::new(tensors)))),
+                Protocol::GrpcUnary | Protocol::GrpcShared => {
+                    peers.push((server.grpc, Box::new(UnaryPeer::new(tensors))))
+                }
                 Protocol::GrpcStream => peers.push((server.grpc, Box::new(StreamPeer::new(tensors)))),
                 // One request at a time: HTTP/1.1 has no other way that clients use.
                 Protocol::HttpBinary => {
                     peers.extend(tensors.into_iter().map(http(true)).map(|peer| (server.http, peer)))
                 }
-                Protocol::HttpJson => {
+                Protocol::HttpJson | Protocol::HttpShared => {
                     peers.extend(tensors.into_iter().map(http(false)).map(|peer| (server.http, peer)))
                 }
             }
         }
-        peers
+        Ok(peers)
+    }
+
+    /// What a slot sends; where it is in shared memory, the server knows of that.
+    fn tensor(&self, slot: usize, server: &Server) -> Result<Tensor, String> {
+        let tensor = Tensor::new(self.model, self.shape, slot);
+        if !self.is_shared() {
+            return Ok(tensor);
+        }
+        let tensor = tensor.in_region(slot)?;
+        if !server.is_floor() {
+            tensor.register(server)?;
+        }
+        Ok(tensor)
+    }
+
+    /// Whether its tensors are in shared memory, which a server has to be told to allow.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.protocol, Protocol::GrpcShared | Protocol::HttpShared)
     }
 
     fn request(&self, tensor: &Tensor) -> Slice {
         match self.protocol {
-            Protocol::GrpcUnary | Protocol::GrpcStream => tensor.grpc_request(""),
+            Protocol::GrpcUnary | Protocol::GrpcStream | Protocol::GrpcShared => tensor.grpc_request(""),
             Protocol::HttpBinary => tensor.http_request(true),
-            Protocol::HttpJson => tensor.http_request(false),
+            Protocol::HttpJson | Protocol::HttpShared => tensor.http_request(false),
         }
     }
 }

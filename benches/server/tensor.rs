@@ -1,11 +1,17 @@
 //! What one slot sends, in each of the protocols' forms, and what its answer must hold.
 
+use std::sync::Arc;
+
 use prost::Message;
 use serde_json::{Value, json};
 use tritonserver::memory::{Gather, Pool, Slice};
-use tritonserver::protocol::grpc::{Encoder, InferRequestParts, InputTensor, PREFIX_BYTES};
+use tritonserver::protocol::grpc::Value as Parameter;
+use tritonserver::protocol::grpc::{Encoder, InferRequestParts, InputTensor, PREFIX_BYTES, RequestedOutput};
 use tritonserver::protocol::http1::{RequestBody, RequestHead};
 use tritonserver::wire::inference::{ModelInferResponse, ModelStreamInferResponse};
+
+use super::process::Server;
+use super::region::Region;
 
 /// Says where the JSON of a body ends (http.md section 5).
 pub const JSON_LENGTH: &str = "Inference-Header-Content-Length";
@@ -15,6 +21,8 @@ pub struct Tensor {
     model: &'static str,
     shape: &'static [i64],
     data: Vec<u8>,
+    /// Where the tensor is read from and its answer is written to, if not on the connection.
+    region: Option<Arc<Region>>,
 }
 
 impl Tensor {
@@ -22,7 +30,19 @@ impl Tensor {
     pub fn new(model: &'static str, shape: &'static [i64], slot: usize) -> Tensor {
         let count: i64 = shape.iter().product();
         let data = (0..count).flat_map(|i| ((slot as f32) * 64.0 + ((i % 251) as f32) / 4.0).to_le_bytes()).collect();
-        Tensor { model, shape, data }
+        Tensor { model, shape, data, region: None }
+    }
+
+    /// The same in shared memory.
+    pub fn in_region(mut self, slot: usize) -> Result<Tensor, String> {
+        let region = Region::new(slot, &self.data).map_err(|error| format!("shared memory: {error}"))?;
+        self.region = Some(Arc::new(region));
+        Ok(self)
+    }
+
+    /// Makes its memory known to the server.
+    pub fn register(&self, server: &Server) -> Result<(), String> {
+        self.region.as_ref().map_or(Ok(()), |region| region.register(server, 2 * self.data.len()))
     }
 
     fn numbers(&self) -> impl Iterator<Item = f32> {
@@ -32,15 +52,31 @@ impl Tensor {
     /// A framed ModelInferRequest.
     pub fn grpc_request(&self, id: &str) -> Slice {
         let data = Slice::copy_of(&self.data);
-        let input =
-            InputTensor { name: "INPUT0", datatype: "FP32", shape: self.shape, parameters: &[], data: Some(&data) };
+        let name = self.region.as_ref().map(|region| region.name.as_str());
+        let place = |offset: usize| -> Vec<(&str, Parameter<'_>)> {
+            let Some(name) = name else { return Vec::new() };
+            vec![
+                ("shared_memory_region", Parameter::String(name)),
+                ("shared_memory_offset", Parameter::Int64(offset as i64)),
+                ("shared_memory_byte_size", Parameter::Int64(self.data.len() as i64)),
+            ]
+        };
+        let (from, to) = (place(0), place(self.data.len()));
+        let input = InputTensor {
+            name: "INPUT0",
+            datatype: "FP32",
+            shape: self.shape,
+            parameters: &from,
+            data: Some(&data).filter(|_| name.is_none()),
+        };
+        let output = name.map(|_| RequestedOutput { name: "OUTPUT0", parameters: &to });
         let parts = InferRequestParts {
             model_name: self.model,
             model_version: "",
             id,
             parameters: std::iter::empty(),
             inputs: std::iter::once(input),
-            outputs: std::iter::empty(),
+            outputs: output.into_iter(),
         };
         let mut message = Gather::new();
         let encoded = Encoder::new().infer_request(&parts, &Pool::new(64 << 20), &mut message);
@@ -52,7 +88,17 @@ impl Tensor {
     pub fn http_request(&self, binary: bool) -> Slice {
         let mut input = json!({"name": "INPUT0", "datatype": "FP32", "shape": self.shape});
         let mut output = json!({"name": "OUTPUT0"});
-        if binary {
+        if let Some(region) = &self.region {
+            let (name, size) = (&region.name, self.data.len());
+            let place = |offset: usize| {
+                json!({
+                    "shared_memory_region": name,
+                    "shared_memory_offset": offset,
+                    "shared_memory_byte_size": size,
+                })
+            };
+            (input["parameters"], output["parameters"]) = (place(0), place(size));
+        } else if binary {
             input["parameters"] = json!({"binary_data_size": self.data.len()});
             output["parameters"] = json!({"binary_data": true});
         } else {
@@ -101,7 +147,17 @@ impl Tensor {
         if described != (self.model, "OUTPUT0", "FP32") || output.shape != self.shape {
             return Err(format!("the answer is {described:?} of shape {:?}", output.shape));
         }
+        if let Some(region) = &self.region {
+            return if data.is_empty() { self.check_region(region) } else { Err("bytes beside the region".to_owned()) };
+        }
         if data[..] != self.data[..] { Err("the tensor came back changed".to_owned()) } else { Ok(()) }
+    }
+
+    fn check_region(&self, region: &Region) -> Result<(), String> {
+        match region.holds_answer(&self.data)? {
+            true => Ok(()),
+            false => Err("the tensor came back changed".to_owned()),
+        }
     }
 
     /// The value of [`JSON_LENGTH`] (nothing if the field is not there), a line break, and the body of an HTTP answer.
@@ -118,6 +174,9 @@ impl Tensor {
         let described = [&answer["model_name"], &output["name"], &output["datatype"], &output["shape"]];
         if described != [&json!(self.model), &json!("OUTPUT0"), &json!("FP32"), &json!(self.shape)] {
             return Err(format!("the answer is {answer}"));
+        }
+        if let Some(region) = &self.region {
+            return self.check_region(region);
         }
         let same = if binary {
             tail == self.data

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
 use super::server::{Error, Message, deref, deref_mut, entry, put};
-use crate::backend::report_failure;
+use crate::backend::{report_failure, tell_executed};
 use crate::model_config::json;
 use crate::model_config::normalize::PreferredGroup;
 use crate::observe::statistics::Execution;
@@ -288,7 +288,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
         let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
         match success {
             true => instance.context.report_success(request, &execution),
-            false => report_failure(&instance.context.model.statistics, request),
+            false => {
+                tell_executed(request, &execution);
+                report_failure(&instance.context.model.statistics, request);
+            }
         }
         Ok(())
     })

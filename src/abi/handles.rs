@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use crate::backend::{Attributes, InstanceContext, ModelContext};
-use crate::memory::BlockMut;
+use crate::memory::Target;
 use crate::request::{OutputTensor, Response, ResponseFactory, Text};
 use crate::wire::inference::ModelConfig;
 
@@ -93,7 +93,7 @@ pub struct FactoryHandle {
 /// `TRITONBACKEND_Output`.
 pub struct OutputHandle {
     pub tensor: OutputTensor,
-    pub buffer: Option<BlockMut>,
+    pub buffer: Option<Target>,
     pub has_buffer: bool,
     /// Where a buffer comes from; the response it belongs to outlives it.
     pub response: *const ResponseHandle,

@@ -1,6 +1,7 @@
 //! `TRITONSERVER_*`: versions, names, errors, messages, the log.
 
 pub mod buffer_attributes;
+pub mod trace;
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -43,13 +43,18 @@ pub fn http_error(pool: &Pool, error: &Status, content_type: Option<&'static str
 }
 
 pub fn error_body(pool: &Pool, status: u16, message: &str, content_type: Option<&'static str>) -> Response {
+    reply(status, content_type, json(pool, message))
+}
+
+/// `{"error":"…"}`.
+pub fn json(pool: &Pool, message: &str) -> Gather {
     let mut body = Gather::new();
     let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
     writer.begin_object();
     writer.key("error");
     writer.string(message);
     writer.end_object();
-    reply(status, content_type, body)
+    body
 }
 
 /// An answer without further header fields; without a type it goes out as `text/plain`.

@@ -2,9 +2,9 @@
 
 use super::infer::grpc_request;
 use super::repository::Ask;
-use super::routes::Category;
+use super::routes::{Category, MemoryKind, RegionAction};
 use super::waiting::Peer;
-use super::{Api, ServerState, error, logging, statistics};
+use super::{Api, ServerState, error, logging, reflection, statistics};
 use crate::memory::{Gather, Slice};
 use crate::protocol::grpc::{Code, Message, Mode};
 use crate::protocol::http2::Headers;
@@ -59,6 +59,19 @@ methods! {
 }
 
 impl Method {
+    /// What the method asks about shared memory, if it does.
+    fn of_regions(self) -> Option<(MemoryKind, RegionAction)> {
+        Some(match self {
+            Method::SystemSharedMemoryStatus => (MemoryKind::System, RegionAction::Status),
+            Method::SystemSharedMemoryRegister => (MemoryKind::System, RegionAction::Register),
+            Method::SystemSharedMemoryUnregister => (MemoryKind::System, RegionAction::Unregister),
+            Method::CudaSharedMemoryStatus => (MemoryKind::Cuda, RegionAction::Status),
+            Method::CudaSharedMemoryRegister => (MemoryKind::Cuda, RegionAction::Register),
+            Method::CudaSharedMemoryUnregister => (MemoryKind::Cuda, RegionAction::Unregister),
+            _ => return None,
+        })
+    }
+
     /// The group by which the method can be restricted (grpc.md section 1).
     #[expect(dead_code, reason = "for what restricts methods")]
     fn category(self) -> Category {
@@ -109,10 +122,16 @@ fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
 impl Api {
     /// How the call takes its requests.
     pub(super) fn plan_call(&mut self, headers: &Headers) -> Result<GrpcPlan, GrpcStatus> {
+        if let Some(plan) = headers.path().and_then(reflection::plan) {
+            return Ok(plan);
+        }
         let method = method_of(headers.path().unwrap_or_default()).ok_or_else(unimplemented)?;
         let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });
         plan.streaming = method == Method::ModelStreamInfer;
+        if infers {
+            self.plan_watch(headers, &mut plan);
+        }
         Ok(plan)
     }
 
@@ -125,7 +144,7 @@ impl Api {
     ) -> Option<Token> {
         let message = match (Method::from_number(plan.method), message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
-                return match self.model_infer(call, &message) {
+                return match self.model_infer(call, plan, &message) {
                     Ok(token) => Some(token),
                     Err(status) => {
                         replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
@@ -145,7 +164,13 @@ impl Api {
                 self.ask_repository(call, Ask::GrpcUnload { message }, replies);
                 return None;
             }
-            (Some(method), Message::Collected(message)) => self.manage(method, &message),
+            (Some(method), Message::Collected(message)) => match method.of_regions() {
+                Some(asked) => {
+                    self.regions_grpc(call, asked, &message, replies);
+                    return None;
+                }
+                None => self.manage(method, &message),
+            },
             _ => Err(Status::unsupported("compressed messages are not supported by this version of Nereid")),
         };
         match message {
@@ -158,7 +183,12 @@ impl Api {
         None
     }
 
-    fn model_infer(&mut self, call: CallKey, message: &crate::protocol::grpc::InferRequest) -> Result<Token, Status> {
+    fn model_infer(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        message: &crate::protocol::grpc::InferRequest,
+    ) -> Result<Token, Status> {
         if self.facts.state() == ServerState::Exiting {
             return Err(stopping());
         }
@@ -168,13 +198,17 @@ impl Api {
             return Err(Status::unsupported(text));
         }
         let (token, mut request) = self.new_request()?;
-        let form = match grpc_request::read(message, &model, &mut request, &self.pool) {
+        let mut form = match grpc_request::read(message, &model, &mut request, &self.pool, &self.facts.regions) {
             Ok(form) => form,
             Err(status) => {
                 self.give_up(token, request);
                 return Err(status);
             }
         };
+        if plan.timed {
+            form.watch = self.watch_grpc(&model.name, plan);
+            form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
+        }
         match self.submit(token, Peer::Grpc(call), &model, request, form) {
             Ok(()) => Ok(token),
             Err(status) => {
@@ -240,25 +274,26 @@ impl Api {
                 let response = statistics::to_message(&models);
                 self.frame(&response)
             }
+            Method::TraceSetting => {
+                let response = self.trace_setting(&decode(message)?)?;
+                self.frame(&response)
+            }
             Method::LogSettings => {
                 let response = logging::log_settings(&decode(message)?)?;
                 self.frame(&response)
-            }
-            Method::SystemSharedMemoryStatus
-            | Method::SystemSharedMemoryRegister
-            | Method::SystemSharedMemoryUnregister
-            | Method::CudaSharedMemoryStatus
-            | Method::CudaSharedMemoryRegister
-            | Method::CudaSharedMemoryUnregister
-            | Method::TraceSetting => {
-                Err(Status::unsupported(format!("{method:?} is not supported by this version of Nereid")))
             }
             // These have their own ways in.
             Method::ModelInfer
             | Method::ModelStreamInfer
             | Method::RepositoryIndex
             | Method::RepositoryModelLoad
-            | Method::RepositoryModelUnload => {
+            | Method::RepositoryModelUnload
+            | Method::SystemSharedMemoryStatus
+            | Method::SystemSharedMemoryRegister
+            | Method::SystemSharedMemoryUnregister
+            | Method::CudaSharedMemoryStatus
+            | Method::CudaSharedMemoryRegister
+            | Method::CudaSharedMemoryUnregister => {
                 Err(Status { code: StatusCode::Internal, message: "Unable to parse request".into() })
             }
         }

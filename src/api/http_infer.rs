@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
+use super::dialect::Dialect;
+use super::infer::Manner;
 use super::infer::http_request::Decoder;
 use super::routes::Target;
-use super::{Api, error};
+use super::{Api, error, events};
 use crate::memory::Slice;
 use crate::protocol::http1;
 use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
 use crate::repository::ServedModel;
 use crate::request::Status;
-
-/// Says how many leading bytes of an inference body are JSON.
-const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 
 /// An inference request as it came.
 pub(super) struct InferCall<'a> {
@@ -20,16 +19,23 @@ pub(super) struct InferCall<'a> {
     pub target: Target<'a>,
     pub head: &'a http1::Head,
     pub body: Slice,
+    pub dialect: Dialect,
 }
 
 /// Why a request is not taken, and the label of the answer that says so (http.md section 1).
 struct Refusal {
-    reply: http1::Response,
+    /// In a box, because requests are hardly ever refused.
+    reply: Box<http1::Response>,
 }
 
-/// Reads a header as C++'s `stoi` does: blanks, a sign, digits, and whatever follows them.
-pub(super) fn parse_int32(name: &str, value: &[u8]) -> Result<i64, Status> {
-    let shown = String::from_utf8_lossy(value);
+/// Why a header is no number.
+pub(super) enum NumberError {
+    None,
+    OutOfRange,
+}
+
+/// Reads a number of 32 bits as C++'s `stoi` does: blanks, a sign, digits, and whatever follows them.
+pub(super) fn read_int32(value: &[u8]) -> Result<i64, NumberError> {
     let trimmed = value.trim_ascii_start();
     let (sign, digits) = match trimmed.split_first() {
         Some((b'-', rest)) => (-1, rest),
@@ -38,18 +44,26 @@ pub(super) fn parse_int32(name: &str, value: &[u8]) -> Result<i64, Status> {
     };
     let digits = &digits[..digits.iter().take_while(|byte| byte.is_ascii_digit()).count()];
     if digits.is_empty() {
-        return Err(Status::invalid(format!("Unable to parse {name}, got: {shown}")));
+        return Err(NumberError::None);
     }
     let number = digits.iter().try_fold(0i64, |number, digit| {
         number.checked_mul(10)?.checked_add(i64::from(digit - b'0')).filter(|number| *number <= 1 << 31)
     });
     let number = number.map(|number| sign * number).filter(|number| i32::try_from(*number).is_ok());
-    number.ok_or_else(|| {
-        Status::invalid(format!(
-            "Unable to parse {name}, value is out of range [ {}, {} ], got: {shown}",
+    number.ok_or(NumberError::OutOfRange)
+}
+
+/// The number in a header.
+pub(super) fn parse_int32(name: &str, value: &[u8]) -> Result<i64, Status> {
+    let shown = || String::from_utf8_lossy(value);
+    read_int32(value).map_err(|error| match error {
+        NumberError::None => Status::invalid(format!("Unable to parse {name}, got: {}", shown())),
+        NumberError::OutOfRange => Status::invalid(format!(
+            "Unable to parse {name}, value is out of range [ {}, {} ], got: {}",
             i32::MIN,
-            i32::MAX
-        ))
+            i32::MAX,
+            shown()
+        )),
     })
 }
 
@@ -57,10 +71,10 @@ impl Api {
     /// Where a body goes: the binary tail of an inference request is to be aligned. A body that is JSON throughout and
     /// too long is refused before it is received.
     pub(super) fn plan_body(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
-        let header_len = head.header(HEADER_LENGTH).map(|value| parse_int32(HEADER_LENGTH, value));
+        let header_len = Dialect::of(port).json_length(head);
         let most = self.facts.settings.http_input_bytes_max;
         match (header_len, head.body_length()) {
-            (Some(length), _) if port == Port::Http => {
+            (Some(length), _) if port != Port::Metrics => {
                 http1::BodyPlan::Store { align_at: length.ok().and_then(|at| usize::try_from(at).ok()).unwrap_or(0) }
             }
             (None, http1::BodyLength::Known(length)) if length > most as u64 && length <= i32::MAX as u64 => {
@@ -72,11 +86,11 @@ impl Api {
 
     /// Takes an inference request in, or answers why not.
     pub(super) fn infer_http(&mut self, call: InferCall<'_>, replies: &mut Replies) -> Option<Token> {
-        let key = call.call;
+        let (key, dialect) = (call.call, call.dialect);
         match self.begin_infer(call, replies) {
             Ok(token) => Some(token),
             Err(Refusal { reply }) => {
-                replies.push(key, Reply::Http(reply));
+                replies.push(key, Reply::Http(dialect.told(*reply)));
                 None
             }
         }
@@ -84,31 +98,45 @@ impl Api {
 
     /// A refusal without a label.
     fn plain(&self, status: &Status) -> Refusal {
-        Refusal { reply: error::http_error(&self.pool, status, None) }
+        Refusal { reply: Box::new(error::http_error(&self.pool, status, None)) }
     }
 
     /// A refusal that is labelled as JSON: from the parsing of the body on.
     fn labelled(&self, status: &Status) -> Refusal {
-        Refusal { reply: error::http_error(&self.pool, status, error::JSON) }
+        Refusal { reply: Box::new(error::http_error(&self.pool, status, error::JSON)) }
     }
 
     /// The checks in their order, then the first steps of decoding.
     fn begin_infer(&mut self, call: InferCall<'_>, replies: &mut Replies) -> Result<Token, Refusal> {
-        let InferCall { call, target, head, body } = call;
+        let InferCall { call, target, head, body, dialect } = call;
         let model =
             self.find(target.model, target.version.unwrap_or_default()).map_err(|status| self.plain(&status))?;
-        self.check_policy(&model)?;
-        self.check_encoding(head)?;
-        let header_len = self.header_length(head, body.len())?;
+        let manner = if dialect == Dialect::Kserve && events::wanted(head) { Manner::Events } else { Manner::Whole };
+        if manner == Manner::Whole {
+            self.check_policy(&model)?;
+        }
+        let watch = self.watch_http(&model.name, head);
+        if dialect.compresses() {
+            self.check_encoding(head)?;
+        }
+        let header_len = self.header_length(head, body.len(), dialect)?;
         let most = self.facts.settings.http_input_bytes_max;
-        let (token, request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        let (token, mut request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        if let Some(watch) = &watch {
+            watch.attach(&mut request);
+        }
         // Of an empty body too: without a length of its own the JSON is as long as the body.
         let decoder = match header_len {
             0 => Decoder::raw_binary(model, request, body, most),
             _ => Decoder::new(model, request, body, header_len, most),
         };
         match decoder {
-            Ok(decoder) => {
+            Ok(mut decoder) => {
+                decoder.form.watch = watch;
+                decoder.form.manner = manner;
+                // A raw request asks for binary answers only where there are any.
+                decoder.form.binary_by_default &= manner == Manner::Whole;
+                decoder.form.dialect = dialect;
                 self.decode(token.0, call, Box::new(decoder), replies);
                 Ok(token)
             }
@@ -138,24 +166,22 @@ impl Api {
             Some(_) => {
                 let mut reply = error::error_body(&self.pool, 501, "Unsupported compression type", None);
                 reply.head = reply.head.header("Accept-Encoding", "gzip, deflate");
-                Err(Refusal { reply })
+                Err(Refusal { reply: Box::new(reply) })
             }
         }
     }
 
     /// Of the JSON in front of a body of `body_len` bytes.
-    fn header_length(&self, head: &http1::Head, body_len: usize) -> Result<usize, Refusal> {
+    fn header_length(&self, head: &http1::Head, body_len: usize, dialect: Dialect) -> Result<usize, Refusal> {
         if let Some(length) = head.header("Content-Length") {
             parse_int32("Content-Length", length).map_err(|status| self.plain(&status))?;
         }
-        let header_len = match head.header(HEADER_LENGTH) {
+        let header_len = match dialect.json_length(head) {
             None => body_len,
-            Some(value) => {
-                let length = parse_int32(HEADER_LENGTH, value).map_err(|status| self.plain(&status))?;
-                usize::try_from(length).ok().filter(|length| *length <= body_len).ok_or_else(|| {
-                    let text = format!("inference header size should be in range (0, {body_len}), got: {length}");
-                    self.plain(&Status::invalid(text))
-                })?
+            Some(length) => {
+                let length = length.map_err(|status| self.plain(&status))?;
+                let within = usize::try_from(length).ok().filter(|length| *length <= body_len);
+                within.ok_or_else(|| self.plain(&dialect.bad_length(head, length, body_len)))?
             }
         };
         let most = self.facts.settings.http_input_bytes_max;
@@ -166,7 +192,7 @@ impl Api {
     }
 }
 
-fn too_long(length: u64, most: usize) -> Status {
+pub(super) fn too_long(length: u64, most: usize) -> Status {
     Status::invalid(format!(
         "request JSON size of {length} bytes exceeds the maximum allowed input size of {most} bytes. Use \
          --http-max-input-size to increase the limit."

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::dialect::Dialect;
+use super::generate::GenerateCall;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
@@ -23,7 +25,7 @@ fn method_of(method: http1::Method) -> Method {
 }
 
 /// How Triton's log shows a method (cli.md section 5).
-fn method_number(method: http1::Method) -> u8 {
+pub(super) fn method_number(method: http1::Method) -> u8 {
     match method {
         http1::Method::Get => 0,
         http1::Method::Head => 1,
@@ -32,6 +34,16 @@ fn method_number(method: http1::Method) -> u8 {
         http1::Method::Delete => 4,
         _ => 5,
     }
+}
+
+/// A request whose route may be served.
+pub(super) struct RouteCall<'a> {
+    pub call: CallKey,
+    pub head: &'a http1::Head,
+    pub body: Slice,
+    pub dialect: Dialect,
+    /// Of the routes that answer to two methods, to the other one.
+    pub is_post: bool,
 }
 
 fn json(body: Gather) -> Response {
@@ -59,8 +71,27 @@ impl Api {
             replies.push(call, Reply::Http(reply));
             return None;
         }
+        self.serve_route(RouteCall { call, head, body, dialect: Dialect::Kserve, is_post }, found, replies)
+    }
+
+    /// Does what a route asks for, whichever port it came through.
+    pub(super) fn serve_route(
+        &mut self,
+        asked: RouteCall<'_>,
+        found: Route<'_>,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let RouteCall { call, head, body, dialect, is_post } = asked;
         if let Route::Infer(target) = found {
-            return self.infer_http(InferCall { call, target, head, body }, replies);
+            return self.infer_http(InferCall { call, target, head, body, dialect }, replies);
+        }
+        if let Route::SharedMemory(kind, action, name) = found {
+            self.regions_http(call, (kind, action, name), &body, replies);
+            return None;
+        }
+        if let Route::Generate(target) | Route::GenerateStream(target) = found {
+            let streams = matches!(found, Route::GenerateStream(_));
+            return self.generate_http(GenerateCall { call, target, head, body, streams }, replies);
         }
         if let Some(ask) = ask_of(found, &body) {
             match ask {
@@ -73,6 +104,7 @@ impl Api {
         }
         let answer = match found {
             Route::Logging => self.logging_http(is_post.then_some(&body)),
+            Route::TraceSetting(model) => self.trace_http(model, is_post.then_some(&body)),
             _ => self.manage_http(found),
         };
         let reply = answer.unwrap_or_else(|status| error::http_error(&self.pool, &status, found.content_type()));
@@ -110,12 +142,15 @@ impl Api {
                 self.check_not_exiting()?;
                 Ok(json(statistics::to_json(&self.models.ready().collect::<Vec<_>>(), &self.pool)))
             }
-            Route::Generate(_) | Route::GenerateStream(_) => Err(later("generate")),
-            Route::TraceSetting(_) => Err(later("the trace setting")),
-            Route::SharedMemory(..) => Err(later("shared memory")),
-            Route::Infer(_) | Route::RepositoryIndex | Route::Load(..) | Route::Unload(..) | Route::Logging => {
-                Err(Status::internal("this route has its own way in"))
-            }
+            Route::SharedMemory(..)
+            | Route::Infer(_)
+            | Route::Generate(_)
+            | Route::GenerateStream(_)
+            | Route::RepositoryIndex
+            | Route::Load(..)
+            | Route::Unload(..)
+            | Route::Logging
+            | Route::TraceSetting(_) => Err(Status::internal("this route has its own way in")),
         }
     }
 
@@ -130,10 +165,15 @@ impl Api {
             replies.push(call, Reply::Http(Response::empty(200)));
             return None;
         }
-        let (render, post) = (Arc::clone(&self.render_metrics), Arc::clone(&self.post));
-        (self.control)(Box::new(move || post(Mail::Metrics { call, page: render() })));
+        self.ask_metrics(call);
         // A page is cheap to drop: nothing to cancel.
         None
+    }
+
+    /// Has the page rendered.
+    pub(super) fn ask_metrics(&self, call: CallKey) {
+        let (render, post) = (Arc::clone(&self.render_metrics), Arc::clone(&self.post));
+        (self.control)(Box::new(move || post(Mail::Metrics { call, page: render() })));
     }
 
     pub(super) fn metrics_rendered(&mut self, call: CallKey, page: &str, replies: &mut Replies) {
@@ -141,11 +181,6 @@ impl Api {
         body.put(&self.pool, page.as_bytes());
         replies.push(call, Reply::Http(error::reply(200, Some("text/plain; charset=utf-8"), body)));
     }
-}
-
-/// A route whose feature is not there yet.
-fn later(feature: &str) -> Status {
-    Status::unsupported(format!("{feature} is not supported by this version of Nereid"))
 }
 
 /// What a route asks of the repository, if it does.

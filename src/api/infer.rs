@@ -5,15 +5,56 @@ pub mod grpc_reply;
 pub mod grpc_request;
 pub mod http_reply;
 pub mod http_request;
+pub mod regions;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::dialect::Dialect;
+use super::generate::load::LoadFormat;
 use super::infer::classification::classify;
-use crate::memory::Pool;
+use super::watch::Watch;
+use crate::memory::{Pool, Regions};
 use crate::repository::ServedModel;
-use crate::request::{OutputTensor, Response, Status, Text};
+use crate::request::{OutputTensor, Request, Response, Status, Text};
+
+/// A request on its way from its bytes, which is read in bounded steps.
+pub trait Decode {
+    /// Does a bounded amount of work. After an error there is nothing to do but to finish.
+    fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status>;
+
+    /// How refusals are put.
+    fn dialect(&self) -> Dialect {
+        Dialect::Kserve
+    }
+
+    /// The request, once a step said that it is ready; before that, what there is of it.
+    fn finish(self: Box<Self>) -> (Arc<ServedModel>, Box<Request>, AnswerForm);
+}
+
+/// The outcome of a step.
+pub enum Progress {
+    /// There is more; `is_long` if this step was as long as a step may be.
+    More {
+        is_long: bool,
+    },
+    Ready,
+}
+
+/// How the responses to a request become its answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// One answer, as soon as it is known that no other response follows.
+    #[default]
+    Whole,
+    /// HTTP: an event for each response (docs/streaming.md).
+    Events,
+    /// `generate`: one object.
+    Generate,
+    /// `generate_stream`: an event with such an object for each response.
+    GenerateEvents,
+}
 
 /// How a client wants one output.
 #[derive(Debug, Clone)]
@@ -23,6 +64,8 @@ pub struct OutputForm {
     pub binary: bool,
     /// Number of classes to report; 0: the tensor itself.
     pub class_count: u32,
+    /// It is in shared memory: the answer describes it and has no bytes of it.
+    pub is_shared: bool,
 }
 
 /// How a client wants its answer.
@@ -32,26 +75,47 @@ pub struct AnswerForm {
     pub outputs: SmallVec<[OutputForm; 2]>,
     /// HTTP: the form of outputs that were not named.
     pub binary_by_default: bool,
-    /// gRPC streams: a decoupled model that ends without another response is answered for.
+    pub manner: Manner,
+    /// What the head of the answer says about the server's load.
+    pub load_report: Option<LoadFormat>,
+    /// Streams of either protocol: a decoupled model that ends without another response is answered for.
     pub empty_final_response: bool,
     /// gRPC streams: the model's version as the request names it.
     pub version: Text,
+    /// Who watches the request, if anybody does.
+    pub watch: Option<Arc<Watch>>,
+    /// The request asks where its time goes.
+    pub wants_timing: bool,
+    /// HTTP: how the port that the request came through puts things.
+    pub dialect: Dialect,
 }
 
 impl AnswerForm {
+    /// Whether the output went to shared memory.
+    pub fn is_shared(&self, name: &Text) -> bool {
+        self.outputs.iter().any(|output| output.is_shared && output.name == *name)
+    }
+
     pub fn of(&self, name: &Text) -> (bool, u32) {
         let named = self.outputs.iter().find(|output| output.name == *name);
         named.map_or((self.binary_by_default, 0), |output| (output.binary, output.class_count))
     }
 }
 
-/// Replaces the outputs that the client wants as classes.
+/// Replaces the outputs that the client wants as classes, and empties those that it finds in shared memory.
 pub fn apply_classification(
     response: &mut Response,
     form: &AnswerForm,
     model: &Arc<ServedModel>,
     pool: &Pool,
 ) -> Result<(), Status> {
+    if form.outputs.iter().any(|output| output.is_shared) {
+        response
+            .outputs
+            .iter_mut()
+            .filter(|output| form.is_shared(&output.name))
+            .for_each(|output| output.data.clear());
+    }
     if form.outputs.iter().all(|output| output.class_count == 0) {
         return Ok(());
     }

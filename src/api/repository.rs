@@ -223,6 +223,7 @@ impl Api {
                 let reply = match outcome {
                     Ok(Outcome::Loaded | Outcome::Unloaded) => Response::empty(200),
                     Ok(Outcome::Index(rows)) => error::reply(200, error::JSON, self.index_json(&rows)),
+                    Ok(Outcome::Regions(outcome)) => self.regions_reply(outcome),
                     Err(status) => error::http_error(&self.pool, &status, error::JSON),
                 };
                 replies.push(call, Reply::Http(reply));
@@ -232,6 +233,7 @@ impl Api {
                     Outcome::Loaded => self.frame(&wire::RepositoryModelLoadResponse {}),
                     Outcome::Unloaded => self.frame(&wire::RepositoryModelUnloadResponse {}),
                     Outcome::Index(rows) => self.frame(&index_message(rows)),
+                    Outcome::Regions(outcome) => self.regions_message(outcome),
                 });
                 match framed {
                     Ok(message) => {

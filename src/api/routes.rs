@@ -194,6 +194,8 @@ fn shared_memory<'a>(kind: MemoryKind, action: &[&'a [u8]]) -> Option<Route<'a>>
     use RegionAction::{Register, Status, Unregister};
     let (action, region) = match action {
         [b"status"] => (Status, None),
+        // Answered with what is missing.
+        [b"register"] => (Register, None),
         [b"unregister"] => (Unregister, None),
         [b"region", region, b"status"] => (Status, Some(*region)),
         [b"region", region, b"register"] => (Register, Some(*region)),
@@ -247,7 +249,11 @@ mod tests {
                 "/v2/systemsharedmemory/region/r/register",
                 Some(Route::SharedMemory(MemoryKind::System, RegionAction::Register, Some(b"r"))),
             ),
-            ("/v2/systemsharedmemory/register", None),
+            (
+                "/v2/systemsharedmemory/register",
+                Some(Route::SharedMemory(MemoryKind::System, RegionAction::Register, None)),
+            ),
+            ("/v2/systemsharedmemory/region//register", None),
             ("/", None),
             ("", None),
             ("/v2/a/b/c/d/e/f/g/h/i/j", None),

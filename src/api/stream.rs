@@ -4,12 +4,15 @@
 //! they like, in between and as often as they want; what their client does not take holds them back by credits (see
 //! `request`). Errors stay in band: a request that is refused or fails takes its place like any other.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{apply_classification, grpc_request};
+use super::outflow::Outflow;
 use super::waiting::{Peer, Work};
-use super::{Api, ServerState, error};
+use super::watch::Watch;
+use super::{Api, ServerState, error, reflection};
 use crate::memory::Gather;
 use crate::protocol::grpc::{Code, Message};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
@@ -17,29 +20,20 @@ use crate::request::{Credit, Delivery, Response, Status, Text};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.
 const IN_FLIGHT_MAX: usize = 16_384;
-/// Seconds for which a peer may leave a model waiting that has sent it as much as it may.
-const BLOCKED_S_MAX: u32 = 10;
 
 /// One open stream.
 pub struct Stream {
     call: CallKey,
     /// Requests in the order they were read, each with its answer once that is there.
     order: VecDeque<(u64, Option<Gather>)>,
+    /// Who watches requests whose answers wait in that order.
+    watches: HashMap<u64, Arc<Watch>>,
     /// Requests of decoupled models whose last response is still to come.
     unordered: HashSet<u64>,
     half_closed: bool,
     /// `triton_grpc_error`: a failed response is the end of the stream.
     error_ends: bool,
-    /// Bytes of all messages so far.
-    said: u64,
-    /// Of those, how many the transport has.
-    taken: u64,
-    /// What is given back once so many bytes were taken.
-    owed: VecDeque<(u64, Credit)>,
-    /// Something was taken since the last second.
-    has_moved: bool,
-    /// Seconds for which some model has waited and nothing was taken.
-    blocked_s: u32,
+    pub outflow: Outflow,
 }
 
 impl Stream {
@@ -47,14 +41,11 @@ impl Stream {
         Stream {
             call,
             order: VecDeque::new(),
+            watches: HashMap::new(),
             unordered: HashSet::new(),
             half_closed: false,
             error_ends,
-            said: 0,
-            taken: 0,
-            owed: VecDeque::new(),
-            has_moved: false,
-            blocked_s: 0,
+            outflow: Outflow::default(),
         }
     }
 
@@ -65,15 +56,17 @@ impl Stream {
     }
 
     fn say(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
-        self.said = self.said.saturating_add(message.len() as u64);
-        self.owed.extend(credit.map(|credit| (self.said, credit)));
+        self.outflow.say(message.len(), credit);
         replies.push(self.call, Reply::GrpcMessage(message));
     }
 
     /// Sends what is due: the answers at the front, and the end behind the last one.
     fn flush(&mut self, replies: &mut Replies) -> bool {
         while let Some((_, Some(_))) = self.order.front() {
-            if let Some((_, Some(answer))) = self.order.pop_front() {
+            if let Some((key, Some(answer))) = self.order.pop_front() {
+                if let Some(watch) = self.watches.remove(&key) {
+                    watch.leaves(self.call, replies);
+                }
                 self.say(answer, None, replies);
             }
         }
@@ -82,25 +75,6 @@ impl Stream {
             replies.push(self.call, Reply::GrpcEnd(GrpcStatus::ok()));
         }
         over
-    }
-
-    /// The transport has everything but the last `unsent` bytes.
-    fn took(&mut self, unsent: usize) {
-        let taken = self.said.saturating_sub(unsent as u64);
-        if taken > self.taken {
-            self.taken = taken;
-            self.has_moved = true;
-        }
-        while self.owed.front().is_some_and(|(at, _)| *at <= taken) {
-            self.owed.pop_front();
-        }
-    }
-
-    /// A second has passed. True: the peer has left a model waiting for too long.
-    fn is_stuck(&mut self) -> bool {
-        let is_blocked = !std::mem::take(&mut self.has_moved) && self.owed.iter().any(|(_, credit)| credit.is_wanted());
-        self.blocked_s = if is_blocked { self.blocked_s.saturating_add(1) } else { 0 };
-        self.blocked_s > BLOCKED_S_MAX
     }
 }
 
@@ -119,7 +93,10 @@ impl Api {
         replies.push(call, Reply::GrpcEnd(status));
     }
 
-    pub(super) fn stream_message(&mut self, token: Token, _plan: &GrpcPlan, message: Message, replies: &mut Replies) {
+    pub(super) fn stream_message(&mut self, token: Token, plan: &GrpcPlan, message: Message, replies: &mut Replies) {
+        if plan.method == reflection::METHOD {
+            return self.reflection_message(token, message, replies);
+        }
         let Some(stream) = self.stream(token) else { return };
         if stream.order.len() + stream.unordered.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
@@ -154,8 +131,14 @@ impl Api {
                 false => stream.order.push_back((key.0, None)),
             }
         }
-        let outcome = match grpc_request::read(&message, &model, &mut request, &self.pool) {
-            Ok(form) => self.submit(key, Peer::Stream(token), &model, request, form),
+        let outcome = match grpc_request::read(&message, &model, &mut request, &self.pool, &self.facts.regions) {
+            Ok(mut form) => {
+                if plan.timed {
+                    form.watch = self.watch_grpc(&model.name, plan);
+                    form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
+                }
+                self.submit(key, Peer::Stream(token), &model, request, form)
+            }
             Err(status) => {
                 request.withdraw();
                 Err(status)
@@ -199,7 +182,12 @@ impl Api {
         let answer = self.encode_streamed(response, from);
         match self.fatal(token, response) {
             Some(status) => self.end_stream(token, status, replies),
-            None => self.place(token, key, answer, replies),
+            None => {
+                if let (Some(watch), Some(stream)) = (from.watch, self.stream(token)) {
+                    stream.watches.insert(key, Arc::clone(watch));
+                }
+                self.place(token, key, answer, replies);
+            }
         }
     }
 
@@ -208,6 +196,7 @@ impl Api {
         let Some(place @ Work::Waiting(_)) = self.work_mut(key) else { return };
         let Work::Waiting(waiting) = std::mem::replace(place, Work::Reserved) else { return };
         let from = StreamedFrom::new(&waiting.model, &waiting.form, delivery.last);
+        let watch = waiting.form.watch.clone();
         let mut fatal = None;
         let message = match delivery.response {
             Some(mut response) => {
@@ -240,6 +229,9 @@ impl Api {
             return self.end_stream(token, status, replies);
         }
         if let (Some(stream), Some((message, credit))) = (self.stream(token), message) {
+            if let Some(watch) = watch {
+                watch.leaves(stream.call, replies);
+            }
             stream.say(message, credit, replies);
         }
         if delivery.last {
@@ -287,22 +279,16 @@ impl Api {
     }
 
     pub(super) fn stream_half_closed(&mut self, token: Token, replies: &mut Replies) {
-        let Some(stream) = self.stream(token) else { return };
+        let Some(stream) = self.stream(token) else { return self.reflection_half_closed(token) };
         stream.half_closed = true;
         if stream.flush(replies) {
             self.end_work(token.0);
         }
     }
 
-    pub(super) fn tell_unsent(&mut self, token: Token, unsent: usize) {
-        if let Some(stream) = self.stream(token) {
-            stream.took(unsent);
-        }
-    }
-
     /// A second has passed in which the peer had not taken everything.
-    pub(super) fn tell_waits(&mut self, token: Token, replies: &mut Replies) {
-        if self.stream(token).is_some_and(Stream::is_stuck) {
+    pub(super) fn stream_waits(&mut self, token: Token, replies: &mut Replies) {
+        if self.stream(token).is_some_and(|stream| stream.outflow.is_stuck()) {
             tracing::info!("a stream is ended: its client does not read");
             let text = "the client does not read the responses of the stream";
             self.end_stream(token, GrpcStatus::new(Code::ResourceExhausted, text), replies);

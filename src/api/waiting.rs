@@ -3,22 +3,26 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::copying::Copying;
 use super::delays::{Late, PutOff};
+use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom};
-use super::infer::http_request::{Decoder, Progress};
-use super::infer::{AnswerForm, apply_classification, http_reply};
+use super::infer::{AnswerForm, Decode, Progress, apply_classification, http_reply};
+use super::reflection::Reflection;
 use super::stream::Stream;
+use super::telling::Telling;
+use super::watch::{Watch, grpc_ends, http_leaves};
 use super::{Api, error};
 use crate::memory::Key;
-use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply, Token};
+use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::ServedModel;
 use crate::request::{Completion, Delivery, Home, Job, Request, Response, Status, Text, Ticket, WakeUp};
 use crate::scheduler::{Accepted, Refused};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
-const LONG_STEPS_AT_ONCE: usize = 2;
+pub(super) const LONG_STEPS_AT_ONCE: usize = 2;
 /// Steps of any length, so that many small inputs make a turn no longer than few large ones.
-const STEPS_AT_ONCE: usize = 64;
+pub(super) const STEPS_AT_ONCE: usize = 64;
 /// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.
 const TIMED_AT_ONCE: usize = 256;
 
@@ -37,8 +41,10 @@ pub enum Work {
     Reserved,
     Decoding {
         call: CallKey,
-        decoder: Box<Decoder>,
+        decoder: Box<dyn Decode>,
     },
+    /// Some of its inputs are copied out of shared memory.
+    Copying(Box<Copying>),
     /// It is handed to its model later.
     PutOff(Box<PutOff>),
     Waiting(Box<Waiting>),
@@ -48,7 +54,10 @@ pub enum Work {
         call: CallKey,
         encoder: Box<http_reply::Encoder>,
     },
+    /// All responses are there, but the answer that they are parts of is not all written.
+    Telling(Box<Telling>),
     Stream(Box<Stream>),
+    Reflection(Box<Reflection>),
 }
 
 /// A request that its model has.
@@ -56,6 +65,8 @@ pub struct Waiting {
     pub peer: Peer,
     pub model: Arc<ServedModel>,
     pub form: AnswerForm,
+    /// An HTTP answer that is told in parts.
+    pub telling: Option<Box<Telling>>,
     /// As soon as the scheduler has given it.
     ticket: Option<Ticket>,
     /// When its time in the queue is up, if ever.
@@ -122,10 +133,11 @@ impl Api {
     }
 
     /// Decodes on, and submits when that is done.
-    pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<Decoder>, replies: &mut Replies) {
+    pub(super) fn decode(&mut self, key: u64, call: CallKey, mut decoder: Box<dyn Decode>, replies: &mut Replies) {
         let mut long_steps = 0;
+        let dialect = decoder.dialect();
         for _ in 0..STEPS_AT_ONCE {
-            match decoder.step(&self.pool) {
+            match decoder.step(&self.pool, &self.facts.regions) {
                 Ok(Progress::More { is_long }) => {
                     long_steps += usize::from(is_long);
                     if long_steps == LONG_STEPS_AT_ONCE {
@@ -136,13 +148,13 @@ impl Api {
                     let (model, request, form) = decoder.finish();
                     let peer = Peer::Http(call);
                     if let Err(status) = self.submit(Token(key), peer, &model, request, form) {
-                        self.refuse_http(key, call, &status, replies);
+                        self.refuse_http(key, call, dialect, &status, replies);
                     }
                     return;
                 }
                 Err(status) => {
                     decoder.finish().1.withdraw();
-                    self.refuse_http(key, call, &status, replies);
+                    self.refuse_http(key, call, dialect, &status, replies);
                     return;
                 }
             }
@@ -153,9 +165,9 @@ impl Api {
         }
     }
 
-    fn refuse_http(&mut self, key: u64, call: CallKey, status: &Status, replies: &mut Replies) {
+    fn refuse_http(&mut self, key: u64, call: CallKey, dialect: Dialect, status: &Status, replies: &mut Replies) {
         self.end_work(key);
-        replies.push(call, Reply::Http(error::http_error(&self.pool, status, error::JSON)));
+        replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, status, error::JSON))));
     }
 
     /// Checks a request and hands it to its model's scheduler. On refusal the token is still there.
@@ -164,9 +176,15 @@ impl Api {
         token: Token,
         peer: Peer,
         model: &Arc<ServedModel>,
-        request: Box<Request>,
-        form: AnswerForm,
+        mut request: Box<Request>,
+        mut form: AnswerForm,
     ) -> Result<(), Status> {
+        if form.wants_timing {
+            Api::watch_by_parameter(&mut form.watch, matches!(peer, Peer::Http(_)), &mut request);
+        }
+        if request.shared.is_some() {
+            return self.submit_shared(token, PutOff { peer, model: Arc::clone(model), request, form });
+        }
         let by_ns = self.delays.request_ns;
         if by_ns > 0 && !matches!(peer, Peer::Http(_)) {
             let put_off = PutOff { peer, model: Arc::clone(model), request, form };
@@ -188,13 +206,18 @@ impl Api {
         form: AnswerForm,
     ) -> Result<(), Status> {
         let model = Arc::clone(model);
-        if matches!(peer, Peer::Stream(_)) && model.spec.decoupled {
+        let telling = match peer {
+            Peer::Http(call) => Telling::of(call, &model, &form),
+            Peer::Grpc(_) | Peer::Stream(_) => None,
+        };
+        if telling.is_some() || (matches!(peer, Peer::Stream(_)) && model.spec.decoupled) {
             request.limit_responses(self.facts.settings.grpc_responses_max);
         }
         let waiting = Waiting {
             peer,
             model,
             form,
+            telling,
             ticket: None,
             expires_at_ns: None,
             response: None,
@@ -283,6 +306,12 @@ impl Api {
             }
             _ => return,
         };
+        if let (Some(watch), Some(response)) = (&waiting.form.watch, &delivery.response) {
+            watch.answered(response);
+        }
+        if waiting.telling.is_some() {
+            return self.delivered_to_telling(key, delivery, replies);
+        }
         if let Peer::Stream(stream) = waiting.peer
             && waiting.model.spec.decoupled
         {
@@ -314,7 +343,7 @@ impl Api {
         }
         match peer {
             Peer::Http(call) => self.answer_http(call, response, &model, form, replies),
-            Peer::Grpc(call) => self.answer_grpc(call, response, &model, replies),
+            Peer::Grpc(call) => self.answer_grpc(call, response, &model, form.watch.as_ref(), replies),
             Peer::Stream(stream) => {
                 if response.error.is_some() {
                     response.id = id;
@@ -328,15 +357,27 @@ impl Api {
     pub(super) fn end_waiting(&mut self, key: u64) -> Option<Box<Waiting>> {
         match self.end_work(key) {
             Some(Work::Waiting(waiting)) => {
-                self.in_flight -= 1;
-                self.forget_expiry(key, waiting.expires_at_ns);
+                self.count_out(key, &waiting);
                 Some(waiting)
             }
             _ => None,
         }
     }
 
-    fn answer_grpc(&mut self, call: CallKey, response: Response, model: &Arc<ServedModel>, replies: &mut Replies) {
+    /// The request's last answer is there.
+    pub(super) fn count_out(&mut self, key: u64, waiting: &Waiting) {
+        self.in_flight -= 1;
+        self.forget_expiry(key, waiting.expires_at_ns);
+    }
+
+    fn answer_grpc(
+        &mut self,
+        call: CallKey,
+        response: Response,
+        model: &Arc<ServedModel>,
+        watch: Option<&Arc<Watch>>,
+        replies: &mut Replies,
+    ) {
         let encoded = match response.error {
             Some(status) => Err(status),
             None => grpc_reply::unary(&mut self.encoder, &response, model, &self.pool),
@@ -344,9 +385,14 @@ impl Api {
         match encoded {
             Ok(message) => {
                 replies.push(call, Reply::GrpcMessage(message));
-                replies.push(call, Reply::GrpcEnd(GrpcStatus::ok()));
+                let status = grpc_ends(watch);
+                watch.inspect(|watch| watch.leaves(call, replies));
+                replies.push(call, Reply::GrpcEnd(status));
             }
-            Err(status) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
+            Err(status) => {
+                watch.inspect(|watch| watch.leaves(call, replies));
+                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+            }
         }
     }
 
@@ -358,16 +404,20 @@ impl Api {
         form: AnswerForm,
         replies: &mut Replies,
     ) {
+        let dialect = form.dialect;
         let encoder = match response.error.take() {
             // What goes wrong once a model has been asked is not labelled as JSON, here and below (http.md section 1).
             Some(status) => {
-                return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None)));
+                form.watch.inspect(|watch| watch.leaves(call, replies));
+                return replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
             }
             None => http_reply::Encoder::new(response, model, form, &self.pool),
         };
         match encoder {
             Ok(encoder) => self.encode(None, call, Box::new(encoder), replies),
-            Err(status) => replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None))),
+            Err(status) => {
+                replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
+            }
         }
     }
 
@@ -379,12 +429,15 @@ impl Api {
         mut encoder: Box<http_reply::Encoder>,
         replies: &mut Replies,
     ) {
+        let dialect = encoder.dialect();
         for _ in 0..LONG_STEPS_AT_ONCE {
-            let reply = match encoder.step(&self.pool) {
+            let watch = encoder.watch();
+            let mut reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
                 Ok(true) => encoder.finish(),
-                Err(status) => error::http_error(&self.pool, &status, None),
+                Err(status) => dialect.told(error::http_error(&self.pool, &status, None)),
             };
+            http_leaves(watch.as_ref(), call, &mut reply, replies);
             if let Some(key) = key {
                 self.end_work(key);
             }
@@ -401,7 +454,8 @@ impl Api {
             None => match self.new_work(work) {
                 Ok(token) => token.0,
                 Err(status) => {
-                    return replies.push(call, Reply::Http(error::http_error(&self.pool, &status, None)));
+                    let reply = error::http_error(&self.pool, &status, None);
+                    return replies.push(call, Reply::Http(dialect.told(reply)));
                 }
             },
         };
@@ -412,9 +466,14 @@ impl Api {
     pub(super) fn go_on(&mut self, replies: &mut Replies) {
         let Some(key) = self.unfinished.pop_front() else { return };
         let Some(place) = self.work_mut(key) else { return };
+        if matches!(place, Work::Waiting(_) | Work::Telling(_)) {
+            return self.tell_on(key, replies);
+        }
         match std::mem::replace(place, Work::Reserved) {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
+            Work::Copying(copying) => self.copy_on(key, copying, replies),
+            Work::Reflection(reflection) => self.reflect(key, reflection, replies),
             other => *place = other,
         }
     }
@@ -422,9 +481,11 @@ impl Api {
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
-            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. }) => {}
+            None
+            | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Telling(_) | Work::Reflection(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
+            Some(Work::Copying(copying)) => copying.withdraw(),
             Some(Work::Waiting(waiting)) => {
                 self.in_flight -= 1;
                 self.forget_expiry(key, waiting.expires_at_ns);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use self::model::{IdentityModel, TensorPair};
+use self::model::{Activities, IdentityModel, TensorPair};
 use super::{Attributes, Backend, Instance, InstanceContext, Mobility, Model, ModelContext, Payload};
 use crate::memory::Slice;
 use crate::observe::metrics::Counter;
@@ -44,6 +44,7 @@ struct IdentityInstance {
     pairs: Arc<[TensorPair]>,
     batching: bool,
     delay: Duration,
+    activities: Option<Activities>,
     input_bytes: Counter,
     parameters: [(Text, Value); 4],
 }
@@ -76,6 +77,7 @@ impl IdentityInstance {
                 None if pair.optional => self.zeros(pair, request)?,
                 None => return Err(Status::unsupported(format!("failed to get input '{}'", pair.input_name))),
             };
+            request.check_output(&pair.output_name, data.iter().map(|piece| piece.len()).sum())?;
             response.outputs.push(OutputTensor {
                 name: pair.output_name.clone(),
                 datatype: pair.datatype,
@@ -113,9 +115,9 @@ impl IdentityInstance {
 }
 
 impl Instance for IdentityInstance {
-    /// It passes slices on, unless it is told to sleep.
+    /// It passes slices on, unless it is told to sleep, be it for its example activities.
     fn mobility(&self) -> Mobility {
-        if self.delay.is_zero() { Mobility::Free } else { Mobility::Bound }
+        if self.delay.is_zero() && self.activities.is_none() { Mobility::Free } else { Mobility::Bound }
     }
 
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
@@ -130,6 +132,9 @@ impl Instance for IdentityInstance {
             any = true;
             if self.batching {
                 rows = rows.saturating_add(request.batch_size);
+            }
+            if let Some(activities) = &self.activities {
+                activities.report(&request);
             }
             match self.answer(&request) {
                 Ok(response) => answered.push((request, response)),

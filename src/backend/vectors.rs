@@ -3,7 +3,7 @@
 
 use smallvec::smallvec;
 
-use crate::memory::{BlockMut, Slice};
+use crate::memory::{Slice, Target};
 use crate::request::{
     DataType, InputTensor, OutputTensor, Request, ResponseFactory, Shape, Status, Text, format_shape,
 };
@@ -62,7 +62,7 @@ pub fn single(
     shape: &[i64],
     value: [u8; 4],
 ) -> Result<OutputTensor, Status> {
-    let mut block: BlockMut = responses.allocate(value.len())?;
+    let mut block: Target = responses.allocate_output(name.as_bytes(), value.len())?;
     block.copy_from_slice(&value);
     let data: Slice = block.freeze();
     let shape = Shape::from_slice(shape);

@@ -1,7 +1,7 @@
 //! What a command line said, flag by flag, before one part is checked against another.
 
 use super::flags::Wish;
-use super::options::{Listen, ServeOptions};
+use super::options::ServeOptions;
 use super::trace::TraceSettings;
 use super::values::{Value, ValueError};
 
@@ -15,10 +15,8 @@ pub struct Given {
     pub strict_model_config: Option<bool>,
     /// Device, and the share of its memory.
     pub gpu_limits: Vec<(i32, f64)>,
-    pub sagemaker: Listen,
     /// The lowest and the highest port that services beside SageMaker's may have.
     pub safe_ports: Option<(i32, i32)>,
-    pub vertex: Listen,
     pub http_restricted: RestrictedGroups,
     pub grpc_restricted: RestrictedGroups,
     pub cache_config: bool,
@@ -51,8 +49,7 @@ const POLL_SECS: u32 = 15;
 
 impl Given {
     pub fn new() -> Given {
-        let listen = || Listen { allowed: false, ..Listen::at(8080) };
-        let mut given = Given { poll_secs: POLL_SECS, sagemaker: listen(), vertex: listen(), ..Given::default() };
+        let mut given = Given { poll_secs: POLL_SECS, ..Given::default() };
         // Empty: that of HTTP, whichever comes to be given.
         given.options.metrics.address.clear();
         given

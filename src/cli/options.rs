@@ -12,7 +12,7 @@ use super::values::{Value, ValueError};
 
 pub use super::given::WithoutEffect;
 pub use crate::server::options::{
-    BackendSetting, CacheSetting, HostPolicySetting, IoCores, IoEngine, Lending, Listen, ModelControl,
+    BackendSetting, CacheSetting, Clouds, HostPolicySetting, IoCores, IoEngine, Lending, Listen, ModelControl,
     Options as ServeOptions, RateLimitResource,
 };
 
@@ -48,8 +48,6 @@ pub enum OptionsError {
     UnsafePort { name: &'static str, port: i32, low: i32, high: i32 },
     #[error("--{0} is not supported by this version of Nereid")]
     Later(&'static str),
-    #[error("AIP_MODE=PREDICTION asks for --allow-vertex-ai, which is not supported by this version of Nereid")]
-    VertexAi,
     /// What Triton's core would refuse: where, and why.
     #[error("Failed to build Triton option:\nerror: {0}: Invalid argument - {1}")]
     Build(&'static str, String),
@@ -61,7 +59,7 @@ impl OptionsError {
         match self {
             OptionsError::Help => usage(),
             OptionsError::Getopt(line) => format!("{line}\n{}", usage()),
-            OptionsError::Build(..) | OptionsError::VertexAi => format!("{self}\n"),
+            OptionsError::Build(..) => format!("{self}\n"),
             _ => format!("{}\n{self}\n", usage()),
         }
     }
@@ -124,7 +122,6 @@ impl Given {
         self.check_as_the_core_does()?;
         match self.asks_for_later() {
             Some(flag) => Err(OptionsError::Later(flag)),
-            None if self.vertex.allowed => Err(OptionsError::VertexAi),
             None => Ok(()),
         }
     }
@@ -132,13 +129,13 @@ impl Given {
     /// Defaults that the environment sets (cli.md section 4).
     fn begin(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
         if environment("AIP_MODE").is_some_and(|mode| mode == "PREDICTION") {
-            self.vertex.allowed = true;
+            self.options.vertex.allowed = true;
             self.options.http.allowed = false;
             self.options.grpc.allowed = false;
         }
         if let Some(port) = environment("AIP_HTTP_PORT").filter(|port| !port.is_empty()) {
             let port = Value { flag: "vertex-ai-port", raw: &port }.int();
-            self.vertex.port = port.map_err(OptionsError::VertexPort)?;
+            self.options.vertex.port = port.map_err(OptionsError::VertexPort)?;
         }
         Ok(())
     }
@@ -159,13 +156,12 @@ impl Given {
         if self.cache_config && self.response_cache {
             return Err(OptionsError::TwoCaches);
         }
-        let warnings = self.trace.finish(environment)?;
+        let (traces, warnings) = self.trace.finish(environment)?;
+        self.options.traces = traces;
         self.warnings.extend(warnings);
-        if self.trace.is_on() {
-            self.wish("trace-config", super::flags::Wish::More);
-        }
         self.complete_models(environment)?;
         let options = &mut self.options;
+        options.clouds = clouds(environment);
         options.escape_log_messages = environment("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");
         if options.metrics.address.is_empty() {
             options.metrics.address = options.http.address.clone();
@@ -208,8 +204,8 @@ impl Given {
             ("HTTP", &self.options.http),
             ("GRPC", &self.options.grpc),
             ("metrics", &self.options.metrics),
-            ("SageMaker", &self.sagemaker),
-            ("Vertex AI", &self.vertex),
+            ("SageMaker", &self.options.sagemaker),
+            ("Vertex AI", &self.options.vertex),
         ];
         let mut allowed = services.iter().filter(|(_, listen)| listen.allowed);
         while let Some((name, listen)) = allowed.next() {
@@ -218,9 +214,9 @@ impl Given {
                 return Err(OptionsError::Collision(name, other, listen.address.clone(), listen.port));
             }
         }
-        let Some((low, high)) = self.safe_ports.filter(|_| self.sagemaker.allowed) else { return Ok(()) };
+        let Some((low, high)) = self.safe_ports.filter(|_| self.options.sagemaker.allowed) else { return Ok(()) };
         let is_unsafe = |listen: &Listen| {
-            listen.allowed && listen.address == self.sagemaker.address && !(low..=high).contains(&listen.port)
+            listen.allowed && listen.address == self.options.sagemaker.address && !(low..=high).contains(&listen.port)
         };
         let others = services.iter().filter(|(name, _)| *name != "SageMaker");
         match others.into_iter().find(|(_, listen)| is_unsafe(listen)) {
@@ -242,6 +238,18 @@ impl Given {
             }
         }
         Ok(())
+    }
+}
+
+/// What the environment says to the ports of the clouds.
+fn clouds(environment: &dyn Fn(&str) -> Option<OsString>) -> Clouds {
+    let text = |name: &str| environment(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
+    Clouds {
+        ping_mode: text("SAGEMAKER_TRITON_PING_MODE"),
+        default_model: text("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"),
+        inference_type: text("SAGEMAKER_TRITON_INFERENCE_TYPE"),
+        health_route: text("AIP_HEALTH_ROUTE"),
+        predict_route: text("AIP_PREDICT_ROUTE"),
     }
 }
 

@@ -171,6 +171,7 @@ pub(super) fn execute(
     context: &InstanceContext,
     payload: &mut Payload,
 ) -> Result<(), Status> {
+    payload.requests().iter().for_each(|request| request.mark_taken());
     catch_unwind(AssertUnwindSafe(|| instance.execute(payload))).unwrap_or_else(|_| {
         error!("instance {} panicked while it executed; its requests are answered with an error", context.name);
         Err(Status::internal(format!("instance '{}' failed while it executed the request", context.name)))

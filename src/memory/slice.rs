@@ -88,6 +88,14 @@ impl Slice {
         matches!(self.owner, Owner::Foreign(_))
     }
 
+    /// True if the bytes lie in a region of shared memory, where their client may change them.
+    pub fn is_in_region(&self) -> bool {
+        match &self.owner {
+            Owner::Foreign(owner) => owner.is::<super::Region>(),
+            Owner::Static | Owner::Block(_) => false,
+        }
+    }
+
     /// True if the first byte is aligned to `alignment` (a power of two).
     pub fn is_aligned_to(&self, alignment: usize) -> bool {
         (self.at as usize) & (alignment - 1) == 0

@@ -11,6 +11,7 @@ use crate::shard::{Seat, TimerKey};
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
 use super::pace::{LINGER_S, Rest};
+use super::receipts::Receipts;
 use super::{At, Shared};
 
 /// Pieces of one gathered send; the system's limit is 1024.
@@ -27,6 +28,23 @@ impl Wire {
 
     pub fn http2(connection: http2::Connection) -> Wire {
         Wire::Grpc(Box::new(GrpcWire::new(connection)))
+    }
+
+    /// How many bytes have to be taken until everything that was said at `at` is; `None`: some of it is not in the
+    /// output yet.
+    fn behind(&mut self, at: At) -> Option<usize> {
+        match (self, at) {
+            // Answers leave in order: what waits may be what was said here, or stands before it.
+            (Wire::Http(wire), At::Http(_)) => {
+                let (unsent, len) = (wire.connection.unsent(), wire.connection.output().len());
+                (unsent == len).then_some(len)
+            }
+            (Wire::Grpc(wire), At::Grpc(id)) => {
+                let len = wire.connection.output().len();
+                (wire.connection.unsent(id) == 0).then_some(len)
+            }
+            _ => Some(0),
+        }
     }
 }
 
@@ -60,6 +78,7 @@ pub(super) struct Connection {
     lingering_s: u32,
     /// What a recalled send brought back.
     rest: Rest,
+    receipts: Receipts<At>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
 }
@@ -94,6 +113,7 @@ impl Connection {
             stuck_s: 0,
             lingering_s: 0,
             rest: Rest::default(),
+            receipts: Receipts::default(),
             timer: None,
         }
     }
@@ -103,6 +123,9 @@ impl Connection {
         self.sending = false;
         self.taken |= taken > 0;
         self.rest = Rest::of(pieces);
+        if !self.receipts.is_empty() && self.rest.is_empty() {
+            self.receipts.sent();
+        }
     }
 
     /// Copies a portion of what a recalled send brought back; true if there is more to copy.
@@ -202,6 +225,9 @@ impl Connection {
     }
 
     pub fn reply<S: Service>(&mut self, call: CallKey, at: At, reply: Reply, shared: &mut Shared<S>) {
+        if let Reply::Receipt(receipt) = reply {
+            return self.receipts.add(at, receipt);
+        }
         match (&mut self.wire, at) {
             (Wire::Http(wire), At::Http(exchange)) => wire.reply(call, exchange, reply, shared),
             (Wire::Grpc(wire), At::Grpc(stream)) => wire.reply(call, stream, reply, shared),
@@ -223,21 +249,31 @@ impl Connection {
             if let Wire::Grpc(wire) = &mut self.wire {
                 wire.give_credit();
             }
+            if !self.receipts.is_empty() {
+                let taken = pieces.iter().map(|piece| piece.len()).sum();
+                let wire = &mut self.wire;
+                self.receipts.leave(taken, |at| wire.behind(at));
+            }
+        }
+        if let Wire::Http(wire) = &mut self.wire {
+            wire.set_sending(|| pieces.iter().map(|piece| piece.len()).sum());
         }
         pieces
     }
 
     /// Tells the service what the peer has made room for.
     pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
-        if let Wire::Grpc(wire) = &mut self.wire {
-            wire.tell_unsent(shared);
+        match &mut self.wire {
+            Wire::Http(wire) => wire.tell_unsent(shared),
+            Wire::Grpc(wire) => wire.tell_unsent(shared),
         }
     }
 
     /// Tells the service that a second has passed for answers that the peer makes no room for.
     pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
-        if let Wire::Grpc(wire) = &mut self.wire {
-            wire.tell_waits(shared);
+        match &mut self.wire {
+            Wire::Http(wire) => wire.tell_waits(shared),
+            Wire::Grpc(wire) => wire.tell_waits(shared),
         }
     }
 
@@ -253,10 +289,15 @@ impl Connection {
             return false;
         }
         match &self.wire {
-            Wire::Http(wire) => wire.connection.wants_read(),
+            Wire::Http(wire) => wire.wants_read(),
             // Always: a peer that is not heard cannot open the window that its answers wait for.
             Wire::Grpc(wire) => !wire.failed,
         }
+    }
+
+    /// Nothing more is to be sent, not even what is on its way.
+    pub fn is_aborted(&self) -> bool {
+        matches!(&self.wire, Wire::Http(wire) if wire.aborted)
     }
 
     /// Everything is said and done.

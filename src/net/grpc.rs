@@ -13,14 +13,16 @@ use crate::protocol::grpc::{
 };
 use crate::protocol::http2::{self, ErrorCode, Headers, ResetCause, SendError, StreamId};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
+use crate::request::now_ns;
 
 /// Readers kept for later calls.
 const READERS_KEPT: usize = 256;
 /// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
 /// so can the peer open its own windows.
 const UNSENT_MAX: usize = 64 << 20;
-/// Unsent bytes of one connection beyond which new calls are refused and streams that say more are ended.
-const UNSENT_HARD_MAX: usize = 1 << 30;
+/// Unsent bytes of one connection, of either protocol, beyond which new calls are refused and streams that say more
+/// are ended.
+pub(super) const UNSENT_HARD_MAX: usize = 1 << 30;
 
 pub(super) struct GrpcWire {
     pub connection: http2::Connection,
@@ -54,6 +56,8 @@ struct Stream {
     unsent: usize,
     /// Bytes for which the peer was given no credit yet.
     withheld: usize,
+    /// When its request, or the next one, began to arrive; only where somebody wants to know.
+    since_ns: u64,
 }
 
 impl Stream {
@@ -137,6 +141,7 @@ impl<S: Service> Handler<'_, S> {
         reader.reset(plan.mode, encoding);
         Ok(Stream {
             call,
+            since_ns: if plan.timed { now_ns() } else { 0 },
             plan,
             reader,
             request_ended: false,
@@ -153,6 +158,10 @@ impl<S: Service> Handler<'_, S> {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         while let Some(message) = stream.reader.next_message() {
             let (shared, call) = (&mut *self.shared, stream.call);
+            if stream.plan.timed {
+                shared.service.arrived(stream.since_ns);
+                stream.since_ns = now_ns();
+            }
             if stream.plan.streaming {
                 let token = call_mut(shared, call).and_then(|call| call.token);
                 if let Some(token) = token {
@@ -459,27 +468,33 @@ impl GrpcWire {
                     self.connection.reset(id, ErrorCode::NO_ERROR);
                 }
             }
-            Reply::Http(_) | Reply::HttpHead(_) | Reply::HttpChunk(_) | Reply::HttpEnd => {}
+            Reply::Http(_)
+            | Reply::HttpHead(_)
+            | Reply::HttpChunk(_)
+            | Reply::HttpEnd
+            | Reply::HttpAbort
+            | Reply::Receipt(_) => {}
         }
     }
 
     fn send_end(&mut self, id: StreamId, status: &GrpcStatus, head_sent: bool) {
         let mut message = Vec::new();
         encode_message(&status.message, &mut message);
-        if let Err(SendError::HeaderListTooLarge { size, limit }) = self.put_end(id, status.code, &message, head_sent) {
+        if let Err(SendError::HeaderListTooLarge { size, limit }) = self.put_end(id, status, &message, head_sent) {
             // A text may be as long as a name that the client sent; half of it is better than none.
             shorten(&mut message, size.saturating_sub(limit));
-            if self.put_end(id, status.code, &message, head_sent).is_err() {
+            if self.put_end(id, status, &message, head_sent).is_err() {
                 self.connection.reset(id, ErrorCode::INTERNAL_ERROR);
             }
         }
     }
 
-    fn put_end(&mut self, id: StreamId, code: Code, message: &[u8], head_sent: bool) -> Result<(), SendError> {
+    fn put_end(&mut self, id: StreamId, status: &GrpcStatus, message: &[u8], head_sent: bool) -> Result<(), SendError> {
         let head: &[(&[u8], &[u8])] = if head_sent { &[] } else { &HEAD };
-        let tail = [(&b"grpc-status"[..], code.header().as_bytes()), (&b"grpc-message"[..], message)];
+        let tail = [(&b"grpc-status"[..], status.code.header().as_bytes()), (&b"grpc-message"[..], message)];
         let tail = &tail[..if message.is_empty() { 1 } else { 2 }];
-        self.connection.send_headers(id, head.iter().chain(tail).copied(), true)
+        let more = status.trailers.iter().map(|(name, value)| (&**name, &**value));
+        self.connection.send_headers(id, head.iter().chain(tail).copied().chain(more), true)
     }
 
     /// An answer to something that is not gRPC.

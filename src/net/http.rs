@@ -1,16 +1,39 @@
 //! A connection that speaks HTTP/1.1.
+//!
+//! Answers may be told in parts. Of those the service learns how much of them the peer has made room for, as it does of
+//! gRPC streams, because a model may wait for it.
 
 use smallvec::SmallVec;
 
+use super::grpc::UNSENT_HARD_MAX;
 use super::{At, Call, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Key, Slice};
 use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head, Response, ResponseHead};
 use crate::protocol::service::{CallKey, Port, Reply, Service};
+use crate::request::now_ns;
 
 pub(super) struct HttpWire {
     pub connection: http1::Connection,
     /// Exchanges without an answer, oldest first.
     calls: SmallVec<[CallKey; 2]>,
+    /// Those whose answers are told in parts and have begun.
+    streamed: SmallVec<[Streamed; 1]>,
+    /// Bytes that are with the engine.
+    sending: usize,
+    /// An answer broke off in its middle: there is no other way to say so than to end the connection.
+    pub aborted: bool,
+    /// When the request that is being received began to arrive; 0: nobody wants to know.
+    since_ns: u64,
+}
+
+/// An answer that is told in parts.
+struct Streamed {
+    call: CallKey,
+    exchange: ExchangeId,
+    /// Something was said since the service was last told that nothing is unsent.
+    is_owed: bool,
+    /// What the service was told last.
+    unsent: usize,
 }
 
 /// What the codec tells goes to the service; answers are collected there.
@@ -19,12 +42,14 @@ struct Handler<'a, S> {
     port: Port,
     shared: &'a mut Shared<S>,
     calls: &'a mut SmallVec<[CallKey; 2]>,
+    since_ns: &'a mut u64,
     /// Exchanges for which there was no room.
     refused: &'a mut Vec<ExchangeId>,
 }
 
 impl<S: Service> http1::Handler for Handler<'_, S> {
     fn head(&mut self, _exchange: ExchangeId, head: &Head) -> BodyPlan {
+        *self.since_ns = if self.shared.service.is_timed(head) { now_ns() } else { 0 };
         self.shared.service.http_head(self.port, head)
     }
 
@@ -35,6 +60,10 @@ impl<S: Service> http1::Handler for Handler<'_, S> {
         };
         let call = CallKey(call.to_u64());
         self.calls.push(call);
+        match std::mem::take(self.since_ns) {
+            0 => {}
+            since_ns => self.shared.service.arrived(since_ns),
+        }
         let token = self.shared.service.http(call, self.port, head, body, &mut self.shared.replies);
         if let Some(call) = call_mut(self.shared, call) {
             call.token = token;
@@ -44,7 +73,14 @@ impl<S: Service> http1::Handler for Handler<'_, S> {
 
 impl HttpWire {
     pub fn new(connection: http1::Connection) -> HttpWire {
-        HttpWire { connection, calls: SmallVec::new() }
+        HttpWire {
+            connection,
+            calls: SmallVec::new(),
+            streamed: SmallVec::new(),
+            sending: 0,
+            aborted: false,
+            since_ns: 0,
+        }
     }
 
     pub fn receive<S: Service>(&mut self, key: Key, port: Port, bytes: &[u8], shared: &mut Shared<S>) {
@@ -61,7 +97,14 @@ impl HttpWire {
         let mut refused = Vec::new();
         run(
             &mut self.connection,
-            &mut Handler { key, port, shared: &mut *shared, calls: &mut self.calls, refused: &mut refused },
+            &mut Handler {
+                key,
+                port,
+                shared: &mut *shared,
+                calls: &mut self.calls,
+                since_ns: &mut self.since_ns,
+                refused: &mut refused,
+            },
         );
         for exchange in refused {
             let head = ResponseHead::new(503).content_type("application/json");
@@ -96,20 +139,79 @@ impl HttpWire {
     pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {
         match reply {
             Reply::Http(response) => self.connection.respond(exchange, response),
-            Reply::HttpHead(head) => return self.connection.respond_chunked(exchange, head),
-            Reply::HttpChunk(data) => return self.connection.chunk(exchange, data),
+            Reply::HttpHead(head) => {
+                self.streamed.push(Streamed { call, exchange, is_owed: false, unsent: 0 });
+                return self.connection.respond_chunked(exchange, head);
+            }
+            // One part of any size may be on its way, but not one behind the other to a peer that does not read.
+            Reply::HttpChunk(_)
+                if self.connection.unsent() >= UNSENT_HARD_MAX && self.connection.unsent_of(exchange) > 0 =>
+            {
+                if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
+                    shared.service.cancelled(token);
+                }
+                self.aborted = true;
+            }
+            Reply::HttpChunk(data) => {
+                if let Some(streamed) = self.streamed.iter_mut().find(|streamed| streamed.call == call) {
+                    streamed.is_owed = true;
+                }
+                return self.connection.chunk(exchange, data);
+            }
             Reply::HttpEnd => self.connection.finish(exchange),
-            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) => return,
+            Reply::HttpAbort => self.aborted = true,
+            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) | Reply::Receipt(_) => return,
         }
         remove_call(shared, call);
         self.calls.retain(|other| *other != call);
+        self.streamed.retain(|streamed| streamed.call != call);
     }
 
     pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {
+        self.streamed.clear();
         for call in self.calls.drain(..) {
             if let Some(token) = remove_call(shared, call).and_then(|call| call.token) {
                 shared.service.cancelled(token);
             }
         }
+    }
+
+    /// So many bytes are with the engine now.
+    pub fn set_sending(&mut self, bytes: impl FnOnce() -> usize) {
+        if !self.streamed.is_empty() {
+            self.sending = bytes();
+        }
+    }
+
+    /// Tells the service how much of the answers that are told in parts the peer has made room for.
+    pub fn tell_unsent<S: Service>(&mut self, shared: &mut Shared<S>) {
+        let HttpWire { connection, streamed, sending, .. } = self;
+        for answer in streamed.iter_mut().filter(|answer| answer.is_owed) {
+            let unsent = connection.unsent_of(answer.exchange);
+            let unsent = if connection.is_oldest(answer.exchange) { unsent.saturating_add(*sending) } else { unsent };
+            if unsent == 0 || unsent != answer.unsent {
+                answer.unsent = unsent;
+                if let Some(token) = call_mut(shared, answer.call).and_then(|call| call.token) {
+                    shared.service.stream_unsent(token, unsent);
+                }
+            }
+            answer.is_owed = unsent > 0;
+        }
+    }
+
+    /// A second has passed in which answers had unsent bytes. Those behind another one wait for that one.
+    pub fn tell_waits<S: Service>(&mut self, shared: &mut Shared<S>) {
+        for answer in self.streamed.iter().filter(|answer| answer.is_owed) {
+            if self.connection.is_oldest(answer.exchange)
+                && let Some(token) = call_mut(shared, answer.call).and_then(|call| call.token)
+            {
+                shared.service.stream_waits(token, &mut shared.replies);
+            }
+        }
+    }
+
+    /// A peer that leaves while it is being answered is noticed by reading only.
+    pub fn wants_read(&self) -> bool {
+        self.connection.wants_read() || (!self.calls.is_empty() && self.connection.may_listen())
     }
 }

@@ -59,6 +59,10 @@ impl Rest {
         self.uncopied.is_empty()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.uncopied.is_empty()
+    }
+
     pub fn take(&mut self) -> Vec<Slice> {
         std::mem::take(&mut self.ready)
     }

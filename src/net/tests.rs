@@ -3,6 +3,7 @@
 mod late;
 mod peers;
 mod script;
+mod streamed;
 
 use std::io::{Read as _, Write as _};
 

@@ -23,8 +23,8 @@ mod writer;
 mod tests;
 
 pub use array_writer::{ArrayWriter, MalformedTensor};
-pub use document::{Builder, Document, DocumentError, RawMembers};
-pub use double::{DOUBLE_LEN, format_double};
+pub use document::{Builder, Document, DocumentError, Place, RawMembers};
+pub use double::DoubleText;
 pub use number::Number;
 pub use numbers::NumbersReader;
 pub use reader::{Reader, Token};

@@ -30,11 +30,13 @@ pub enum Port {
 pub struct GrpcStatus {
     pub code: Code,
     pub message: String,
+    /// Further metadata at the end of the call: names in lower case, and values.
+    pub trailers: Kept,
 }
 
 impl GrpcStatus {
     pub fn new(code: Code, message: impl Into<String>) -> GrpcStatus {
-        GrpcStatus { code, message: message.into() }
+        GrpcStatus { code, message: message.into(), trailers: Kept::new() }
     }
 
     pub fn ok() -> GrpcStatus {
@@ -42,8 +44,16 @@ impl GrpcStatus {
     }
 }
 
+/// Wants to know when an answer is out.
+pub trait Sent: Send + std::fmt::Debug {
+    /// The system has the last byte of the answer. Not called if the connection ends first.
+    fn sent(self: Box<Self>, at_ns: u64);
+}
+
 #[derive(Debug)]
 pub enum Reply {
+    /// Comes right before the reply that it is about: the whole HTTP answer, its end, a message or the end of a call.
+    Receipt(Box<dyn Sent>),
     Http(http1::Response),
     /// The head of an HTTP answer whose length is not known yet.
     HttpHead(http1::ResponseHead),
@@ -51,6 +61,8 @@ pub enum Reply {
     HttpChunk(Gather),
     /// The end of its body.
     HttpEnd,
+    /// The rest of its body does not come: the connection ends at once, which is how its peer learns of it.
+    HttpAbort,
     /// One framed message; more may follow.
     GrpcMessage(Gather),
     /// Trailers; nothing follows.
@@ -89,11 +101,20 @@ pub struct GrpcPlan {
     pub kept: Kept,
     /// How messages of the answer may be compressed: its head says so, each message whether it is.
     pub response_encoding: grpc::Encoding,
+    /// The service wants to know when its requests began to arrive.
+    pub timed: bool,
 }
 
 impl GrpcPlan {
     pub fn new(method: u8, mode: grpc::Mode) -> GrpcPlan {
-        GrpcPlan { method, mode, streaming: false, kept: Kept::new(), response_encoding: grpc::Encoding::Identity }
+        GrpcPlan {
+            method,
+            mode,
+            streaming: false,
+            kept: Kept::new(),
+            response_encoding: grpc::Encoding::Identity,
+            timed: false,
+        }
     }
 }
 
@@ -104,6 +125,14 @@ pub trait Service {
 
     /// The head of an HTTP request is complete, its body is not: how is it to be stored, or is it refused already?
     fn http_head(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan;
+
+    /// Whether the service wants to know when the request began to arrive of which this is the head.
+    fn is_timed(&mut self, _head: &http1::Head) -> bool {
+        false
+    }
+
+    /// The request that is handed over next began to arrive at `since_ns`. Told only for timed ones.
+    fn arrived(&mut self, _since_ns: u64) {}
 
     /// A whole HTTP request. Without a token the reply is already there.
     fn http(
@@ -136,11 +165,12 @@ pub trait Service {
     /// The client sends no more requests on the stream.
     fn grpc_stream_half_closed(&mut self, stream: Token, replies: &mut Replies);
 
-    /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here: the peer has not made
-    /// room for them. Told when it changes.
+    /// Of what a stream or a streamed HTTP answer was given to say, the last `unsent` bytes are still here, framing
+    /// included: the peer has not made room for them. Told when it changes.
     fn stream_unsent(&mut self, _stream: Token, _unsent: usize) {}
 
-    /// A second has passed in which the stream had unsent bytes.
+    /// A second has passed in which the stream had unsent bytes. A streamed HTTP answer is told so only when it is its
+    /// turn on its connection.
     fn stream_waits(&mut self, _stream: Token, _replies: &mut Replies) {}
 
     /// Nobody waits for this work any more.

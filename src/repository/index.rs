@@ -1,6 +1,6 @@
 //! The repository index: every model of every repository, whatever its state (schedulers.md section 10, "States").
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::lifecycle::Lifecycle;
 use super::models::{ModelId, VersionState};
@@ -23,8 +23,14 @@ impl Lifecycle {
     /// Reads the repositories anew, so it may take as long as they do.
     pub fn index(&self, only_ready: bool) -> Result<Vec<IndexRow>, Status> {
         let mut holders: BTreeMap<ModelId, usize> = BTreeMap::new();
-        for store in self.stores() {
+        let stores = self.stores();
+        let mapped: BTreeSet<String> = stores.iter().flat_map(|store| store.mapped()).collect();
+        for store in stores.iter() {
             for name in store.models()? {
+                // A directory cannot have a name that a mapping gives to another one.
+                if mapped.contains(&name) && !store.maps(&name) {
+                    continue;
+                }
                 *holders.entry(self.id(&name, &**store)).or_default() += 1;
             }
         }

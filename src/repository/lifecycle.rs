@@ -15,12 +15,13 @@ mod composition;
 mod graph;
 mod operation;
 mod polling;
+mod registration;
 mod retirement;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tracing::{error, warn};
@@ -75,6 +76,8 @@ struct Visible {
 /// See the [module](self).
 pub struct Lifecycle {
     settings: Arc<Settings>,
+    /// Those of the settings, and what became of them since.
+    stores: RwLock<registration::Stores>,
     loader: Loader,
     slots: Mutex<HashMap<ModelId, Arc<Mutex<Slot>>>>,
     visible: Mutex<Visible>,
@@ -103,6 +106,7 @@ impl Lifecycle {
         Lifecycle {
             loader: Loader::new(Arc::clone(&settings)),
             load_permits: Permits::new(settings.load_thread_count.max(1)),
+            stores: RwLock::new(Arc::new(settings.stores.clone())),
             settings,
             slots: Mutex::default(),
             visible: Mutex::new(Visible {
@@ -121,10 +125,6 @@ impl Lifecycle {
 
     pub fn mode(&self) -> ControlMode {
         self.settings.mode
-    }
-
-    pub(super) fn stores(&self) -> &[Arc<dyn Store>] {
-        &self.settings.stores
     }
 
     /// The models as they are now.
@@ -255,7 +255,7 @@ impl Lifecycle {
         changed: &mut BTreeSet<ModelId>,
     ) -> Result<(), Status> {
         let mut places = Vec::new();
-        for store in &self.settings.stores {
+        for store in self.stores_of(name) {
             match store.stamp(name) {
                 Ok(Some(_)) => places.push(store),
                 Ok(None) => {}
@@ -269,14 +269,14 @@ impl Lifecycle {
                 Err(Status::internal(format!("failed to load '{name}', failed to poll from model repository")))
             }
             ([], Override::Files { .. }) => {
-                let namespace = self.settings.stores.first().map(|store| self.id(name, &**store).namespace);
+                let namespace = self.stores().first().map(|store| self.id(name, &**store).namespace);
                 let id = ModelId { name: name.to_owned(), namespace: namespace.unwrap_or_default() };
                 self.load_asked_for(&id, None, given, asker, changed)
             }
             ([], _) => Err(poll_failed(name, &Status::not_found("no model repository has a directory of this name"))),
             (places, _) => {
-                let load = |store: &&Arc<dyn Store>| {
-                    self.load_asked_for(&self.id(name, &***store), Some(store), given, asker, changed)
+                let load = |store: &Arc<dyn Store>| {
+                    self.load_asked_for(&self.id(name, &**store), Some(store), given, asker, changed)
                 };
                 places.iter().map(load).fold(Ok(()), Result::and)
             }

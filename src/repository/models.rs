@@ -9,7 +9,7 @@ use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::validate::validate;
-use crate::request::{Request, Status, now_ns};
+use crate::request::{Request, SeenAt, Status, now_ns};
 use crate::scheduler::ensemble::Wanted;
 use crate::scheduler::{Accepted, Refused, Scheduler};
 
@@ -46,7 +46,11 @@ impl ServedModel {
         if let Err(status) = self.borrow(&mut request) {
             return Err(Refused { status, request });
         }
-        request.stamps.queued_ns = now_ns();
+        if let Some(observer) = &request.observer {
+            observer.begins(&self.name, self.version, &request.id, request.stamps.started_ns);
+        }
+        request.mark_queued(now_ns());
+        request.show_inputs(SeenAt::QueueInput);
         self.scheduler.enqueue(request)
     }
 
@@ -118,9 +122,16 @@ pub struct Entry {
     pub versions: BTreeMap<i64, VersionState>,
     /// Why there is no version at all.
     pub reason: String,
+    /// Its repository is gone, and it goes when its last version has.
+    pub is_forgotten: bool,
 }
 
 impl Entry {
+    /// No version serves, comes or goes.
+    pub fn is_over(&self) -> bool {
+        self.versions.values().all(|state| matches!(state, VersionState::Unavailable(_)))
+    }
+
     pub fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<ServedModel>> {
         self.versions.values().filter_map(|state| match state {
             VersionState::Ready(model) => Some(model),

@@ -23,8 +23,14 @@ pub struct Polled {
 }
 
 /// Reads, completes by rule and checks the configuration of the model `name` in `directory`. `given` stands in for the
-/// file.
-pub fn poll(settings: &Settings, name: &str, directory: &Path, given: Option<&ModelConfig>) -> Result<Polled, Status> {
+/// file. `renamed`: the model goes by `name`, whatever its configuration says.
+pub fn poll(
+    settings: &Settings,
+    name: &str,
+    directory: &Path,
+    given: Option<&ModelConfig>,
+    renamed: bool,
+) -> Result<Polled, Status> {
     let layout = layout::scan(directory)?;
     for ignored in &layout.ignored {
         warn!("model '{name}': {}", ignored.warning());
@@ -42,6 +48,9 @@ pub fn poll(settings: &Settings, name: &str, directory: &Path, given: Option<&Mo
             return Err(Status::not_found(format!("model configuration is not provided for model '{name}'")));
         }
     };
+    if renamed {
+        name.clone_into(&mut config.name);
+    }
     normalize::normalize(&mut config, name, &layout)?;
     validate::at_poll(&config, name, !settings.auto_complete)?;
     let policy = model_config::VersionPolicy::from_config(config.version_policy.as_ref());

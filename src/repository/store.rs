@@ -20,6 +20,7 @@ mod key;
 mod listing;
 mod local;
 mod location;
+mod mapped;
 mod profile;
 mod scratch;
 mod transport;
@@ -28,6 +29,7 @@ mod tree;
 use bucket::BucketStore;
 use environment::Environment;
 use local::LocalStore;
+pub use mapped::MappedStore;
 use scratch::ModelCopy;
 
 /// A model repository.
@@ -45,6 +47,16 @@ pub trait Store: Send + Sync + Debug {
     /// The model's files as a directory of this host, kept until the value is dropped (temporary copies are removed
     /// then; a local directory is the directory itself).
     fn localize(&self, model: &str) -> Result<LocalModel, Status>;
+
+    /// The model goes by a name that is not that of its directory.
+    fn maps(&self, _model: &str) -> bool {
+        false
+    }
+
+    /// All of that kind, be their directories there or not.
+    fn mapped(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// How new the parts of a model are, in ns since the epoch; 0 stands for a part that is not there.

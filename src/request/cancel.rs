@@ -3,10 +3,11 @@
 //! A request waits as QUEUED and leaves that state once, by compare-and-swap: TAKEN by a worker, EXPIRED by its timer,
 //! CANCELLED by its home shard. The winner answers; the others find a tombstone.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::credit::Credits;
+use super::shared::Shared;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -28,6 +29,8 @@ pub struct Admission {
     holders: AtomicU32,
     /// For responses on their way.
     pub(super) credits: Credits,
+    /// What the request has in shared memory.
+    pub(super) shared: OnceLock<Box<Shared>>,
     /// Responses of which statistics were reported.
     reports: AtomicU32,
 }
@@ -40,6 +43,7 @@ impl Default for Admission {
             ended: AtomicBool::new(false),
             holders: AtomicU32::new(0),
             credits: Credits::default(),
+            shared: OnceLock::new(),
             reports: AtomicU32::new(0),
         }
     }

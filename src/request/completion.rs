@@ -87,7 +87,11 @@ impl Completion {
         let open = if last { self.admission.end() } else { !self.admission.has_ended() };
         if open {
             let last = last && !mutants::is(Mutant::FinalLost);
-            self.sink.deliver(self.key, Delivery { response, last });
+            let delivery = Delivery { response, last };
+            match self.admission.shared.get() {
+                None => self.sink.deliver(self.key, delivery),
+                Some(shared) => self.settle(shared, delivery),
+            }
         }
     }
 
@@ -165,9 +169,8 @@ impl ResponseFactory {
         self.0.deliver(None, true);
     }
 
-    /// Memory for `byte_size` bytes of an output of this request.
-    pub fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
-        self.0.allocate(byte_size)
+    pub(super) fn completion(&self) -> &Completion {
+        &self.0
     }
 
     pub fn is_cancelled(&self) -> bool {

@@ -27,6 +27,11 @@ pub fn never_wait_here() {
     NEVER_WAITS.set(true);
 }
 
+/// True of a thread that must not wait.
+pub(super) fn never_waits() -> bool {
+    NEVER_WAITS.get()
+}
+
 /// While this lives, its thread does not wait.
 pub struct NeverWaits {
     before: bool,

@@ -136,7 +136,7 @@ impl Cached {
 }
 
 impl Scheduler for Cached {
-    fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
+    fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
         let subject = &self.subject;
         let Some(pass) = Door::enter(&self.door, &subject.inner) else {
             return Err(Refused { status: Status::unavailable(STOPPING).prefixed(&request.log_id()), request });
@@ -144,7 +144,7 @@ impl Scheduler for Cached {
         let store = &*subject.cache.store;
         let byte_size: usize = request.inputs.iter().map(crate::request::InputTensor::byte_size).sum();
         if store.is_quick() && byte_size <= HASHED_AT_ONCE {
-            let lookup = subject.look_up(&request);
+            let lookup = subject.look_up(&mut request);
             let found = lookup.found.clone().filter(|entry| entry.answers(&request));
             return match found {
                 Some(entry) => {
@@ -227,8 +227,12 @@ impl Subject {
         })
     }
 
-    fn look_up(&self, request: &Request) -> Lookup {
+    fn look_up(&self, request: &mut Request) -> Lookup {
         let started_ns = now_ns();
+        // The model has to see what the key was made of, whatever their client writes there meanwhile.
+        if request.own_inputs().is_err() {
+            return Lookup::none();
+        }
         let key = Key::of(request, &self.spec.name, self.version, self.cache.secret);
         let found = self.cache.store.lookup(key, &self.spec);
         Lookup { key: Some(key), started_ns, ended_ns: now_ns(), found }
@@ -249,6 +253,8 @@ impl Subject {
 
     /// Lets the answer of a request pass by the cache.
     fn watch(self: &Arc<Subject>, request: &mut Request, lookup: &Lookup) {
+        // What is kept is what the model made, not what lies in its client's memory by then.
+        request.keep_outputs_apart();
         let (id, is_counted) = (request.id.clone(), request.is_counted());
         request.reroute(|home: Completion| {
             let watch = Watch::new(Arc::clone(self), home, id, is_counted, lookup);

@@ -176,7 +176,7 @@ impl SequenceBatcher {
     fn complete(&self, row: Row) -> Box<Request> {
         let Row { queued: Queued { mut request, .. }, sequence, mut states, flight, entered_ns } = row;
         self.statistics.pending_removed();
-        request.stamps.queued_ns = request.stamps.queued_ns.max(entered_ns);
+        request.mark_queued(request.stamps.queued_ns.max(entered_ns));
         let is_start = request.flags & SEQUENCE_START != 0;
         if is_start && !(mutants::is(Mutant::StaleState) && states.is_some()) {
             states = self.initial.fresh();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::observe::log::LogSettings;
+use crate::observe::trace::TraceOptions;
 use crate::request::Status;
 
 pub use crate::instance::Lending;
@@ -25,6 +26,21 @@ impl Listen {
     pub fn at(port: i32) -> Listen {
         Listen { allowed: true, address: "0.0.0.0".to_owned(), port, reuse_port: false }
     }
+}
+
+/// Variables of the environment that steer the ports of the clouds (cli.md section 4); empty where there are none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Clouds {
+    /// SAGEMAKER_TRITON_PING_MODE.
+    pub ping_mode: String,
+    /// SAGEMAKER_TRITON_DEFAULT_MODEL_NAME.
+    pub default_model: String,
+    /// SAGEMAKER_TRITON_INFERENCE_TYPE.
+    pub inference_type: String,
+    /// AIP_HEALTH_ROUTE.
+    pub health_route: String,
+    /// AIP_PREDICT_ROUTE.
+    pub predict_route: String,
 }
 
 /// A `--backend-config`.
@@ -103,9 +119,16 @@ pub struct Options {
     /// Responses of one decoupled request that may wait for their client; at least 1.
     pub grpc_max_response_pool_size: u32,
     pub metrics: Listen,
+    pub sagemaker: Listen,
+    pub vertex: Listen,
+    /// What the environment says to these two.
+    pub clouds: Clouds,
+    /// `--vertex-ai-default-model`; empty: the only one there is.
+    pub vertex_default_model: String,
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
     pub metrics_interval_ms: u32,
+    pub traces: TraceOptions,
     pub backend_directory: PathBuf,
     /// In the order of the command line.
     pub backend_settings: Vec<BackendSetting>,
@@ -140,6 +163,8 @@ pub struct Options {
     pub cuda_memory_pools: BTreeMap<i32, u64>,
     /// GPUs below are not used.
     pub min_compute_capability: f64,
+    /// Clients may register shared memory.
+    pub allow_client_shm: bool,
 }
 
 impl Default for Options {
@@ -158,8 +183,13 @@ impl Default for Options {
             grpc: Listen::at(8001),
             grpc_max_response_pool_size: i32::MAX as u32,
             metrics: Listen::at(8002),
+            sagemaker: Listen { allowed: false, ..Listen::at(8080) },
+            vertex: Listen { allowed: false, ..Listen::at(8080) },
+            clouds: Clouds::default(),
+            vertex_default_model: String::new(),
             allow_cpu_metrics: true,
             metrics_interval_ms: 2000,
+            traces: TraceOptions::default(),
             backend_directory: "/opt/tritonserver/backends".into(),
             backend_settings: Vec::new(),
             io_cores: None,
@@ -179,6 +209,7 @@ impl Default for Options {
             pinned_memory_pool_byte_size: 256 << 20,
             cuda_memory_pools: BTreeMap::new(),
             min_compute_capability: 0.0,
+            allow_client_shm: false,
         }
     }
 }

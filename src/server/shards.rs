@@ -10,12 +10,14 @@ use std::sync::mpsc::{Sender, channel};
 use tracing::{error, info};
 
 use super::Failure;
+use super::clouds;
 use super::control::ControlThread;
 use super::drain::{End, tell_of_end};
 use super::options::{IoEngine, Listen, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Gauges, HandOver, Mail, Net};
+use crate::observe::metrics::Registry;
 use crate::protocol::service::Port;
 use crate::repository::{Lifecycle, Publisher};
 use crate::request::{Delivery, Job, Sink, never_wait_here};
@@ -37,6 +39,7 @@ pub struct Parts<'a> {
     pub facts: Arc<Facts>,
     pub lifecycle: Arc<Lifecycle>,
     pub render_metrics: RenderMetrics,
+    pub metrics: Arc<Registry>,
     /// Told when a shard ends that was not asked to.
     pub ends: Sender<End>,
 }
@@ -122,6 +125,7 @@ impl Shards {
                 post: Arc::new(move |mail| post.post(Mail::Service(mail))),
                 control: shards.control.handle(),
                 render_metrics: Arc::clone(&parts.render_metrics),
+                metrics: Arc::clone(&parts.metrics),
             };
             let seat = ShardParts {
                 shard,
@@ -249,6 +253,8 @@ fn bind_all(options: &Options) -> Result<Vec<Listener>, Failure> {
     let services = [
         (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
         (&options.http, Port::Http, "HTTP", "HTTPService"),
+        (&options.sagemaker, Port::SageMaker, clouds::SAGEMAKER, "Sagemaker HTTPService"),
+        (&options.vertex, Port::Vertex, clouds::VERTEX, "Vertex AI HTTPService"),
         (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
     ];
     let mut listeners = Vec::new();

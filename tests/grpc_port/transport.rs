@@ -1,10 +1,9 @@
 //! gRPC over HTTP/2 as such: content types, unknown methods, framing, compression, and the RPCs of later versions.
 
 use bytes::Bytes;
-use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 use tritonserver::wire::inference::*;
 
-use super::message::{numbers, output, parameters, raw};
+use super::message::numbers;
 use crate::support::grpc::{Grpc, SERVICE, Status, code, decode, frame, frame_bytes};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
@@ -114,48 +113,6 @@ fn compression_is_refused_by_name() {
         let reply = grpc.exchange(&path, &[headers], &[frame_bytes(0, &message)]);
         assert_eq!(reply.status.code, code::OK, "{headers:?}: {:?}", reply.status);
     }
-    server.stop();
-}
-
-fn unimplemented(status: Result<(), Status>, rpc: &str, words: &[&str]) {
-    let Err(status) = status else { panic!("{rpc} is not offered and answered") };
-    assert_eq!(status.code, code::UNIMPLEMENTED, "{rpc}: {status:?}");
-    let text = status.message.to_lowercase();
-    assert!(words.iter().any(|word| text.contains(word)), "{rpc}: expected one of {words:?} in {text:?}");
-}
-
-#[test]
-fn rpcs_of_later_versions_are_refused_by_name() {
-    let (_repository, server) = start(usual());
-    let mut grpc = Grpc::connect(server.grpc);
-    let mut check = |rpc: &str, request: Bytes, words: &[&str]| {
-        let reply = grpc.exchange(&format!("{SERVICE}{rpc}"), &[], &[request]);
-        let status = if reply.status.code == code::OK { Ok(()) } else { Err(reply.status) };
-        unimplemented(status, rpc, words);
-    };
-    check("SystemSharedMemoryStatus", frame(&SystemSharedMemoryStatusRequest::default()), &["shared"]);
-    check("SystemSharedMemoryRegister", frame(&SystemSharedMemoryRegisterRequest::default()), &["shared"]);
-    check("SystemSharedMemoryUnregister", frame(&SystemSharedMemoryUnregisterRequest::default()), &["shared"]);
-    check("CudaSharedMemoryStatus", frame(&CudaSharedMemoryStatusRequest::default()), &["shared"]);
-    check("CudaSharedMemoryRegister", frame(&CudaSharedMemoryRegisterRequest::default()), &["shared"]);
-    check("CudaSharedMemoryUnregister", frame(&CudaSharedMemoryUnregisterRequest::default()), &["shared"]);
-    check("TraceSetting", frame(&TraceSettingRequest::default()), &["trace"]);
-
-    let window = || {
-        parameters([
-            ("shared_memory_region", ParameterChoice::StringParam("r".into())),
-            ("shared_memory_byte_size", ParameterChoice::Int64Param(4)),
-        ])
-    };
-    let mut input = raw("INPUT0", "INT32", &[1]);
-    input.parameters = window();
-    let from_region =
-        ModelInferRequest { raw_input_contents: vec![], inputs: vec![input], ..numbers("plain", "", &[1]) };
-    check("ModelInfer", frame(&from_region), &["shared"]);
-    let mut target = output("OUTPUT0");
-    target.parameters = window();
-    let to_region = ModelInferRequest { outputs: vec![target], ..numbers("plain", "", &[1]) };
-    check("ModelInfer", frame(&to_region), &["shared"]);
     server.stop();
 }
 

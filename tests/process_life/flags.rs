@@ -31,7 +31,6 @@ fn bad_flags_are_named() {
         (&["--no-such-flag"], &["no-such-flag"]),
         (&["--http-p"], &["--http-p"]), // needs a value
         (&["--http-"], &["--http-"]),   // ambiguous
-        (&["--allow-client-shm=true"], &["--allow-client-shm is not supported by this version of Nereid"]),
         (
             &["--grpc-infer-thread-count=1"],
             &["invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."],
@@ -116,7 +115,6 @@ fn flags_without_effect_do_not_stop_a_start() {
         "--grpc-infer-response-compression-level=none",
         "--trace-config=level=OFF",
         "--metrics-config=counter_latencies=true",
-        "--allow-client-shm=false",
     ];
     let server = Server::start(usual(), repository.path(), &[&idle[..], &as_it_is].concat());
     let log = server.stop();

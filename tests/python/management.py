@@ -75,8 +75,6 @@ def main():
             refused("load", connection.load_model, "batch_int32", statuses=NOT_NOW)
             refused("unload", connection.unload_model, "batch_int32", statuses=NOT_NOW)
             refused("trace settings", connection.get_trace_settings)
-            refused("shared memory", connection.get_system_shared_memory_status)
-            refused("CUDA shared memory", connection.get_cuda_shared_memory_status)
     print(f"{args.protocol}: ok")
 
 

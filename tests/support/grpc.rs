@@ -53,6 +53,8 @@ pub struct Reply {
     pub http_status: u16,
     pub headers: HeaderMap,
     pub messages: Vec<Bytes>,
+    /// What came with the status, where it came behind messages.
+    pub trailers: HeaderMap,
     pub status: Status,
 }
 
@@ -168,7 +170,7 @@ impl Grpc {
             };
             // A call without messages may carry its status in the head ("Trailers-Only").
             let status = Status::of(trailers.as_ref().unwrap_or(&headers));
-            Reply { http_status, headers, messages, status }
+            Reply { http_status, headers, messages, trailers: trailers.unwrap_or_default(), status }
         }))
     }
 }

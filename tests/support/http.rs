@@ -60,8 +60,34 @@ impl Peer {
         self.try_answer().unwrap_or_else(|problem| panic!("expected an answer: {problem}"))
     }
 
-    /// The next answer, interim ones (1xx) included; Err says what came instead.
-    pub fn try_answer(&mut self) -> Result<Answer, String> {
+    /// The head of the next answer, whose chunks are read one by one.
+    pub fn head(&mut self) -> Answer {
+        self.try_head().unwrap_or_else(|problem| panic!("expected an answer: {problem}"))
+    }
+
+    /// The next chunk; None is the last one. Err: the connection ends in the middle.
+    pub fn try_chunk(&mut self) -> Result<Option<Vec<u8>>, String> {
+        let line_end = loop {
+            if let Some(at) = find(&self.received, b"\r\n") {
+                break at;
+            }
+            self.read_more()?;
+        };
+        let line = String::from_utf8_lossy(&self.received[..line_end]).into_owned();
+        self.received.drain(..line_end + 2);
+        let size = usize::from_str_radix(line.trim(), 16).map_err(|_| format!("chunk size {line:?}"))?;
+        let chunk = self.exactly(size + 2)?;
+        if !chunk.ends_with(b"\r\n") {
+            return Err(format!("a chunk of {size} bytes ends with {:?}", chunk.get(size..)));
+        }
+        Ok((size > 0).then(|| chunk[..size].to_vec()))
+    }
+
+    pub fn chunk(&mut self) -> Option<Vec<u8>> {
+        self.try_chunk().unwrap_or_else(|problem| panic!("expected a chunk: {problem}"))
+    }
+
+    fn try_head(&mut self) -> Result<Answer, String> {
         let head_end = loop {
             if let Some(at) = find(&self.received, b"\r\n\r\n") {
                 break at + 4;
@@ -77,14 +103,19 @@ impl Peer {
         let status: u16 = status.ok_or_else(|| format!("no status line: {head:?}"))?;
         let headers = lines.filter_map(|line| line.split_once(':'));
         let headers = headers.map(|(name, value)| (name.to_string(), value.trim().to_string())).collect();
-        let mut answer = Answer { status, headers, body: Vec::new() };
+        Ok(Answer { status, headers, body: Vec::new() })
+    }
+
+    /// The next answer, interim ones (1xx) included; Err says what came instead.
+    pub fn try_answer(&mut self) -> Result<Answer, String> {
+        let mut answer = self.try_head()?;
         let chunked = answer.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
         if chunked {
             answer.body = self.chunks()?;
         } else if let Some(length) = answer.header("content-length") {
-            let length = length.parse().map_err(|_| format!("content-length: {head:?}"))?;
+            let length = length.parse().map_err(|_| format!("content-length: {length:?}"))?;
             answer.body = self.exactly(length)?;
-        } else if status >= 200 && status != 204 {
+        } else if answer.status >= 200 && answer.status != 204 {
             // Without a length the body ends with the connection.
             while self.read_more().is_ok() {}
             answer.body = std::mem::take(&mut self.received);
@@ -101,25 +132,10 @@ impl Peer {
 
     fn chunks(&mut self) -> Result<Vec<u8>, String> {
         let mut body = Vec::new();
-        loop {
-            let line_end = loop {
-                if let Some(at) = find(&self.received, b"\r\n") {
-                    break at;
-                }
-                self.read_more()?;
-            };
-            let line = String::from_utf8_lossy(&self.received[..line_end]).into_owned();
-            self.received.drain(..line_end + 2);
-            let size = usize::from_str_radix(line.trim(), 16).map_err(|_| format!("chunk size {line:?}"))?;
-            let chunk = self.exactly(size + 2)?;
-            if !chunk.ends_with(b"\r\n") {
-                return Err(format!("a chunk of {size} bytes ends with {:?}", chunk.get(size..)));
-            }
-            if size == 0 {
-                return Ok(body);
-            }
-            body.extend_from_slice(&chunk[..size]);
+        while let Some(chunk) = self.try_chunk()? {
+            body.extend_from_slice(&chunk);
         }
+        Ok(body)
     }
 
     fn exactly(&mut self, length: usize) -> Result<Vec<u8>, String> {

@@ -145,7 +145,7 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
         })?;
         // SAFETY: the output belongs to its response, which the caller still owns.
         let response = unsafe { deref(output.response, "response")? };
-        let mut block = response.factory.allocate(len)?;
+        let mut block = response.factory.allocate_output(output.tensor.name.as_bytes(), len)?;
         let at = if len == 0 { std::ptr::null_mut() } else { block.as_mut_ptr().cast() };
         output.buffer = Some(block);
         output.has_buffer = true;
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
             None => {
                 for output in outputs {
                     let OutputHandle { mut tensor, buffer, .. } = *output;
-                    tensor.data.extend(buffer.map(crate::memory::BlockMut::freeze));
+                    tensor.data.extend(buffer.map(crate::memory::Target::freeze));
                     response.error = response.error.take().or_else(|| check_size(&tensor).err());
                     response.outputs.push(tensor);
                 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{AnswerForm, contiguous};
+use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::grpc::{Encoder, InferResponse, OutputTensor, TooLarge, Value};
 use crate::repository::ServedModel;
@@ -96,11 +97,12 @@ pub struct StreamedFrom<'a> {
     pub asked_version: &'a Text,
     /// Nothing follows.
     pub is_final: bool,
+    pub watch: Option<&'a Arc<Watch>>,
 }
 
 impl<'a> StreamedFrom<'a> {
     pub fn new(model: &'a Arc<ServedModel>, form: &'a AnswerForm, is_final: bool) -> StreamedFrom<'a> {
-        StreamedFrom { model, asked_version: &form.version, is_final }
+        StreamedFrom { model, asked_version: &form.version, is_final, watch: form.watch.as_ref() }
     }
 }
 

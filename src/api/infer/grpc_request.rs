@@ -2,8 +2,10 @@
 
 use smallvec::smallvec;
 
+use super::regions::Place;
 use super::{AnswerForm, OutputForm};
-use crate::memory::{Pool, Slice};
+use crate::api::timing::PARAMETER;
+use crate::memory::{Pool, Regions, Slice};
 use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
 use crate::repository::ServedModel;
 use crate::request::validate::{add_input, add_output};
@@ -18,6 +20,7 @@ pub fn read(
     model: &ServedModel,
     request: &mut Request,
     pool: &Pool,
+    regions: &Regions,
 ) -> Result<AnswerForm, Status> {
     let mut form = AnswerForm { version: Text::from(message.model_version()), ..AnswerForm::default() };
     request.id = Text::from(message.id());
@@ -29,12 +32,18 @@ pub fn read(
     for output in message.outputs() {
         let name = Text::from(output.name());
         add_output(request, name.clone())?;
-        let class_count = read_output_parameters(output.parameters(), &name)?;
-        form.outputs.push(OutputForm { name, binary: true, class_count });
+        form.outputs.push(OutputForm { name, binary: true, class_count: 0, is_shared: false });
     }
     let mut raw = message.raw.iter();
     for (at, input) in message.inputs().enumerate() {
-        request.inputs[at].data = smallvec![data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?];
+        let data = match shared_place(&input.parameters(), input.name())? {
+            Some(place) => shared_data(&input, &place, model, request, regions)?,
+            None => data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?,
+        };
+        request.inputs[at].data = smallvec![data];
+    }
+    for (output, form) in message.outputs().zip(&mut form.outputs) {
+        read_output_parameters(output.parameters(), form, request, regions)?;
     }
     Ok(form)
 }
@@ -78,6 +87,8 @@ fn read_parameters(parameters: Parameters<'_>, request: &mut Request, form: &mut
             ("priority", _) => return Err(wrong_type(key, "int64_param or uint64_param")),
             ("timeout", Value::Int64(timeout_us)) => request.timeout_us = timeout_us as u64,
             ("timeout", _) => return Err(wrong_type(key, "int64_param")),
+            (PARAMETER, Value::Bool(wanted)) => form.wants_timing = wanted,
+            (PARAMETER, _) => return Err(wrong_type(key, "bool_param")),
             ("triton_enable_empty_final_response", Value::Bool(wanted)) => form.empty_final_response = wanted,
             ("triton_enable_empty_final_response", _) => return Err(wrong_type(key, "bool_param")),
             (key, _) if key.starts_with("triton_") => {
@@ -116,25 +127,75 @@ fn set_flag(request: &mut Request, flag: u32, key: &str, value: Value<'_>) -> Re
     Ok(())
 }
 
-const SHARED_MEMORY: [&str; 3] = ["shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"];
-
-fn refuse_shared_memory(parameters: &Parameters<'_>, name: &str) -> Result<(), Status> {
-    match SHARED_MEMORY.into_iter().find(|key| parameters.get(key).is_some()) {
-        None => Ok(()),
-        Some(key) => Err(Status::unsupported(format!(
-            "'{key}' of tensor '{name}': shared memory is not supported by this version of Nereid"
+/// Where a tensor is in shared memory, if it is there.
+fn shared_place(parameters: &Parameters<'_>, tensor: &str) -> Result<Option<Place>, Status> {
+    let wrong_type = |key: &str, expected: &str| {
+        Status::invalid(format!("invalid value type for '{key}' parameter for tensor '{tensor}', expected {expected}."))
+    };
+    let region = match parameters.get("shared_memory_region") {
+        None => None,
+        Some(Value::String(region)) => Some(region),
+        Some(_) => return Err(wrong_type("shared_memory_region", "string_param")),
+    };
+    // A negative number stands for the unsigned one with the same bits.
+    let number = |key: &str| match parameters.get(key) {
+        None => Ok(None),
+        Some(_) if region.is_none() => Err(Status::invalid(format!(
+            "'{key}' can not be specified without 'shared_memory_region' parameter for tensor '{tensor}'"
         ))),
-    }
+        Some(Value::Int64(number)) => Ok(Some(number as u64)),
+        Some(_) => Err(wrong_type(key, "int64_param")),
+    };
+    let (offset, byte_size) = (number("shared_memory_offset")?, number("shared_memory_byte_size")?);
+    let Some(region) = region else { return Ok(None) };
+    let byte_size = byte_size.ok_or_else(|| {
+        Status::invalid(format!(
+            "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor \
+             '{tensor}'"
+        ))
+    })?;
+    Ok(Some(Place { region: region.as_bytes().into(), offset: offset.unwrap_or(0), byte_size }))
 }
 
-fn read_output_parameters(parameters: Parameters<'_>, name: &Text) -> Result<u32, Status> {
-    refuse_shared_memory(&parameters, &name.to_str_lossy())?;
-    match parameters.get("classification") {
-        None => Ok(0),
-        Some(Value::Int64(count)) if count > 0 => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
-        Some(Value::Int64(_)) => Err(Status::invalid("invalid value for 'classification' parameter, expected >= 0")),
-        Some(_) => Err(Status::invalid("invalid value type for 'classification' parameter, expected int64_param")),
+fn shared_data(
+    input: &InputRef<'_>,
+    place: &Place,
+    model: &ServedModel,
+    request: &mut Request,
+    regions: &Regions,
+) -> Result<Slice, Status> {
+    if input.contents().is_some() {
+        let (name, model) = (input.name(), &model.name);
+        return Err(Status::invalid(format!(
+            "unexpected 'content' provided when using shared memory for input tensor '{name}' for model '{model}'"
+        )));
     }
+    Ok(place.find(regions, request)?.slice())
+}
+
+fn read_output_parameters(
+    parameters: Parameters<'_>,
+    form: &mut OutputForm,
+    request: &mut Request,
+    regions: &Regions,
+) -> Result<(), Status> {
+    let place = shared_place(&parameters, &form.name.to_str_lossy())?;
+    form.class_count = match parameters.get("classification") {
+        None => 0,
+        Some(Value::Int64(count)) if count > 0 => u32::try_from(count).unwrap_or(u32::MAX),
+        Some(Value::Int64(_)) => {
+            return Err(Status::invalid("invalid value for 'classification' parameter, expected >= 0"));
+        }
+        Some(_) => {
+            return Err(Status::invalid("invalid value type for 'classification' parameter, expected int64_param"));
+        }
+    };
+    let Some(place) = place else { return Ok(()) };
+    if form.class_count > 0 {
+        return Err(Status::invalid("output can't set both 'shared_memory_region' and 'classification'"));
+    }
+    form.is_shared = true;
+    place.set_aside(form.name.clone(), regions, request)
 }
 
 fn data_of<'a>(
@@ -145,7 +206,6 @@ fn data_of<'a>(
     pool: &Pool,
 ) -> Result<Slice, Status> {
     let (name, model) = (input.name(), &model.name);
-    refuse_shared_memory(&input.parameters(), name)?;
     let Some(contents) = input.contents() else {
         let found = raw.next().cloned();
         return found.ok_or_else(|| {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
+use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
+use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
 use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
@@ -73,6 +75,15 @@ impl Encoder {
         Ok(())
     }
 
+    /// Who watches the request.
+    pub fn watch(&self) -> Option<Arc<Watch>> {
+        self.form.watch.clone()
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        self.form.dialect
+    }
+
     /// Writes a bounded part; true when the answer is complete.
     pub fn step(&mut self, pool: &Pool) -> Result<bool, Status> {
         let mut budget = STEP;
@@ -111,6 +122,11 @@ impl Encoder {
         let mut writer = Writer::new(GatherSink { gather: &mut self.json, pool });
         writer.begin_object();
         describe(&mut writer, output);
+        if self.form.is_shared(&output.name) {
+            writer.end_object();
+            self.done += 1;
+            return Ok(());
+        }
         if binary {
             writer.key("parameters");
             writer.begin_object();
@@ -138,6 +154,11 @@ impl Encoder {
         Ok(())
     }
 
+    /// The JSON alone, once a step said that it is complete: of answers without binary outputs.
+    pub fn into_json(self) -> Gather {
+        self.json
+    }
+
     /// The reply, once a step said that it is complete.
     pub fn finish(mut self) -> http1::Response {
         let header_len = self.json.len();
@@ -145,9 +166,7 @@ impl Encoder {
             return error::reply(200, JSON, self.json);
         }
         self.json.append(&mut self.tail);
-        let mut reply = error::reply(200, Some("application/octet-stream"), self.json);
-        reply.head = reply.head.header("Inference-Header-Content-Length", header_len as u64);
-        reply
+        self.form.dialect.binary_answer(header_len, self.json)
     }
 }
 

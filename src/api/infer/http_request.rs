@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{AnswerForm, OutputForm};
-use crate::memory::{ALIGNMENT, BlockMut, Pool, Slice};
+use super::regions::Place;
+use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
+use crate::api::dialect::Dialect;
+use crate::api::timing::PARAMETER;
+use crate::memory::{ALIGNMENT, BlockMut, Pool, Regions, Slice};
 use crate::protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, StringsReader, TensorError, Value,
 };
@@ -62,16 +65,7 @@ enum Stage {
     Done,
 }
 
-/// The outcome of a step.
-pub enum Progress {
-    /// There is more; `is_long` if this step was as long as a step may be.
-    More {
-        is_long: bool,
-    },
-    Ready,
-}
-
-fn parse_error(member: &str) -> impl Fn(AccessError) -> Status + '_ {
+pub(in crate::api) fn parse_error(member: &str) -> impl Fn(AccessError) -> Status + '_ {
     move |error| Status::internal(format!("Unable to parse '{member}': {error}"))
 }
 
@@ -121,7 +115,7 @@ impl Decoder {
     }
 
     /// Does a bounded amount of work.
-    pub fn step(&mut self, pool: &Pool) -> Result<Progress, Status> {
+    pub fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status> {
         let before = std::mem::discriminant(&self.stage);
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Parse(mut builder) => {
@@ -138,7 +132,7 @@ impl Decoder {
                     }
                 }
             }
-            Stage::Inputs { document, done } => self.read_input(document, done, pool)?,
+            Stage::Inputs { document, done } => self.read_input(document, done, pool, regions)?,
             Stage::Numbers { document, index, mut reader, mut block } => {
                 let done =
                     reader.step(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
@@ -179,24 +173,13 @@ impl Decoder {
         (self.model, self.request, self.form)
     }
 
-    pub fn request(&self) -> &Request {
-        &self.request
-    }
-
     fn finish_data(&mut self, document: Box<Document>, index: usize, block: BlockMut) -> Stage {
         self.request.inputs[index].data = smallvec![block.freeze()];
         Stage::Inputs { document, done: index + 1 }
     }
 
     fn data_error(&self, index: usize, error: TensorError) -> Status {
-        let is_bytes = self.request.inputs[index].datatype == DataType::Bytes;
-        match error {
-            TensorError::Shortage => Status::internal(error.to_string()),
-            TensorError::TooDeep if is_bytes => Status::invalid(error.to_string()),
-            TensorError::TooDeep => Status::invalid(format!("Unable to parse 'data': {error}")),
-            _ if is_bytes => Status::internal(format!("Unable to parse JSON bytes array: {error}")),
-            _ => Status::internal(format!("Unable to parse 'data': {error}")),
-        }
+        data_error(self.request.inputs[index].datatype, error)
     }
 
     fn check_json_size(&self, name: &Text, byte_size: usize) -> Result<(), Status> {
@@ -242,6 +225,16 @@ impl Decoder {
                 b"timeout" => request.timeout_us = value.as_u64().map_err(parse_error("timeout"))?,
                 b"binary_data_output" => {
                     self.form.binary_by_default = value.as_bool().map_err(parse_error("binary_data_output"))?;
+                    if self.form.binary_by_default && self.form.manner == Manner::Events {
+                        return Err(not_in_events("'binary_data_output' of the request"));
+                    }
+                }
+                b"triton_enable_empty_final_response" if self.form.manner == Manner::Events => {
+                    let wanted = value.as_bool().map_err(parse_error("triton_enable_empty_final_response"))?;
+                    self.form.empty_final_response = wanted;
+                }
+                key if key == PARAMETER.as_bytes() => {
+                    self.form.wants_timing = value.as_bool().map_err(parse_error(PARAMETER))?;
                 }
                 key if key.starts_with(b"triton_") => {
                     let text = "parameter keys starting with 'triton_' are reserved for Triton usage and should not be \
@@ -255,12 +248,18 @@ impl Decoder {
     }
 
     /// Reads the input after the first `done`, or, behind the last one, the outputs.
-    fn read_input(&mut self, document: Box<Document>, done: usize, pool: &Pool) -> Result<Stage, Status> {
+    fn read_input(
+        &mut self,
+        document: Box<Document>,
+        done: usize,
+        pool: &Pool,
+        regions: &Regions,
+    ) -> Result<Stage, Status> {
         let inputs = document.root().member("inputs").and_then(Value::elements).map_err(parse_error("inputs"))?;
         // The element at `done` is found by walking: requests have few inputs, and a list longer than the model has is
         // cut short by the check below.
         let Some(value) = inputs.clone().nth(done) else {
-            self.read_outputs(&document)?;
+            self.read_outputs(&document, regions)?;
             self.check_tail()?;
             return Ok(Stage::Done);
         };
@@ -281,13 +280,18 @@ impl Decoder {
         }
         let bytes = match source {
             Source::Json(_) => json_byte_size(&name, datatype, &shape)?,
-            Source::Binary(_) => None,
+            Source::Binary(_) | Source::Shared(_) => None,
         };
         add_input(&mut self.request, InputTensor::new(name, datatype, shape))?;
         match source {
             Source::Binary(byte_size) => {
                 let data = self.take_tail(done, byte_size, pool)?;
                 self.request.inputs[done].data = smallvec![data];
+                Ok(Stage::Inputs { document, done: done + 1 })
+            }
+            Source::Shared(place) => {
+                let window = place.find(regions, &mut self.request)?;
+                self.request.inputs[done].data = smallvec![window.slice()];
                 Ok(Stage::Inputs { document, done: done + 1 })
             }
             // A tensor without elements has no bytes, whatever `data` says.
@@ -370,7 +374,7 @@ impl Decoder {
         }
     }
 
-    fn read_outputs(&mut self, document: &Document) -> Result<(), Status> {
+    fn read_outputs(&mut self, document: &Document, regions: &Regions) -> Result<(), Status> {
         let Some(outputs) = document.root().find("outputs") else { return Ok(()) };
         let outputs = outputs.elements().map_err(parse_error("outputs"))?;
         for output in outputs {
@@ -379,20 +383,33 @@ impl Decoder {
                 return Err(Status::invalid(format!("request asks for more than {OUTPUTS_MAX} outputs")));
             }
             add_output(&mut self.request, name.clone())?;
-            let mut form = OutputForm { name, binary: false, class_count: 0 };
+            let mut form = OutputForm { name, binary: false, class_count: 0, is_shared: false };
             if let Some(parameters) = output.find("parameters") {
-                let shared = ["shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"];
-                if let Some(name) = shared.into_iter().find(|name| parameters.find(name).is_some()) {
-                    return Err(unbuilt_parameter(name, "output", &form.name));
-                }
-                if let Some(binary) = parameters.find("binary_data") {
-                    form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
-                }
                 if let Some(count) = parameters.find("classification") {
                     let count = count
                         .as_u64()
                         .map_err(|error| Status::internal(format!("Unable to set 'classification': {error}")))?;
                     form.class_count = u32::try_from(count).unwrap_or(u32::MAX);
+                }
+                let place = shared_place(parameters)?;
+                if place.is_some() && form.class_count > 0 {
+                    let text = "Output can't set both 'shared_memory_region' and 'classification'";
+                    return Err(Status::invalid(text));
+                }
+                if let Some(binary) = parameters.find("binary_data") {
+                    form.binary = binary.as_bool().map_err(parse_error("binary_data"))?;
+                }
+                if self.form.manner == Manner::Events && (form.binary || place.is_some()) {
+                    let what = if form.binary { "binary_data" } else { "shared_memory_region" };
+                    return Err(not_in_events(&format!("'{what}' of output '{}'", form.name)));
+                }
+                if let Some(place) = place {
+                    if form.binary {
+                        let text = "Output can't set both 'shared_memory_region' and 'binary_data'";
+                        return Err(Status::invalid(text));
+                    }
+                    place.set_aside(form.name.clone(), regions, &mut self.request)?;
+                    form.is_shared = true;
                 }
             }
             self.form.outputs.push(form);
@@ -401,14 +418,48 @@ impl Decoder {
     }
 }
 
+impl Decode for Decoder {
+    fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status> {
+        self.step(pool, regions)
+    }
+
+    fn dialect(&self) -> Dialect {
+        self.form.dialect
+    }
+
+    fn finish(self: Box<Self>) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {
+        (*self).finish()
+    }
+}
+
+/// What is wrong with the `data` of a tensor.
+pub(in crate::api) fn data_error(datatype: DataType, error: TensorError) -> Status {
+    let is_bytes = datatype == DataType::Bytes;
+    match error {
+        TensorError::Shortage => Status::internal(error.to_string()),
+        TensorError::TooDeep if is_bytes => Status::invalid(error.to_string()),
+        TensorError::TooDeep => Status::invalid(format!("Unable to parse 'data': {error}")),
+        _ if is_bytes => Status::internal(format!("Unable to parse JSON bytes array: {error}")),
+        _ => Status::internal(format!("Unable to parse 'data': {error}")),
+    }
+}
+
+/// Events are text.
+fn not_in_events(what: &str) -> Status {
+    Status::invalid(format!("{what} is true, but an event stream carries no binary data"))
+}
+
 /// Inputs and outputs of one request: far above any model's, so that lists cannot grow with a body.
 const INPUTS_MAX: usize = 4096;
 const OUTPUTS_MAX: usize = 4096;
 
-fn unbuilt_parameter(parameter: &str, kind: &str, name: &Text) -> Status {
-    Status::unsupported(format!(
-        "'{parameter}' of {kind} '{name}': shared memory is not supported by this version of Nereid"
-    ))
+/// The region that `parameters` name, if they do. Without offset and size both are 0 (http.md section 5).
+fn shared_place(parameters: Value<'_>) -> Result<Option<Place>, Status> {
+    let Some(region) = parameters.find("shared_memory_region") else { return Ok(None) };
+    let region = region.as_str().map_err(parse_error("shared_memory_region"))?;
+    let number = |key: &'static str| parameters.find(key).map_or(Ok(0), Value::as_u64).map_err(parse_error(key));
+    let (offset, byte_size) = (number("shared_memory_offset")?, number("shared_memory_byte_size")?);
+    Ok(Some(Place { region: region.into_owned().into(), offset, byte_size }))
 }
 
 fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) -> Result<(), Status> {
@@ -419,7 +470,7 @@ fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) ->
     Ok(())
 }
 
-fn custom_parameter(key: &[u8], value: Value<'_>) -> Result<Parameter, Status> {
+pub(in crate::api) fn custom_parameter(key: &[u8], value: Value<'_>) -> Result<Parameter, Status> {
     let read = match value.kind() {
         Kind::String => text(value).map(Parameter::String),
         Kind::Bool => value.as_bool().map(Parameter::Bool),
@@ -441,6 +492,7 @@ fn custom_parameter(key: &[u8], value: Value<'_>) -> Result<Parameter, Status> {
 enum Source<'d> {
     Json(Value<'d>),
     Binary(u64),
+    Shared(Place),
 }
 
 impl<'d> Source<'d> {
@@ -462,8 +514,8 @@ impl<'d> Source<'d> {
             ([_], Some(data), _) => Ok(Source::Json(data)),
             ([_], _, Some(size)) => Ok(Source::Binary(size.as_u64().map_err(parse_error("binary_data_size"))?)),
             ([_], None, None) => {
-                let name = input.member("name").and_then(text).unwrap_or_default();
-                Err(unbuilt_parameter("shared_memory_region", "input", &name))
+                let place = parameters.map(shared_place).transpose()?.flatten();
+                place.map(Source::Shared).ok_or_else(|| Status::invalid(format!("{rule} no field is set")))
             }
             (several, ..) => {
                 let names: Vec<String> = several.iter().map(|name| format!("'{name}'")).collect();

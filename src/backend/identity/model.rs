@@ -8,7 +8,7 @@ use super::{IdentityInstance, example_parameters};
 use crate::backend::reshape::OutputShape;
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::observe::metrics::Counter;
-use crate::request::{DataType, Shape, Status, Text, format_shape};
+use crate::request::{DataType, Request, Shape, Status, Text, format_shape, now_ns};
 use crate::wire::inference::model_instance_group::Kind;
 
 const COUNTER: &str = "input_byte_size_counter";
@@ -32,6 +32,7 @@ pub(super) struct IdentityModel {
     pairs: Arc<[TensorPair]>,
     batching: bool,
     delays: Delays,
+    activities: Option<Activities>,
     input_bytes: Counter,
 }
 
@@ -45,7 +46,7 @@ impl IdentityModel {
             }
         }
         let delays = Delays::parse(context)?;
-        refuse_tracing(context)?;
+        Activities::parse(context)?;
         Ok((pairs, delays))
     }
 
@@ -60,7 +61,8 @@ impl IdentityModel {
         if !delays.creation.is_zero() {
             sleep(delays.creation);
         }
-        Ok(IdentityModel { pairs, batching: context.config.max_batch_size > 0, delays, input_bytes })
+        let batching = context.config.max_batch_size > 0;
+        Ok(IdentityModel { pairs, batching, delays, activities: Activities::parse(context)?, input_bytes })
     }
 }
 
@@ -70,6 +72,7 @@ impl Model for IdentityModel {
             pairs: Arc::clone(&self.pairs),
             batching: self.batching,
             delay: self.delays.of_instance(context.ordinal),
+            activities: self.activities,
             input_bytes: self.input_bytes.clone(),
             parameters: example_parameters(),
             context,
@@ -102,23 +105,68 @@ impl Delays {
     }
 }
 
+/// Activities that a traced request shows, as examples of what a backend may report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Activities {
+    /// Activities inside the first one, each inside the one before.
+    nested: u64,
+    /// After every so many of those there is a single one.
+    single_every: u64,
+}
+
+/// How long each of the example activities takes.
+const ACTIVITY: Duration = Duration::from_millis(100);
+/// Each takes a tenth of a second, in which the worker sleeps.
+const NESTED_MAX: u64 = 1000;
+
+impl Activities {
+    pub fn parse(context: &ModelContext) -> Result<Option<Activities>, Status> {
+        if context.parameter("enable_custom_tracing") != Some("true") {
+            return Ok(None);
+        }
+        let nested = number(context, "nested_span_count")?;
+        let single_every = match nested {
+            None => None,
+            Some(_) => number(context, "single_activity_frequency")?,
+        };
+        let (nested, single_every) = (nested.unwrap_or(0), single_every.unwrap_or(1));
+        if nested > NESTED_MAX {
+            let text = format!("parameter 'nested_span_count' must be at most {NESTED_MAX}, got '{nested}'");
+            return Err(Status::invalid(text));
+        }
+        if single_every == 0 {
+            return Err(Status::invalid("parameter 'single_activity_frequency' must be positive, got '0'"));
+        }
+        Ok(Some(Activities { nested, single_every }))
+    }
+
+    /// Reports them for a request that is traced.
+    pub fn report(&self, request: &Request) {
+        let Some(observer) = request.observer.as_ref().filter(|observer| observer.trace().is_some()) else { return };
+        let tell = |name: &str| observer.activity(name, now_ns());
+        tell("CUSTOM_ACTIVITY_START");
+        std::thread::sleep(ACTIVITY);
+        for k in 0..self.nested {
+            tell(&format!("CUSTOM_ACTIVITY{k}_START"));
+            std::thread::sleep(ACTIVITY);
+            if k % self.single_every == 0 {
+                tell("CUSTOM_SINGLE_ACTIVITY");
+            }
+        }
+        for k in (0..self.nested).rev() {
+            tell(&format!("CUSTOM_ACTIVITY{k}_END"));
+        }
+        tell("CUSTOM_ACTIVITY_END");
+        tell("CUSTOM_SINGLE_ACTIVITY");
+    }
+}
+
 /// A plain integer; anything else fails the load, where upstream dies.
 fn number(context: &ModelContext, key: &str) -> Result<Option<u64>, Status> {
     let Some(text) = context.parameter(key) else { return Ok(None) };
     match text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse()) {
         Some(Ok(number)) => Ok(Some(number)),
         _ => Err(Status::invalid(format!("parameter '{key}' must be a non-negative integer, got '{text}'"))),
-    }
-}
-
-/// Custom activities need the trace, which this version does not have. The other two tracing parameters mean nothing
-/// without this one.
-fn refuse_tracing(context: &ModelContext) -> Result<(), Status> {
-    match context.parameter("enable_custom_tracing") {
-        Some("true") => {
-            Err(Status::unsupported("parameter 'enable_custom_tracing' is not supported by this version of Nereid"))
-        }
-        _ => Ok(()),
     }
 }
 

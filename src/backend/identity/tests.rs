@@ -138,9 +138,22 @@ fn values_that_are_not_numbers_fail_the_load() {
     }
     let pair = [("execute_delay_ms", "1"), ("instance_wise_delay_multiplier", "x")];
     assert!(open(&with_parameters(&pair)).is_err());
-    let error = open(&with_parameters(&[("enable_custom_tracing", "true")])).err().unwrap();
-    assert_eq!(error.code, Code::Unsupported);
-    assert!(error.message.contains("'enable_custom_tracing'"));
+    let traced = ("enable_custom_tracing", "true");
+    assert!(open(&with_parameters(&[traced])).is_ok());
+    for (settings, text) in [
+        (
+            &[traced, ("nested_span_count", "x")][..],
+            "parameter 'nested_span_count' must be a non-negative integer, got 'x'",
+        ),
+        (&[traced, ("nested_span_count", "1001")], "parameter 'nested_span_count' must be at most 1000, got '1001'"),
+        (
+            &[traced, ("nested_span_count", "2"), ("single_activity_frequency", "0")],
+            "parameter 'single_activity_frequency' must be positive, got '0'",
+        ),
+    ] {
+        assert_eq!(open(&with_parameters(settings)).err().unwrap().message, text);
+    }
+    assert!(open(&with_parameters(&[traced, ("single_activity_frequency", "x")])).is_ok(), "nobody reads it");
     assert!(open(&with_parameters(&[("enable_custom_tracing", "TRUE"), ("nested_span_count", "x")])).is_ok());
 }
 

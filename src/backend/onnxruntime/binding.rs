@@ -18,7 +18,7 @@ use super::element::ElementType;
 use super::runtime::{Runtime, RuntimeError};
 use super::session::Session;
 use super::value::Value;
-use crate::memory::{BlockMut, Exhausted, Pool, Slice};
+use crate::memory::{Exhausted, Pool, Slice, Target};
 use crate::request::{Shape, Status};
 
 /// The bytes of one tensor as one aligned piece: as they are if they already are that, else gathered into a block.
@@ -76,7 +76,7 @@ impl BoundInput {
 pub struct BoundOutputs {
     // Declared first, dropped first: they point into the blocks.
     values: SmallVec<[Option<Value>; 4]>,
-    blocks: SmallVec<[Option<(BlockMut, Shape)>; 4]>,
+    blocks: SmallVec<[Option<(Target, Shape)>; 4]>,
     /// Where the blocks lie, also those that were taken already.
     ranges: SmallVec<[Range<usize>; 4]>,
 }
@@ -92,7 +92,7 @@ impl BoundOutputs {
     pub fn bind(
         &mut self,
         runtime: &'static Runtime,
-        mut block: BlockMut,
+        mut block: Target,
         shape: &[i64],
         element: ElementType,
     ) -> Result<(), RuntimeError> {
@@ -247,6 +247,7 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::BlockMut;
 
     /// A slice whose first byte is `offset` bytes behind an aligned one.
     fn slice_at(offset: usize, bytes: &[u8]) -> Slice {

@@ -303,8 +303,10 @@ impl OnnxInstance {
                 Status::internal(format!("output '{}' of shape {} is too large", plan.text, format_shape(&shape)))
             })?;
             let block = match requests {
-                [only] if only.outputs.iter().any(|output| output.index == index) => only.allocate(len)?,
-                _ => self.context.model.pool.get(len)?,
+                [only] if only.outputs.iter().any(|output| output.index == index) => {
+                    only.allocate_output(&plan.text, len)?
+                }
+                _ => self.context.model.pool.get(len)?.into(),
             };
             outputs.bind(self.session.runtime(), block, &shape, plan.element)?;
         }

@@ -35,6 +35,18 @@ static SYMBOLS: &[Address] = &[
     Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesMemoryTypeId as *const ()),
     Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesByteSize as *const ()),
     Address(abi::server::buffer_attributes::TRITONSERVER_BufferAttributesCudaIpcHandle as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceLevelString as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceActivityString as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceReportActivity as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceDelete as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceId as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceParentId as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceModelName as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceModelVersion as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceRequestId as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceSpawnChildTrace as *const ()),
+    Address(abi::server::trace::TRITONSERVER_InferenceTraceContext as *const ()),
+    Address(abi::server::trace::TRITONBACKEND_RequestTrace as *const ()),
     Address(abi::backend::TRITONBACKEND_BackendName as *const ()),
     Address(abi::backend::TRITONBACKEND_BackendConfig as *const ()),
     Address(abi::backend::TRITONBACKEND_BackendExecutionPolicy as *const ()),
@@ -152,6 +164,7 @@ mod tests {
             include_str!("../../abi/backend/responses.rs"),
             include_str!("../../abi/backend/states.rs"),
             include_str!("../../abi/server/buffer_attributes.rs"),
+            include_str!("../../abi/server/trace.rs"),
         ] {
             let defines = |line: &&str| line.contains("extern \"C\" fn TRITON") || line.starts_with("    TRITON");
             exported.extend(source.lines().filter(defines).filter_map(|line| names(line).first().copied()));

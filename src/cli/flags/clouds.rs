@@ -1,25 +1,22 @@
 //! Flags of the ports for SageMaker and Vertex AI.
 
-use super::{Flag, Group, Wish};
+use super::http::SHARDS;
+use super::{Flag, Group};
 
 const SAGEMAKER: Group = Group("SageMaker");
 const VERTEX: Group = Group("Vertex AI");
-const NO_SAGEMAKER: &str = "there is no SageMaker port";
-const NO_VERTEX: &str = "there is no Vertex AI port";
 
 pub static FLAGS: &[Flag] = &[
-    SAGEMAKER.later("allow-sagemaker", "boolean", "Whether to serve SageMaker. Default: false.", |g, v| {
-        g.sagemaker.allowed = v.boolean()?;
-        Ok(Wish::more_if(g.sagemaker.allowed))
+    SAGEMAKER.set("allow-sagemaker", "boolean", "Whether to serve SageMaker. Default: false.", |g, v| {
+        v.boolean().map(|given| g.options.sagemaker.allowed = given)
     }),
-    SAGEMAKER.idle("sagemaker-port", "integer", "Port of SageMaker. Default: 8080.", NO_SAGEMAKER, |g, v| {
-        v.int().map(|given| g.sagemaker.port = given)
+    SAGEMAKER.set("sagemaker-port", "integer", "Port of SageMaker. Default: 8080.", |g, v| {
+        v.int().map(|given| g.options.sagemaker.port = given)
     }),
-    SAGEMAKER.idle(
+    SAGEMAKER.set(
         "sagemaker-safe-port-range",
         "<low>-<high>",
-        "Ports that the other services must keep to. Default: any.",
-        NO_SAGEMAKER,
+        "Ports that the other services must keep to, where SageMaker is served. Default: any.",
         |g, v| {
             let (low, high) = v.pair('-')?;
             g.safe_ports = Some((v.part(&low).int()?, v.part(&high).int()?));
@@ -30,37 +27,28 @@ pub static FLAGS: &[Flag] = &[
         "sagemaker-thread-count",
         "integer",
         "Threads of the SageMaker port. Default: 8.",
-        NO_SAGEMAKER,
+        SHARDS,
         |_, v| v.int().map(|_| ()),
     ),
-    VERTEX.later(
+    VERTEX.set(
         "allow-vertex-ai",
         "boolean",
         "Whether to serve Vertex AI. Default: true if AIP_MODE is PREDICTION, else false.",
-        |g, v| {
-            g.vertex.allowed = v.boolean()?;
-            Ok(Wish::more_if(g.vertex.allowed))
-        },
+        |g, v| v.boolean().map(|given| g.options.vertex.allowed = given),
     ),
-    VERTEX.idle(
-        "vertex-ai-port",
-        "integer",
-        "Port of Vertex AI. Default: AIP_HTTP_PORT, or 8080.",
-        NO_VERTEX,
-        |g, v| v.int().map(|given| g.vertex.port = given),
-    ),
-    VERTEX.idle(
-        "vertex-ai-thread-count",
-        "integer",
-        "Threads of the Vertex AI port. Default: 8.",
-        NO_VERTEX,
-        |_, v| v.int().map(|_| ()),
-    ),
-    VERTEX.idle(
+    VERTEX.set("vertex-ai-port", "integer", "Port of Vertex AI. Default: AIP_HTTP_PORT, or 8080.", |g, v| {
+        v.int().map(|given| g.options.vertex.port = given)
+    }),
+    VERTEX.idle("vertex-ai-thread-count", "integer", "Threads of the Vertex AI port. Default: 8.", SHARDS, |_, v| {
+        v.int().map(|_| ())
+    }),
+    VERTEX.set(
         "vertex-ai-default-model",
         "string",
         "Model that the predict route asks. Default: the only one.",
-        NO_VERTEX,
-        |_, _| Ok(()),
+        |g, v| {
+            g.options.vertex_default_model = v.text();
+            Ok(())
+        },
     ),
 ];

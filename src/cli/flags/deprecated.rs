@@ -1,6 +1,6 @@
 //! Flags that Triton calls deprecated: each use prints a warning on stderr that names what took its place.
 
-use super::{Flag, Group, Wish};
+use super::{Flag, Group};
 use crate::cli::given::Given;
 use crate::cli::options::CacheSetting;
 use crate::cli::values::{Value, ValueError};
@@ -23,38 +23,35 @@ pub static FLAGS: &[Flag] = &[
         "The same as --cache-config=local,size=<integer>.",
         response_cache,
     ),
-    DEPRECATED.later("trace-file", "path", "The same as --trace-config=triton,file=<path>.", |g, v| {
+    DEPRECATED.set("trace-file", "path", "The same as --trace-config=triton,file=<path>.", |g, v| {
         superseded(g, v, "triton,file=<filepath>");
-        g.trace.old.file = true;
-        Ok(Wish::Nothing)
+        g.trace.old.file = Some(v.text());
+        Ok(())
     }),
-    DEPRECATED.later(
+    DEPRECATED.set(
         "trace-level",
         "OFF|TIMESTAMPS|TENSORS",
         "The same as --trace-config=level=<level>, but OFF switches off all levels.",
         |g, v| {
             superseded(g, v, "level=<OFF|TIMESTAMPS|TENSORS>");
-            g.trace.add_old_level(v).map(|()| Wish::Nothing)
+            g.trace.add_old_level(v)
         },
     ),
-    DEPRECATED.later("trace-rate", "integer", "The same as --trace-config=rate=<integer>.", |g, v| {
+    DEPRECATED.set("trace-rate", "integer", "The same as --trace-config=rate=<integer>.", |g, v| {
         superseded(g, v, "rate=<rate value>");
-        g.trace.old.rate = true;
-        v.int().map(|_| Wish::Nothing)
+        v.int().map(|rate| g.trace.old.rate = Some(rate))
     }),
-    DEPRECATED.later("trace-count", "integer", "The same as --trace-config=count=<integer>.", |g, v| {
+    DEPRECATED.set("trace-count", "integer", "The same as --trace-config=count=<integer>.", |g, v| {
         superseded(g, v, "count=<count value>");
-        g.trace.old.count = true;
-        v.int().map(|_| Wish::Nothing)
+        v.int().map(|count| g.trace.old.count = Some(count))
     }),
-    DEPRECATED.later(
+    DEPRECATED.set(
         "trace-log-frequency",
         "integer",
         "The same as --trace-config=triton,log-frequency=<integer>.",
         |g, v| {
             superseded(g, v, "triton,log-frequency=<log frequency value>");
-            g.trace.old.log_frequency = true;
-            v.int().map(|_| Wish::Nothing)
+            v.int().map(|frequency| g.trace.old.log_frequency = Some(frequency))
         },
     ),
 ];

@@ -1,7 +1,7 @@
 //! Flags of rate limiting, memory and the host.
 
 use super::repository::NO_GPU;
-use super::{Flag, Group, Wish};
+use super::{Flag, Group};
 use crate::cli::values::{Value, ValueError};
 
 const RATE: Group = Group("Rate limiting");
@@ -65,12 +65,9 @@ pub static FLAGS: &[Flag] = &[
         "Setting of a host policy that instance groups may name. May be given several times.",
         |g, v| v.host_policy().map(|given| g.options.host_policies.push(given)),
     ),
-    MEMORY.later(
-        "allow-client-shm",
-        "boolean",
-        "Whether clients may register shared memory. Default: false.",
-        |_, v| v.boolean().map(Wish::more_if),
-    ),
+    MEMORY.set("allow-client-shm", "boolean", "Whether clients may register shared memory. Default: false.", |g, v| {
+        v.boolean().map(|given| g.options.allow_client_shm = given)
+    }),
 ];
 
 fn rate_limit(value: Value<'_>) -> Result<bool, ValueError> {

@@ -43,11 +43,11 @@ pub static FLAGS: &[Flag] = &[
         "Which latencies are shown as counters, histograms and summaries. May be given several times.",
         |_, v| metrics_config(v),
     ),
-    TRACING.later(
+    TRACING.set(
         "trace-config",
         "[<mode>,]<setting>=<value>",
         "Setting of the traces of requests; level=OFF is none. May be given several times.",
-        |g, v| g.trace.add(v).map(|()| Wish::Nothing),
+        |g, v| g.trace.add(v),
     ),
 ];
 

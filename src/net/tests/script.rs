@@ -14,6 +14,10 @@ pub struct Script {
     pub http: Vec<(CallKey, String)>,
     pub unary: Vec<CallKey>,
     pub cancelled: Vec<Token>,
+    /// What is left unsent of answers that are told in parts.
+    pub unsent: Vec<(Token, usize)>,
+    /// Seconds in which they waited for their peer.
+    pub waits: Vec<Token>,
 }
 
 pub struct Scripted {
@@ -59,6 +63,14 @@ impl Service for Scripted {
     fn grpc_stream_message(&mut self, _: Token, _: &GrpcPlan, _message: Message, _: &mut Replies) {}
 
     fn grpc_stream_half_closed(&mut self, _stream: Token, _replies: &mut Replies) {}
+
+    fn stream_unsent(&mut self, stream: Token, unsent: usize) {
+        self.script.borrow_mut().unsent.push((stream, unsent));
+    }
+
+    fn stream_waits(&mut self, stream: Token, _replies: &mut Replies) {
+        self.script.borrow_mut().waits.push(stream);
+    }
 
     fn cancelled(&mut self, token: Token) {
         self.script.borrow_mut().cancelled.push(token);

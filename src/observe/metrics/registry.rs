@@ -73,6 +73,23 @@ impl Registry {
         self.observe(name, help, Kind::Counter, labels, Box::new(move || Value::Integer(read())))
     }
 
+    /// Tells `each` the labels, by name, and the value of every sample of a family; nothing if there is none.
+    pub fn read(&self, family: &str, mut each: impl FnMut(&[(String, String)], f64)) {
+        let found = self.inner.families().get(family).and_then(Weak::upgrade);
+        let Some(found) = found else { return };
+        // As in a rendering: callbacks are asked without the lock.
+        let series: Vec<_> = found.series().values().filter_map(Weak::upgrade).collect();
+        for series in series {
+            each(
+                &series.labels,
+                match series.source.read() {
+                    Value::Integer(value) => value as f64,
+                    Value::Real(value) => value,
+                },
+            );
+        }
+    }
+
     /// Writes every family that has a sample, by name.
     pub(super) fn render(&self, exposition: &mut Exposition) {
         let families: Vec<_> = self.inner.families().values().filter_map(Weak::upgrade).collect();
@@ -433,6 +450,27 @@ mod tests {
             assert_eq!(other.increment_real(bad), Err(MetricError::NotMonotonic));
         }
         assert!(text(&registry).ends_with("d 2.5\n"));
+    }
+
+    #[test]
+    fn a_family_can_be_read_without_its_page() {
+        let registry = Registry::default();
+        let read = |name: &str| {
+            let mut seen = Vec::new();
+            registry.read(name, |labels, value| seen.push((labels.to_vec(), value)));
+            seen
+        };
+        assert!(read("blocks").is_empty());
+        let family = registry.counter_family("blocks", "").unwrap();
+        assert!(read("blocks").is_empty());
+        let used = family.counter(&[("kind", "used"), ("a", "1")]).unwrap();
+        used.increment(7);
+        let most = registry.counter("blocks", "", &[("kind", "max")], || 9).unwrap();
+        let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let expected = [(vec![label("a", "1"), label("kind", "used")], 7.0), (vec![label("kind", "max")], 9.0)];
+        assert_eq!(read("blocks"), expected);
+        drop((used, most));
+        assert!(read("blocks").is_empty() && read("block").is_empty());
     }
 
     #[test]

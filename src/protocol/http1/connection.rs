@@ -20,6 +20,9 @@ const BLANK_MAX: usize = 64;
 /// What a stash may keep of its memory when it is empty.
 const STASH_KEPT: usize = 16 * 1024;
 
+/// Bytes that are kept, while requests wait for their answers, to learn whether their peer is still there.
+const LISTEN_MAX: usize = 64 * 1024;
+
 pub struct Connection {
     limits: Limits,
     pool: Pool,
@@ -167,6 +170,17 @@ impl Connection {
         self.outbox.unsent()
     }
 
+    /// Of those, the ones up to the end of what this exchange was answered so far, without answers that stand before it
+    /// and have not begun to leave.
+    pub fn unsent_of(&self, exchange: ExchangeId) -> usize {
+        self.outbox.unsent_of(exchange)
+    }
+
+    /// True if this exchange is the next one to be answered: what it is given goes out.
+    pub fn is_oldest(&self, exchange: ExchangeId) -> bool {
+        self.outbox.is_oldest(exchange)
+    }
+
     /// Requests that are not completely answered.
     pub fn in_flight(&self) -> usize {
         self.outbox.len()
@@ -179,6 +193,13 @@ impl Connection {
             Input::Body(_) => true,
             Input::Stopped => false,
         }
+    }
+
+    /// True while reading does no harm although nothing is wanted: only who reads learns that the peer has left. What
+    /// comes is dropped behind the last request, else kept, for which there is this much room.
+    pub fn may_listen(&self) -> bool {
+        let has_room = self.stash.unread().len() < LISTEN_MAX;
+        !self.input_ended && !self.is_direct_out() && (self.is_stopped() || has_room)
     }
 
     /// True if everything that will ever be sent has been taken from [`output`](Connection::output).

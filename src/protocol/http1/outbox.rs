@@ -86,6 +86,21 @@ impl Outbox {
         self.output.len() + self.exchanges.iter().map(|exchange| exchange.waiting.len()).sum::<usize>()
     }
 
+    /// Bytes that are not yet handed to the sender and end with the last one of this answer; those of answers before it
+    /// on their way may be among them.
+    pub fn unsent_of(&self, id: ExchangeId) -> usize {
+        match self.position(id) {
+            Some(0) => self.output.len(),
+            Some(at) => self.exchanges.get(at).map_or(0, |exchange| exchange.waiting.len()),
+            None => 0,
+        }
+    }
+
+    /// It is this exchange's turn to be answered.
+    pub fn is_oldest(&self, id: ExchangeId) -> bool {
+        self.position(id) == Some(0)
+    }
+
     pub fn is_unanswered(&self, id: ExchangeId) -> bool {
         self.position(id).and_then(|at| self.exchanges.get(at)).is_some_and(|e| e.phase == Phase::Unanswered)
     }

@@ -1,11 +1,12 @@
 //! A tensor's bytes as a flat JSON array, a bounded number of elements at a time.
 
 use super::Element;
-use super::double::{DOUBLE_LEN, format_double};
+use super::double::DoubleText;
 use super::writer::{Sink, write_string};
 
 /// Text that collects before it goes to the sink; a sink may be a gather list, which is better fed in larger pieces.
 const BATCH: usize = 4096;
+const LONGEST_NUMBER: usize = 32;
 
 /// A model's output is not what its data type says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +52,7 @@ impl ArrayWriter {
             self.opened = true;
             sink.put(b"[");
         }
-        let mut batch = Vec::with_capacity(BATCH + DOUBLE_LEN);
+        let mut batch = Vec::with_capacity(BATCH + LONGEST_NUMBER);
         for _ in 0..max_elements {
             let Some(rest) = data.get(self.at..).filter(|rest| !rest.is_empty()) else { break };
             if self.at > 0 {
@@ -92,7 +93,7 @@ fn write_number(element: Element, data: &[u8], out: &mut Vec<u8>) -> usize {
         out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
     fn double(value: f64, out: &mut Vec<u8>) {
-        out.extend_from_slice(format_double(value, &mut [0; DOUBLE_LEN]));
+        out.extend_from_slice(DoubleText::new().of(value));
     }
     match element {
         Element::Bool => out.extend_from_slice(if first::<1>(data) == [0] { b"false" } else { b"true" }),

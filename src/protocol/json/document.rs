@@ -39,6 +39,10 @@ pub struct Document {
     nodes: Vec<Node>,
 }
 
+/// Where a value is, to be kept apart from its document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(pub(super) u32);
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     /// The value's bytes; strings and keys without their quotes.
@@ -81,6 +85,11 @@ impl Document {
 
     pub fn root(&self) -> Value<'_> {
         Value::new(self, 0)
+    }
+
+    /// The value at a place that one of this document's values named.
+    pub fn at(&self, place: Place) -> Value<'_> {
+        Value::new(self, place.0)
     }
 
     /// The text that the document indexes.

@@ -1,63 +1,80 @@
 //! Doubles as Triton prints them (spec http.md, section 2).
 //!
-//! Digits are the shortest that read back as the same double (U. Adams, "Ryū: fast float-to-string conversion", 2018,
-//! by the crate of that name). What differs is the dress: always a fraction or an exponent, plain notation from 1e-6
-//! up to below 1e21.
+//! Digits are the shortest that read back as the same double, found by the crate zmij. What differs is the dress: always
+//! a fraction or an exponent, plain notation from 1e-6 up to below 1e21.
+
+use std::ops::Range;
 
 /// Longest text of a double in bytes: `-` and 17 digits behind `0.00000`, rounded up.
-pub const DOUBLE_LEN: usize = 32;
+const DOUBLE_LEN: usize = 32;
 
 /// Largest position of the point, counted from the first digit, that is still written in plain notation.
 const PLAIN_UP_TO: i32 = 21;
 const PLAIN_FROM: i32 = -5;
+/// Magnitudes that the crate writes in plain notation, too.
+const AS_WE_DO: Range<f64> = 1e-4..1e15;
 
-/// Writes `value` to the front of `out` and gives the text.
-pub fn format_double(value: f64, out: &mut [u8; DOUBLE_LEN]) -> &[u8] {
-    if value.is_nan() {
-        return b"NaN";
+/// Memory for the text of one double.
+#[derive(Default)]
+pub struct DoubleText {
+    digits: zmij::Buffer,
+    out: [u8; DOUBLE_LEN],
+}
+
+impl DoubleText {
+    pub fn new() -> DoubleText {
+        DoubleText { digits: zmij::Buffer::new(), out: [0; DOUBLE_LEN] }
     }
-    if value.is_infinite() {
-        return if value < 0.0 { b"-Infinity" } else { b"Infinity" };
-    }
-    let mut text = Text { out, len: 0 };
-    if value.is_sign_negative() {
-        text.put(b"-");
-    }
-    if value == 0.0 {
-        text.put(b"0.0");
-        return text.finish();
-    }
-    let mut buffer = ryu::Buffer::new();
-    let shortest = buffer.format_finite(value.abs());
-    if !shortest.contains('e') {
-        // In its own plain range, which lies within ours, the crate writes as we do.
-        text.put(shortest.as_bytes());
-        return text.finish();
-    }
-    let mut digits = [0; 24];
-    let (digits, point) = digits_and_point(shortest, &mut digits);
-    let count = digits.len() as i32;
-    if (PLAIN_FROM..=0).contains(&point) {
-        text.put(b"0.");
-        text.zeros(-point);
-        text.put(digits);
-    } else if (1..=PLAIN_UP_TO).contains(&point) {
-        let (integer, fraction) = digits.split_at(point.min(count) as usize);
-        text.put(integer);
-        text.zeros(point - count);
-        text.put(b".");
-        text.put(if fraction.is_empty() { b"0" } else { fraction });
-    } else {
-        let (first, rest) = digits.split_at(1);
-        text.put(first);
-        if !rest.is_empty() {
-            text.put(b".");
-            text.put(rest);
+
+    /// The text of `value`.
+    #[inline]
+    pub fn of(&mut self, value: f64) -> &[u8] {
+        if AS_WE_DO.contains(&value.abs()) {
+            return self.digits.format_finite(value).as_bytes();
         }
-        text.put(b"e");
-        text.put(itoa::Buffer::new().format(point - 1).as_bytes());
+        self.dress(value)
     }
-    text.finish()
+
+    fn dress(&mut self, value: f64) -> &[u8] {
+        if value.is_nan() {
+            return b"NaN";
+        }
+        if value.is_infinite() {
+            return if value < 0.0 { b"-Infinity" } else { b"Infinity" };
+        }
+        let mut text = Text { out: &mut self.out, len: 0 };
+        if value.is_sign_negative() {
+            text.put(b"-");
+        }
+        if value == 0.0 {
+            text.put(b"0.0");
+            return text.finish();
+        }
+        let mut digits = [0; 24];
+        let (digits, point) = digits_and_point(self.digits.format_finite(value.abs()), &mut digits);
+        let count = digits.len() as i32;
+        if (PLAIN_FROM..=0).contains(&point) {
+            text.put(b"0.");
+            text.zeros(-point);
+            text.put(digits);
+        } else if (1..=PLAIN_UP_TO).contains(&point) {
+            let (integer, fraction) = digits.split_at(point.min(count) as usize);
+            text.put(integer);
+            text.zeros(point - count);
+            text.put(b".");
+            text.put(if fraction.is_empty() { b"0" } else { fraction });
+        } else {
+            let (first, rest) = digits.split_at(1);
+            text.put(first);
+            if !rest.is_empty() {
+                text.put(b".");
+                text.put(rest);
+            }
+            text.put(b"e");
+            text.put(itoa::Buffer::new().format(point - 1).as_bytes());
+        }
+        text.finish()
+    }
 }
 
 /// The significant digits of a positive number and the place of its point, counted from the first of them: `1.23e2` is
@@ -89,6 +106,7 @@ fn exponent_of(text: &mut std::str::Bytes<'_>) -> i32 {
     for byte in text {
         match byte {
             b'-' => negative = true,
+            b'+' => {}
             digit => value = value * 10 + i32::from(digit - b'0'),
         }
     }
@@ -122,7 +140,7 @@ mod tests {
     use super::*;
 
     fn text(value: f64) -> String {
-        String::from_utf8(format_double(value, &mut [0; DOUBLE_LEN]).to_vec()).unwrap()
+        String::from_utf8(DoubleText::new().of(value).to_vec()).unwrap()
     }
 
     #[test]

@@ -85,43 +85,57 @@ fn boolean(input: &[u8], at: &mut usize) -> Result<[u8; 1], TensorError> {
     Ok([value])
 }
 
+#[inline(always)]
 fn unsigned<const N: usize>(
     input: &[u8],
     at: &mut usize,
     bytes: impl Fn(u64) -> [u8; N],
 ) -> Result<[u8; N], TensorError> {
+    if let Some(short) = number::scan_short(input, *at)
+        && let Some((value, false)) = short.to_integer()
+    {
+        *at = short.end;
+        return Ok(bytes(value));
+    }
     let value = scan(input, at, AccessError::NotUnsigned)?.value(input);
     Ok(bytes(value.as_u64().ok_or(AccessError::NotUnsigned)?))
 }
 
+#[inline(always)]
 fn signed<const N: usize>(
     input: &[u8],
     at: &mut usize,
     bytes: impl Fn(i64) -> [u8; N],
 ) -> Result<[u8; N], TensorError> {
+    if let Some(short) = number::scan_short(input, *at)
+        && let Some((value, negative)) = short.to_integer()
+    {
+        // At most 15 digits: it fits.
+        let value = value as i64;
+        *at = short.end;
+        return Ok(bytes(if negative { -value } else { value }));
+    }
     let value = scan(input, at, AccessError::NotSigned)?.value(input);
     Ok(bytes(value.as_i64().ok_or(AccessError::NotSigned)?))
 }
 
+#[inline(always)]
 fn double<const N: usize>(
     input: &[u8],
     at: &mut usize,
     bytes: impl Fn(f64) -> [u8; N],
 ) -> Result<[u8; N], TensorError> {
+    if let Some(short) = number::scan_short(input, *at) {
+        let value = short.to_f64(input, *at);
+        *at = short.end;
+        return Ok(bytes(value));
+    }
     Ok(bytes(scan(input, at, AccessError::NotNumber)?.to_f64(input)))
 }
 
-#[inline(always)]
-fn scan(input: &[u8], at: &mut usize, other: AccessError) -> Result<Scanned, TensorError> {
-    if let Some(scanned) = number::scan_short(input, *at) {
-        *at = scanned.end;
-        return Ok(scanned);
-    }
-    scan_any(input, at, other)
-}
-
+/// Any number.
 #[cold]
-fn scan_any(input: &[u8], at: &mut usize, other: AccessError) -> Result<Scanned, TensorError> {
+fn scan(input: &[u8], at: &mut usize, other: AccessError) -> Result<Scanned, TensorError> {
     if matches!(input.get(*at), Some(b'"' | b'{' | b't' | b'f' | b'n')) {
         return Err(other.into());
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::document::{Document, Node, Tag};
+use super::document::{Document, Node, Place, Tag};
 use super::text;
 
 /// A value was not what its reader needs. The texts reach the client.
@@ -59,6 +59,11 @@ pub struct Value<'d> {
 impl<'d> Value<'d> {
     pub(super) fn new(document: &'d Document, index: u32) -> Value<'d> {
         Value { document, index }
+    }
+
+    /// Finds the value again: see [`Document::at`].
+    pub fn place(self) -> Place {
+        Place(self.index)
     }
 
     pub fn kind(self) -> Kind {

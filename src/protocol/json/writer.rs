@@ -5,7 +5,7 @@
 
 use crate::memory::{Gather, Pool};
 
-use super::double::{DOUBLE_LEN, format_double};
+use super::double::DoubleText;
 
 /// Where written bytes go.
 pub trait Sink {
@@ -91,7 +91,7 @@ impl<S: Sink> Writer<S> {
 
     pub fn double(&mut self, value: f64) {
         self.separate(true);
-        self.sink.put(format_double(value, &mut [0; DOUBLE_LEN]));
+        self.sink.put(DoubleText::new().of(value));
     }
 
     pub fn bool(&mut self, value: bool) {

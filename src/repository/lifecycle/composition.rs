@@ -136,13 +136,13 @@ impl Lifecycle {
     /// Where the model lies that an ensemble of `namespace` means by `name`.
     fn place_of(&self, namespace: &str, name: &str) -> Option<(ModelId, Arc<dyn Store>)> {
         let mut holders = Vec::new();
-        for store in &self.settings.stores {
+        for store in self.stores_of(name) {
             if let Ok(Some(_)) = store.stamp(name) {
-                let id = self.id(name, &**store);
+                let id = self.id(name, &*store);
                 if self.settings.namespacing && id.namespace == namespace {
-                    return Some((id, Arc::clone(store)));
+                    return Some((id, store));
                 }
-                holders.push((id, Arc::clone(store)));
+                holders.push((id, store));
             }
         }
         match holders.len() {

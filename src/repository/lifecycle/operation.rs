@@ -220,7 +220,7 @@ impl Lifecycle {
         let name = &id.name;
         if let Override::Files { config, files } = given {
             let directory = write_files(name, files)?;
-            let polled = poll(&self.settings, name, &directory.path, Some(config))?;
+            let polled = poll(&self.settings, name, &directory.path, Some(config), false)?;
             return Ok(Some((None, directory, polled)));
         }
         let store = store.ok_or_else(|| Status::not_found("no model repository has a directory of this name"))?;
@@ -232,7 +232,7 @@ impl Lifecycle {
         }
         let local = store.localize(name)?;
         let directory = Directory { path: local.path().to_owned(), keep: Arc::new(local) };
-        let polled = poll(&self.settings, name, &directory.path, given.config())?;
+        let polled = poll(&self.settings, name, &directory.path, given.config(), store.maps(name))?;
         Ok(Some((Some(stamp), directory, polled)))
     }
 
@@ -247,6 +247,7 @@ impl Lifecycle {
         self.change(|entries| {
             let entry = entries.entry(id.clone()).or_default();
             entry.reason.clear();
+            entry.is_forgotten = false;
             for &version in &plan.to_load {
                 // Beside one that serves, nobody sees the new one yet.
                 if !matches!(entry.versions.get(&version), Some(VersionState::Ready(_))) {

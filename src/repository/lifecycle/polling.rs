@@ -37,7 +37,7 @@ impl Lifecycle {
         let is_all = self.settings.startup_models.iter().any(|name| name == "*");
         if self.settings.mode == ControlMode::Explicit && !is_all {
             // A repository that is not there is found out now, not by the first load.
-            for store in &self.settings.stores {
+            for store in self.stores().iter() {
                 store.models()?;
             }
             self.in_parallel(&self.settings.startup_models, |name| {
@@ -74,7 +74,7 @@ impl Lifecycle {
     /// Every model of every repository.
     fn find(&self) -> Result<Vec<Found>, Status> {
         let mut found: BTreeMap<ModelId, Vec<Arc<dyn Store>>> = BTreeMap::new();
-        for store in &self.settings.stores {
+        for store in self.stores().iter() {
             for name in store.models()? {
                 found.entry(self.id(&name, &**store)).or_default().push(Arc::clone(store));
             }

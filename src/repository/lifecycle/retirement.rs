@@ -16,6 +16,8 @@ use super::{Lifecycle, lock};
 /// How often holders are counted: soon at first, since most requests are short.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// How often a model is tried to be forgotten that somebody still has to do with.
+const FORGET_ATTEMPTS: usize = 50;
 
 /// Requests that a version has not answered yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,13 +68,21 @@ impl Lifecycle {
             left == 0
         };
         if is_last {
+            let mut is_forgotten = false;
             self.change(|entries| {
-                if let Some(entry) = entries.get_mut(id)
-                    && let Some(state @ VersionState::Unloading) = entry.versions.get_mut(&version)
-                {
+                let Some(entry) = entries.get_mut(id) else { return };
+                if let Some(state @ VersionState::Unloading) = entry.versions.get_mut(&version) {
                     *state = VersionState::Unavailable(UNLOADED.to_owned());
                 }
+                is_forgotten = entry.is_forgotten && entry.is_over();
             });
+            // Whoever asked for the unload may still have the slot.
+            for _ in 0..if is_forgotten { FORGET_ATTEMPTS } else { 0 } {
+                if self.forget(id) {
+                    break;
+                }
+                std::thread::sleep(LONGEST_PAUSE);
+            }
         }
     }
 

@@ -11,6 +11,8 @@ use crate::memory::Pool;
 use crate::repository::store;
 use crate::repository::{IndexRow, ParameterValue, ServedModel};
 
+mod registration;
+
 /// A repository on disk.
 struct Place(PathBuf);
 

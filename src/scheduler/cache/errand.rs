@@ -45,12 +45,12 @@ impl Errand {
     }
 
     /// On a thread of the cache.
-    fn run(self: Arc<Errand>, request: Box<Request>, pass: Pass, sent_ns: u64) {
+    fn run(self: Arc<Errand>, mut request: Box<Request>, pass: Pass, sent_ns: u64) {
         let subject = &self.subject;
         let waited_ns = now_ns().saturating_sub(sent_ns);
         let is_wanted = !request.admission().is_cancelled();
         let is_asked = is_wanted && waited_ns <= subject.cache.store.patience_ns() && !subject.cache.store.is_out();
-        let lookup = if is_asked { subject.look_up(&request) } else { Lookup::none() };
+        let lookup = if is_asked { subject.look_up(&mut request) } else { Lookup::none() };
         match lookup.found.as_ref().filter(|entry| entry.answers(&request)) {
             Some(entry) => {
                 let mut stage = self.stage();
@@ -81,7 +81,7 @@ impl Errand {
         let subject = &self.subject;
         subject.statistics.pending_removed();
         // The present, as schedulers take it.
-        request.stamps.queued_ns = now_ns();
+        request.mark_queued(now_ns());
         subject.watch(&mut request, lookup);
         let outcome = subject.inner.enqueue(request);
         drop(pass);

@@ -36,7 +36,7 @@ impl Owner for Shared {
             let own = again.inputs.iter().take_while(|input| input.index < self.spec.inputs.len()).count();
             let left_over = (again.inputs.split_off(own), again.states.take());
             again.flags = 0;
-            again.stamps.queued_ns = now_ns;
+            again.mark_queued(now_ns);
             again.admission().put_back();
             self.statistics.pending_added();
             tables.land(key, now_ns, effects);

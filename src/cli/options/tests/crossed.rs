@@ -126,13 +126,7 @@ fn old_flags_of_traces_warn_and_give_way() {
 
 #[test]
 fn levels_of_traces_add_up_and_only_the_old_off_ends_them() {
-    let is_traced = |words: &[&str]| match parse(words) {
-        Ok(_) => false,
-        Err(error) => {
-            assert_eq!(error, OptionsError::Later("trace-config"));
-            true
-        }
-    };
+    let is_traced = |words: &[&str]| !parse(words).unwrap().traces.levels.is_off();
     let (off, old_off) = ("--trace-config=level=OFF", "--trace-level=off");
     let (stamps, old_tensors) = ("--trace-config=level=TIMESTAMPS", "--trace-level=tensors");
     assert!(is_traced(&[stamps]));
@@ -171,7 +165,17 @@ fn the_span_processors_numbers_come_from_the_environment() {
     for variable in ["OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"] {
         let error = parse_in(&open, &[(variable, "x")]).unwrap_err();
         assert_eq!(error.to_string(), format!("Bad option: \"{variable}\".\nInvalid option value. Got x"));
-        assert_eq!(parse_in(&open, &[(variable, "5")]), with(|_| {}));
+        let of_environment = parse_in(&open, &[(variable, "5")]).unwrap().traces;
+        let setting = variable.to_lowercase().replacen("otel_", "", 1);
+        assert!(of_environment.echoed.contains(&(setting.clone(), "5".to_owned())), "{of_environment:?}");
+        let processor = of_environment.processor;
+        let [queue, delay, batch] = [processor.queue_max as u64, processor.delay_ms, processor.batch_max as u64];
+        let changed: Vec<u64> = [queue, delay, batch].into_iter().filter(|number| *number == 5).collect();
+        assert_eq!(changed, [5], "{processor:?}");
+        let both = [open[0].to_owned(), format!("--trace-config=opentelemetry,{setting}=6")];
+        let both: Vec<&str> = both.iter().map(String::as_str).collect();
+        let given = parse_in(&both, &[(variable, "5")]).unwrap().traces;
+        assert!(given.echoed.contains(&(setting, "6".to_owned())), "the command line wins: {given:?}");
         assert_eq!(parse_in(&[], &[(variable, "x")]), with(|_| {}), "of no meaning in the other mode");
     }
 }
@@ -192,9 +196,11 @@ fn the_environment_fills_what_flags_leave_open() {
 #[test]
 fn vertex_ai_changes_the_defaults() {
     let prediction = ("AIP_MODE", "PREDICTION");
-    assert_eq!(parse_in(&[], &[prediction]).unwrap_err(), OptionsError::VertexAi);
-    let asked = parse_in(&["--allow-vertex-ai=true"], &[prediction]).unwrap_err();
-    assert_eq!(asked, OptionsError::Later("allow-vertex-ai"));
+    let on = parse_in(&[], &[prediction, ("AIP_HTTP_PORT", "9000")]).unwrap();
+    assert!(on.vertex.allowed && !on.http.allowed && !on.grpc.allowed && on.metrics.allowed);
+    assert_eq!(on.vertex.port, 9000);
+    assert_eq!(parse_in(&["--vertex-ai-port=9001"], &[("AIP_HTTP_PORT", "9000")]).unwrap().vertex.port, 9001);
+    assert_eq!(parse_in(&[], &[("AIP_HTTP_PORT", "")]).unwrap().vertex.port, 8080);
     let off = parse_in(&["--allow-vertex-ai=false", "--allow-grpc=true"], &[prediction]).unwrap();
     assert!(!off.http.allowed && off.grpc.allowed && off.metrics.allowed);
     assert_eq!(parse_in(&[], &[("AIP_MODE", "TRAINING")]), with(|_| {}));
@@ -202,6 +208,23 @@ fn vertex_ai_changes_the_defaults() {
     assert_eq!(error.report(), format!("{}\nInvalid option value. Got x\n", usage()));
     let collision = parse_in(&["--allow-vertex-ai=1"], &[("AIP_HTTP_PORT", "8000")]).unwrap_err();
     assert_eq!(collision, OptionsError::Collision("HTTP", "Vertex AI", "0.0.0.0".into(), 8000));
+}
+
+#[test]
+fn the_environment_steers_the_clouds() {
+    let clouds = |environment: &[(&str, &str)]| parse_in(&[], environment).unwrap().clouds;
+    assert_eq!(clouds(&[]), Clouds::default());
+    let given = [
+        ("SAGEMAKER_TRITON_PING_MODE", "live"),
+        ("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "m"),
+        ("SAGEMAKER_TRITON_INFERENCE_TYPE", "nonsense"),
+        ("AIP_HEALTH_ROUTE", "/h"),
+        ("AIP_PREDICT_ROUTE", "/p"),
+    ];
+    let [ping_mode, default_model, inference_type, health_route, predict_route] =
+        given.map(|(_, value)| value.to_owned());
+    let expected = Clouds { ping_mode, default_model, inference_type, health_route, predict_route };
+    assert_eq!(clouds(&given), expected, "checked where the ports are made");
 }
 
 /// Every pair of services, on one port or two, at one address or two, each allowed or not.
@@ -248,7 +271,7 @@ fn the_clouds_ports_collide_and_keep_others_in_range() {
     let text = "The server cannot listen to HTTP requests at port 8000, allowed port range is [8001, 8100]";
     assert_eq!(error.report(), format!("{}\n{text}\n", usage()));
     let elsewhere = ["--http-address=10.0.0.1", "--metrics-address=0.0.0.0", sagemaker, range];
-    assert_eq!(parse(&elsewhere).unwrap_err(), OptionsError::Later("allow-sagemaker"), "another address is free");
+    assert!(parse(&elsewhere).unwrap().sagemaker.allowed, "another address is free");
     assert!(parse(&[range]).is_ok());
 }
 

@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, RESPONSES_MAX, Run, State, lock};
 use crate::model_config::ModelSpec;
-use crate::request::{Completion, Home, InputTensor, Request, Sink, Status, now_ns};
+use crate::request::{Completion, Home, InputTensor, Observation, Request, Sink, Status, now_ns};
 use crate::scheduler::ensemble::Composing;
 use crate::scheduler::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::scheduler::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
@@ -169,6 +169,7 @@ impl Run {
         request.origin = ours.origin;
         request.stamps.received_ns = now_ns();
         request.times = Some(Arc::clone(&self.times));
+        request.observer = ours.observer.as_ref().and_then(|observer| observer.child()).map(Observation::new);
         if self.may_hold_back(step, spec) {
             request.limit_responses(RESPONSES_MAX.min(ours.limit_of_responses().unwrap_or(u32::MAX)));
         }

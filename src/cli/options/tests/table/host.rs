@@ -1,6 +1,7 @@
 //! Flags of metrics, traces, backends, memory and the host, the deprecated ones and Nereid's own.
 
 use super::*;
+use crate::observe::trace::{Levels, Mode};
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -80,15 +81,28 @@ pub const ROWS: &[Row] = &[
         beside: "",
         good: &[
             ("level=OFF", |_| {}),
-            ("rate=5", |_| {}),
+            ("level=TIMESTAMPS", |o| o.traces.levels = Levels::TIMESTAMPS),
+            ("level=tensors", |o| o.traces.levels = Levels::TENSORS),
+            ("level=max", |o| o.traces.levels = Levels::TIMESTAMPS),
+            ("rate=5", |o| o.traces.rate = 5),
+            ("rate=0", |o| o.traces.rate = 0),
             ("count=-1", |_| {}),
+            ("count=7", |o| o.traces.count = 7),
             ("mode=Triton", |_| {}),
-            ("mode=opentelemetry", |_| {}),
-            ("triton,file=/x", |_| {}),
-            ("triton,log-frequency=3", |_| {}),
+            ("mode=opentelemetry", |o| {
+                o.traces.mode = Mode::OpenTelemetry;
+                let defaults = [
+                    ("bsp_max_queue_size", "2048"),
+                    ("bsp_schedule_delay", "5000"),
+                    ("bsp_max_export_batch_size", "512"),
+                ];
+                o.traces.echoed = defaults.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+            }),
+            ("triton,file=/x", |o| o.traces.file = "/x".to_owned()),
+            ("triton,log-frequency=3", |o| o.traces.log_frequency = 3),
             ("opentelemetry,url=http://x", |_| {}),
             ("opentelemetry,bsp_schedule_delay=x", |_| {}),
-            ("triton,other=1", |_| {}),
+            ("triton,other=1", |o| o.traces.echoed = vec![("other".to_owned(), "1".to_owned())]),
             ("Other=1", |_| {}),
         ],
         bad: &[
@@ -108,7 +122,7 @@ pub const ROWS: &[Row] = &[
                 "invalid value for trace mode option: zipkin. Available options are \"triton\" and \"opentelemetry\"",
             ),
         ],
-        later: &["level=TIMESTAMPS", "level=tensors", "level=max"],
+        later: &[],
     },
     Row {
         flag: "backend-directory",
@@ -315,9 +329,9 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "allow-client-shm",
         beside: "",
-        good: &[("false", |_| {})],
+        good: &[("false", |_| {}), ("true", |o| o.allow_client_shm = true), ("1", |o| o.allow_client_shm = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &["true"],
+        later: &[],
     },
     Row {
         flag: "strict-model-config",
@@ -340,18 +354,25 @@ pub const ROWS: &[Row] = &[
         ],
         later: &[],
     },
-    Row { flag: "trace-file", beside: "", good: &[("/x", |_| {})], bad: &[], later: &[] },
+    Row { flag: "trace-file", beside: "", good: &[("/x", |o| o.traces.file = "/x".to_owned())], bad: &[], later: &[] },
     Row {
         flag: "trace-level",
         beside: "",
-        good: &[("OFF", |_| {}), ("false", |_| {})],
+        good: &[
+            ("OFF", |_| {}),
+            ("false", |_| {}),
+            ("TIMESTAMPS", |o| o.traces.levels = Levels::TIMESTAMPS),
+            ("on", |o| o.traces.levels = Levels::TIMESTAMPS),
+            ("MIN", |o| o.traces.levels = Levels::TIMESTAMPS),
+            ("tensors", |o| o.traces.levels = Levels::TENSORS),
+        ],
         bad: &[("Some", "invalid value for trace level option: some")],
-        later: &["TIMESTAMPS", "on", "tensors", "MIN"],
+        later: &[],
     },
     Row {
         flag: "trace-rate",
         beside: "",
-        good: &[("5", |_| {})],
+        good: &[("5", |o| o.traces.rate = 5), ("-5", |o| o.traces.rate = 4_294_967_291)],
         bad: &[
             ("x1", "Invalid option value. Got x1"),
             ("", "Invalid option value. Got "),
@@ -363,7 +384,7 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "trace-count",
         beside: "",
-        good: &[("-1", |_| {})],
+        good: &[("-1", |_| {}), ("3", |o| o.traces.count = 3)],
         bad: &[
             ("x1", "Invalid option value. Got x1"),
             ("", "Invalid option value. Got "),
@@ -375,7 +396,7 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "trace-log-frequency",
         beside: "",
-        good: &[("5", |_| {})],
+        good: &[("5", |o| o.traces.log_frequency = 5)],
         bad: &[
             ("x1", "Invalid option value. Got x1"),
             ("", "Invalid option value. Got "),

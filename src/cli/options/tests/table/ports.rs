@@ -220,14 +220,14 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "allow-sagemaker",
         beside: "",
-        good: &[("false", |_| {})],
+        good: &[("false", |_| {}), ("true", |o| o.sagemaker.allowed = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &["true"],
+        later: &[],
     },
     Row {
         flag: "sagemaker-port",
         beside: "",
-        good: &[("9000", |_| {})],
+        good: &[("9000", |o| o.sagemaker.port = 9000)],
         bad: &[
             ("x1", "Invalid option value. Got x1"),
             ("", "Invalid option value. Got "),
@@ -266,14 +266,14 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "allow-vertex-ai",
         beside: "",
-        good: &[("false", |_| {})],
+        good: &[("false", |_| {}), ("true", |o| o.vertex.allowed = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &["true"],
+        later: &[],
     },
     Row {
         flag: "vertex-ai-port",
         beside: "",
-        good: &[("9000", |_| {})],
+        good: &[("9000", |o| o.vertex.port = 9000)],
         bad: &[
             ("x1", "Invalid option value. Got x1"),
             ("", "Invalid option value. Got "),
@@ -294,5 +294,11 @@ pub const ROWS: &[Row] = &[
         ],
         later: &[],
     },
-    Row { flag: "vertex-ai-default-model", beside: "", good: &[("m", |_| {}), ("", |_| {})], bad: &[], later: &[] },
+    Row {
+        flag: "vertex-ai-default-model",
+        beside: "",
+        good: &[("m", |o| o.vertex_default_model = "m".into()), ("", |_| {})],
+        bad: &[],
+        later: &[],
+    },
 ];

@@ -1,0 +1,89 @@
+//! How fast a tensor of two million numbers goes into JSON and out of it: `cargo bench --bench parse -- --speed`.
+//!
+//! The time is that of the thread, not of the clock on the wall, and the distribution over rounds is shown: neighbours
+//! that share caches make single rounds slow. What is written is what is read, in the steps of the API.
+
+use rustix::time::{ClockId, clock_gettime};
+use tritonserver::memory::{Gather, Pool, Slice};
+use tritonserver::protocol::json::{ArrayWriter, Builder, Element, GatherSink, NumbersReader, Value};
+
+const ELEMENTS: usize = 2_000_000;
+const ROUNDS: usize = 15;
+const STEP: usize = 4096;
+
+/// Makes a number of a random one.
+type Number = fn(u64) -> f32;
+
+/// What numbers a tensor holds.
+const TENSORS: [(&str, Number); 3] = [
+    ("uniform between 0 and 1", |random| (random >> 40) as f32 / (1u64 << 24) as f32),
+    ("uniform between -10 and 10", |random| (random >> 40) as f32 / (1u64 << 24) as f32 * 20.0 - 10.0),
+    ("eighths below 125", |random| ((random >> 40) % 1000) as f32 / 8.0),
+];
+
+pub fn measure() {
+    println!("two million FP32, {ROUNDS} rounds, GB of JSON a second of CPU time: median (lowest to highest)\n");
+    println!("| numbers | bytes each | write | read |\n|---|---|---|---|");
+    for (name, number) in TENSORS {
+        let mut state: u64 = 7;
+        let numbers = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            number(state)
+        });
+        let tensor: Vec<u8> = numbers.take(ELEMENTS).flat_map(f32::to_le_bytes).collect();
+        let (mut writes, mut reads, mut text) = (Vec::new(), Vec::new(), Vec::new());
+        let mut read = vec![0; tensor.len()];
+        let pool = Pool::new(1 << 30);
+        for _ in 0..ROUNDS {
+            let mut pieces = Vec::new();
+            let seconds = timed(|| pieces = write(&pool, &tensor));
+            text.clear();
+            pieces.iter().for_each(|piece| text.extend_from_slice(piece));
+            writes.push(text.len() as f64 / seconds / 1e9);
+            let body = Slice::copy_of(&text);
+            let seconds = timed(|| read_back(body, &mut read));
+            reads.push(text.len() as f64 / seconds / 1e9);
+            assert!(read == tensor, "the tensor did not survive");
+        }
+        let bytes = text.len() as f64 / ELEMENTS as f64;
+        println!("| {name} | {bytes:.1} | {} | {} |", distribution(writes), distribution(reads));
+    }
+}
+
+fn timed(work: impl FnOnce()) -> f64 {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+    };
+    let before = now();
+    work();
+    now() - before
+}
+
+/// As a request carries it.
+fn write(pool: &Pool, tensor: &[u8]) -> Vec<Slice> {
+    let mut body = Gather::new();
+    body.put(pool, b"{\"inputs\":[{\"name\":\"INPUT0\",\"shape\":[2000000],\"datatype\":\"FP32\",\"data\":");
+    let mut array = ArrayWriter::numbers(Element::F32);
+    while !array.step(tensor, &mut GatherSink { gather: &mut body, pool }, STEP).expect("whole elements") {}
+    body.put(pool, b"}]}");
+    let mut pieces = Vec::new();
+    body.take(usize::MAX, &mut pieces);
+    pieces
+}
+
+fn read_back(body: Slice, tensor: &mut [u8]) {
+    let mut builder = Builder::new(body, |depth, key| depth == 3 && key == b"data").expect("a document");
+    while !builder.step(STEP).expect("valid JSON") {}
+    let document = builder.finish();
+    let input = document.root().member("inputs").and_then(|inputs| inputs.index(0)).expect("an input");
+    let span = input.member("data").map(Value::span).expect("data");
+    let mut reader = NumbersReader::new(Element::F32, span);
+    while !reader.step(document.input(), tensor, STEP).expect("numbers") {}
+}
+
+fn distribution(mut rounds: Vec<f64>) -> String {
+    rounds.sort_by(f64::total_cmp);
+    let at = |place: usize| rounds.get(place).copied().unwrap_or(0.0);
+    format!("**{:.2}** ({:.2} to {:.2})", at(rounds.len() / 2), at(0), at(rounds.len() - 1))
+}

@@ -1,0 +1,279 @@
+//! `TRITONSERVER_InferenceTrace*` and `TRITONBACKEND_RequestTrace`, as far as backends call them: what a request's
+//! trace is called, and activities of the backend's own.
+//!
+//! The handle is the request's hold on its observer, or one of a child's own; a request without a trace has none.
+
+use std::ffi::{CStr, c_char};
+
+use crate::abi::server::{Error, deref, entry, null, put, text};
+use crate::request::{Observation, Request, Status, TraceFacts};
+
+/// # Safety
+/// The request is live and the pointer writable; the trace lives as long as the request. NULL: it is not traced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestTrace(
+    request: *const Request,
+    trace: *mut *const Observation,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let request = unsafe { deref(request, "request")? };
+        let observer = request.observer.as_ref().filter(|observer| observer.trace().is_some());
+        // SAFETY: as above.
+        unsafe { put(trace, observer.map_or(std::ptr::null(), |observer| &raw const *observer)) }
+    })
+}
+
+/// # Safety
+/// `trace` is NULL or live.
+unsafe fn facts<'a>(trace: *const Observation) -> Result<&'a dyn TraceFacts, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let observation = unsafe { deref(trace, "trace")? };
+    observation.trace().ok_or_else(|| Status::internal("the request is watched and has no trace"))
+}
+
+/// Exports functions `(trace, out) -> error`.
+macro_rules! getters {
+    ($($name:ident($out:ty) = |$it:ident| $value:expr;)*) => {$(
+        /// # Safety
+        /// The trace is live and the result pointer writable; texts live as long as the trace.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(trace: *const Observation, out: *mut $out) -> *mut Error {
+            // SAFETY: the caller's promise is passed on.
+            entry(|| unsafe {
+                let $it = facts(trace)?;
+                put(out, $value)
+            })
+        }
+    )*};
+}
+
+getters! {
+    TRITONSERVER_InferenceTraceId(u64) = |trace| trace.id();
+    TRITONSERVER_InferenceTraceParentId(u64) = |trace| trace.parent_id();
+    TRITONSERVER_InferenceTraceModelName(*const c_char) = |trace| trace.model_name().as_ptr();
+    TRITONSERVER_InferenceTraceModelVersion(i64) = |trace| trace.model_version();
+    TRITONSERVER_InferenceTraceRequestId(*const c_char) = |trace| trace.request_id().as_ptr();
+    TRITONSERVER_InferenceTraceContext(*const c_char) = |trace| trace.context().as_ptr();
+}
+
+/// # Safety
+/// The trace is live and `name` a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
+    trace: *const Observation,
+    timestamp: u64,
+    name: *const c_char,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (observation, name) = unsafe { (deref(trace, "trace")?, text(name, "activity_name")?) };
+        observation.activity(&name.to_string_lossy(), timestamp);
+        Ok(())
+    })
+}
+
+/// A trace for a request that is made on behalf of the traced one; the caller owns it.
+///
+/// # Safety
+/// The trace is live and the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
+    trace: *const Observation,
+    child_trace: *mut *mut Observation,
+) -> *mut Error {
+    entry(|| {
+        if child_trace.is_null() {
+            return Err(null("child_trace"));
+        }
+        // SAFETY: the caller's promise is passed on.
+        let child = unsafe { deref(trace, "trace")? }.child();
+        let child = child.ok_or_else(|| Status::internal("the trace has no children"))?;
+        // SAFETY: not null, and by contract writable.
+        unsafe { put(child_trace, Box::into_raw(Box::new(Observation::new(child)))) }
+    })
+}
+
+/// # Safety
+/// The trace was spawned, is not used afterwards, or is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(trace: *mut Observation) -> *mut Error {
+    if !trace.is_null() {
+        // SAFETY: spawned traces are boxes that their holder owns.
+        drop(unsafe { Box::from_raw(trace) });
+    }
+    std::ptr::null_mut()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn TRITONSERVER_InferenceTraceLevelString(level: u32) -> *const c_char {
+    let name: &CStr = match level {
+        0 => c"DISABLED",
+        1 => c"MIN",
+        2 => c"MAX",
+        4 => c"TIMESTAMPS",
+        8 => c"TENSORS",
+        _ => c"<unknown>",
+    };
+    name.as_ptr()
+}
+
+const ACTIVITIES: [&CStr; 11] = [
+    c"REQUEST_START",
+    c"QUEUE_START",
+    c"COMPUTE_START",
+    c"COMPUTE_INPUT_END",
+    c"COMPUTE_OUTPUT_START",
+    c"COMPUTE_END",
+    c"REQUEST_END",
+    c"TENSOR_QUEUE_INPUT",
+    c"TENSOR_BACKEND_INPUT",
+    c"TENSOR_BACKEND_OUTPUT",
+    c"CUSTOM_ACTIVITY",
+];
+
+#[unsafe(no_mangle)]
+pub extern "C" fn TRITONSERVER_InferenceTraceActivityString(activity: u32) -> *const c_char {
+    usize::try_from(activity).ok().and_then(|at| ACTIVITIES.get(at)).unwrap_or(&c"<unknown>").as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::abi::server::TRITONSERVER_ErrorDelete;
+    use crate::request::{Completion, Mark, Observer, Sink, Text};
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn deliver(&self, _key: u64, _delivery: crate::request::Delivery) {}
+
+        fn allocate(&self, _key: u64, byte_size: usize) -> Result<crate::memory::BlockMut, crate::memory::Exhausted> {
+            Ok(crate::memory::BlockMut::unpooled(byte_size))
+        }
+    }
+
+    /// Writes down what it is told.
+    struct Notes {
+        told: Arc<Mutex<Vec<String>>>,
+        is_trace: bool,
+        id: u64,
+    }
+
+    impl Observer for Notes {
+        fn begins(&self, _model: &str, _version: i64, _id: &Text, _at_ns: u64) {}
+
+        fn mark(&self, mark: Mark, _at_ns: u64) {
+            self.told.lock().unwrap().push(format!("{} {mark:?}", self.id));
+        }
+
+        fn executed(&self, _times_ns: [u64; 4]) {}
+
+        fn activity(&self, name: &str, at_ns: u64) {
+            self.told.lock().unwrap().push(format!("{} {name} {at_ns}", self.id));
+        }
+
+        fn child(&self) -> Option<Arc<dyn Observer>> {
+            Some(Arc::new(Notes { told: Arc::clone(&self.told), is_trace: true, id: self.id + 1 }))
+        }
+
+        fn trace(&self) -> Option<&dyn TraceFacts> {
+            self.is_trace.then_some(self as &dyn TraceFacts)
+        }
+    }
+
+    impl TraceFacts for Notes {
+        fn id(&self) -> u64 {
+            self.id
+        }
+
+        fn parent_id(&self) -> u64 {
+            self.id - 1
+        }
+
+        fn model_name(&self) -> &CStr {
+            c"m"
+        }
+
+        fn model_version(&self) -> i64 {
+            3
+        }
+
+        fn request_id(&self) -> &CStr {
+            c"r"
+        }
+
+        fn context(&self) -> &CStr {
+            c"{}"
+        }
+    }
+
+    fn watched(is_trace: bool) -> (Request, Arc<Mutex<Vec<String>>>) {
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let mut request = Request::new(Completion::new(Arc::new(Nowhere), 0));
+        let notes = Notes { told: Arc::clone(&told), is_trace, id: 1 };
+        request.observer = Some(Observation::new(Arc::new(notes)));
+        (request, told)
+    }
+
+    #[test]
+    fn a_backend_reads_a_trace_and_adds_to_it() {
+        let (request, told) = watched(true);
+        // SAFETY: all pointers are those of live values of this function, each of its type.
+        unsafe {
+            let mut trace = ptr::null();
+            assert!(TRITONBACKEND_RequestTrace(&raw const request, &raw mut trace).is_null());
+            let (mut id, mut parent, mut version) = (0, 7, 0);
+            let (mut model, mut request_id, mut context) = (ptr::null(), ptr::null(), ptr::null());
+            assert!(TRITONSERVER_InferenceTraceId(trace, &raw mut id).is_null());
+            assert!(TRITONSERVER_InferenceTraceParentId(trace, &raw mut parent).is_null());
+            assert!(TRITONSERVER_InferenceTraceModelVersion(trace, &raw mut version).is_null());
+            assert!(TRITONSERVER_InferenceTraceModelName(trace, &raw mut model).is_null());
+            assert!(TRITONSERVER_InferenceTraceRequestId(trace, &raw mut request_id).is_null());
+            assert!(TRITONSERVER_InferenceTraceContext(trace, &raw mut context).is_null());
+            assert_eq!((id, parent, version), (1, 0, 3));
+            let texts = [model, request_id, context].map(|text| CStr::from_ptr(text));
+            assert_eq!(texts, [c"m", c"r", c"{}"]);
+            assert!(TRITONSERVER_InferenceTraceReportActivity(trace, 5, c"MINE".as_ptr()).is_null());
+            let mut child = ptr::null_mut();
+            assert!(TRITONSERVER_InferenceTraceSpawnChildTrace(trace, &raw mut child).is_null());
+            assert!(TRITONSERVER_InferenceTraceReportActivity(child, 6, c"CHILDS".as_ptr()).is_null());
+            assert!(TRITONSERVER_InferenceTraceDelete(child).is_null());
+            assert!(TRITONSERVER_InferenceTraceDelete(ptr::null_mut()).is_null());
+        }
+        drop(request);
+        assert_eq!(*told.lock().unwrap(), ["1 MINE 5", "2 CHILDS 6", "2 RequestEnd", "1 RequestEnd"]);
+    }
+
+    #[test]
+    fn a_request_without_a_trace_has_no_handle() {
+        let (timed, _) = watched(false);
+        let plain = Request::new(Completion::new(Arc::new(Nowhere), 0));
+        for request in [&timed, &plain] {
+            let mut trace = ptr::dangling();
+            // SAFETY: the pointers are those of live values.
+            unsafe {
+                assert!(TRITONBACKEND_RequestTrace(request, &raw mut trace).is_null());
+                assert!(trace.is_null());
+                let mut id = 0;
+                let error = TRITONSERVER_InferenceTraceId(trace, &raw mut id);
+                assert!(!error.is_null(), "NULL is no trace");
+                TRITONSERVER_ErrorDelete(error);
+            }
+        }
+    }
+
+    #[test]
+    fn levels_and_activities_have_names() {
+        // SAFETY: the texts are static.
+        let name = |text| unsafe { CStr::from_ptr(text) };
+        assert_eq!(name(TRITONSERVER_InferenceTraceLevelString(4)), c"TIMESTAMPS");
+        assert_eq!(name(TRITONSERVER_InferenceTraceLevelString(3)), c"<unknown>");
+        for (number, expected) in [(0, c"REQUEST_START"), (10, c"CUSTOM_ACTIVITY"), (11, c"<unknown>")] {
+            assert_eq!(name(TRITONSERVER_InferenceTraceActivityString(number)), expected);
+        }
+    }
+}

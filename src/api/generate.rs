@@ -1,0 +1,83 @@
+//! `generate` and `generate_stream`: plain JSON objects in and out, which the model's own names map to tensors
+//! (http.md section 7).
+
+pub mod load;
+pub mod reply;
+mod request;
+
+use std::sync::Arc;
+
+use super::http_infer::too_long;
+use super::infer::{AnswerForm, Manner};
+use super::routes::Target;
+use super::{Api, error};
+use crate::memory::Slice;
+use crate::protocol::http1;
+use crate::protocol::service::{CallKey, Replies, Reply, Token};
+use crate::request::Status;
+use load::LoadFormat;
+use request::Reader;
+
+/// A request as it came.
+pub(super) struct GenerateCall<'a> {
+    pub call: CallKey,
+    pub target: Target<'a>,
+    pub head: &'a http1::Head,
+    pub body: Slice,
+    /// Each response is an event of its own.
+    pub streams: bool,
+}
+
+impl Api {
+    /// Takes a request in, or answers why not. Whatever happens before a model has it is answered with plain JSON.
+    pub(super) fn generate_http(&mut self, call: GenerateCall<'_>, replies: &mut Replies) -> Option<Token> {
+        let key = call.call;
+        match self.begin_generate(call, replies) {
+            Ok(token) => Some(token),
+            Err(status) => {
+                replies.push(key, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
+                None
+            }
+        }
+    }
+
+    /// The checks in their order, then the first steps of reading the body.
+    fn begin_generate(&mut self, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
+        let GenerateCall { call, target, head, body, streams } = call;
+        let model = self.find(target.model, target.version.unwrap_or_default())?;
+        let watch = self.watch_http(&model.name, head);
+        check_encoding(head)?;
+        let (token, mut request) = self.new_request()?;
+        if let Some(watch) = &watch {
+            watch.attach(&mut request);
+        }
+        let most = self.facts.settings.http_input_bytes_max;
+        let form = AnswerForm {
+            manner: if streams { Manner::GenerateEvents } else { Manner::Generate },
+            load_report: LoadFormat::wanted(head),
+            watch,
+            ..AnswerForm::default()
+        };
+        let reader = match body.len() > most {
+            true => Err((too_long(body.len() as u64, most), request)),
+            false => Reader::new(Arc::clone(&model), request, form, body, most),
+        };
+        match reader {
+            Ok(reader) => {
+                self.decode(token.0, call, Box::new(reader), replies);
+                Ok(token)
+            }
+            Err((status, request)) => {
+                self.give_up(token, request);
+                Err(status)
+            }
+        }
+    }
+}
+
+fn check_encoding(head: &http1::Head) -> Result<(), Status> {
+    match head.header("Content-Encoding") {
+        None | Some(b"" | b"identity") => Ok(()),
+        Some(_) => Err(Status::invalid("Unsupported content-encoding, only 'identity' is supported.")),
+    }
+}

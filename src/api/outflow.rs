@@ -1,0 +1,123 @@
+//! What was said on a stream, and how much of it its peer has made room for: what a model may wait for.
+//!
+//! A response's credit (see `request`) is kept until its bytes are out. Streams of gRPC and answers of HTTP that are
+//! told in parts go by the same rules.
+
+use std::collections::VecDeque;
+
+use crate::request::Credit;
+
+/// Seconds for which a peer may leave a model waiting that has sent it as much as it may.
+const BLOCKED_S_MAX: u32 = 10;
+
+#[derive(Debug, Default)]
+pub struct Outflow {
+    /// Bytes of everything so far.
+    said: u64,
+    /// Of those, how many the transport has got rid of.
+    taken: u64,
+    /// What is given back once so many bytes were taken.
+    owed: VecDeque<(u64, Credit)>,
+    /// Something was taken since the last second.
+    has_moved: bool,
+    /// Seconds for which some model has waited and nothing was taken.
+    blocked_s: u32,
+}
+
+impl Outflow {
+    /// So many more bytes are said; the credit is theirs.
+    pub fn say(&mut self, bytes: usize, credit: Option<Credit>) {
+        self.said = self.said.saturating_add(bytes as u64);
+        self.owed.extend(credit.map(|credit| (self.said, credit)));
+    }
+
+    /// The peer has made room for everything but the last `unsent` bytes.
+    pub fn took(&mut self, unsent: usize) {
+        let taken = self.said.saturating_sub(unsent as u64);
+        if taken > self.taken {
+            self.taken = taken;
+            self.has_moved = true;
+        }
+        while self.owed.front().is_some_and(|(at, _)| *at <= taken) {
+            self.owed.pop_front();
+        }
+    }
+
+    /// A second has passed. True: the peer has left a model waiting for too long.
+    pub fn is_stuck(&mut self) -> bool {
+        let is_blocked = !std::mem::take(&mut self.has_moved) && self.owed.iter().any(|(_, credit)| credit.is_wanted());
+        self.blocked_s = if is_blocked { self.blocked_s.saturating_add(1) } else { 0 };
+        self.blocked_s > BLOCKED_S_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::memory::{BlockMut, Exhausted};
+    use crate::request::{Completion, Delivery, Request, Response, ResponseFactory, Sink, Text};
+
+    /// Keeps the credits of what is delivered.
+    #[derive(Default)]
+    struct Kept(std::sync::Mutex<VecDeque<Credit>>);
+
+    impl Sink for Kept {
+        fn deliver(&self, _key: u64, delivery: Delivery) {
+            self.0.lock().unwrap().extend(delivery.response.and_then(|mut response| response.credit.take()));
+        }
+
+        fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+            Ok(BlockMut::unpooled(byte_size))
+        }
+    }
+
+    fn limited(most: u32) -> (Arc<Kept>, Request, ResponseFactory) {
+        let kept = Arc::new(Kept::default());
+        let request = Request::new(Completion::new(kept.clone(), 1));
+        request.limit_responses(most);
+        let responses = request.responses();
+        (kept, request, responses)
+    }
+
+    #[test]
+    fn a_credit_goes_back_with_the_last_byte_it_was_said_with() {
+        let (kept, _request, responses) = limited(2);
+        let mut outflow = Outflow::default();
+        outflow.say(5, None);
+        for bytes in [10, 20] {
+            responses.send(Response::new(Text::default()), false);
+            outflow.say(bytes, kept.0.lock().unwrap().pop_front());
+        }
+        for (unsent, owed) in [(35, 2), (21, 2), (20, 1), (25, 1), (1, 1), (0, 0)] {
+            outflow.took(unsent);
+            assert_eq!(outflow.owed.len(), owed, "{unsent} unsent");
+        }
+    }
+
+    #[test]
+    fn a_peer_is_stuck_when_a_model_has_waited_for_it_and_nothing_moved() {
+        let (kept, request, responses) = limited(1);
+        let mut outflow = Outflow::default();
+        responses.send(Response::new(Text::default()), false);
+        outflow.say(100, kept.0.lock().unwrap().pop_front());
+        for _ in 0..30 {
+            assert!(!outflow.is_stuck(), "nobody waits for it");
+        }
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| responses.send(Response::new(Text::default()), true));
+            while !outflow.owed[0].1.is_wanted() {
+                std::thread::yield_now();
+            }
+            for unsent in (50..100).rev() {
+                outflow.took(unsent);
+                assert!(!outflow.is_stuck(), "it reads, however slowly");
+            }
+            let seconds = (1..60).find(|_| outflow.is_stuck());
+            assert_eq!(seconds, Some(BLOCKED_S_MAX + 1));
+            request.admission().cancel();
+            waits.join().unwrap();
+        });
+    }
+}

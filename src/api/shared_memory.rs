@@ -1,0 +1,337 @@
+//! The shared memory extensions: status, register and unregister (http.md section 4, grpc.md section 6).
+//!
+//! What the list says is answered at once. Mapping and unmapping are system calls that may take their time; they, and
+//! lists that are long, are left to the registry's own thread, and their answers come by mail. There is no CUDA memory
+//! here: registering it is refused, and there is none to list.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::routes::{MemoryKind, RegionAction};
+use super::{Api, Mail, Outcome, Protocol, error};
+use crate::memory::regions::RegisterError;
+use crate::memory::{Gather, Pool, Region, Regions, Slice};
+use crate::protocol::grpc::Encoder;
+use crate::protocol::http1::Response;
+use crate::protocol::json::{Document, GatherSink, Value, Writer};
+use crate::protocol::service::{CallKey, Replies};
+use crate::request::Status;
+use crate::wire::inference as wire;
+
+/// Regions whose list a shard writes itself.
+const LISTED_AT_ONCE: usize = 256;
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq)]
+enum Ask {
+    Register {
+        name: Box<[u8]>,
+        key: Box<[u8]>,
+        offset: u64,
+        byte_size: u64,
+    },
+    /// `None`: all of them.
+    Unregister(MemoryKind, Option<Box<[u8]>>),
+    Status(MemoryKind, Option<Box<[u8]>>),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub enum RegionOutcome {
+    Changed,
+    Listed(MemoryKind, Vec<Arc<Region>>),
+    /// A long list, as it is sent.
+    Written(Gather),
+}
+
+type Answer = Result<RegionOutcome, Status>;
+
+impl Ask {
+    fn carry_out(self, regions: &Regions) -> Answer {
+        match self {
+            Ask::Register { name, key, offset, byte_size } => {
+                regions.register(&name, &key, offset, byte_size).map_err(|error| status_of(&error, &name, &key))?;
+                Ok(RegionOutcome::Changed)
+            }
+            // There is none: that is no error.
+            Ask::Unregister(MemoryKind::Cuda, _) => Ok(RegionOutcome::Changed),
+            Ask::Unregister(MemoryKind::System, name) => {
+                let names: Vec<Box<[u8]>> = match name {
+                    Some(name) => vec![name],
+                    None => regions.list().iter().map(|region| region.name().into()).collect(),
+                };
+                unregister(&names, |name| regions.unregister(name))?;
+                Ok(RegionOutcome::Changed)
+            }
+            Ask::Status(kind, name) => list(kind, name.as_deref(), regions),
+        }
+    }
+}
+
+/// The texts of http.md section 4.
+fn status_of(error: &RegisterError, name: &[u8], key: &[u8]) -> Status {
+    let (name, key) = (String::from_utf8_lossy(name), String::from_utf8_lossy(key));
+    match error {
+        RegisterError::InvalidKey => {
+            Status::invalid(format!("cannot register shared memory region '{name}' - invalid shm key '{key}'"))
+        }
+        RegisterError::ReservedKey => Status::invalid(format!(
+            "cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix '{}'",
+            RegisterError::RESERVED
+        )),
+        RegisterError::Exists => Status::already_exists(format!("shared memory region '{name}' already in manager")),
+        RegisterError::Unopenable => Status::internal(format!("Unable to open shared memory region: '{key}'")),
+        RegisterError::InvalidArgs | RegisterError::Unmappable(_) => {
+            Status::invalid(format!("failed to register shared memory region '{name}': {error}"))
+        }
+        RegisterError::TooLong => Status::invalid(format!("cannot register shared memory region: {error}")),
+        RegisterError::TooMany | RegisterError::NoHandler(_) => {
+            Status::unavailable(format!("cannot register shared memory region '{name}': {error}"))
+        }
+    }
+}
+
+/// Unregisters one after the other; what cannot be is named at the end.
+fn unregister(names: &[Box<[u8]>], one: impl Fn(&[u8]) -> std::io::Result<()>) -> Result<(), Status> {
+    let mut failed = String::new();
+    for name in names {
+        if let Err(error) = one(name) {
+            let name = String::from_utf8_lossy(name);
+            tracing::warn!("shared memory region '{name}' is not unmapped: {error}");
+            failed.push_str(&format!("{name} ,"));
+        }
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(Status::internal(format!("Failed to unregister the following system shared memory regions: {failed}")))
+        }
+    }
+}
+
+fn list(kind: MemoryKind, name: Option<&[u8]>, regions: &Regions) -> Answer {
+    let Some(name) = name else {
+        return Ok(RegionOutcome::Listed(
+            kind,
+            match kind {
+                MemoryKind::System => regions.list(),
+                MemoryKind::Cuda => Vec::new(),
+            },
+        ));
+    };
+    let shown = String::from_utf8_lossy(name);
+    match (kind, regions.find(name)) {
+        (MemoryKind::System, Some(region)) => Ok(RegionOutcome::Listed(kind, vec![region])),
+        (MemoryKind::System, None) => {
+            Err(Status::not_found(format!("Unable to find system shared memory region: '{shown}'")))
+        }
+        (MemoryKind::Cuda, None) => {
+            Err(Status::not_found(format!("Unable to find cuda shared memory region: '{shown}'")))
+        }
+        (MemoryKind::Cuda, Some(_)) => Err(Status::not_found(format!(
+            "The region named '{shown}' is registered as system shared memory, not CUDA shared memory"
+        ))),
+    }
+}
+
+fn disabled() -> Status {
+    let text = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
+    Status::unsupported(text)
+}
+
+fn no_gpus(name: &[u8]) -> Status {
+    let name = String::from_utf8_lossy(name);
+    Status::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported"))
+}
+
+/// What a route asks. All checks that need no region.
+fn read_http(
+    kind: MemoryKind,
+    action: RegionAction,
+    name: Option<&[u8]>,
+    body: &Slice,
+    is_allowed: bool,
+) -> Result<Ask, Status> {
+    let named = name.map(Box::from);
+    match action {
+        RegionAction::Status => return Ok(Ask::Status(kind, named)),
+        _ if !is_allowed => return Err(disabled()),
+        RegionAction::Unregister => return Ok(Ask::Unregister(kind, named)),
+        RegionAction::Register => {}
+    }
+    let kind_name = match kind {
+        MemoryKind::System => "system",
+        MemoryKind::Cuda => "cuda",
+    };
+    let text = || Status::invalid(format!("'region name' is necessary to register {kind_name} shared memory region"));
+    let name = named.ok_or_else(text)?;
+    if kind == MemoryKind::Cuda {
+        return Err(no_gpus(&name));
+    }
+    let document = Document::parse(body.clone()).map_err(|error| Status::internal(error.to_string()))?;
+    let root = document.root();
+    let internal = |error: crate::protocol::json::AccessError| Status::internal(error.to_string());
+    let required = |field: &str| {
+        let missing = || Status::invalid(format!("Shared memory register request has no '{field}' field"));
+        root.find(field).ok_or_else(missing)
+    };
+    let key = required("key")?.as_str().map_err(internal)?;
+    let offset = root.find("offset").map_or(Ok(0), Value::as_u64).map_err(internal)?;
+    let byte_size = required("byte_size")?.as_u64().map_err(internal)?;
+    Ok(Ask::Register { name, key: key.into_owned().into(), offset, byte_size })
+}
+
+fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+    M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
+}
+
+/// What an RPC asks. An empty name means all, except to register.
+fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, is_allowed: bool) -> Result<Ask, Status> {
+    let some = |name: String| Some(name).filter(|name| !name.is_empty()).map(|name| name.into_bytes().into());
+    match (kind, action) {
+        (MemoryKind::System, RegionAction::Status) => {
+            Ok(Ask::Status(kind, some(decode::<wire::SystemSharedMemoryStatusRequest>(message)?.name)))
+        }
+        (MemoryKind::Cuda, RegionAction::Status) => {
+            Ok(Ask::Status(kind, some(decode::<wire::CudaSharedMemoryStatusRequest>(message)?.name)))
+        }
+        // Before anything else (grpc.md section 6).
+        (MemoryKind::Cuda, RegionAction::Register) => {
+            Err(no_gpus(decode::<wire::CudaSharedMemoryRegisterRequest>(message)?.name.as_bytes()))
+        }
+        _ if !is_allowed => Err(disabled()),
+        (MemoryKind::System, RegionAction::Register) => {
+            let request: wire::SystemSharedMemoryRegisterRequest = decode(message)?;
+            let wire::SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
+            let (name, key) = (name.into_bytes().into(), key.into_bytes().into());
+            Ok(Ask::Register { name, key, offset, byte_size })
+        }
+        (MemoryKind::System, RegionAction::Unregister) => {
+            Ok(Ask::Unregister(kind, some(decode::<wire::SystemSharedMemoryUnregisterRequest>(message)?.name)))
+        }
+        (MemoryKind::Cuda, RegionAction::Unregister) => {
+            Ok(Ask::Unregister(kind, some(decode::<wire::CudaSharedMemoryUnregisterRequest>(message)?.name)))
+        }
+    }
+}
+
+impl Api {
+    /// `/v2/systemsharedmemory…` and `/v2/cudasharedmemory…`.
+    pub(super) fn regions_http(
+        &mut self,
+        call: CallKey,
+        (kind, action, name): (MemoryKind, RegionAction, Option<&[u8]>),
+        body: &Slice,
+        replies: &mut Replies,
+    ) {
+        let ask = read_http(kind, action, name, body, self.facts.settings.allow_client_shm);
+        self.ask_regions(call, Protocol::Http, ask, replies);
+    }
+
+    /// The RPCs of the family.
+    pub(super) fn regions_grpc(
+        &mut self,
+        call: CallKey,
+        (kind, action): (MemoryKind, RegionAction),
+        message: &Slice,
+        replies: &mut Replies,
+    ) {
+        let ask = read_grpc(kind, action, message, self.facts.settings.allow_client_shm);
+        self.ask_regions(call, Protocol::Grpc, ask, replies);
+    }
+
+    fn ask_regions(&mut self, call: CallKey, protocol: Protocol, ask: Result<Ask, Status>, replies: &mut Replies) {
+        let ask = match ask {
+            Ok(ask) => ask,
+            Err(status) => return self.done(call, protocol, Err(status), replies),
+        };
+        let regions = &self.facts.regions;
+        if matches!(ask, Ask::Status(..)) && regions.len() <= LISTED_AT_ONCE {
+            let answer = ask.carry_out(regions).map(Outcome::Regions);
+            return self.done(call, protocol, answer, replies);
+        }
+        let (facts, post, pool) = (Arc::clone(&self.facts), Arc::clone(&self.post), self.pool.clone());
+        let asked = regions.clerk().ask(move || {
+            let outcome = guarded(|| ask.carry_out(&facts.regions).and_then(|found| written(found, protocol, &pool)));
+            post(Mail::Done { call, protocol, outcome });
+        });
+        if let Err(refused) = asked {
+            self.done(call, protocol, Err(Status::unavailable(refused.to_string())), replies);
+        }
+    }
+
+    /// The answer over HTTP.
+    pub(super) fn regions_reply(&mut self, outcome: RegionOutcome) -> Response {
+        match outcome {
+            RegionOutcome::Changed => Response::empty(200),
+            RegionOutcome::Listed(kind, regions) => error::reply(200, error::JSON, to_json(kind, &regions, &self.pool)),
+            RegionOutcome::Written(body) => error::reply(200, error::JSON, body),
+        }
+    }
+
+    /// The framed answer over gRPC.
+    pub(super) fn regions_message(&mut self, outcome: RegionOutcome) -> Result<Gather, Status> {
+        match outcome {
+            // The answers of all four are empty.
+            RegionOutcome::Changed => self.frame(&wire::SystemSharedMemoryRegisterResponse {}),
+            RegionOutcome::Listed(MemoryKind::System, regions) => self.frame(&to_message(&regions)),
+            RegionOutcome::Listed(MemoryKind::Cuda, _) => self.frame(&wire::CudaSharedMemoryStatusResponse::default()),
+            RegionOutcome::Written(framed) => Ok(framed),
+        }
+    }
+}
+
+/// Writes what a shard would have to write at length.
+fn written(outcome: RegionOutcome, protocol: Protocol, pool: &Pool) -> Result<RegionOutcome, Status> {
+    let RegionOutcome::Listed(kind @ MemoryKind::System, regions) = outcome else { return Ok(outcome) };
+    let mut written = Gather::new();
+    match protocol {
+        Protocol::Http => written = to_json(kind, &regions, pool),
+        Protocol::Grpc => Encoder::new().message(&to_message(&regions), pool, &mut written)?,
+    }
+    Ok(RegionOutcome::Written(written))
+}
+
+/// Whoever asked is answered even if the operation panics.
+fn guarded(operation: impl FnOnce() -> Result<RegionOutcome, Status>) -> Result<Outcome, Status> {
+    let done = catch_unwind(AssertUnwindSafe(operation));
+    done.unwrap_or_else(|_| Err(Status::internal("the operation on shared memory panicked"))).map(Outcome::Regions)
+}
+
+fn to_json(kind: MemoryKind, regions: &[Arc<Region>], pool: &Pool) -> Gather {
+    let mut body = Gather::new();
+    let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
+    writer.begin_array();
+    // There is no CUDA memory to tell of.
+    for region in regions.iter().filter(|_| kind == MemoryKind::System) {
+        writer.begin_object();
+        writer.key("name");
+        writer.string(region.name());
+        writer.key("key");
+        writer.string(region.key());
+        writer.key("offset");
+        writer.uint(region.offset());
+        writer.key("byte_size");
+        writer.uint(region.byte_size() as u64);
+        writer.end_object();
+    }
+    writer.end_array();
+    body
+}
+
+fn to_message(regions: &[Arc<Region>]) -> wire::SystemSharedMemoryStatusResponse {
+    let rows = regions.iter().map(|region| {
+        let name = String::from_utf8_lossy(region.name()).into_owned();
+        let row = wire::system_shared_memory_status_response::RegionStatus {
+            name: name.clone(),
+            key: String::from_utf8_lossy(region.key()).into_owned(),
+            offset: region.offset(),
+            byte_size: region.byte_size() as u64,
+        };
+        (name, row)
+    });
+    wire::SystemSharedMemoryStatusResponse { regions: rows.collect() }
+}
+
+#[cfg(test)]
+mod tests;

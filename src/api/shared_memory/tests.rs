@@ -1,0 +1,214 @@
+//! The texts of http.md section 4 and grpc.md section 6, and the order of the checks.
+
+use prost::Message as _;
+
+use super::*;
+use crate::memory::regions::tests::{Object, registry};
+use crate::request::Code;
+
+use MemoryKind::{Cuda, System};
+use RegionAction::{Register, Status as List, Unregister};
+
+const DISABLED: &str = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
+
+fn body(text: &str) -> Slice {
+    Slice::copy_of(text.as_bytes())
+}
+
+fn http(kind: MemoryKind, action: RegionAction, name: Option<&str>, text: &str) -> Result<Ask, Status> {
+    read_http(kind, action, name.map(str::as_bytes), &body(text), true)
+}
+
+#[test]
+fn what_a_registration_over_http_lacks_is_named_in_order() {
+    for (name, text, code, expected) in [
+        (None, "", Code::InvalidArg, "'region name' is necessary to register system shared memory region"),
+        (Some("r"), "", Code::Internal, "failed to parse the request JSON buffer: The document is empty. at 0"),
+        (Some("r"), r#"{"offset":"x"}"#, Code::InvalidArg, "Shared memory register request has no 'key' field"),
+        (Some("r"), r#"{"key":1}"#, Code::Internal, "attempt to access JSON non-string as string"),
+        (
+            Some("r"),
+            r#"{"key":"","offset":-1}"#,
+            Code::Internal,
+            "attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
+        (
+            Some("r"),
+            r#"{"key":"","offset":0}"#,
+            Code::InvalidArg,
+            "Shared memory register request has no 'byte_size' field",
+        ),
+        (
+            Some("r"),
+            r#"{"key":"","byte_size":1.0}"#,
+            Code::Internal,
+            "attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
+    ] {
+        let status = http(System, Register, name, text).unwrap_err();
+        assert_eq!((status.code, &*status.message), (code, expected), "{name:?} {text}");
+    }
+    let expected =
+        |offset, byte_size| Ask::Register { name: b"r"[..].into(), key: b"/k"[..].into(), offset, byte_size };
+    let found = http(System, Register, Some("r"), r#"{"key":"/k","byte_size":18446744073709551615}"#);
+    assert_eq!(found, Ok(expected(0, u64::MAX)));
+    let found = http(System, Register, Some("r"), r#"{"byte_size":5,"offset":4096,"key":"/k"}"#);
+    assert_eq!(found, Ok(expected(4096, 5)));
+}
+
+#[test]
+fn without_the_flag_only_the_list_is_answered_over_http() {
+    let closed = |kind, action, name: Option<&str>| read_http(kind, action, name.map(str::as_bytes), &body(""), false);
+    for kind in [System, Cuda] {
+        for (action, name) in [(Register, None), (Register, Some("r")), (Unregister, None), (Unregister, Some("r"))] {
+            assert_eq!(closed(kind, action, name), Err(Status::unsupported(DISABLED)), "{kind:?} {action:?} {name:?}");
+        }
+        assert_eq!(closed(kind, List, None), Ok(Ask::Status(kind, None)));
+    }
+}
+
+#[test]
+fn there_is_no_cuda_memory_to_register() {
+    let text = "failed to register CUDA shared memory region: 'r', GPUs not supported";
+    for sent in ["", "{}", r#"{"raw_handle":{"b64":"AA=="},"device_id":0,"byte_size":1}"#] {
+        assert_eq!(http(Cuda, Register, Some("r"), sent), Err(Status::invalid(text)), "{sent}");
+    }
+    let nameless = "'region name' is necessary to register cuda shared memory region";
+    assert_eq!(http(Cuda, Register, None, ""), Err(Status::invalid(nameless)));
+    let message = wire::CudaSharedMemoryRegisterRequest { name: "r".to_owned(), ..Default::default() };
+    for is_allowed in [true, false] {
+        let found = read_grpc(Cuda, Register, &Slice::copy_of(&message.encode_to_vec()), is_allowed);
+        assert_eq!(found, Err(Status::invalid(text)), "before the flag is looked at");
+    }
+}
+
+#[test]
+fn messages_are_read_as_routes_are() {
+    let read = |kind, action, message: Vec<u8>| read_grpc(kind, action, &Slice::copy_of(&message), true);
+    let named = || Some(Box::from(&b"r"[..]));
+    let name = || "r".to_owned();
+    let status = wire::SystemSharedMemoryStatusRequest { name: name() }.encode_to_vec();
+    assert_eq!(read(System, List, status), Ok(Ask::Status(System, named())));
+    assert_eq!(read(Cuda, List, vec![]), Ok(Ask::Status(Cuda, None)));
+    let unregister = wire::SystemSharedMemoryUnregisterRequest { name: name() }.encode_to_vec();
+    assert_eq!(read(System, Unregister, unregister), Ok(Ask::Unregister(System, named())));
+    assert_eq!(read(Cuda, Unregister, vec![]), Ok(Ask::Unregister(Cuda, None)));
+    // An empty name is one to register, and means all otherwise.
+    let register =
+        wire::SystemSharedMemoryRegisterRequest { key: "/k".to_owned(), offset: 1, byte_size: 2, ..Default::default() };
+    let expected = Ask::Register { name: [].into(), key: b"/k"[..].into(), offset: 1, byte_size: 2 };
+    assert_eq!(read(System, Register, register.encode_to_vec()), Ok(expected));
+    assert_eq!(read(System, Unregister, vec![0xff]).unwrap_err().message, "Unable to parse request");
+    for (kind, action) in [(System, Register), (System, Unregister), (Cuda, Unregister)] {
+        assert_eq!(read_grpc(kind, action, &Slice::empty(), false), Err(Status::unsupported(DISABLED)));
+    }
+    for kind in [System, Cuda] {
+        assert_eq!(read_grpc(kind, List, &Slice::empty(), false), Ok(Ask::Status(kind, None)));
+    }
+}
+
+#[test]
+fn every_refusal_of_the_registry_has_its_text_and_code() {
+    let of = |error: RegisterError| {
+        let status = status_of(&error, b"r", b"/k");
+        (status.code, status.message.into_owned())
+    };
+    let failed = "failed to register shared memory region 'r': ";
+    for (error, code, text) in [
+        (
+            RegisterError::InvalidKey,
+            Code::InvalidArg,
+            "cannot register shared memory region 'r' - invalid shm key '/k'".to_owned(),
+        ),
+        (
+            RegisterError::ReservedKey,
+            Code::InvalidArg,
+            "cannot register shared memory region 'r' with key '/k' as the key contains the reserved prefix \
+             'triton_python_backend_shm_region_'"
+                .to_owned(),
+        ),
+        (RegisterError::Exists, Code::AlreadyExists, "shared memory region 'r' already in manager".to_owned()),
+        (RegisterError::Unopenable, Code::Internal, "Unable to open shared memory region: '/k'".to_owned()),
+        (RegisterError::InvalidArgs, Code::InvalidArg, format!("{failed}invalid args")),
+        (
+            RegisterError::Unmappable("Invalid argument".to_owned()),
+            Code::InvalidArg,
+            format!("{failed}unable to process address spaceInvalid argument"),
+        ),
+        (
+            RegisterError::TooMany,
+            Code::Unavailable,
+            "cannot register shared memory region 'r': more than 16384 shared memory regions".to_owned(),
+        ),
+        (
+            RegisterError::TooLong,
+            Code::InvalidArg,
+            "cannot register shared memory region: a name or a key has more than 4096 bytes".to_owned(),
+        ),
+    ] {
+        assert_eq!(of(error), (code, text));
+    }
+}
+
+#[test]
+fn regions_that_stay_mapped_are_named_together() {
+    let names: Vec<Box<[u8]>> = [&b"a"[..], b"b", b"c"].map(Box::from).into();
+    let fails = |failing: &'static [&'static [u8]]| {
+        unregister(&names, |name| match failing.contains(&name) {
+            true => Err(std::io::Error::other("no")),
+            false => Ok(()),
+        })
+    };
+    assert_eq!(fails(&[]), Ok(()));
+    let text = "Failed to unregister the following system shared memory regions: a ,b ,";
+    assert_eq!(fails(&[b"a", b"b"]), Err(Status::internal(text)));
+}
+
+#[test]
+fn the_list_knows_names_and_kinds() {
+    let object = Object::new(b"abcd");
+    let regions = registry(b"r", &object, 4);
+    let message = |kind, name: &str| list(kind, Some(name.as_bytes()), &regions).unwrap_err();
+    assert_eq!(message(System, "x"), Status::not_found("Unable to find system shared memory region: 'x'"));
+    assert_eq!(message(Cuda, "x"), Status::not_found("Unable to find cuda shared memory region: 'x'"));
+    let text = "The region named 'r' is registered as system shared memory, not CUDA shared memory";
+    assert_eq!(message(Cuda, "r"), Status::not_found(text));
+    let pool = Pool::new(1 << 20);
+    let shown = |kind, name: Option<&[u8]>| match list(kind, name, &regions) {
+        Ok(RegionOutcome::Listed(kind, regions)) => String::from_utf8(to_json(kind, &regions, &pool).to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let key = String::from_utf8_lossy(object.key()).into_owned();
+    let row = format!(r#"[{{"name":"r","key":"{key}","offset":0,"byte_size":4}}]"#);
+    assert_eq!(shown(System, None), row);
+    assert_eq!(shown(System, Some(b"r")), row);
+    assert_eq!(shown(Cuda, None), "[]");
+    // Names of the wrong kind, and of no kind, are unregistered without a word.
+    for (kind, name) in [(Cuda, Some("r")), (Cuda, None), (System, Some("x"))] {
+        let ask = Ask::Unregister(kind, name.map(|name| name.as_bytes().into()));
+        assert!(matches!(ask.carry_out(&regions), Ok(RegionOutcome::Changed)));
+        assert_eq!(regions.len(), 1, "{kind:?} {name:?}");
+    }
+    assert!(Ask::Unregister(System, None).carry_out(&regions).is_ok());
+    assert!(regions.is_empty());
+}
+
+#[test]
+fn long_lists_are_written_elsewhere_and_say_the_same() {
+    let object = Object::new(b"abcd");
+    let regions = registry(b"r", &object, 4);
+    let pool = Pool::new(1 << 20);
+    let listed = || Ask::Status(System, None).carry_out(&regions).unwrap();
+    let RegionOutcome::Written(mut json) = written(listed(), Protocol::Http, &pool).unwrap() else { panic!() };
+    assert_eq!(json.to_vec(), to_json(System, &regions.list(), &pool).to_vec());
+    let RegionOutcome::Written(mut framed) = written(listed(), Protocol::Grpc, &pool).unwrap() else { panic!() };
+    let framed = framed.to_vec();
+    let message = to_message(&regions.list());
+    assert_eq!(wire::SystemSharedMemoryStatusResponse::decode(&framed[5..]).unwrap(), message);
+    assert_eq!(message.regions["r"].byte_size, 4);
+}
+
+#[test]
+fn a_panic_is_answered() {
+    assert_eq!(guarded(|| panic!("a bug")).unwrap_err().message, "the operation on shared memory panicked");
+}

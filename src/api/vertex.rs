@@ -1,0 +1,281 @@
+//! The Vertex AI port: a health route and a predict route, behind which a header leads to some of the routes of the
+//! HTTP port (http.md section 9).
+
+use regex::Regex;
+
+use super::dialect::Dialect;
+use super::http_infer::InferCall;
+use super::http_service::RouteCall;
+use super::routes::{self, Category, RegionAction, Target};
+use super::{Api, error};
+use crate::memory::Slice;
+use crate::observe::log::verbose;
+use crate::protocol::http1::{Head, Method, Response};
+use crate::protocol::service::{CallKey, Replies, Reply, Token};
+use crate::repository::ModelMap;
+use crate::request::Status;
+
+/// Names a route of the HTTP port, without its leading slash.
+const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
+
+/// What environment and command line say to the port (cli.md sections 2 and 4).
+#[derive(Debug, Clone)]
+pub struct Vertex {
+    health: Regex,
+    predict: Regex,
+    /// The model behind the predict route.
+    default_model: String,
+}
+
+impl Vertex {
+    /// From the variables' and the flag's values, empty where there are none, and the models that serve; Err is why
+    /// the port cannot start.
+    pub fn read(health: &str, predict: &str, default_model: &str, models: &ModelMap) -> Result<Vertex, Status> {
+        let undefined = |name: &str| Status::invalid(format!("{name} is not defined for Vertex AI endpoint"));
+        if predict.is_empty() {
+            return Err(undefined("API_PREDICT_ROUTE"));
+        }
+        if health.is_empty() {
+            return Err(undefined("AIP_HEALTH_ROUTE"));
+        }
+        let mut names: Vec<&str> = models.ready().map(|model| &*model.name).collect();
+        names.dedup();
+        let default_model = match (default_model, names.as_slice()) {
+            ("", [only]) => only,
+            ("", _) => {
+                let text = "Expect the model repository contains only a single model if default model is not specified";
+                return Err(Status::invalid(text));
+            }
+            (given, names) if names.contains(&given) => given,
+            (given, _) => return Err(Status::invalid(format!("Expect the default model '{given}' is loaded"))),
+        };
+        let whole = |name: &str, pattern: &str| {
+            let regex = Regex::new(&format!("^(?:{pattern})$"));
+            regex.map_err(|error| Status::invalid(format!("{name} is no regular expression: {error}")))
+        };
+        Ok(Vertex {
+            health: whole("AIP_HEALTH_ROUTE", health)?,
+            predict: whole("AIP_PREDICT_ROUTE", predict)?,
+            default_model: default_model.to_owned(),
+        })
+    }
+
+    fn route(&self, head: &Head) -> Result<Route, u16> {
+        let (path, is_get) = (head.path(), head.method() == Method::Get);
+        // One pattern may fit both.
+        if is_get && self.health.is_match(path) {
+            return Ok(Route::Health);
+        }
+        if self.predict.is_match(path) {
+            return Ok(Route::Predict);
+        }
+        Err(if self.health.is_match(path) { 405 } else { 400 })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Health,
+    Predict,
+}
+
+/// Where the header leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Redirect<'a> {
+    Metrics,
+    Route(routes::Route<'a>),
+}
+
+/// The route behind a header's value, given as a path; Err is the status of a refusal without a body.
+fn redirect(path: &[u8]) -> Result<Redirect<'_>, u16> {
+    use routes::Route::*;
+    if path == b"/metrics" {
+        return Ok(Redirect::Metrics);
+    }
+    let route = routes::route(path).ok_or(400u16)?;
+    match route {
+        ServerMetadata
+        | Live
+        | Ready
+        | ModelMetadata(_)
+        | ModelReady(_)
+        | Infer(_)
+        | ModelConfig(_)
+        | ModelStatistics(_)
+        | AllStatistics
+        | RepositoryIndex
+        | SharedMemory(_, RegionAction::Status, _) => Ok(Redirect::Route(route)),
+        Load(..) | Unload(..) | SharedMemory(..) => Err(403),
+        Logging | Generate(_) | GenerateStream(_) | TraceSetting(_) => Err(400),
+    }
+}
+
+impl Api {
+    pub(super) fn http_vertex(
+        &mut self,
+        call: CallKey,
+        head: &Head,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        verbose!(1, "Vertex AI request: {} {}", super::http_service::method_number(head.method()), head.path());
+        let found = self.facts.settings.vertex.as_ref().map_or(Err(400), |vertex| vertex.route(head));
+        let outcome = match (found, head.header(REDIRECT)) {
+            (Ok(Route::Health), _) => self.cloud_restricted(Category::Health, head).map(|()| self.vertex_health()),
+            (Ok(Route::Predict), None) => match self.predict(call, head, body, replies) {
+                Ok(token) => return token,
+                Err(reply) => Err(reply),
+            },
+            (Ok(Route::Predict), Some(_)) if head.method() != Method::Post => Err(Box::new(Response::empty(405))),
+            (Ok(Route::Predict), Some(target)) => {
+                let path = [b"/", target].concat();
+                match self.redirected(call, &path, head, body, replies) {
+                    Ok(token) => return token,
+                    Err(reply) => Err(reply),
+                }
+            }
+            (Err(405), _) => Err(Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None))),
+            (Err(status), _) => Err(Box::new(Response::empty(status))),
+        };
+        replies.push(call, Reply::Http(outcome.unwrap_or_else(|reply| *reply)));
+        None
+    }
+
+    fn vertex_health(&self) -> Response {
+        match self.is_ready() {
+            Ok(is_ready) => Response::empty(if is_ready { 200 } else { 400 }),
+            Err(status) => error::http_error(&self.pool, &status, None),
+        }
+    }
+
+    /// Inference on the default model.
+    fn predict(
+        &mut self,
+        call: CallKey,
+        head: &Head,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Result<Option<Token>, Box<Response>> {
+        self.cloud_restricted(Category::Inference, head)?;
+        if head.method() != Method::Post {
+            return Err(Box::new(error::error_body(&self.pool, 405, "Method Not Allowed", None)));
+        }
+        let facts = std::sync::Arc::clone(&self.facts);
+        let Some(vertex) = &facts.settings.vertex else { return Err(Box::new(Response::empty(400))) };
+        let target = Target { model: vertex.default_model.as_bytes(), version: None };
+        Ok(self.infer_http(InferCall { call, target, head, body, dialect: Dialect::Vertex }, replies))
+    }
+
+    fn redirected(
+        &mut self,
+        call: CallKey,
+        path: &[u8],
+        head: &Head,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Result<Option<Token>, Box<Response>> {
+        match redirect(path).map_err(|status| Box::new(Response::empty(status)))? {
+            Redirect::Metrics => {
+                self.ask_metrics(call);
+                Ok(None)
+            }
+            Redirect::Route(route) => {
+                self.cloud_restricted(route.category(), head)?;
+                Ok(self.serve_route(
+                    RouteCall { call, head, body, dialect: Dialect::Vertex, is_post: false },
+                    route,
+                    replies,
+                ))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_header_leads() {
+        let table: &[(u16, &[&str])] = &[
+            (
+                200,
+                &[
+                    "metrics",
+                    "v2",
+                    "v2/health/live",
+                    "v2/health/ready",
+                    "v2/models/m",
+                    "v2/models/m/versions/1",
+                    "v2/models/m/ready",
+                    "v2/models/m/infer",
+                    "v2/models/m/versions/3/infer",
+                    "v2/models/m/config",
+                    "v2/models/m/stats",
+                    "v2/models/stats",
+                    "v2/systemsharedmemory/status",
+                    "v2/systemsharedmemory/region/r/status",
+                    "v2/cudasharedmemory/status",
+                    "v2/repository/index",
+                ],
+            ),
+            (
+                403,
+                &[
+                    "v2/systemsharedmemory/region/r/register",
+                    "v2/systemsharedmemory/region/r/unregister",
+                    "v2/systemsharedmemory/unregister",
+                    "v2/cudasharedmemory/region/r/register",
+                    "v2/cudasharedmemory/unregister",
+                    "v2/repository/models/m/load",
+                    "v2/repository/models/m/unload",
+                    "v2/repository/any/models/m/load",
+                ],
+            ),
+            (
+                400,
+                &[
+                    "",
+                    "/v2",
+                    "/metrics",
+                    "metrics/",
+                    "v2/",
+                    "V2",
+                    "v1",
+                    "v2/logging",
+                    "v2/trace/setting",
+                    "v2/models/m/trace/setting",
+                    "v2/models/m/generate",
+                    "v2/models/m/generate_stream",
+                    "v2/models/m/nothing",
+                ],
+            ),
+        ];
+        for (status, targets) in table {
+            for target in *targets {
+                let path = format!("/{target}");
+                assert_eq!(redirect(path.as_bytes()).err().unwrap_or(200), *status, "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn starts_that_fail() {
+        let none = ModelMap::default();
+        for (health, predict, model, text) in [
+            ("/h", "", "", "API_PREDICT_ROUTE is not defined for Vertex AI endpoint"),
+            ("", "/p", "", "AIP_HEALTH_ROUTE is not defined for Vertex AI endpoint"),
+            ("", "", "m", "API_PREDICT_ROUTE is not defined for Vertex AI endpoint"),
+            (
+                "/h",
+                "/p",
+                "",
+                "Expect the model repository contains only a single model if default model is not specified",
+            ),
+            ("/h", "/p", "m", "Expect the default model 'm' is loaded"),
+        ] {
+            let error = Vertex::read(health, predict, model, &none).unwrap_err();
+            assert_eq!(error, Status::invalid(text), "{health} {predict} {model}");
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! What watches a request between its arrival and the last byte of its answer: a trace, a breakdown of its time, both.
+//!
+//! Here the core's points become entries of traces and sums of times. A request without either has no watch, and pays
+//! for that one question.
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::sync::{Arc, OnceLock};
+
+use super::Api;
+use super::timing::{self, Lap, Timing};
+use crate::memory::Slice;
+use crate::observe::trace::{Context, Kind, Tensor, Trace};
+use crate::protocol::http1;
+use crate::protocol::http2::Headers;
+use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Kept, Replies, Reply, Sent};
+use crate::request::{Mark, Observation, Observer, Request, Response, SeenAt, SeenTensor, Text, TraceFacts, now_ns};
+
+/// Names of W3C Trace Context.
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
+
+/// Names of an exchange's times in traces, by protocol.
+#[derive(Debug, Clone, Copy)]
+struct Names {
+    received: [&'static str; 2],
+    sent: [&'static str; 2],
+}
+
+const HTTP: Names =
+    Names { received: ["HTTP_RECV_START", "HTTP_RECV_END"], sent: ["HTTP_SEND_START", "HTTP_SEND_END"] };
+const GRPC: Names =
+    Names { received: ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END"], sent: ["GRPC_SEND_START", "GRPC_SEND_END"] };
+
+/// Watches one request of a client.
+pub struct Watch {
+    names: Names,
+    trace: Option<Trace>,
+    /// May be asked for by what stands in the request itself.
+    timing: OnceLock<Arc<Timing>>,
+    lap: Lap,
+}
+
+/// Watches a request that was made on behalf of a watched one.
+struct Part {
+    trace: Option<Trace>,
+    timing: Option<Arc<Timing>>,
+    lap: Lap,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("timing", &self.timing).finish_non_exhaustive()
+    }
+}
+
+/// Told when an answer is out.
+#[derive(Debug)]
+struct Departure(Arc<Watch>);
+
+impl Sent for Departure {
+    fn sent(self: Box<Self>, at_ns: u64) {
+        if let Some(trace) = &self.0.trace {
+            trace.time(Kind::Exchange, self.0.names.sent[1], at_ns);
+        }
+    }
+}
+
+impl Watch {
+    fn new(names: Names, trace: Option<Trace>, timing: Option<Timing>) -> Watch {
+        let place = OnceLock::new();
+        if let Some(timing) = timing {
+            let _ = place.set(Arc::new(timing));
+        }
+        Watch { names, trace, timing: place, lap: Lap::default() }
+    }
+
+    /// Lets the core tell it of `request`.
+    pub fn attach(self: &Arc<Watch>, request: &mut Request) {
+        request.observer = Some(Observation::new(Arc::clone(self) as Arc<dyn Observer>));
+    }
+
+    /// The request itself asks for the breakdown: what came before is not known, unless somebody asked for that.
+    pub fn time(&self) {
+        self.timing.get_or_init(Arc::default);
+    }
+
+    /// The model has answered, once more or for the first time.
+    pub fn answered(&self, response: &Response) {
+        let at_ns = now_ns();
+        if let Some(timing) = self.timing.get() {
+            self.lap.answered(at_ns, &timing.sums);
+            timing.answered(at_ns);
+        }
+        if let Some(trace) = &self.trace {
+            if trace.wants_tensors() && response.error.is_none() {
+                for output in &response.outputs {
+                    let (datatype, shape) = (output.datatype, &output.shape[..]);
+                    let seen = SeenTensor { name: &output.name, datatype, shape, data: &output.data };
+                    note_tensor(trace, SeenAt::BackendOutput, &seen);
+                }
+            }
+            trace.time(Kind::Exchange, "INFER_RESPONSE_COMPLETE", at_ns);
+        }
+    }
+
+    /// Comes right before an answer is handed to the transport.
+    pub fn leaves(self: &Arc<Watch>, call: CallKey, replies: &mut Replies) {
+        if let Some(trace) = &self.trace {
+            trace.time(Kind::Exchange, self.names.sent[0], now_ns());
+            replies.push(call, Reply::Receipt(Box::new(Departure(Arc::clone(self)))));
+        }
+    }
+
+    /// The breakdown, if it was asked for.
+    fn breakdown(&self) -> Option<String> {
+        self.timing.get().map(|timing| timing.text(now_ns()))
+    }
+}
+
+/// Before the whole of an HTTP answer: its breakdown goes into its head.
+pub(super) fn http_leaves(watch: Option<&Arc<Watch>>, call: CallKey, reply: &mut http1::Response, out: &mut Replies) {
+    let Some(watch) = watch else { return };
+    if let Some(text) = watch.breakdown() {
+        reply.head.headers.push((timing::ANSWER.into(), text.into()));
+    }
+    watch.leaves(call, out);
+}
+
+/// The end of a gRPC call that was answered.
+pub(super) fn grpc_ends(watch: Option<&Arc<Watch>>) -> GrpcStatus {
+    let mut status = GrpcStatus::ok();
+    if let Some(text) = watch.and_then(|watch| watch.breakdown()) {
+        status.trailers.push((timing::ANSWER_METADATA.as_bytes().into(), text.into_bytes().into()));
+    }
+    status
+}
+
+impl Api {
+    /// Whether somebody wants to know when this request began to arrive.
+    pub(super) fn times_http(&self, head: &http1::Head) -> bool {
+        self.facts.settings.traces.is_on() || timing::asks(head.header(timing::ASK))
+    }
+
+    /// What the watch of a call's requests has to know of its metadata.
+    pub(super) fn plan_watch(&self, headers: &Headers, plan: &mut GrpcPlan) {
+        let traces = &self.facts.settings.traces;
+        let asks = headers.get(timing::ASK.as_bytes());
+        plan.timed = traces.is_on() || timing::asks(asks);
+        if !plan.timed {
+            return;
+        }
+        let mut keep = |name: &str, value: Option<&[u8]>| {
+            plan.kept.extend(value.map(|value| (name.as_bytes().into(), value.into())));
+        };
+        keep(timing::ASK, asks);
+        if traces.takes_contexts() {
+            keep(TRACEPARENT, headers.get(TRACEPARENT.as_bytes()));
+            keep(TRACESTATE, headers.get(TRACESTATE.as_bytes()));
+        }
+    }
+
+    /// The watch of an HTTP request for `model`, if it gets one.
+    pub(super) fn watch_http(&mut self, model: &str, head: &http1::Head) -> Option<Arc<Watch>> {
+        let since_ns = self.arrived_ns.take()?;
+        self.watch(HTTP, model, since_ns, |name| head.header(name))
+    }
+
+    /// The watch of a gRPC request for `model`, if it gets one.
+    pub(super) fn watch_grpc(&mut self, model: &str, plan: &GrpcPlan) -> Option<Arc<Watch>> {
+        let since_ns = self.arrived_ns.take()?;
+        self.watch(GRPC, model, since_ns, |name| kept(&plan.kept, name))
+    }
+
+    fn watch<'a>(
+        &self,
+        names: Names,
+        model: &str,
+        (since_ns, received_ns): (u64, u64),
+        header: impl Fn(&str) -> Option<&'a [u8]>,
+    ) -> Option<Arc<Watch>> {
+        let traces = &self.facts.settings.traces;
+        let trace = if traces.is_on() {
+            let parent = header(TRACEPARENT).filter(|_| traces.takes_contexts());
+            traces.sample(model, parent.and_then(|parent| Context::parse(parent, header(TRACESTATE))))
+        } else {
+            None
+        };
+        let timing = timing::asks(header(timing::ASK)).then(|| Timing::new(since_ns, received_ns));
+        if trace.is_none() && timing.is_none() {
+            return None;
+        }
+        if let Some(trace) = &trace {
+            trace.time(Kind::Exchange, names.received[0], since_ns);
+            trace.time(Kind::Exchange, names.received[1], received_ns);
+        }
+        Some(Arc::new(Watch::new(names, trace, timing)))
+    }
+
+    /// The breakdown that a request asks for by its parameter.
+    pub(super) fn watch_by_parameter(watch: &mut Option<Arc<Watch>>, is_http: bool, request: &mut Request) {
+        match watch {
+            Some(watch) => watch.time(),
+            None => {
+                let names = if is_http { HTTP } else { GRPC };
+                let made = Arc::new(Watch::new(names, None, Some(Timing::default())));
+                made.attach(request);
+                *watch = Some(made);
+            }
+        }
+    }
+}
+
+fn kept<'a>(kept: &'a Kept, name: &str) -> Option<&'a [u8]> {
+    kept.iter().find(|(known, _)| **known == *name.as_bytes()).map(|(_, value)| &**value)
+}
+
+fn note_tensor(trace: &Trace, at: SeenAt, seen: &SeenTensor<'_>) {
+    let activity = match at {
+        SeenAt::QueueInput => "TENSOR_QUEUE_INPUT",
+        SeenAt::BackendInput => "TENSOR_BACKEND_INPUT",
+        SeenAt::BackendOutput => "TENSOR_BACKEND_OUTPUT",
+    };
+    trace.tensor(Tensor {
+        activity,
+        name: seen.name.as_bytes().to_vec(),
+        datatype: seen.datatype.name(),
+        shape: seen.shape.to_vec(),
+        pieces: seen.data.iter().map(|piece: &Slice| Box::new(piece.clone()) as _).collect(),
+    });
+}
+
+/// Notes a mark in a trace and in the sums of a breakdown.
+fn note_mark(trace: Option<&Trace>, timing: Option<&Timing>, lap: &Lap, mark: Mark, at_ns: u64) {
+    if let Some(trace) = trace {
+        let name = match mark {
+            Mark::QueueStart => "QUEUE_START",
+            Mark::Taken => "",
+            Mark::ComputeStart => "COMPUTE_START",
+            Mark::ComputeInputEnd => "COMPUTE_INPUT_END",
+            Mark::ComputeOutputStart => "COMPUTE_OUTPUT_START",
+            Mark::ComputeEnd => "COMPUTE_END",
+            Mark::RequestEnd => "REQUEST_END",
+        };
+        match mark {
+            Mark::Taken => {}
+            Mark::QueueStart => trace.time_again(Kind::Core, name, at_ns),
+            // A request that was never accepted has no end.
+            Mark::RequestEnd if trace.model_name().is_empty() => {}
+            Mark::RequestEnd => trace.time(Kind::Core, name, at_ns),
+            _ => trace.time(Kind::Compute, name, at_ns),
+        }
+    }
+    if let Some(timing) = timing {
+        match mark {
+            Mark::QueueStart => lap.queued(at_ns),
+            Mark::Taken => lap.taken(at_ns, &timing.sums),
+            _ => {}
+        }
+    }
+}
+
+/// What both kinds of watches do alike.
+macro_rules! observes {
+    ($of:ty, |$self:ident| $timing:expr, $begins:ident) => {
+        impl Observer for $of {
+            fn begins(&self, model: &str, version: i64, id: &Text, at_ns: u64) {
+                if let Some(trace) = &self.trace {
+                    trace.identify(model, version, id.as_bytes());
+                    trace.time(Kind::Core, "REQUEST_START", at_ns);
+                }
+                self.$begins(at_ns);
+            }
+
+            fn mark(&self, mark: Mark, at_ns: u64) {
+                let $self = self;
+                note_mark(self.trace.as_ref(), $timing, &self.lap, mark, at_ns);
+            }
+
+            fn executed(&self, times_ns: [u64; 4]) {
+                let marks = [Mark::ComputeStart, Mark::ComputeInputEnd, Mark::ComputeOutputStart, Mark::ComputeEnd];
+                let $self = self;
+                for (mark, at_ns) in marks.into_iter().zip(times_ns) {
+                    note_mark(self.trace.as_ref(), None, &self.lap, mark, at_ns);
+                }
+                if let Some(timing) = $timing {
+                    self.lap.executed(times_ns, &timing.sums);
+                }
+            }
+
+            fn wants_tensors(&self) -> bool {
+                self.trace.as_ref().is_some_and(Trace::wants_tensors)
+            }
+
+            fn tensor(&self, at: SeenAt, tensor: SeenTensor<'_>) {
+                if let Some(trace) = &self.trace {
+                    note_tensor(trace, at, &tensor);
+                }
+            }
+
+            fn activity(&self, name: &str, at_ns: u64) {
+                if let Some(trace) = &self.trace {
+                    trace.time(Kind::Custom, Cow::Owned(name.to_owned()), at_ns);
+                }
+            }
+
+            fn child(&self) -> Option<Arc<dyn Observer>> {
+                let $self = self;
+                let (trace, timing) = (self.trace.as_ref().map(Trace::child), $timing.is_some());
+                let timing = if timing { self.shared_timing() } else { None };
+                Some(Arc::new(Part { trace, timing, lap: Lap::default() }))
+            }
+
+            fn trace(&self) -> Option<&dyn TraceFacts> {
+                self.trace.as_ref().map(|trace| trace as &dyn TraceFacts)
+            }
+        }
+    };
+}
+
+impl Watch {
+    fn accepted(&self, at_ns: u64) {
+        if let Some(timing) = self.timing.get() {
+            timing.accepted(at_ns);
+        }
+    }
+
+    fn shared_timing(&self) -> Option<Arc<Timing>> {
+        self.timing.get().cloned()
+    }
+}
+
+impl Part {
+    /// The time of the request that it was made for stands.
+    fn accepted(&self, _at_ns: u64) {}
+
+    fn shared_timing(&self) -> Option<Arc<Timing>> {
+        self.timing.clone()
+    }
+}
+
+observes!(Watch, |this| this.timing.get().map(|timing| &**timing), accepted);
+observes!(Part, |this| this.timing.as_deref(), accepted);
+
+impl TraceFacts for Trace {
+    fn id(&self) -> u64 {
+        Trace::id(self)
+    }
+
+    fn parent_id(&self) -> u64 {
+        Trace::parent_id(self)
+    }
+
+    fn model_name(&self) -> &CStr {
+        Trace::model_name(self)
+    }
+
+    fn model_version(&self) -> i64 {
+        Trace::model_version(self)
+    }
+
+    fn request_id(&self) -> &CStr {
+        Trace::request_id(self)
+    }
+
+    fn context(&self) -> &CStr {
+        Trace::context(self)
+    }
+}

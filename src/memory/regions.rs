@@ -1,0 +1,254 @@
+//! Shared memory that clients have registered: one registry for the process, which all shards look into.
+//!
+//! A region has uses: requests that read from it or write to it. As long as there is one, an unregistered region stays
+//! listed and may be used by others; the last use takes it off the list. How long its pages stay mapped is another
+//! matter: whatever points into them (a model may still look at inputs of a request that it has answered) holds them.
+//! Looking a region up takes the lock for a moment and never waits for a system call: mapping and unmapping are done by
+//! a thread of the registry's own.
+
+mod clerk;
+mod faults;
+mod mapping;
+mod window;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use self::clerk::{Clerk, Refused};
+use self::mapping::Mapping;
+pub use self::window::{Window, WindowError};
+
+/// Regions that are registered, or still mapped, at a time. Each is a mapping of its own, of which a process has 65530
+/// unless its host is told otherwise.
+pub const REGIONS_MAX: usize = 16_384;
+/// Bytes of a name or a key: an object's name has at most 255.
+const TEXT_BYTES_MAX: usize = 4096;
+/// Regions that are listed without letting go of the lock.
+const LISTED_AT_ONCE: usize = 64;
+
+/// What the server's own processes call their objects.
+const RESERVED: &str = "triton_python_backend_shm_region_";
+
+/// Why a region cannot be registered; the texts are those of http.md section 4, as far as they do not name the region.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    #[error("a name or a key has more than {TEXT_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("invalid shm key")]
+    InvalidKey,
+    #[error("reserved prefix")]
+    ReservedKey,
+    #[error("already in manager")]
+    Exists,
+    #[error("cannot be opened")]
+    Unopenable,
+    #[error("invalid args")]
+    InvalidArgs,
+    #[error("unable to process address space{0}")]
+    Unmappable(String),
+    #[error("more than {REGIONS_MAX} shared memory regions")]
+    TooMany,
+    #[error("cannot handle SIGBUS: {0}")]
+    NoHandler(io::Error),
+}
+
+impl RegisterError {
+    /// The prefix that keys must not have.
+    pub const RESERVED: &str = RESERVED;
+}
+
+/// The state word of a region: so many uses, and whether it was unregistered.
+const MARKED: usize = 1;
+const ONE_USE: usize = 2;
+
+/// A mapped object under the name that its client gave it.
+#[derive(Debug)]
+pub struct Region {
+    name: Box<[u8]>,
+    key: Box<[u8]>,
+    offset: u64,
+    state: AtomicUsize,
+    mapping: Mapping,
+}
+
+impl Region {
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Of the object, as the client gave it.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Where in the object the region begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub fn byte_size(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Part of the object was found to be gone; zeros are in its place.
+    pub fn is_lost(&self) -> bool {
+        self.mapping.is_lost()
+    }
+
+    /// False if nobody uses it any more and it was unregistered.
+    fn begin_use(&self) -> bool {
+        let more = |state: usize| (state != MARKED).then(|| state.checked_add(ONE_USE)).flatten();
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+}
+
+/// A request that has to do with a region.
+#[derive(Debug)]
+pub struct Use {
+    region: Arc<Region>,
+    table: Arc<Table>,
+    is_over: AtomicBool,
+}
+
+impl Use {
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// A part of the region.
+    pub fn window(&self, offset: u64, byte_size: u64) -> Result<Window, WindowError> {
+        Window::of(&self.region, offset, byte_size)
+    }
+
+    /// The request is answered: the region may go, though its pages stay for whoever still looks at them.
+    pub fn end(&self) {
+        if !self.is_over.swap(true, Ordering::AcqRel)
+            && self.region.state.fetch_sub(ONE_USE, Ordering::AcqRel) == ONE_USE | MARKED
+        {
+            self.table.remove(&self.region);
+        }
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table(Mutex<BTreeMap<Box<[u8]>, Arc<Region>>>);
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, Arc<Region>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes this region off the list; another one may have its name by now.
+    fn remove(&self, region: &Arc<Region>) -> Option<Arc<Region>> {
+        let mut regions = self.lock();
+        let is_this = regions.get(&region.name).is_some_and(|listed| Arc::ptr_eq(listed, region));
+        if is_this { regions.remove(&region.name) } else { None }
+    }
+}
+
+/// The registry; see the [module](self).
+#[derive(Debug, Default)]
+pub struct Regions {
+    table: Arc<Table>,
+    clerk: Clerk,
+}
+
+impl Regions {
+    /// Who does what takes long.
+    pub fn clerk(&self) -> &Clerk {
+        &self.clerk
+    }
+
+    /// Begins a use of a region; `None`: there is none of that name.
+    pub fn get(&self, name: &[u8]) -> Option<Use> {
+        let region = self.table.lock().get(name).filter(|region| region.begin_use()).cloned()?;
+        Some(Use { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
+    }
+
+    /// The region of that name, for who wants to know of it.
+    pub fn find(&self, name: &[u8]) -> Option<Arc<Region>> {
+        self.table.lock().get(name).cloned()
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All regions in the order of their names.
+    pub fn list(&self) -> Vec<Arc<Region>> {
+        let mut listed: Vec<Arc<Region>> = Vec::new();
+        loop {
+            let from = listed.last().map_or(Bound::Unbounded, |last| Bound::Excluded(&*last.name));
+            let regions = self.table.lock();
+            let next: Vec<Arc<Region>> = regions
+                .range::<[u8], _>((from, Bound::Unbounded))
+                .take(LISTED_AT_ONCE)
+                .map(|(_, one)| Arc::clone(one))
+                .collect();
+            drop(regions);
+            if next.is_empty() {
+                return listed;
+            }
+            listed.extend(next);
+        }
+    }
+
+    /// Maps an object under a name. It makes system calls: not for shards.
+    pub fn register(&self, name: &[u8], key: &[u8], offset: u64, byte_size: u64) -> Result<(), RegisterError> {
+        if name.len().max(key.len()) > TEXT_BYTES_MAX {
+            return Err(RegisterError::TooLong);
+        }
+        let bare = &key[key.iter().take_while(|byte| **byte == b'/').count()..];
+        if bare.is_empty() {
+            return Err(RegisterError::InvalidKey);
+        }
+        if bare.starts_with(RESERVED.as_bytes()) {
+            return Err(RegisterError::ReservedKey);
+        }
+        if self.table.lock().contains_key(name) {
+            return Err(RegisterError::Exists);
+        }
+        let mapping = Mapping::open(key, offset, byte_size, &self.clerk)?;
+        let region = Region { name: name.into(), key: key.into(), offset, state: AtomicUsize::new(0), mapping };
+        let mut regions = self.table.lock();
+        // Somebody else may have been quicker.
+        if regions.contains_key(name) {
+            return Err(RegisterError::Exists);
+        }
+        regions.insert(name.into(), Arc::new(region));
+        Ok(())
+    }
+
+    /// Forgets a region, at once or with its last use; that there is none is no error. Not for shards.
+    pub fn unregister(&self, name: &[u8]) -> io::Result<()> {
+        let Some(region) = self.find(name) else { return Ok(()) };
+        if region.state.fetch_or(MARKED, Ordering::AcqRel) >= ONE_USE {
+            return Ok(());
+        }
+        drop(self.table.remove(&region));
+        // Whoever else still holds it closes it.
+        Arc::into_inner(region).map_or(Ok(()), |region| region.mapping.close())
+    }
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: the call has no conditions.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,132 @@
+//! One object of shared memory in this process's address space.
+
+use std::ffi::{CStr, CString, c_int};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use super::RegisterError;
+use super::clerk::Clerk;
+use super::faults::{self, Place};
+
+/// A window on an object that other processes read and write too.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    at: NonNull<u8>,
+    len: usize,
+    /// Gone once the pages are.
+    place: Option<Place>,
+    clerk: Clerk,
+}
+
+// SAFETY: an address range has no ties to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; what is in the range is shared with other processes in any case.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Opens the object `key` and maps `byte_size` bytes from `offset` on (http.md section 4 has the order of checks).
+    pub fn open(key: &[u8], offset: u64, byte_size: u64, clerk: &Clerk) -> Result<Mapping, RegisterError> {
+        let object = open_object(key)?;
+        let size = size_of_object(&object).map_err(|_| RegisterError::Unopenable)?;
+        if offset.checked_add(byte_size).is_none_or(|end| end > size) {
+            return Err(RegisterError::InvalidArgs);
+        }
+        faults::install().map_err(RegisterError::NoHandler)?;
+        let place = Place::take().ok_or(RegisterError::TooMany)?;
+        let (Ok(len), Ok(offset)) = (usize::try_from(byte_size), libc::off_t::try_from(offset)) else {
+            return Err(RegisterError::InvalidArgs);
+        };
+        // SAFETY: a mapping at an address of the kernel's choice touches no memory of ours.
+        let at = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, object.as_raw_fd(), offset)
+        };
+        match NonNull::new(at.cast::<u8>()).filter(|_| at != libc::MAP_FAILED) {
+            Some(at) => {
+                let end = at.addr().get().saturating_add(len.next_multiple_of(super::page_bytes()));
+                place.set(at.addr().get(), end);
+                Ok(Mapping { at, len, place: Some(place), clerk: clerk.clone() })
+            }
+            None => Err(RegisterError::Unmappable(error_text(io::Error::last_os_error().raw_os_error().unwrap_or(0)))),
+        }
+    }
+
+    pub fn start(&self) -> *mut u8 {
+        self.at.as_ptr()
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_lost)
+    }
+
+    /// Gives the addresses back now; it may take a while.
+    pub fn close(mut self) -> io::Result<()> {
+        match self.place.take() {
+            Some(place) => unmap(self.at.addr().get(), self.len, place),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    /// The last holder may be a shard, and large mappings take their time.
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            let (at, len) = (self.at.addr().get(), self.len);
+            self.clerk.entrust(move || {
+                if let Err(error) = unmap(at, len, place) {
+                    tracing::warn!("a shared memory region stays mapped: {error}");
+                }
+            });
+        }
+    }
+}
+
+fn unmap(at: usize, len: usize, place: Place) -> io::Result<()> {
+    // Before the addresses may become somebody else's.
+    place.clear();
+    // SAFETY: the mapping was made with this length, and its last holder is gone.
+    match unsafe { libc::munmap(at as *mut libc::c_void, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn open_object(key: &[u8]) -> Result<OwnedFd, RegisterError> {
+    let key = CString::new(key).map_err(|_| RegisterError::Unopenable)?;
+    // SAFETY: the key is a C string.
+    let fd: c_int = unsafe { libc::shm_open(key.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) };
+    match fd {
+        ..0 => Err(RegisterError::Unopenable),
+        // SAFETY: just opened, and nobody else's.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    }
+}
+
+fn size_of_object(object: &OwnedFd) -> io::Result<u64> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: there is room for what is asked, and zeros are a valid value of it.
+    let status = unsafe {
+        if libc::fstat(object.as_raw_fd(), status.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        status.assume_init()
+    };
+    Ok(u64::try_from(status.st_size).unwrap_or(0))
+}
+
+/// As C's `strerror` says it.
+fn error_text(number: c_int) -> String {
+    let mut text: [libc::c_char; 256] = [0; 256];
+    // SAFETY: the room is as large as said, and what was zeroed ends with a zero in any case.
+    let text = unsafe {
+        libc::strerror_r(number, text.as_mut_ptr(), text.len() - 1);
+        CStr::from_ptr(text.as_ptr())
+    };
+    text.to_string_lossy().into_owned()
+}

@@ -1,0 +1,99 @@
+//! A part of a region: where a tensor is read from, or written to.
+//!
+//! Its client may change the bytes at any time. Whoever reads them here checks what follows from them each time they
+//! are read, or reads a copy.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::Region;
+use crate::memory::Slice;
+
+/// Why a request cannot have what it names (http.md section 4, "Request use"); the texts lack the region's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    #[error("Invalid offset")]
+    Offset,
+    #[error("Invalid offset + byte size")]
+    Size,
+    #[error(
+        "Integer overflow detected: byte_size ({byte_size}) + offset ({offset}) exceeds maximum value ({})",
+        u64::MAX
+    )]
+    Overflow { offset: u64, byte_size: u64 },
+}
+
+#[derive(Debug, Clone)]
+pub struct Window {
+    region: Arc<Region>,
+    offset: usize,
+    len: usize,
+}
+
+impl Window {
+    pub(super) fn of(region: &Arc<Region>, offset: u64, byte_size: u64) -> Result<Window, WindowError> {
+        let size = region.byte_size() as u64;
+        if offset >= size {
+            return Err(WindowError::Offset);
+        }
+        let end = offset.checked_add(byte_size).ok_or(WindowError::Overflow { offset, byte_size })?;
+        match (usize::try_from(offset), usize::try_from(byte_size)) {
+            (Ok(offset), Ok(len)) if end <= size => Ok(Window { region: Arc::clone(region), offset, len }),
+            _ => Err(WindowError::Size),
+        }
+    }
+
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first `len` bytes, or as many as there are.
+    pub fn prefix(mut self, len: usize) -> Window {
+        self.len = self.len.min(len);
+        self
+    }
+
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start()
+    }
+
+    fn start(&self) -> *mut u8 {
+        // Made only with an offset that lies in the region.
+        self.region.mapping.start().wrapping_add(self.offset)
+    }
+
+    /// The bytes as a tensor's data; they keep the region mapped.
+    pub fn slice(&self) -> Slice {
+        let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&self.region) as Arc<_>;
+        // SAFETY: the window lies in the mapping, which the region keeps. That nobody writes cannot be had of memory
+        // that other processes share: no reader relies on a byte to be what it was.
+        unsafe { Slice::foreign(self.start(), self.len, owner) }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the mapping is writable.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
+    }
+
+    /// Writes `bytes` from `at` on, which may lie in the same region. What does not fit is left out.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let len = bytes.len().min(self.len.saturating_sub(at));
+        if len > 0 {
+            // SAFETY: `at + len` lies in the window, and `copy` takes ranges that overlap.
+            unsafe { std::ptr::copy(bytes.as_ptr(), self.start().add(at), len) }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Who wants to know when an answer is out (see [`Sent`]).
+//!
+//! A receipt waits until the codec has nothing of its answer any more, goes along with the send that takes the last of
+//! it, and is told when that send is complete. Those of a connection that ends first are dropped.
+
+use crate::protocol::service::Sent;
+use crate::request::now_ns;
+
+/// `A` says where an answer is said.
+pub(super) struct Receipts<A> {
+    waiting: Vec<Waiting<A>>,
+    /// For answers whose last bytes are with the engine.
+    leaving: Vec<Box<dyn Sent>>,
+}
+
+struct Waiting<A> {
+    at: A,
+    receipt: Box<dyn Sent>,
+    /// Once the whole answer is in the output: bytes up to its end that are still to be taken.
+    left: Option<usize>,
+}
+
+impl<A> Default for Receipts<A> {
+    fn default() -> Receipts<A> {
+        Receipts { waiting: Vec::new(), leaving: Vec::new() }
+    }
+}
+
+impl<A: Copy> Receipts<A> {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.leaving.is_empty()
+    }
+
+    pub fn add(&mut self, at: A, receipt: Box<dyn Sent>) {
+        self.waiting.push(Waiting { at, receipt, left: None });
+    }
+
+    /// `taken` bytes were taken from the output. `behind` says how many more have to be until everything that was said
+    /// somewhere is.
+    pub fn leave(&mut self, taken: usize, mut behind: impl FnMut(A) -> Option<usize>) {
+        for waiting in &mut self.waiting {
+            waiting.left = match waiting.left {
+                Some(left) => Some(left.saturating_sub(taken)),
+                None => behind(waiting.at),
+            };
+        }
+        let gone = self.waiting.extract_if(.., |waiting| waiting.left == Some(0));
+        self.leaving.extend(gone.map(|waiting| waiting.receipt));
+    }
+
+    /// What was taken is sent, all of it.
+    pub fn sent(&mut self) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        let at_ns = now_ns();
+        self.leaving.drain(..).for_each(|receipt| receipt.sent(at_ns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Told(Arc<AtomicUsize>);
+
+    impl Sent for Told {
+        fn sent(self: Box<Self>, at_ns: u64) {
+            assert!(at_ns > 0);
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_receipt_goes_with_the_last_byte_of_its_answer() {
+        let told = Arc::new(AtomicUsize::new(0));
+        let mut receipts = Receipts::<u8>::default();
+        receipts.add(1, Box::new(Told(Arc::clone(&told))));
+        // Blocked by its window, then behind ten bytes of others and its own, of which seven are taken, then the rest.
+        for (taken, behind, expected) in [(5, None, 0), (5, Some(10), 0), (7, Some(99), 0), (3, Some(99), 1)] {
+            receipts.leave(taken, |_| behind);
+            receipts.sent();
+            assert_eq!(told.load(Ordering::Relaxed), expected, "{taken} {behind:?}");
+        }
+        assert!(receipts.is_empty());
+        receipts.add(3, Box::new(Told(Arc::clone(&told))));
+        drop(receipts);
+        assert_eq!(told.load(Ordering::Relaxed), 1, "a connection that ends first tells nobody");
+    }
+}

@@ -1,0 +1,264 @@
+//! What is kept of one traced request and of the requests made on its behalf.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, CString};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::context::{Context, Ids, SpanId, Spot};
+use super::options::Levels;
+use super::settings::Setting;
+use super::writer::Queue;
+
+/// Entries of one trace and its children, beyond which it is cut: a decoupled model may answer without end.
+const ENTRIES_MAX: usize = 4096;
+
+/// One piece of a tensor's data, kept as it is until the trace is written.
+pub type Piece = Box<dyn Deref<Target = [u8]> + Send>;
+
+/// A tensor as it passed by.
+pub struct Tensor {
+    pub activity: &'static str,
+    pub name: Vec<u8>,
+    pub datatype: &'static str,
+    pub shape: Vec<i64>,
+    pub pieces: Vec<Piece>,
+}
+
+/// What a time belongs to, which decides on whose span it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The exchange with the client.
+    Exchange,
+    /// The request's way through the core.
+    Core,
+    /// The model's execution.
+    Compute,
+    /// A backend's own.
+    Custom,
+}
+
+pub(super) enum Entry {
+    Identity(Identity),
+    Time { trace: u64, kind: Kind, name: Cow<'static, str>, ns: u64 },
+    Tensor { trace: u64, tensor: Tensor },
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub trace: u64,
+    pub parent: u64,
+    pub model: String,
+    pub version: i64,
+    pub request_id: Vec<u8>,
+    pub span: SpanId,
+    /// Of the trace that this one is a child of.
+    pub parent_span: SpanId,
+}
+
+/// A complete trace on its way to the writer.
+pub(super) struct Finished {
+    pub setting: Arc<Setting>,
+    pub entries: Vec<Entry>,
+    /// Bytes that the entries hold.
+    pub bytes: usize,
+    /// Entries that there was no room for.
+    pub cut: u64,
+    pub spot: Spot,
+    pub root: u64,
+}
+
+impl Finished {
+    /// An upper bound of the spans that it becomes.
+    pub fn spans(&self) -> usize {
+        let of = |entry: &Entry| match entry {
+            Entry::Identity(_) => 1,
+            Entry::Time { name, kind: Kind::Custom, .. } => usize::from(name.ends_with("_START")),
+            Entry::Time { name, .. } => usize::from(name == "COMPUTE_START"),
+            Entry::Tensor { .. } => 0,
+        };
+        1 + self.entries.iter().map(of).sum::<usize>()
+    }
+}
+
+#[derive(Default)]
+struct Body {
+    entries: Vec<Entry>,
+    bytes: usize,
+    cut: u64,
+}
+
+/// Shared by a trace, its children, and those who still have something to add.
+struct Root {
+    setting: Arc<Setting>,
+    queue: Queue,
+    ids: Arc<Ids>,
+    spot: Spot,
+    id: u64,
+    body: Mutex<Body>,
+}
+
+impl Root {
+    fn body(&self) -> MutexGuard<'_, Body> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let Body { entries, bytes, cut } = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let (setting, spot) = (Arc::clone(&self.setting), self.spot.clone());
+        self.queue.push(Finished { setting, entries, bytes, cut, spot, root: self.id });
+    }
+}
+
+/// The trace of one request. Complete, with its children, when nobody has any of them any more.
+pub struct Trace {
+    root: Arc<Root>,
+    id: u64,
+    parent: u64,
+    span: SpanId,
+    parent_span: SpanId,
+    named: OnceLock<Named>,
+    context: CString,
+}
+
+struct Named {
+    model: CString,
+    version: i64,
+    request_id: CString,
+}
+
+impl Trace {
+    pub(super) fn begin(setting: Arc<Setting>, queue: Queue, ids: &Arc<Ids>, context: Option<Context>) -> Trace {
+        let id = ids.next();
+        let spot = ids.spot(context);
+        let root = Root { setting, queue, ids: Arc::clone(ids), spot, id, body: Mutex::default() };
+        let root_span = root.spot.span;
+        Trace::on(Arc::new(root), id, 0, root_span)
+    }
+
+    fn on(root: Arc<Root>, id: u64, parent: u64, parent_span: SpanId) -> Trace {
+        let span = root.ids.span();
+        let context = match root.queue.has_collector() {
+            true => CString::new(root.spot.context_at(span)).unwrap_or_default(),
+            false => CString::default(),
+        };
+        Trace { root, id, parent, span, parent_span, named: OnceLock::new(), context }
+    }
+
+    /// The trace of a request that is made on behalf of this one.
+    pub fn child(&self) -> Trace {
+        Trace::on(Arc::clone(&self.root), self.root.ids.next(), self.id, self.span)
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// 0: it has none.
+    pub fn parent_id(&self) -> u64 {
+        self.parent
+    }
+
+    pub fn model_name(&self) -> &CStr {
+        self.named.get().map_or(c"", |named| &named.model)
+    }
+
+    /// -1 before the model is known.
+    pub fn model_version(&self) -> i64 {
+        self.named.get().map_or(-1, |named| named.version)
+    }
+
+    pub fn request_id(&self) -> &CStr {
+        self.named.get().map_or(c"", |named| &named.request_id)
+    }
+
+    /// For traces that others make on behalf of this one: JSON, or empty.
+    pub fn context(&self) -> &CStr {
+        &self.context
+    }
+
+    pub fn wants_tensors(&self) -> bool {
+        self.root.setting.levels().has(Levels::TENSORS)
+    }
+
+    fn wants_times(&self) -> bool {
+        self.root.setting.levels().has(Levels::TIMESTAMPS)
+    }
+
+    /// Says whose trace it is; the first time counts.
+    pub fn identify(&self, model: &str, version: i64, request_id: &[u8]) {
+        let c_text = |bytes: &[u8]| CString::new(bytes.split(|b| *b == 0).next().unwrap_or_default());
+        let named = Named {
+            model: c_text(model.as_bytes()).unwrap_or_default(),
+            version,
+            request_id: c_text(request_id).unwrap_or_default(),
+        };
+        if self.named.set(named).is_ok() {
+            let identity = Identity {
+                trace: self.id,
+                parent: self.parent,
+                model: model.to_owned(),
+                version,
+                request_id: request_id.to_owned(),
+                span: self.span,
+                parent_span: self.parent_span,
+            };
+            let bytes = identity.model.len() + identity.request_id.len();
+            self.put(Entry::Identity(identity), bytes);
+        }
+    }
+
+    /// Notes a time of the monotonic clock.
+    pub fn time(&self, kind: Kind, name: impl Into<Cow<'static, str>>, ns: u64) {
+        if self.wants_times() {
+            let name = name.into();
+            let bytes = name.len();
+            self.put(Entry::Time { trace: self.id, kind, name, ns }, bytes);
+        }
+    }
+
+    /// Notes a time in place of the last one of the same name, unless the request was executed since.
+    pub fn time_again(&self, kind: Kind, name: &'static str, ns: u64) {
+        {
+            let mut body = self.root.body();
+            let own = body.entries.iter_mut().rev().filter_map(|entry| match entry {
+                Entry::Time { trace, kind, name, ns } if *trace == self.id => Some((*kind, &**name, ns)),
+                _ => None,
+            });
+            for (found, given, at_ns) in own.take_while(|(kind, ..)| *kind != Kind::Compute) {
+                if found == kind && given == name {
+                    *at_ns = ns;
+                    return;
+                }
+            }
+        }
+        self.time(kind, name, ns);
+    }
+
+    pub fn tensor(&self, tensor: Tensor) {
+        let bytes = tensor.pieces.iter().map(|piece| piece.len()).sum::<usize>() + tensor.name.len();
+        self.put(Entry::Tensor { trace: self.id, tensor }, bytes);
+    }
+
+    /// What it has so far.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> (Spot, Vec<Entry>) {
+        (self.root.spot.clone(), std::mem::take(&mut self.root.body().entries))
+    }
+
+    fn put(&self, entry: Entry, bytes: usize) {
+        let mut body = self.root.body();
+        if body.entries.len() >= ENTRIES_MAX {
+            body.cut += 1;
+            return;
+        }
+        if body.entries.is_empty() {
+            // What a plain request needs.
+            body.entries.reserve(16);
+        }
+        body.bytes = body.bytes.saturating_add(bytes + size_of::<Entry>());
+        body.entries.push(entry);
+    }
+}

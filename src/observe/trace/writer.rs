@@ -1,0 +1,233 @@
+//! The one thread that writes traces, and the bounded queue in front of it.
+//!
+//! It exists from the first setting on that samples anything. Traces that find the queue full are lost and counted; the
+//! news that a setting has ended never is.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use super::collector::Collector;
+use super::files::Files;
+use super::options::{Mode, TraceOptions};
+use super::record::Finished;
+
+/// Complete traces that may wait.
+const TRACES_WAITING_MAX: usize = 8192;
+/// Bytes that they may hold, tensors included.
+const BYTES_WAITING_MAX: usize = 64 << 20;
+/// Losses are told in the log no more often than this.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// What became of traces since the start.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Complete traces.
+    pub completed: AtomicU64,
+    /// Traces and spans that could not be written or sent, or for which there was no room.
+    pub dropped: AtomicU64,
+    /// Entries that were left out of traces that had too many.
+    pub cut: AtomicU64,
+    waiting: AtomicUsize,
+    bytes_waiting: AtomicUsize,
+    /// Spans that wait here and in the collector's queue.
+    pub(super) spans_waiting: AtomicUsize,
+}
+
+impl Counts {
+    pub(super) fn lost(&self, n: u64) {
+        self.dropped.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+pub(super) enum Message {
+    Trace(Box<Finished>),
+    SettingEnded(u64),
+    /// Write everything, close, and say so.
+    Finish(SyncSender<()>),
+}
+
+/// The sending end. Clones share the queue.
+#[derive(Clone)]
+pub(super) struct Queue(Arc<Shared>);
+
+struct Shared {
+    sender: Sender<Message>,
+    /// Until there is a thread.
+    waiting: Mutex<Option<(Receiver<Message>, TraceOptions)>>,
+    counts: Arc<Counts>,
+    settings: AtomicU64,
+    mode: Mode,
+    spans_max: usize,
+}
+
+impl Queue {
+    pub fn new(options: &TraceOptions) -> Queue {
+        let (sender, receiver) = channel();
+        Queue(Arc::new(Shared {
+            sender,
+            waiting: Mutex::new(Some((receiver, options.clone()))),
+            counts: Arc::default(),
+            settings: AtomicU64::new(0),
+            mode: options.mode,
+            spans_max: options.processor.queue_max,
+        }))
+    }
+
+    /// Starts the thread, once.
+    pub fn start(&self) -> io::Result<()> {
+        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((receiver, options)) = waiting.take() else { return Ok(()) };
+        let counts = Arc::clone(&self.0.counts);
+        let run = move || match options.mode {
+            Mode::Triton => Writer::new(counts, Files::new(&options.file)).run(&receiver),
+            Mode::OpenTelemetry => match Collector::new(&options, Arc::clone(&counts)) {
+                Ok(collector) => Writer::new(counts, collector).run(&receiver),
+                Err(error) => {
+                    warn!("traces are dropped: {error}");
+                    Writer::new(counts, Nowhere).run(&receiver);
+                }
+            },
+        };
+        std::thread::Builder::new().name("trace".to_owned()).spawn(run).map(drop)
+    }
+
+    pub fn has_collector(&self) -> bool {
+        self.0.mode == Mode::OpenTelemetry
+    }
+
+    pub fn counts(&self) -> &Arc<Counts> {
+        &self.0.counts
+    }
+
+    pub fn next_setting(&self) -> u64 {
+        self.0.settings.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Never waits.
+    pub fn push(&self, trace: Finished) {
+        let counts = &self.0.counts;
+        counts.completed.fetch_add(1, Ordering::Relaxed);
+        counts.cut.fetch_add(trace.cut, Ordering::Relaxed);
+        let (bytes, spans) = (trace.bytes, if self.has_collector() { trace.spans() } else { 0 });
+        let waiting = counts.waiting.fetch_add(1, Ordering::Relaxed) + 1;
+        let bytes_waiting = counts.bytes_waiting.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let spans_waiting = counts.spans_waiting.fetch_add(spans, Ordering::Relaxed).saturating_add(spans);
+        let has_room = waiting <= TRACES_WAITING_MAX
+            && bytes_waiting <= BYTES_WAITING_MAX
+            && (spans == 0 || spans_waiting <= self.0.spans_max);
+        if !has_room || self.0.sender.send(Message::Trace(Box::new(trace))).is_err() {
+            counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            counts.bytes_waiting.fetch_sub(bytes, Ordering::Relaxed);
+            counts.spans_waiting.fetch_sub(spans, Ordering::Relaxed);
+            counts.lost(1);
+        }
+    }
+
+    pub fn setting_ended(&self, id: u64) {
+        if !self.has_collector() {
+            // Without a thread there is nothing that waits for it.
+            let _ = self.0.sender.send(Message::SettingEnded(id));
+        }
+    }
+
+    /// True once everything handed over before is written, and files are closed.
+    pub fn finish(&self, patience: Duration) -> bool {
+        let has_thread = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if !has_thread {
+            return true;
+        }
+        let (done, finished) = sync_channel(1);
+        if self.0.sender.send(Message::Finish(done)).is_err() {
+            return true;
+        }
+        finished.recv_timeout(patience).is_ok()
+    }
+}
+
+/// Where traces end.
+pub(super) trait Destination {
+    fn trace(&mut self, trace: &Finished, counts: &Counts);
+    fn setting_ended(&mut self, id: u64, counts: &Counts);
+    /// When something is due by itself.
+    fn due(&self) -> Option<Instant>;
+    fn on_time(&mut self, counts: &Counts);
+    /// Nothing follows.
+    fn finish(&mut self, counts: &Counts);
+}
+
+/// Takes what there is no way to send.
+struct Nowhere;
+
+impl Destination for Nowhere {
+    fn trace(&mut self, trace: &Finished, counts: &Counts) {
+        counts.spans_waiting.fetch_sub(trace.spans(), Ordering::Relaxed);
+        counts.lost(1);
+    }
+
+    fn setting_ended(&mut self, _id: u64, _counts: &Counts) {}
+
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    fn on_time(&mut self, _counts: &Counts) {}
+
+    fn finish(&mut self, _counts: &Counts) {}
+}
+
+struct Writer<D> {
+    counts: Arc<Counts>,
+    destination: D,
+    reported: u64,
+    reported_at: Option<Instant>,
+}
+
+impl<D: Destination> Writer<D> {
+    fn new(counts: Arc<Counts>, destination: D) -> Writer<D> {
+        Writer { counts, destination, reported: 0, reported_at: None }
+    }
+
+    fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            let message = match self.destination.due() {
+                None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => messages.recv_timeout(due.saturating_duration_since(Instant::now())),
+            };
+            match message {
+                Ok(Message::Trace(trace)) => {
+                    self.destination.trace(&trace, &self.counts);
+                    self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+                    self.counts.bytes_waiting.fetch_sub(trace.bytes, Ordering::Relaxed);
+                }
+                Ok(Message::SettingEnded(id)) => self.destination.setting_ended(id, &self.counts),
+                Ok(Message::Finish(done)) => {
+                    self.destination.finish(&self.counts);
+                    self.report(true);
+                    let _ = done.try_send(());
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.destination.finish(&self.counts),
+            }
+            if self.destination.due().is_some_and(|due| due <= Instant::now()) {
+                self.destination.on_time(&self.counts);
+            }
+            self.report(false);
+        }
+    }
+
+    /// Says how much was lost since it was last said.
+    fn report(&mut self, is_last: bool) {
+        let dropped = self.counts.dropped.load(Ordering::Relaxed);
+        let is_early = self.reported_at.is_some_and(|at| at.elapsed() < REPORT_EVERY);
+        if dropped != self.reported && (is_last || !is_early) {
+            warn!("{} traces or spans were dropped", dropped.wrapping_sub(self.reported));
+            (self.reported, self.reported_at) = (dropped, Some(Instant::now()));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Repositories that come and go while the server runs: what the C API calls registering, and what the models of a
+//! multi-model endpoint lie in (http.md section 8).
+//!
+//! A repository that goes takes no model out of service. What it held and nobody runs is forgotten with it, so that a
+//! server to which models are brought for years knows no more of them than those of today.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use tracing::info;
+
+use super::super::ControlMode;
+use super::super::models::ModelId;
+use super::super::store::{self, MappedStore, Store};
+use super::{Lifecycle, lock};
+use crate::request::Status;
+
+/// Repositories at a time: those of the start and those that came later.
+const REPOSITORIES_MAX: usize = 4096;
+
+/// The repositories of the moment.
+pub type Stores = Arc<Vec<Arc<dyn Store>>>;
+
+impl Lifecycle {
+    pub(in super::super) fn stores(&self) -> Stores {
+        Arc::clone(&self.stores.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where a model of that name may lie: where a mapping says so, nowhere else.
+    pub(super) fn stores_of(&self, name: &str) -> Vec<Arc<dyn Store>> {
+        let stores = self.stores();
+        let mapped = stores.iter().find(|store| store.maps(name));
+        mapped.map_or_else(|| stores.to_vec(), |store| vec![Arc::clone(store)])
+    }
+
+    /// Adds the repository at `location`. `mapping`: directories of it, and the names under which they are served.
+    pub fn register_repository(&self, location: &str, mapping: &[(String, String)]) -> Result<(), Status> {
+        if self.settings.mode != ControlMode::Explicit {
+            let text = "repository registration is not allowed if model control mode is not EXPLICIT";
+            return Err(Status::unsupported(text));
+        }
+        let store = store::open(location, &|name| std::env::var_os(name))?;
+        if let Err(status) = store.models() {
+            info!("the repository '{location}' cannot be read: {status}");
+            return Err(Status::invalid(format!("failed to register '{location}', repository not found")));
+        }
+        let directories: BTreeMap<String, String> =
+            mapping.iter().map(|(directory, model)| (model.clone(), directory.clone())).collect();
+        let store: Arc<dyn Store> = Arc::new(MappedStore::new(store, directories));
+        let mut stores = self.stores.write().unwrap_or_else(PoisonError::into_inner);
+        if stores.iter().any(|other| other.location() == location) {
+            return Err(Status::already_exists(format!("model repository '{location}' has already been registered")));
+        }
+        if let Some((_, model)) = mapping.iter().find(|(_, model)| stores.iter().any(|other| other.maps(model))) {
+            let text = format!("failed to register '{location}', there is a conflicting mapping for '{model}'");
+            return Err(Status::already_exists(text));
+        }
+        if stores.len() >= REPOSITORIES_MAX {
+            return Err(Status::unavailable(format!("{REPOSITORIES_MAX} model repositories are registered already")));
+        }
+        Arc::make_mut(&mut *stores).push(store);
+        info!("Model repository registered: {location}");
+        Ok(())
+    }
+
+    /// Removes a repository, be it one of the start. Its models serve on until they are unloaded.
+    pub fn unregister_repository(&self, location: &str) -> Result<(), Status> {
+        if self.settings.mode != ControlMode::Explicit {
+            let text = "repository unregistration is not allowed if model control mode is not EXPLICIT";
+            return Err(Status::unsupported(text));
+        }
+        let store = {
+            let mut stores = self.stores.write().unwrap_or_else(PoisonError::into_inner);
+            let at = stores.iter().position(|store| store.location() == location);
+            let text = || format!("failed to unregister '{location}', repository not found");
+            let at = at.ok_or_else(|| Status::invalid(text()))?;
+            Arc::make_mut(&mut *stores).remove(at)
+        };
+        info!("Model repository unregistered: {location}");
+        // Its directory may be gone by now.
+        let names: BTreeSet<String> = store.models().unwrap_or_default().into_iter().chain(store.mapped()).collect();
+        for name in &names {
+            self.forget(&self.id(name, &*store));
+        }
+        Ok(())
+    }
+
+    /// Forgets a model whose repository is gone, as soon as no version of it serves, comes or goes. False: not yet.
+    pub(super) fn forget(&self, id: &ModelId) -> bool {
+        let is_idle = {
+            let mut slots = lock(&self.slots);
+            // Nobody but the table has it, and nobody can get it now.
+            let is_idle = slots.get(id).is_none_or(|slot| {
+                let has_nothing = slot.try_lock().is_ok_and(|slot| slot.running.is_empty());
+                has_nothing && Arc::strong_count(slot) == 1
+            });
+            if is_idle {
+                slots.remove(id);
+            }
+            is_idle
+        };
+        if is_idle {
+            lock(&self.graph).forget(id);
+        }
+        let mut is_gone = is_idle;
+        self.change(|entries| match entries.get_mut(id) {
+            Some(entry) if is_idle && entry.is_over() => drop(entries.remove(id)),
+            Some(entry) => {
+                entry.is_forgotten = true;
+                is_gone = false;
+            }
+            None => {}
+        });
+        is_gone
+    }
+
+    /// No version of any model of that name serves, comes or goes.
+    pub fn is_unloaded(&self, name: &str) -> bool {
+        let map = self.map();
+        let mut entries = map.iter().filter(|(id, _)| id.name == name);
+        entries.all(|(_, entry)| entry.is_over())
+    }
+
+    /// The server ends.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::SeqCst)
+    }
+}

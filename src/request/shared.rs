@@ -1,0 +1,265 @@
+//! What a request has in shared memory: the regions it uses, and the windows that its outputs go to.
+//!
+//! The windows stand behind the address of a request's answers, so that whoever answers finds them: a backend that asks
+//! for an output's memory gets the window itself, and what comes in other memory is copied once, where the answer is
+//! sent (DESIGN, decision 6). On a thread that must not wait, long copies are left to the registry's thread; later
+//! answers of the same request then go the same way, which keeps their order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use smallvec::SmallVec;
+
+use super::completion::{Completion, Delivery};
+use super::{Request, Response, ResponseFactory, Status, Text, credit};
+use crate::memory::regions::Clerk;
+use crate::memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};
+
+/// Bytes that a shard copies itself: 25 µs where pages are at hand.
+pub const COPIED_AT_ONCE: usize = 256 * 1024;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Shared {
+    uses: SmallVec<[Use; 2]>,
+    windows: SmallVec<[(Text, Window); 2]>,
+    /// Outputs may be written where they end up.
+    is_direct: AtomicBool,
+    /// Answers that the clerk still has.
+    put_off: AtomicUsize,
+    clerk: Clerk,
+}
+
+impl Shared {
+    pub fn new(clerk: &Clerk) -> Shared {
+        Shared {
+            uses: SmallVec::new(),
+            windows: SmallVec::new(),
+            is_direct: AtomicBool::new(true),
+            put_off: AtomicUsize::new(0),
+            clerk: clerk.clone(),
+        }
+    }
+
+    /// The use of the region of that name, if the request has one.
+    pub fn use_of(&self, region: &[u8]) -> Option<&Use> {
+        self.uses.iter().find(|one| one.region().name() == region)
+    }
+
+    pub fn add_use(&mut self, one: Use) {
+        self.uses.push(one);
+    }
+
+    /// The output of that name goes to `window`.
+    pub fn add_window(&mut self, output: Text, window: Window) {
+        self.windows.push((output, window));
+    }
+
+    fn window(&self, output: &[u8]) -> Option<&Window> {
+        self.windows.iter().find(|(name, _)| name.as_bytes() == output).map(|(_, window)| window)
+    }
+
+    /// The window of an output of `byte_size` bytes; `None`: it has none, or needs none.
+    fn window_for(&self, output: &[u8], byte_size: usize) -> Result<Option<&Window>, Status> {
+        let Some(window) = self.window(output).filter(|_| byte_size > 0) else { return Ok(None) };
+        match byte_size <= window.len() {
+            true => Ok(Some(window)),
+            false => Err(Status::internal(format!(
+                "shared memory size specified with the request for output '{}' ({} bytes) should be at least \
+                 {byte_size} bytes to hold the results",
+                String::from_utf8_lossy(output),
+                window.len()
+            ))),
+        }
+    }
+
+    /// Where the backend writes an output that goes to a window at once.
+    fn target(&self, output: &[u8], byte_size: usize) -> Result<Option<Target>, Status> {
+        let window = self.window_for(output, byte_size)?.filter(|_| self.is_direct.load(Ordering::Acquire));
+        Ok(window.map(|window| Target::Window(window.clone().prefix(byte_size))))
+    }
+
+    /// An error if something of a region was gone.
+    pub fn check(&self) -> Result<(), Status> {
+        self.uses.iter().try_for_each(|one| check(one.region()))
+    }
+
+    /// Bytes of the response that have to be copied.
+    fn bytes_to_copy(&self, response: &Response) -> usize {
+        let outputs = response.outputs.iter().filter(|output| match self.window(output.name.as_bytes()) {
+            Some(window) => !is_in_place(&output.data, window),
+            None => output.data.iter().any(Slice::is_in_region),
+        });
+        outputs.map(|output| output.byte_size()).fold(0, usize::saturating_add)
+    }
+
+    /// Copies the outputs to their windows. What lies in a region and goes to the network is copied too: its client may
+    /// take the pages away, and a system call would stumble over that.
+    fn place(
+        &self,
+        response: &mut Response,
+        allocate: impl Fn(usize) -> Result<BlockMut, Exhausted>,
+    ) -> Result<(), Status> {
+        for output in &mut response.outputs {
+            let byte_size = output.byte_size();
+            let name = output.name.clone();
+            let is_torn = output.data.len() > 1 && output.data.iter().any(Slice::is_in_region);
+            match self.window_for(name.as_bytes(), byte_size)? {
+                Some(window) if is_in_place(&output.data, window) => continue,
+                // Several pieces that a copy of one could overwrite.
+                Some(window) if is_torn => window.write(0, &joined(&output.data, allocate(byte_size)?)),
+                Some(window) => {
+                    let mut at = 0;
+                    for piece in &output.data {
+                        window.write(at, piece);
+                        at += piece.len();
+                    }
+                }
+                None if output.data.iter().any(Slice::is_in_region) && self.window(name.as_bytes()).is_none() => {
+                    output.data = SmallVec::from_elem(joined(&output.data, allocate(byte_size)?), 1);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An error if something of the region was gone.
+pub fn check(region: &Region) -> Result<(), Status> {
+    match region.is_lost() {
+        false => Ok(()),
+        true => Err(Status::internal(format!(
+            "shared memory region '{}' has lost its memory: the object was truncated, or its file system is full",
+            String::from_utf8_lossy(region.name())
+        ))),
+    }
+}
+
+/// The backend has written to the window itself.
+fn is_in_place(data: &[Slice], window: &Window) -> bool {
+    matches!(data, [only] if std::ptr::eq(only.as_ptr(), window.as_ptr()))
+}
+
+fn joined(pieces: &[Slice], mut block: BlockMut) -> Slice {
+    block.set_len(0);
+    for piece in pieces {
+        block.append(piece);
+    }
+    block.freeze()
+}
+
+impl Request {
+    /// Has everybody who answers this request find what it has in shared memory. Once, before it is submitted.
+    pub fn share(&mut self) {
+        let Some(shared) = self.shared.take() else { return };
+        let windows = shared.windows.iter().map(|(_, window)| window.len());
+        let read = self.inputs.iter().flat_map(|input| &input.data).filter(|piece| piece.is_in_region());
+        let bytes = windows.chain(read.map(|piece| piece.len())).fold(0, usize::saturating_add);
+        // What may have to be copied at length is left to a worker.
+        self.is_on_shard &= bytes <= COPIED_AT_ONCE;
+        let _ = self.admission().shared.set(shared);
+    }
+
+    /// Memory for an output: the window that the client has set aside for it, or else a block.
+    pub fn allocate_output(&self, output: &Text, byte_size: usize) -> Result<Target, Status> {
+        self.completion.allocate_output(output.as_bytes(), byte_size)
+    }
+
+    /// An error if an output of that size does not fit where it goes.
+    pub fn check_output(&self, output: &Text, byte_size: usize) -> Result<(), Status> {
+        match self.admission().shared.get() {
+            None => Ok(()),
+            Some(shared) => shared.window_for(output.as_bytes(), byte_size).map(drop),
+        }
+    }
+
+    /// Has outputs written to other memory first: somebody between the model and its client wants to read them.
+    pub fn keep_outputs_apart(&self) {
+        if let Some(shared) = self.admission().shared.get() {
+            shared.is_direct.store(false, Ordering::Release);
+        }
+    }
+
+    /// Makes the inputs that lie in regions the server's own: their client cannot change them any more.
+    pub fn own_inputs(&mut self) -> Result<(), Exhausted> {
+        for at in 0..self.inputs.len() {
+            let input = &self.inputs[at];
+            if input.data.iter().any(Slice::is_in_region) {
+                let block = self.allocate(input.byte_size())?;
+                self.inputs[at].data = SmallVec::from_elem(joined(&self.inputs[at].data, block), 1);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ResponseFactory {
+    /// Memory for an output of this request, as [`Request::allocate_output`].
+    pub fn allocate_output(&self, output: &[u8], byte_size: usize) -> Result<Target, Status> {
+        self.completion().allocate_output(output, byte_size)
+    }
+}
+
+impl Completion {
+    fn allocate_output(&self, output: &[u8], byte_size: usize) -> Result<Target, Status> {
+        if let Some(shared) = self.admission.shared.get()
+            && let Some(target) = shared.target(output, byte_size)?
+        {
+            return Ok(target);
+        }
+        Ok(self.allocate(byte_size)?.into())
+    }
+
+    /// Sends an answer of a request that has something in shared memory, once everything is where it belongs.
+    pub(super) fn settle(&self, shared: &Shared, delivery: Delivery) {
+        let bytes = delivery.response.as_ref().map_or(0, |response| shared.bytes_to_copy(response));
+        let is_long = bytes > COPIED_AT_ONCE && credit::never_waits();
+        if !is_long && shared.put_off.load(Ordering::Acquire) == 0 {
+            return self.settle_now(shared, delivery);
+        }
+        shared.put_off.fetch_add(1, Ordering::AcqRel);
+        let completion = self.clone();
+        shared.clerk.entrust(move || {
+            if let Some(shared) = completion.admission.shared.get() {
+                completion.settle_now(shared, delivery);
+                shared.put_off.fetch_sub(1, Ordering::AcqRel);
+            }
+        });
+    }
+
+    fn settle_now(&self, shared: &Shared, mut delivery: Delivery) {
+        if let Some(response) = &mut delivery.response {
+            let placed = match response.error {
+                Some(_) => Ok(()),
+                None => shared.place(response, |byte_size| self.allocate(byte_size)),
+            };
+            // A model that read zeros may have complained of them: the cause is the better answer.
+            if let Err(status) = shared.check().and(placed) {
+                response.outputs.clear();
+                response.error = Some(status);
+            }
+        }
+        if delivery.last {
+            // Before the answer is out: whoever has it may count on the region to be free.
+            shared.uses.iter().for_each(Use::end);
+        }
+        self.forward(delivery);
+    }
+}
+
+/// A request's own, until it is submitted.
+pub type Draft = Option<Box<Shared>>;
+
+/// The registry's thread and a region's use, for who fills a draft.
+pub fn draft<'a>(draft: &'a mut Draft, clerk: &Clerk) -> &'a mut Shared {
+    draft.get_or_insert_with(|| Box::new(Shared::new(clerk)))
+}
+
+const _: fn() = || {
+    fn shared_by_threads<T: Send + Sync>() {}
+    shared_by_threads::<Arc<Shared>>();
+};
+
+#[cfg(test)]
+mod tests;

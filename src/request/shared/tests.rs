@@ -1,0 +1,211 @@
+//! Where outputs end up, on which thread, and what the request is told when its memory is gone.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::memory::Regions;
+use crate::memory::regions::tests::{Object, registry};
+use crate::request::{Completion, DataType, InputTensor, OutputTensor, Shape, Sink};
+
+struct Home(Mutex<Sender<(std::thread::ThreadId, Delivery)>>);
+
+impl Sink for Home {
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        // Nobody may listen any more.
+        let _ = self.0.lock().unwrap().send((std::thread::current().id(), delivery));
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        Ok(BlockMut::unpooled(byte_size))
+    }
+}
+
+type Heard = Receiver<(std::thread::ThreadId, Delivery)>;
+
+fn request(regions: &Regions, windows: &[(&str, u64, u64)]) -> (Request, Heard) {
+    let (tell, heard) = channel();
+    let mut request = Request::new(Completion::new(Arc::new(Home(Mutex::new(tell))), 0));
+    request.is_on_shard = true;
+    let one = regions.get(b"r").unwrap();
+    let shared = draft(&mut request.shared, regions.clerk());
+    for (name, offset, byte_size) in windows {
+        shared.add_window(Text::from(*name), one.window(*offset, *byte_size).unwrap());
+    }
+    shared.add_use(one);
+    (request, heard)
+}
+
+fn answer(outputs: &[(&str, &[&[u8]])]) -> Response {
+    let mut response = Response::new(Text::from("id"));
+    for (name, pieces) in outputs {
+        response.outputs.push(OutputTensor {
+            name: Text::from(*name),
+            datatype: DataType::Uint8,
+            shape: Shape::new(),
+            data: pieces.iter().map(|piece| Slice::copy_of(piece)).collect(),
+            index: 0,
+        });
+    }
+    response
+}
+
+fn error_of(heard: &Heard) -> Option<String> {
+    heard.recv().unwrap().1.response.unwrap().error.map(|status| status.message.into_owned())
+}
+
+#[test]
+fn outputs_in_other_memory_are_copied_to_their_windows() {
+    let object = Object::new(&[b'.'; 16]);
+    let regions = registry(b"r", &object, 16);
+    let (mut request, heard) = request(&regions, &[("A", 1, 4), ("B", 8, 8), ("C", 6, 1)]);
+    request.share();
+    request.finish(answer(&[("A", &[b"ab", b"", b"cd"]), ("B", &[b"xyz"]), ("C", &[]), ("D", &[b"net"])]));
+    let (_, delivery) = heard.recv().unwrap();
+    assert!(delivery.last);
+    let response = delivery.response.unwrap();
+    assert_eq!(response.error, None);
+    assert_eq!(object.read(0, 16), b".abcd...xyz.....");
+    assert_eq!(*response.outputs[3].data[0], *b"net");
+}
+
+#[test]
+fn an_output_that_does_not_fit_is_an_error_and_nothing_is_written() {
+    let object = Object::new(&[b'.'; 8]);
+    let regions = registry(b"r", &object, 8);
+    let text = "shared memory size specified with the request for output 'A' (4 bytes) should be at least 5 bytes to \
+                hold the results";
+    let (mut one, heard) = request(&regions, &[("A", 0, 4)]);
+    one.share();
+    assert_eq!(one.check_output(&Text::from("A"), 5), Err(Status::internal(text)));
+    assert_eq!(one.check_output(&Text::from("A"), 4), Ok(()));
+    assert_eq!(one.allocate_output(&Text::from("A"), 5).unwrap_err(), Status::internal(text));
+    assert_eq!(one.responses().allocate_output(b"A", 5).unwrap_err(), Status::internal(text));
+    one.finish(answer(&[("A", &[b"abcde"])]));
+    assert_eq!(error_of(&heard).as_deref(), Some(text));
+    assert_eq!(object.read(0, 8), b"........");
+}
+
+#[test]
+fn a_backend_writes_to_the_window_itself_unless_somebody_stands_between() {
+    let object = Object::new(&[b'.'; 8]);
+    let regions = registry(b"r", &object, 8);
+    let (mut one, heard) = request(&regions, &[("A", 2, 6)]);
+    one.share();
+    let mut target = one.allocate_output(&Text::from("A"), 3).unwrap();
+    target.copy_from_slice(b"abc");
+    assert_eq!(object.read(0, 8), b"..abc...");
+    let mut response = answer(&[("A", &[])]);
+    response.outputs[0].data.push(target.freeze());
+    assert_eq!(one.admission().shared.get().unwrap().bytes_to_copy(&response), 0);
+    one.finish(response);
+    assert_eq!(error_of(&heard), None);
+    // Without bytes, without a window, or beside it, blocks serve.
+    for (name, len) in [("A", 0), ("B", 3)] {
+        assert!(matches!(one.allocate_output(&Text::from(name), len), Ok(Target::Block(_))), "{name}");
+    }
+    one.keep_outputs_apart();
+    let mut target = one.allocate_output(&Text::from("A"), 3).unwrap();
+    target.copy_from_slice(b"xyz");
+    assert_eq!(object.read(0, 8), b"..abc...");
+}
+
+#[test]
+fn inputs_that_become_outputs_leave_the_region() {
+    let object = Object::new(b"abcdefgh");
+    let regions = registry(b"r", &object, 8);
+    let (mut one, heard) = request(&regions, &[("A", 2, 4)]);
+    let whole = regions.get(b"r").unwrap().window(0, 4).unwrap().slice();
+    one.share();
+    let mut response = answer(&[("A", &[]), ("B", &[])]);
+    response.outputs[0].data = SmallVec::from_iter([whole.window(1..4), whole.window(0..1)]);
+    response.outputs[1].data.push(regions.get(b"r").unwrap().window(6, 2).unwrap().slice());
+    one.finish(response);
+    let response = heard.recv().unwrap().1.response.unwrap();
+    assert_eq!(object.read(0, 8), b"abbcdagh", "pieces that lie in each other's way");
+    assert!(!response.outputs[1].data[0].is_in_region());
+    assert_eq!(*response.outputs[1].data[0], *b"gh");
+    let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::new());
+    input.data = SmallVec::from_iter([whole.window(0..1), Slice::copy_of(b"-")]);
+    one.inputs.push(input);
+    one.own_inputs().unwrap();
+    assert!(!one.inputs[0].data[0].is_in_region());
+    assert_eq!(*one.inputs[0].data[0], *b"a-");
+}
+
+#[test]
+fn a_region_is_free_before_the_last_answer_is_out() {
+    let object = Object::new(&[0; 8]);
+    let regions = registry(b"r", &object, 8);
+    let (mut one, heard) = request(&regions, &[("A", 0, 8)]);
+    one.share();
+    let responses = one.responses();
+    responses.send(answer(&[("A", &[b"1"])]), false);
+    heard.recv().unwrap();
+    regions.unregister(b"r").unwrap();
+    assert_eq!(regions.len(), 1, "more may follow");
+    responses.send(answer(&[("A", &[b"2"])]), true);
+    heard.recv().unwrap();
+    assert!(regions.is_empty(), "though its request is still there");
+    drop((one, responses));
+}
+
+#[test]
+fn a_request_that_goes_nowhere_gives_its_regions_back() {
+    let object = Object::new(&[0; 8]);
+    let regions = registry(b"r", &object, 8);
+    let (mut shared, _heard) = request(&regions, &[]);
+    shared.share();
+    let (draft, _heard) = request(&regions, &[]);
+    regions.unregister(b"r").unwrap();
+    Box::new(shared).withdraw();
+    assert_eq!(regions.len(), 1);
+    Box::new(draft).withdraw();
+    assert!(regions.is_empty());
+}
+
+#[test]
+fn lost_memory_is_the_answer_whatever_the_model_says() {
+    let text = "shared memory region 'r' has lost its memory: the object was truncated, or its file system is full";
+    for response in [answer(&[("A", &[b"abcd"])]), Response::failed(Text::default(), Status::internal("zeros?"))] {
+        let object = Object::new(&[0; 8192]);
+        let regions = registry(b"r", &object, 8192);
+        let (mut one, heard) = request(&regions, &[("A", 4096, 4)]);
+        one.share();
+        object.truncate(0);
+        if response.error.is_some() {
+            // The model reads an input.
+            assert_eq!(regions.get(b"r").unwrap().window(0, 1).unwrap().bytes(), [0]);
+        }
+        one.finish(response);
+        assert_eq!(error_of(&heard).as_deref(), Some(text));
+    }
+}
+
+#[test]
+fn long_copies_are_not_made_where_nobody_may_wait_and_order_is_kept() {
+    let long = vec![7; COPIED_AT_ONCE + 1];
+    let object = Object::new(&vec![0; 2 * long.len()]);
+    let regions = registry(b"r", &object, 2 * long.len() as u64);
+    for never_waits in [false, true] {
+        let (mut one, heard) = request(&regions, &[("A", 0, long.len() as u64)]);
+        one.share();
+        assert!(!one.is_on_shard, "a worker copies as well");
+        let responses = one.responses();
+        let here = std::thread::current().id();
+        let guard = never_waits.then(credit::NeverWaits::here);
+        responses.send(answer(&[("A", &[b"short"])]), false);
+        assert_eq!(heard.recv().unwrap().0, here);
+        responses.send(answer(&[("A", &[&long])]), false);
+        responses.send(answer(&[("A", &[b"end"])]), true);
+        drop(guard);
+        let (second, third) = (heard.recv().unwrap(), heard.recv().unwrap());
+        assert_eq!(second.0 == here, !never_waits);
+        assert!(!second.1.last && third.1.last, "in the order in which they were sent");
+        assert_eq!(object.read(0, 4), b"end\x07");
+        assert_eq!(object.read(long.len() as u64 - 1, 2), [7, 0]);
+    }
+    let (mut small, _heard) = request(&regions, &[("A", 0, COPIED_AT_ONCE as u64)]);
+    small.share();
+    assert!(small.is_on_shard);
+}

@@ -1,0 +1,181 @@
+//! Regions that go while they are used: unregistered, removed, truncated.
+
+use super::*;
+use crate::support::http::request;
+use crate::support::variant::{self, each, usual};
+
+const LOST: &str = "shared memory region 'r' has lost its memory: the object was truncated, or its file system is full";
+
+#[test]
+fn an_unregistered_region_serves_its_last_request() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant, &[ALLOWED]);
+        let (mut peer, mut slow) = (Peer::connect(server.http), Peer::connect(server.http));
+        let object = Object::new(&[&int32s(1..=4)[..], &[0; 16]].concat());
+        registered(&mut peer, "r", &object, 32);
+        let (values, window) = (input("INPUT0", "INT32", &[4], ("r", 0, 16)), output("OUTPUT0", ("r", 16, 16)));
+        let body = json!({ "inputs": [values], "outputs": [window] }).to_string();
+        slow.send(&request("POST", "/v2/models/slow/infer", &[], body.as_bytes()));
+        // The region is in use once the model has the request.
+        let counted = |peer: &mut Peer| {
+            let stats = peer.get("/v2/models/slow/stats").json();
+            stats["model_stats"][0]["inference_stats"]["success"]["count"].as_u64().expect("a count")
+        };
+        let started = std::time::Instant::now();
+        let is_in_use = loop {
+            unregister(&mut peer, Some("r"));
+            let names = listed(&mut peer);
+            if names == ["r"] {
+                break true;
+            }
+            // Gone before the request came: once more.
+            registered(&mut peer, "r", &object, 32);
+            let answer = slow.answer();
+            assert!(matches!(answer.status, 200 | 404), "{}", answer.text());
+            slow.send(&request("POST", "/v2/models/slow/infer", &[], body.as_bytes()));
+            if started.elapsed() > crate::support::server::PATIENCE {
+                break false;
+            }
+        };
+        assert!(is_in_use);
+        let before = counted(&mut peer);
+        let taken = register(&mut peer, "r", &object, 0, 32);
+        assert_eq!(taken.error(), "shared memory region 'r' already in manager");
+        let again = infer(&mut peer, "plain", std::slice::from_ref(&values), &[]);
+        assert_eq!(again.json()["outputs"][0]["data"], json!([1, 2, 3, 4]), "it can be used");
+        let answer = slow.answer();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(object.read(16, 16), int32s(1..=4));
+        assert_eq!(listed(&mut peer), [""; 0], "gone with the answer");
+        assert_eq!(counted(&mut peer), before + 1);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_removed_object_lives_on_in_its_region() {
+    let (_repository, server) = start(usual(), &[ALLOWED]);
+    let mut peer = Peer::connect(server.http);
+    let object = Object::new(&[&int32s([5, 6])[..], &[0; 8]].concat());
+    registered(&mut peer, "r", &object, 16);
+    object.unlink();
+    let values = input("INPUT0", "INT32", &[2], ("r", 0, 8));
+    let answer = infer(&mut peer, "plain", &[values], &[output("OUTPUT0", ("r", 8, 8))]);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(object.read(8, 8), int32s([5, 6]));
+    let again = register(&mut peer, "other", &object, 0, 16);
+    assert_eq!(
+        (again.status, again.error()),
+        (500, format!("Unable to open shared memory region: '{}'", object.key()))
+    );
+    unregister(&mut peer, None);
+    server.stop();
+}
+
+#[test]
+fn a_truncated_region_fails_its_requests_and_nothing_else() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant, &[ALLOWED]);
+        let mut peer = Peer::connect(server.http);
+        let intact = Object::new(&int32s([1, 2]));
+        registered(&mut peer, "intact", &intact, 8);
+        let text = strings(&[b"abc"]);
+        for (model, datatype, bytes) in [("plain", "INT32", int32s([3, 4])), ("bytes", "BYTES", text.repeat(2))] {
+            let object = Object::new(&bytes);
+            object.truncate(3 * 4096);
+            object.write(4096, &bytes);
+            registered(&mut peer, "r", &object, 3 * 4096);
+            let size = bytes.len() as u64;
+            let near = input("INPUT0", datatype, &[2], ("r", 0, size));
+            let far = input("INPUT0", datatype, &[2], ("r", 4096, size));
+            let binary = json!({ "name": "OUTPUT0", "parameters": { "binary_data": true } });
+            assert_eq!(infer(&mut peer, model, std::slice::from_ref(&far), &[]).status, 200);
+            object.truncate(4096);
+            // What is still there is still good.
+            let answer = infer(&mut peer, model, std::slice::from_ref(&near), std::slice::from_ref(&binary));
+            assert_eq!(answer.split().1, bytes);
+            let answer = infer(&mut peer, model, std::slice::from_ref(&far), std::slice::from_ref(&binary));
+            assert_eq!((answer.status, answer.error().as_str()), (500, LOST), "{model}");
+            // The region stays lost until it is registered anew.
+            object.truncate(3 * 4096);
+            object.write(4096, &bytes);
+            let answer = infer(&mut peer, model, std::slice::from_ref(&near), &[]);
+            assert_eq!((answer.status, answer.error().as_str()), (500, LOST));
+            unregister(&mut peer, Some("r"));
+            registered(&mut peer, "r", &object, 3 * 4096);
+            let answer = infer(&mut peer, model, &[far], &[binary]);
+            assert_eq!(answer.split().1, bytes);
+            unregister(&mut peer, Some("r"));
+        }
+        let values = input("INPUT0", "INT32", &[2], ("intact", 0, 8));
+        assert_eq!(infer(&mut peer, "plain", &[values], &[]).json()["outputs"][0]["data"], json!([1, 2]));
+        server.stop();
+    });
+}
+
+/// Pages go while a model has the request, and while its answer is written.
+#[test]
+fn a_region_that_is_truncated_meanwhile() {
+    let (_repository, server) = start(usual(), &[ALLOWED]);
+    let mut peer = Peer::connect(server.http);
+    let object = Object::new(&vec![1; 1 << 20]);
+    registered(&mut peer, "r", &object, 1 << 20);
+    let mut grpc = Grpc::connect(server.grpc);
+    let ask = |outputs| ModelInferRequest {
+        model_name: "slow".into(),
+        inputs: vec![grpc_input("INPUT0", "INT32", &[1 << 16], grpc_place(("r", 0, 1 << 18)))],
+        outputs,
+        ..Default::default()
+    };
+    let window = vec![grpc_output("OUTPUT0", grpc_place(("r", 1 << 19, 1 << 18)))];
+    let mut call = grpc.open("/inference.GRPCInferenceService/ModelInfer", &[]);
+    grpc.send(&mut call, &ask(window));
+    grpc.half_close(&mut call);
+    grpc.flush();
+    // Half a second is left, or the request has not even come: the answer is the same.
+    object.truncate(1 << 19);
+    let status = grpc.finish(call).status;
+    assert_eq!((status.code, status.message.as_str()), (13, LOST));
+    // Others are served as before.
+    let answer =
+        infer(&mut peer, "plain", &[json!({ "name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1] })], &[]);
+    assert_eq!(answer.status, 200);
+    server.stop();
+}
+
+/// A client that leaves, and one that is refused, give their regions back.
+#[test]
+fn clients_that_leave_hold_nothing() {
+    let (_repository, server) = start(usual(), &[ALLOWED]);
+    let mut peer = Peer::connect(server.http);
+    let object = Object::new(&int32s([3, 4]));
+    registered(&mut peer, "r", &object, 8);
+    let body = json!({ "inputs": [input("INPUT0", "INT32", &[2], ("r", 0, 8))] }).to_string();
+    for _ in 0..3 {
+        let mut leaving = Peer::connect(server.http);
+        leaving.send(&request("POST", "/v2/models/slow/infer", &[], body.as_bytes()));
+    }
+    unregister(&mut peer, Some("r"));
+    let started = std::time::Instant::now();
+    while !listed(&mut peer).is_empty() {
+        assert!(started.elapsed() < crate::support::server::PATIENCE, "the region is never given back");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    server.stop();
+}
+
+/// SIGBUS means the end where it has nothing to do with a region, also when the server deals with those that have.
+#[test]
+fn other_bus_errors_end_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    let (_repository, server) = start(usual(), &[ALLOWED]);
+    let mut peer = Peer::connect(server.http);
+    let object = Object::new(&[0; 8192]);
+    registered(&mut peer, "r", &object, 8192);
+    object.truncate(0);
+    let answer = infer(&mut peer, "plain", &[input("INPUT0", "INT32", &[2], ("r", 4096, 8))], &[]);
+    assert_eq!((answer.status, answer.error().as_str()), (500, LOST));
+    crate::support::server::signal(server.pid(), "BUS");
+    let (status, _) = server.wait();
+    assert_eq!(status.signal(), Some(7), "{status}");
+}

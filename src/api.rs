@@ -19,6 +19,7 @@ mod http_service;
 pub mod infer;
 mod logging;
 mod metadata;
+mod metrics_page;
 mod outflow;
 mod reflection;
 mod repository;
@@ -39,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::memory::{Pool, Regions, Slab, Slice};
+use crate::memory::{Gather, Pool, Regions, Slab, Slice};
 use crate::observe::metrics::Registry;
 use crate::observe::trace::Traces;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
@@ -137,8 +138,8 @@ pub enum Mail {
     Home(Box<dyn Job>),
     /// Something that was put off.
     Late(delays::Late),
-    /// The metrics page that a call asked for.
-    Metrics { call: CallKey, page: String },
+    /// The metrics page that a call asked for; none where nobody could make it.
+    Metrics { call: CallKey, page: Option<Gather> },
     /// What a control thread answers to a call.
     Answered { call: CallKey, response: http1::Response },
     /// Models came or went. The sender is dropped once this shard uses the new map.
@@ -334,7 +335,7 @@ impl Service for Api {
             Mail::Home(job) => job.run(self),
             Mail::Late(late) => self.late(late, replies),
             Mail::Answered { call, response } => replies.push(call, Reply::Http(response)),
-            Mail::Metrics { call, page } => self.metrics_rendered(call, &page, replies),
+            Mail::Metrics { call, page } => self.metrics_rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;
                 drop(acknowledge);

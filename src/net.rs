@@ -7,8 +7,10 @@
 mod connection;
 mod grpc;
 mod http;
+mod keepalive;
 mod pace;
 mod receipts;
+mod tls;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,16 +26,29 @@ use crate::protocol::service::{CallKey, Port, Replies, Service, Token};
 use crate::shard::engine::{Event, Received};
 use crate::shard::{Core, Handler, Load, Seat, TimerKey};
 use connection::{Connection, Wire};
+pub use keepalive::Keepalive;
+use keepalive::Pulse;
+use tls::Handshakes;
+pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
 
 /// Connections of one shard.
 pub const CONNECTIONS_MAX: usize = 65_536;
 /// Exchanges of one shard that wait for an answer.
 const CALLS_MAX: usize = 1 << 20;
 
+/// How connections come in: whom they speak to, and whether in TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Door {
+    pub port: Port,
+    pub tls: bool,
+}
+
 /// What a shard is told from outside.
 pub enum Mail<M> {
     /// A connection that another shard accepted.
-    Accepted { fd: OwnedFd, port: Port, seat: Seat },
+    Accepted { fd: OwnedFd, door: Door, seat: Seat },
+    /// A TLS session is back from the control thread.
+    Handshaken(Handshaken),
     /// For the service.
     Service(M),
     /// Take no new connections, close idle ones, let the others finish.
@@ -43,7 +58,7 @@ pub enum Mail<M> {
 }
 
 /// Hands a connection to another shard.
-pub type HandOver = Arc<dyn Fn(OwnedFd, Port, Seat) + Send + Sync>;
+pub type HandOver = Arc<dyn Fn(OwnedFd, Door, Seat) + Send + Sync>;
 
 /// What a shard shows to the rest of the server.
 #[derive(Debug, Default)]
@@ -102,8 +117,10 @@ pub struct Net<S: Service> {
     dirty: Vec<Key>,
     /// Scratch for the list while it is worked through.
     due: Vec<Key>,
-    /// Port of each listener of the engine.
-    listeners: Vec<Port>,
+    /// Door of each listener of the engine.
+    listeners: Vec<Door>,
+    handshakes: Handshakes,
+    keepalive: Keepalive,
     shard: usize,
     loads: Load,
     hand_over: HandOver,
@@ -127,7 +144,10 @@ pub struct Parts<S> {
     pub service: S,
     pub pool: Pool,
     pub shard: usize,
-    pub listeners: Vec<Port>,
+    pub listeners: Vec<Door>,
+    /// `None`: no door speaks TLS.
+    pub secure: Option<Secure>,
+    pub keepalive: Keepalive,
     pub loads: Load,
     pub hand_over: HandOver,
     pub gauges: Arc<Gauges>,
@@ -135,7 +155,7 @@ pub struct Parts<S> {
 
 impl<S: Service> Net<S> {
     pub fn new(parts: Parts<S>) -> Net<S> {
-        let Parts { service, pool, shard, listeners, loads, hand_over, gauges } = parts;
+        let Parts { service, pool, shard, listeners, secure, keepalive, loads, hand_over, gauges } = parts;
         let replies = Replies::default();
         Net {
             shared: Shared {
@@ -150,6 +170,8 @@ impl<S: Service> Net<S> {
             dirty: Vec::new(),
             due: Vec::new(),
             listeners,
+            handshakes: Handshakes::new(secure),
+            keepalive,
             shard,
             loads,
             hand_over,
@@ -167,15 +189,15 @@ impl<S: Service> Net<S> {
     }
 
     /// Takes a new connection, or hands it to a shard with fewer.
-    fn accepted(&mut self, fd: OwnedFd, port: Port, core: &mut Core<u64>) {
-        if self.is_draining(port) {
+    fn accepted(&mut self, fd: OwnedFd, door: Door, core: &mut Core<u64>) {
+        if self.is_draining(door.port) {
             return;
         }
         let seat = self.loads.take_seat();
         if seat.shard() != self.shard {
-            return (self.hand_over)(fd, port, seat);
+            return (self.hand_over)(fd, door, seat);
         }
-        self.adopt(fd, port, seat, core);
+        self.adopt(fd, door, seat, core);
     }
 
     /// Metrics are served to the end (cli.md section 7).
@@ -183,8 +205,14 @@ impl<S: Service> Net<S> {
         self.draining && (port != Port::Metrics || self.stopped)
     }
 
-    fn adopt(&mut self, fd: OwnedFd, port: Port, seat: Seat, core: &mut Core<u64>) {
+    fn adopt(&mut self, fd: OwnedFd, door: Door, seat: Seat, core: &mut Core<u64>) {
+        let port = door.port;
         if self.is_draining(port) {
+            return;
+        }
+        let tls = if door.tls { self.handshakes.begin(port) } else { None };
+        if door.tls && tls.is_none() {
+            // Never in plain text where TLS is asked for.
             return;
         }
         let wire = match port {
@@ -193,7 +221,8 @@ impl<S: Service> Net<S> {
                 Wire::http1(http1::Connection::new(self.http1.clone(), self.shared.pool.clone()))
             }
         };
-        let Ok(key) = self.connections.insert(Connection::new(wire, port, seat)) else {
+        let pulse = (port == Port::Grpc).then(|| Pulse::new(self.keepalive, core.now_ns()));
+        let Ok(key) = self.connections.insert(Connection::new(wire, port, seat, tls, pulse)) else {
             return debug!("a connection is closed: there are {} already", self.connections.len());
         };
         if let Err(refused) = core.engine.register(fd, key) {
@@ -204,6 +233,7 @@ impl<S: Service> Net<S> {
             count.fetch_add(1, Ordering::Release);
         }
         self.go_round(core);
+        self.start_pulse(key, core);
         self.touch(key);
     }
 
@@ -216,17 +246,29 @@ impl<S: Service> Net<S> {
         }
     }
 
-    fn received(&mut self, key: Key, received: Received) {
+    fn received(&mut self, key: Key, received: Received, now_ns: u64) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.receiving = false;
         connection.heard = true;
         match received {
             Received::Chunk(_) | Received::Direct { .. } if connection.lingering => {}
-            Received::Chunk(bytes) => connection.receive(key, &bytes, &mut self.shared),
+            Received::Chunk(bytes) => {
+                if let Some(handshake) = connection.take_in(key, &bytes, &mut self.shared) {
+                    self.hand_out(key, handshake);
+                }
+            }
             Received::Direct { block, at, len } => connection.direct_received(key, block, at, len, &mut self.shared),
             Received::End | Received::Failed(_) => connection.peer_left(key, &mut self.shared),
         }
+        let mut parts = false;
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.note_heard(now_ns);
+            parts = connection.parting;
+        }
         self.route_replies();
+        if parts {
+            self.part(key);
+        }
         self.touch(key);
     }
 
@@ -266,23 +308,27 @@ impl<S: Service> Net<S> {
                 Err(refused) => debug!("a call goes without its deadline: {refused}"),
             }
         }
+        if connection.copy_rest(&self.shared.pool) {
+            self.touch(key);
+            return;
+        }
         if !connection.sending {
-            if connection.copy_rest(&self.shared.pool) {
-                return self.touch(key);
-            }
-            let pieces = connection.take_output();
+            let pieces = connection.take_output(&self.shared.pool);
             connection.tell_unsent(&mut self.shared);
             if !pieces.is_empty() {
-                let is_foreign = pieces.iter().any(Slice::is_foreign);
+                let is_foreign = pieces.iter().any(Slice::is_foreign) || connection.holds_foreign();
                 connection.sending = core.engine.send(key, pieces).is_ok();
                 connection.broken |= !connection.sending;
-                if is_foreign {
+                if is_foreign && connection.timer.is_none() {
                     self.watch(key, core);
                 }
             }
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.should_close() && !connection.sending {
+            if connection.say_goodbye() {
+                return self.touch(key);
+            }
             let lingers = connection.may_linger() && !self.draining;
             if !lingers || (!connection.lingering && core.engine.shutdown(key).is_err()) {
                 return self.close(key, core);
@@ -303,7 +349,8 @@ impl<S: Service> Net<S> {
             return;
         }
         if !connection.receiving && connection.wants_read() {
-            let started = match connection.take_direct(&mut self.shared) {
+            let direct = if connection.tls.is_some() { None } else { connection.take_direct(&mut self.shared) };
+            let started = match direct {
                 Some((block, at, len)) => core.engine.receive_direct(key, block, at, len),
                 None => core.engine.receive(key),
             };
@@ -316,7 +363,7 @@ impl<S: Service> Net<S> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if !std::mem::replace(&mut connection.closing, true) {
             connection.abandon(&mut self.shared);
-            if let Some(timer) = connection.timer.take() {
+            for timer in connection.timer.take().into_iter().chain(connection.pulse_timer.take()) {
                 core.timers.cancel(timer);
             }
             if core.engine.close(key).is_err() {
@@ -350,8 +397,8 @@ impl<S: Service> Net<S> {
 
     fn drain(&mut self, core: &mut Core<u64>) {
         self.draining = true;
-        for (listener, &port) in self.listeners.iter().enumerate() {
-            if self.is_draining(port) {
+        for (listener, door) in self.listeners.iter().enumerate() {
+            if self.is_draining(door.port) {
                 // A listener of another shard is not ours to stop.
                 let _ = core.engine.stop_listening(listener);
             }
@@ -377,7 +424,8 @@ impl<S: Service> Handler for Net<S> {
 
     fn mail(&mut self, mail: Mail<S::Mail>, core: &mut Core<u64>) {
         match mail {
-            Mail::Accepted { fd, port, seat } => self.adopt(fd, port, seat, core),
+            Mail::Accepted { fd, door, seat } => self.adopt(fd, door, seat, core),
+            Mail::Handshaken(handshaken) => self.handshaken(handshaken),
             Mail::Service(mail) => {
                 self.shared.service.mail(mail, &mut self.shared.replies);
                 self.route_replies();
@@ -396,14 +444,16 @@ impl<S: Service> Handler for Net<S> {
     fn event(&mut self, event: Event, core: &mut Core<u64>) {
         match event {
             Event::Accepted { listener, fd } => {
-                if let Some(port) = self.listeners.get(listener).copied() {
-                    self.accepted(fd, port, core);
+                if let Some(door) = self.listeners.get(listener).copied() {
+                    self.accepted(fd, door, core);
                 }
             }
-            Event::Received { key, received } => self.received(key, received),
+            Event::Received { key, received } => self.received(key, received, core.now_ns()),
             Event::Sent { key, result, pieces } => {
                 let Some(connection) = self.connections.get_mut(key) else { return };
-                if let Some(timer) = connection.timer.take() {
+                if !connection.holds_foreign()
+                    && let Some(timer) = connection.timer.take()
+                {
                     core.timers.cancel(timer);
                 }
                 match result {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::backend::HostPolicies;
 use crate::memory::Pool;
-use crate::observe::metrics::Registry;
+use crate::observe::metrics::{MetricsConfig, Registry};
 use crate::request::Status;
 use store::Store;
 
@@ -71,6 +71,8 @@ pub struct Settings {
     pub host_policies: Arc<HostPolicies>,
     pub pool: Pool,
     pub metrics: Arc<Registry>,
+    /// Which latencies of models are to be kept.
+    pub metrics_config: MetricsConfig,
     /// What the schedulers of all models share.
     pub scheduling: crate::scheduler::Services,
 }

@@ -23,6 +23,7 @@ mod text;
 mod ticket;
 mod times;
 pub mod validate;
+mod witness;
 
 use std::sync::Arc;
 
@@ -45,6 +46,7 @@ pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shap
 pub use text::Text;
 pub use ticket::Ticket;
 pub use times::{TimeSums, Times};
+pub use witness::Witness;
 
 /// Sequence a request belongs to; numeric and textual ids are distinct spaces (schedulers.md section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

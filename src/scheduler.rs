@@ -15,6 +15,7 @@ mod rate_limiter;
 mod sequence;
 #[cfg(test)]
 mod simulation;
+mod witnessed;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use gate::{Gate, Limiter, Registration};
 use ordered::Ordered;
 pub use rate_limiter::RateLimiter;
 pub use sequence::SequenceBatcher;
+use witnessed::Witnessed;
 
 pub use crate::model_config::validate::ResourceLimit;
 
@@ -149,7 +151,8 @@ pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Stat
     let Scheduling { scheduler, source } = plain;
     let cached = Scheduling { scheduler: Cached::around(scheduler, purpose, services.cache.as_ref()), source };
     // Outside the cache, so that cached answers keep their place too.
-    Ok(if preserves_ordering(&purpose.spec) { cached.ordered() } else { cached })
+    let complete = if preserves_ordering(&purpose.spec) { cached.ordered() } else { cached };
+    Ok(Scheduling { scheduler: Witnessed::around(complete.scheduler, &purpose.statistics), source: complete.source })
 }
 
 /// Parameter that names a library which decides what goes into a batch (c_api.md, custom batching).

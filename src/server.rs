@@ -7,6 +7,7 @@
 mod clouds;
 mod control;
 mod crash;
+mod doors;
 mod drain;
 pub mod options;
 mod shards;
@@ -25,8 +26,8 @@ use crate::backend::HostPolicies;
 use crate::memory::Pool;
 use crate::model_config::normalize::ENSEMBLE_PLATFORM;
 use crate::observe::log::{self, Logger};
-use crate::observe::metrics::{HostGauges, HostPoller, ModelSample, Registry, render};
-use crate::observe::statistics::Snapshot;
+use crate::observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
+use crate::observe::statistics::{Distributions, Snapshot};
 use crate::observe::trace::{self, Traces};
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap, ServedModel};
@@ -75,6 +76,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     let pool = Pool::new(pool_limit());
     let metrics = Arc::new(Registry::default());
     let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
+    let metrics_config = metrics_config(options);
     let settings = repository::Settings {
         stores: open_repositories(options)?,
         mode: match options.model_control {
@@ -98,6 +100,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         host_policies: host_policies(options)?,
         pool: pool.clone(),
         metrics: Arc::clone(&metrics),
+        metrics_config: metrics_config.clone(),
         scheduling: Services {
             limiter: rate_limiter(options),
             cache: open_cache(options)?,
@@ -139,7 +142,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         lifecycle: Arc::clone(&lifecycle),
         render_metrics: {
             let (lifecycle, host, metrics) = (Arc::clone(&lifecycle), Arc::clone(&host), Arc::clone(&metrics));
-            Arc::new(move || render_page(&lifecycle.map(), &host, &metrics))
+            Arc::new(move || render_page(&lifecycle.map(), &metrics_config, &host, &metrics))
         },
         metrics: Arc::clone(&metrics),
         ends: ends.notify(),
@@ -251,7 +254,10 @@ fn trace_metrics(metrics: &Arc<Registry>, traces: &Arc<Traces>) -> Vec<impl Size
 
 fn start_poller(options: &Options, host: &Arc<HostGauges>) -> Option<HostPoller> {
     let interval = std::time::Duration::from_millis(u64::from(options.metrics_interval_ms));
-    let poller = options.allow_cpu_metrics.then(|| HostPoller::start(Arc::clone(host), interval));
+    // Any value: the host has no GPU that is ours to look at (cli.md section 4).
+    let with_gpus = options.allow_gpu_metrics && std::env::var_os("TRITON_SERVER_CPU_ONLY").is_none();
+    let is_needed = options.allow_cpu_metrics || with_gpus;
+    let poller = is_needed.then(|| HostPoller::start(Arc::clone(host), interval, with_gpus));
     poller?.map_err(|error| warn!("the host's gauges are not read: {error}")).ok()
 }
 
@@ -275,25 +281,38 @@ fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<
     gauges.into_iter().filter_map(keep).collect()
 }
 
-fn render_page(models: &ModelMap, host: &HostGauges, metrics: &Registry) -> String {
-    let mut snapshots: Vec<(&Arc<ServedModel>, Snapshot)> = Vec::new();
+/// What `--metrics-config` says. As in Triton nothing of it ends the start.
+fn metrics_config(options: &Options) -> MetricsConfig {
+    let (config, complaints) = MetricsConfig::new(&options.metrics_settings);
+    complaints.iter().for_each(|complaint| error!("{complaint}"));
+    config
+}
+
+fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, metrics: &Registry) -> String {
+    let mut snapshots: Vec<(&Arc<ServedModel>, Snapshot, Option<Distributions>)> = Vec::new();
     for model in models.ready() {
-        let snapshot = model.statistics.snapshot();
+        let (snapshot, distributions) = (model.statistics.counters(), model.statistics.distributions());
         // All versions of an ensemble are one series (metrics.md section 1); they follow each other.
         match snapshots.last_mut() {
-            Some((last, sum)) if is_ensemble(model) && is_same_model(last, model) => sum.add_families(&snapshot),
-            _ => snapshots.push((model, snapshot)),
+            Some((last, sum, all)) if is_ensemble(model) && is_same_model(last, model) => {
+                sum.add_families(&snapshot);
+                if let (Some(all), Some(distributions)) = (all, &distributions) {
+                    all.add(distributions);
+                }
+            }
+            _ => snapshots.push((model, snapshot, distributions)),
         }
     }
-    let samples = snapshots.iter().map(|(model, snapshot)| ModelSample {
+    let samples = snapshots.iter().map(|(model, snapshot, distributions)| ModelSample {
         name: &model.name,
         namespace: &model.namespace,
         version: if is_ensemble(model) { 1 } else { model.version },
         tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,
+        distributions: distributions.as_ref(),
         load_duration_secs: model.load_duration_secs,
     });
-    render(samples, host, metrics)
+    render(samples, config, host, metrics)
 }
 
 fn is_ensemble(model: &ServedModel) -> bool {

@@ -1,8 +1,10 @@
 //! Clients that others wrote, and peers that nobody should write: the wire as the world speaks it.
 
 mod support {
+    pub mod certificates;
     pub mod grpc;
     pub mod http;
+    pub mod http2;
     pub mod prepared;
     pub mod python;
     pub mod repository;

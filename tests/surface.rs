@@ -3,8 +3,11 @@
 
 mod support {
     pub mod backend;
+    pub mod certificates;
     pub mod grpc;
     pub mod http;
+    pub mod http2;
+    pub mod original;
     pub mod python;
     pub mod repository;
     pub mod server;

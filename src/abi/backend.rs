@@ -3,6 +3,7 @@
 //! What it calls about requests and their answers is in the modules below.
 
 pub mod factories;
+pub mod memory_usage;
 pub mod requests;
 pub mod response_statistics;
 pub mod responses;

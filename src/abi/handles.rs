@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use crate::backend::{Attributes, InstanceContext, ModelContext};
 use crate::memory::Target;
+use crate::observe::statistics::Holder;
 use crate::request::{OutputTensor, Response, ResponseFactory, Text};
 use crate::wire::inference::ModelConfig;
 
@@ -70,6 +71,13 @@ pub struct InstanceHandle {
     pub context: InstanceContext,
     pub model: Arc<ModelHandle>,
     pub state: UserState,
+}
+
+impl InstanceHandle {
+    /// As who it reports its memory: handles that live at the same time lie at different places.
+    pub fn holder(&self) -> Holder {
+        Holder::Instance(std::ptr::from_ref(self).addr())
+    }
 }
 
 /// `TRITONBACKEND_Response`: under construction, owned by the plug-in until it is sent.

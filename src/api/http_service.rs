@@ -7,7 +7,7 @@ use super::generate::GenerateCall;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
-use super::{Api, Mail, error, statistics};
+use super::{Api, error, statistics};
 use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
 use crate::observe::log::verbose;
@@ -16,7 +16,7 @@ use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::parse_version;
 use crate::request::Status;
 
-fn method_of(method: http1::Method) -> Method {
+pub(super) fn method_of(method: http1::Method) -> Method {
     match method {
         http1::Method::Get => Method::Get,
         http1::Method::Post => Method::Post,
@@ -152,34 +152,6 @@ impl Api {
             | Route::Logging
             | Route::TraceSetting(_) => Err(Status::internal("this route has its own way in")),
         }
-    }
-
-    /// `GET /metrics`; rendering walks every model, so it is done elsewhere.
-    pub(super) fn http_metrics(&mut self, call: CallKey, head: &http1::Head, replies: &mut Replies) -> Option<Token> {
-        if method_of(head.method()) != Method::Get {
-            let reply = error::error_body(&self.pool, 405, "Method Not Allowed", None);
-            replies.push(call, Reply::Http(reply));
-            return None;
-        }
-        if !matches!(head.path(), "/metrics" | "/metrics/") {
-            replies.push(call, Reply::Http(Response::empty(200)));
-            return None;
-        }
-        self.ask_metrics(call);
-        // A page is cheap to drop: nothing to cancel.
-        None
-    }
-
-    /// Has the page rendered.
-    pub(super) fn ask_metrics(&self, call: CallKey) {
-        let (render, post) = (Arc::clone(&self.render_metrics), Arc::clone(&self.post));
-        (self.control)(Box::new(move || post(Mail::Metrics { call, page: render() })));
-    }
-
-    pub(super) fn metrics_rendered(&mut self, call: CallKey, page: &str, replies: &mut Replies) {
-        let mut body = Gather::new();
-        body.put(&self.pool, page.as_bytes());
-        replies.push(call, Reply::Http(error::reply(200, Some("text/plain; charset=utf-8"), body)));
     }
 }
 

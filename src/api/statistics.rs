@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::memory::{Gather, Pool};
-use crate::observe::statistics::{ResponseTally, Snapshot, Tally};
+use crate::observe::statistics::{MemoryUse, ResponseTally, Snapshot, Tally};
 use crate::protocol::json::{GatherSink, Writer};
 use crate::repository::ServedModel;
 use crate::wire::inference as wire;
@@ -69,6 +69,16 @@ fn write_model(writer: &mut Json<'_>, model: &ServedModel, snapshot: &Snapshot) 
     writer.end_array();
     writer.key("memory_usage");
     writer.begin_array();
+    for memory in &snapshot.memory_usage {
+        writer.begin_object();
+        writer.key("type");
+        writer.string(memory.kind.name());
+        writer.key("id");
+        writer.int(memory.id);
+        writer.key("byte_size");
+        writer.uint(memory.byte_size);
+        writer.end_object();
+    }
     writer.end_array();
     writer.end_object();
 }
@@ -159,7 +169,11 @@ fn message_of(model: &ServedModel) -> wire::ModelStatistics {
                 compute_output: duration(batch.compute_output),
             })
             .collect(),
-        memory_usage: Vec::new(),
+        memory_usage: snapshot.memory_usage.iter().map(memory_of).collect(),
         response_stats: responses,
     }
+}
+
+fn memory_of(memory: &MemoryUse) -> wire::MemoryUsage {
+    wire::MemoryUsage { r#type: memory.kind.name().to_owned(), id: memory.id, byte_size: memory.byte_size }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, fail};
 use crate::abi::handles::{InstanceHandle, ModelHandle, UserState, c_string};
+use crate::observe::statistics::Holder;
 use crate::request::{Request, Status};
 use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
@@ -185,6 +186,7 @@ impl Drop for PluginModel {
         if let Err(status) = self.library.call(self.library.exports.model_finalize, handle) {
             tracing::error!("model '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
+        self.handle.context.statistics.memory_released(Holder::Model);
     }
 }
 
@@ -242,5 +244,6 @@ impl Drop for PluginInstance {
         if let Err(status) = library.call(library.exports.instance_finalize, handle) {
             tracing::error!("instance '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
+        self.handle.context.model.statistics.memory_released(self.handle.holder());
     }
 }

@@ -167,6 +167,7 @@ impl Given {
             options.metrics.address = options.http.address.clone();
         }
         options.allow_cpu_metrics &= options.metrics.allowed;
+        options.allow_gpu_metrics &= options.metrics.allowed;
         Ok(())
     }
 

@@ -22,7 +22,7 @@ enum Rule {
 }
 
 /// Field names without indices; what is not here is not supported.
-const SUPPORTED: [(&str, Rule); 48] = [
+const SUPPORTED: [(&str, Rule); 49] = [
     ("name", Rule::Whole),
     ("platform", Rule::Whole),
     ("backend", Rule::Whole),
@@ -71,6 +71,7 @@ const SUPPORTED: [(&str, Rule); 48] = [
     ("cc_model_filenames", Rule::Whole),
     ("parameters", Rule::Whole),
     ("metric_tags", Rule::Whole),
+    ("model_metrics", Rule::Whole),
     // `graph` and the CPU's accelerators are read by the backend. The rest is about device memory and the streams of a
     // GPU, or hints at how to hide their latency: it means nothing where there is none.
     ("optimization", Rule::Whole),
@@ -289,12 +290,12 @@ mod tests {
     #[test]
     fn what_is_not_honoured_is_named_with_its_place() {
         let cases = [
-            ("name: \"m\"\n\nmodel_metrics { }", "3:1", "model_metrics"),
+            ("name: \"m\"\n\nmodel_repository_agents { agents { } }", "3:1", "model_repository_agents"),
             ("input { name: \"a\" }\ninstance_group [ { },\n { profile: \"1\" } ]", "3:4", "instance_group[1].profile"),
             ("model_repository_agents { agents { } }", "1:1", "model_repository_agents"),
             ("runtime: \"libx.so\"", "1:1", "runtime"),
             // The first one in the file, not in the order of field numbers.
-            ("model_metrics { }\nmodel_repository_agents { agents { } }", "1:1", "model_metrics"),
+            ("model_repository_agents { agents { } }\nruntime: \"libx.so\"", "1:1", "model_repository_agents"),
         ];
         for (text, place, field) in cases {
             let expected = format!("m/config.pbtxt:{place}: '{field}' is not supported by this version of Nereid");
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_known_and_documented() {
-        let expected = ["runtime", "instance_group.profile", "model_repository_agents", "model_metrics"];
+        let expected = ["runtime", "instance_group.profile", "model_repository_agents"];
         assert_eq!(refused(), expected);
         let page = include_str!("../../docs/models.md");
         let section = page.split_once("### Refused\n").expect("the page has a section on what is refused").1;
@@ -316,20 +317,20 @@ mod tests {
 
     #[test]
     fn all_that_is_refused_is_found_in_the_order_of_the_file() {
-        let text = "model_metrics { }\ninstance_group { } instance_group { profile: \"0\" }";
+        let text = "model_repository_agents { agents { } }\ninstance_group { } instance_group { profile: \"0\" }";
         let document = parse("c", text.as_bytes()).unwrap();
         let found: Vec<String> = check_all(&document.message, Some(&document.positions), |_| true)
             .iter()
             .map(|unsupported| unsupported.field.clone())
             .collect();
-        assert_eq!(found, ["model_metrics", "instance_group[1].profile"]);
+        assert_eq!(found, ["model_repository_agents", "instance_group[1].profile"]);
     }
 
     #[test]
     fn an_override_has_no_place() {
-        let config = json::read(br#"{"backend":"identity","modelMetrics":{}}"#).unwrap();
+        let config = json::read(br#"{"backend":"identity","modelRepositoryAgents":{"agents":[{}]}}"#).unwrap();
         let error = check(&to_dynamic(&config).unwrap(), None, |_| true).unwrap_err();
-        assert_eq!(error.to_string(), "'model_metrics' is not supported by this version of Nereid");
+        assert_eq!(error.to_string(), "'model_repository_agents' is not supported by this version of Nereid");
         assert_eq!((error.file.as_str(), error.position), ("", None));
     }
 }

@@ -10,8 +10,10 @@ use crate::shard::{Seat, TimerKey};
 
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
+use super::keepalive::Pulse;
 use super::pace::{LINGER_S, Rest};
 use super::receipts::Receipts;
+use super::tls::Tls;
 use super::{At, Shared};
 
 /// Pieces of one gathered send; the system's limit is 1024.
@@ -28,6 +30,25 @@ impl Wire {
 
     pub fn http2(connection: http2::Connection) -> Wire {
         Wire::Grpc(Box::new(GrpcWire::new(connection)))
+    }
+
+    fn output_len(&mut self) -> usize {
+        match self {
+            Wire::Http(wire) => wire.connection.output().len(),
+            Wire::Grpc(wire) => wire.connection.output().len(),
+        }
+    }
+
+    /// Takes what is to be sent from the codec.
+    fn say(&mut self, pieces: &mut Vec<Slice>) {
+        let output = match self {
+            Wire::Http(wire) => wire.connection.output(),
+            Wire::Grpc(wire) => wire.connection.output(),
+        };
+        output.take(PIECES_MAX, pieces);
+        if let Wire::Grpc(wire) = self {
+            wire.give_credit();
+        }
     }
 
     /// How many bytes have to be taken until everything that was said at `at` is; `None`: some of it is not in the
@@ -49,7 +70,7 @@ impl Wire {
 }
 
 pub(super) struct Connection {
-    wire: Wire,
+    pub(super) wire: Wire,
     pub port: Port,
     /// Its place in the shard's count.
     _seat: Seat,
@@ -65,6 +86,8 @@ pub(super) struct Connection {
     pub broken: bool,
     /// The peer has sent its last byte.
     ended: bool,
+    /// The peer has said goodbye in TLS, which is to be acted on behind what it said before.
+    pub parting: bool,
     /// Nothing more is said; what the peer still sends is read and dropped.
     pub lingering: bool,
     /// Something was received since the last second.
@@ -81,6 +104,11 @@ pub(super) struct Connection {
     receipts: Receipts<At>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
+    /// Between the socket and the codec, where the door speaks TLS.
+    pub tls: Option<Box<Tls>>,
+    /// Pings and the age of a gRPC connection.
+    pub pulse: Option<Box<Pulse>>,
+    pub pulse_timer: Option<TimerKey>,
 }
 
 /// What a second has done to a connection.
@@ -95,7 +123,7 @@ pub(super) enum Second {
 }
 
 impl Connection {
-    pub fn new(wire: Wire, port: Port, seat: Seat) -> Connection {
+    pub fn new(wire: Wire, port: Port, seat: Seat, tls: Option<Tls>, pulse: Option<Pulse>) -> Connection {
         Connection {
             wire,
             port,
@@ -106,6 +134,7 @@ impl Connection {
             closing: false,
             broken: false,
             ended: false,
+            parting: false,
             lingering: false,
             heard: false,
             taken: false,
@@ -115,6 +144,9 @@ impl Connection {
             rest: Rest::default(),
             receipts: Receipts::default(),
             timer: None,
+            tls: tls.map(Box::new),
+            pulse: pulse.map(Box::new),
+            pulse_timer: None,
         }
     }
 
@@ -130,6 +162,15 @@ impl Connection {
 
     /// Copies a portion of what a recalled send brought back; true if there is more to copy.
     pub fn copy_rest(&mut self, pool: &Pool) -> bool {
+        if let Some(tls) = &mut self.tls
+            && !self.broken
+        {
+            match tls.copy_backlog(pool) {
+                Ok(false) => {}
+                Ok(true) => return true,
+                Err(_) => self.broken = true,
+            }
+        }
         if self.broken || self.rest.is_copied() {
             return false;
         }
@@ -145,13 +186,24 @@ impl Connection {
             self.lingering_s += 1;
             return if self.lingering_s >= LINGER_S { Second::Close } else { Second::Fine };
         }
-        let (owes, established) = match &mut self.wire {
+        if self.tls.as_mut().is_some_and(|tls| tls.second_passed()) {
+            return Second::Close;
+        }
+        let (mut owes, mut established) = match &mut self.wire {
             Wire::Http(wire) => (wire.connection.is_receiving(), true),
             Wire::Grpc(wire) => wire.second_passed(),
         };
+        if self.tls.as_ref().is_some_and(|tls| tls.is_half_received()) {
+            (owes, established) = (true, false);
+        }
         self.quiet_s = if owes && !heard { self.quiet_s.saturating_add(1) } else { 0 };
         self.stuck_s = if self.sending && !taken { self.stuck_s.saturating_add(1) } else { 0 };
-        if self.stuck_s >= stall_s {
+        // The last words for a peer that broke a rule are not worth a long wait.
+        let patience_s = match &self.wire {
+            Wire::Grpc(wire) if wire.failed => stall_s.min(LINGER_S),
+            _ => stall_s,
+        };
+        if self.stuck_s >= patience_s {
             return Second::Close;
         }
         if self.quiet_s >= stall_s {
@@ -173,7 +225,8 @@ impl Connection {
 
     /// A peer that is still sending would lose the last answer to a reset if the socket were closed at once.
     pub fn may_linger(&self) -> bool {
-        matches!(self.wire, Wire::Http(_)) && !self.broken && !self.ended
+        let speaks = matches!(self.wire, Wire::Http(_)) || self.tls.as_ref().is_some_and(|tls| tls.has_failed());
+        speaks && !self.broken && !self.ended
     }
 
     /// Feeds received bytes; without any, what the codec kept back.
@@ -235,22 +288,23 @@ impl Connection {
         }
     }
 
-    pub fn take_output(&mut self) -> Vec<Slice> {
+    pub fn take_output(&mut self, pool: &Pool) -> Vec<Slice> {
         if self.broken {
             return Vec::new();
         }
         let mut pieces = self.rest.take();
         if pieces.is_empty() {
-            let output = match &mut self.wire {
-                Wire::Http(wire) => wire.connection.output(),
-                Wire::Grpc(wire) => wire.connection.output(),
-            };
-            output.take(PIECES_MAX, &mut pieces);
-            if let Wire::Grpc(wire) = &mut self.wire {
-                wire.give_credit();
+            let before = if self.receipts.is_empty() { 0 } else { self.wire.output_len() };
+            match &mut self.tls {
+                None => self.wire.say(&mut pieces),
+                Some(tls) => {
+                    let sealed = tls.seal(pool, &mut pieces, |said| self.wire.say(said));
+                    self.broken |= sealed.is_err();
+                }
             }
             if !self.receipts.is_empty() {
-                let taken = pieces.iter().map(|piece| piece.len()).sum();
+                // Of plain bytes: those of TLS are more.
+                let taken = before.saturating_sub(self.wire.output_len());
                 let wire = &mut self.wire;
                 self.receipts.leave(taken, |at| wire.behind(at));
             }
@@ -259,6 +313,16 @@ impl Connection {
             wire.set_sending(|| pieces.iter().map(|piece| piece.len()).sum());
         }
         pieces
+    }
+
+    /// Tells a TLS peer that nothing follows; true if there is something to send for it.
+    pub fn say_goodbye(&mut self) -> bool {
+        !self.broken && !self.lingering && self.tls.as_mut().is_some_and(|tls| tls.say_goodbye())
+    }
+
+    /// Memory that is not ours waits for its turn to be encrypted.
+    pub fn holds_foreign(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.holds_foreign())
     }
 
     /// Tells the service what the peer has made room for.
@@ -285,7 +349,7 @@ impl Connection {
     }
 
     pub fn wants_read(&self) -> bool {
-        if self.ended || self.broken {
+        if self.ended || self.broken || self.tls.as_ref().is_some_and(|tls| !tls.wants_read()) {
             return false;
         }
         match &self.wire {
@@ -304,6 +368,14 @@ impl Connection {
     pub fn should_close(&self) -> bool {
         if self.broken || self.lingering {
             return true;
+        }
+        if let Some(tls) = &self.tls {
+            if !tls.is_flushed() {
+                return false;
+            }
+            if tls.has_failed() {
+                return true;
+            }
         }
         match &self.wire {
             Wire::Http(wire) => self.ended || wire.connection.should_close(),
@@ -331,6 +403,9 @@ impl Connection {
         if self.lingering {
             return false;
         }
+        if self.tls.as_ref().is_some_and(|tls| !tls.is_flushed()) {
+            return true;
+        }
         match &self.wire {
             Wire::Http(wire) => !wire.connection.is_idle(),
             Wire::Grpc(wire) => wire.has_unary_calls() || wire.connection.unsent_total() > 0,
@@ -339,9 +414,11 @@ impl Connection {
 
     /// Lets the connection end when what it has begun is done.
     pub fn drain(&mut self) {
+        // Nobody has asked for anything yet.
+        self.broken |= self.tls.as_ref().is_some_and(|tls| !tls.is_open() && !tls.has_failed());
         match &mut self.wire {
             Wire::Http(wire) => wire.connection.close_after_responses(),
-            Wire::Grpc(wire) => wire.drain(),
+            Wire::Grpc(wire) => wire.drain(""),
         }
     }
 }

@@ -526,9 +526,10 @@ impl GrpcWire {
         self.streams.values().any(|stream| !stream.plan.streaming)
     }
 
-    pub fn drain(&mut self) {
+    /// Ends the connection when its calls are over; the client is told the reason, if there is one.
+    pub fn drain(&mut self, reason: &'static str) {
         self.draining = true;
-        self.connection.start_shutdown();
+        self.connection.start_shutdown(reason);
     }
 }
 

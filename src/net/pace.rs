@@ -10,8 +10,8 @@ use crate::memory::{Key, Pool, Slice};
 use crate::protocol::service::Service;
 use crate::shard::Core;
 
-use super::Net;
 use super::connection::Second;
+use super::{Net, keepalive};
 
 /// Token of the timer that goes round. No call and no connection has this number.
 pub(super) const ROUND: u64 = u64::MAX;
@@ -69,26 +69,35 @@ impl Rest {
 
     /// Copies a portion. An error: there is no memory for it.
     pub fn copy(&mut self, pool: &Pool) -> Result<(), crate::memory::Exhausted> {
-        let mut budget = COPIED_PER_TURN;
-        while budget > 0
-            && let Some(mut piece) = self.uncopied.pop_front()
-        {
-            if !piece.is_foreign() {
-                self.ready.push(piece);
-                continue;
-            }
-            let n = piece.len().min(budget);
-            budget -= n;
-            let mut block = pool.get(n)?;
-            block.copy_from_slice(&piece[..n]);
-            self.ready.push(block.freeze());
-            piece.advance(n);
-            if !piece.is_empty() {
-                self.uncopied.push_front(piece);
-            }
-        }
-        Ok(())
+        copy_portion(&mut self.uncopied, &mut self.ready, pool)
     }
+}
+
+/// Moves pieces from one list to the end of the other; of foreign ones a bounded number of bytes, which are copied.
+pub(super) fn copy_portion(
+    from: &mut VecDeque<Slice>,
+    to: &mut Vec<Slice>,
+    pool: &Pool,
+) -> Result<(), crate::memory::Exhausted> {
+    let mut budget = COPIED_PER_TURN;
+    while budget > 0
+        && let Some(mut piece) = from.pop_front()
+    {
+        if !piece.is_foreign() {
+            to.push(piece);
+            continue;
+        }
+        let n = piece.len().min(budget);
+        budget -= n;
+        let mut block = pool.get(n)?;
+        block.copy_from_slice(&piece[..n]);
+        to.push(block.freeze());
+        piece.advance(n);
+        if !piece.is_empty() {
+            from.push_front(piece);
+        }
+    }
+    Ok(())
 }
 
 impl<S: Service> Net<S> {
@@ -111,10 +120,18 @@ impl<S: Service> Net<S> {
             }
             return true;
         }
+        if let Some(key) = keepalive::connection_of(token) {
+            self.pulse(key, core);
+            return true;
+        }
         let Some(key) = connection_of(token) else { return false };
         if let Some(connection) = self.connections.get_mut(key) {
             connection.timer = None;
-            if connection.sending && !connection.closing {
+            if let Some(tls) = &mut connection.tls {
+                // What the engine has is encrypted, and ours.
+                tls.let_go();
+                self.touch(key);
+            } else if connection.sending && !connection.closing {
                 // `Refused` would mean that its `Sent` is on the way.
                 let _ = core.engine.recall(key);
             }
@@ -130,6 +147,10 @@ impl<S: Service> Net<S> {
                 continue;
             };
             connection.tell_waits(&mut self.shared);
+            if connection.lacks_pulse() {
+                self.start_pulse(key, core);
+            }
+            let Some(connection) = self.connections.get_mut(key) else { continue };
             let second = connection.second_passed(self.stall_s);
             match second {
                 Second::Fine => {}

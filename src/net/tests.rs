@@ -1,9 +1,11 @@
 //! Net over socket pairs, a scripted service, a clock that is moved by hand and an engine that is late and disorderly.
 
+mod keepalive;
 mod late;
 mod peers;
 mod script;
 mod streamed;
+mod tls;
 
 use std::io::{Read as _, Write as _};
 

@@ -2,15 +2,20 @@
 //!
 //! Nothing here is on the request path but [`Counter::increment`]; everything else is work of control threads.
 
+mod distributions;
 mod exposition;
 mod families;
+mod gpu;
 mod host;
+mod nvml;
 mod registry;
+mod settings;
 
 pub use exposition::Kind;
 pub use families::{ModelSample, render};
 pub use host::{HostGauges, HostPoller};
 pub use registry::{Counter, Family, MAX_SERIES, MAX_TEXT_BYTES, MetricError, Observed, Registry};
+pub use settings::MetricsConfig;
 
 /// `Content-Type` of the text (http.md section 1).
 pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";

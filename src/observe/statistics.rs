@@ -5,6 +5,8 @@
 //! the unload is still counted.
 
 mod large;
+mod latencies;
+mod memory;
 mod responses;
 mod seat;
 mod slot;
@@ -18,6 +20,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crossbeam_utils::CachePadded;
 
 use large::Large;
+use latencies::Latencies;
+pub use latencies::{Bounds, Distributions, HistogramReading, Latency, PHASES, SummaryReading, Wanted};
+use memory::Memory;
+pub use memory::{Holder, MemoryKind, MemoryUse};
 use responses::Responses;
 pub use responses::{ResponseOutcome, ResponseTimes};
 use seat::Seat;
@@ -73,12 +79,22 @@ pub struct ModelStatistics {
     slots: Box<[OnceLock<Box<CachePadded<Slot>>>]>,
     large_batches: Large,
     responses: Responses,
+    /// Distributions, where they are wanted.
+    latencies: Option<Box<Latencies>>,
+    memory: Memory,
     /// Said once, when the model is loaded.
     is_caching: AtomicBool,
 }
 
 impl Default for ModelStatistics {
     fn default() -> ModelStatistics {
+        ModelStatistics::with(Wanted::default())
+    }
+}
+
+impl ModelStatistics {
+    /// With the distributions that are wanted beside the counters.
+    pub fn with(wanted: Wanted) -> ModelStatistics {
         let slots: Box<[OnceLock<_>]> = (0..seat::SLOTS).map(|_| OnceLock::new()).collect();
         if let Some(shared) = slots.last() {
             // Only the shared slot could be made by two threads at once, one waiting for the other: make it here.
@@ -88,12 +104,12 @@ impl Default for ModelStatistics {
             slots,
             large_batches: Large::default(),
             responses: Responses::default(),
+            latencies: Latencies::new(wanted),
+            memory: Memory::default(),
             is_caching: AtomicBool::new(false),
         }
     }
-}
 
-impl ModelStatistics {
     /// A request entered the scheduler.
     pub fn pending_added(&self) {
         self.with_slot(|slot, exclusive| slot.pending_added.add(1, exclusive));
@@ -107,9 +123,27 @@ impl ModelStatistics {
     /// A request succeeded. `started_ns` and `queued_ns` are its own stamps, `batch_size` its rows. Its end is the
     /// end of the execution: successes are counted before the response leaves.
     pub fn request_succeeded(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
+        // Two ways rather than a step behind the counting: what is kept for that step would cost all others.
+        match self.latencies.is_some() {
+            false => self.success_counted(started_ns, queued_ns, batch_size, execution),
+            true => self.success_observed(started_ns, queued_ns, batch_size, execution),
+        }
+    }
+
+    #[inline(always)]
+    fn success_counted(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
         self.with_slot(|slot, exclusive| {
             slot.request_succeeded(started_ns, queued_ns, batch_size, execution, exclusive);
         });
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn success_observed(&self, started_ns: u64, queued_ns: u64, batch_size: u64, execution: &Execution) {
+        self.success_counted(started_ns, queued_ns, batch_size, execution);
+        if let Some(latencies) = &self.latencies {
+            latencies.request_succeeded(started_ns, queued_ns, execution);
+        }
     }
 
     /// A request succeeded that others did the work of: `duration_ns` is its own, the rest the sums of theirs.
@@ -118,6 +152,9 @@ impl ModelStatistics {
             slot.composed_succeeded(duration_ns, batch_size, exclusive);
             slot.sums_added(sums, exclusive);
         });
+        if let Some(latencies) = &self.latencies {
+            latencies.composed_succeeded(duration_ns);
+        }
         let execution = Execution {
             exec_start_ns: 0,
             compute_start_ns: sums.compute_input_ns,
@@ -135,10 +172,44 @@ impl ModelStatistics {
         self.with_slot(|slot, exclusive| slot.sums_added(sums, exclusive));
     }
 
+    /// All is known of a success that others did the work of; `sums` are those of its whole.
+    pub fn composed_ended(&self, sums: &Sums) {
+        if let Some(latencies) = &self.latencies {
+            latencies.composed_ended(sums);
+        }
+    }
+
     /// An accepted request ended with an error at `ended_ns`.
     pub fn request_failed(&self, started_ns: u64, ended_ns: u64, reason: FailureReason) {
         let duration_ns = ended_ns.saturating_sub(started_ns);
         self.with_slot(|slot, exclusive| slot.request_failed(duration_ns, reason, exclusive));
+    }
+
+    /// A request was refused because its queue was full.
+    pub fn queue_was_full(&self) {
+        self.with_slot(|slot, exclusive| slot.queue_full.add(1, exclusive));
+    }
+
+    /// Whether [`first_response`](ModelStatistics::first_response) is to be told.
+    pub fn wants_first_response(&self) -> bool {
+        self.latencies.as_ref().is_some_and(|latencies| latencies.wants_first_response())
+    }
+
+    /// The first response of an accepted request left at `now_ns`, be it an error.
+    pub fn first_response(&self, started_ns: u64, now_ns: u64) {
+        if let Some(latencies) = &self.latencies {
+            latencies.first_response(started_ns, now_ns);
+        }
+    }
+
+    /// What `holder` says of its memory takes the place of what it said before.
+    pub fn memory_reported(&self, holder: Holder, uses: Vec<MemoryUse>) {
+        self.memory.report(holder, uses);
+    }
+
+    /// `holder` is gone.
+    pub fn memory_released(&self, holder: Holder) {
+        self.memory.forget(holder);
     }
 
     /// The model answers from the response cache where it can.
@@ -152,11 +223,17 @@ impl ModelStatistics {
         let queue_ns = lookup_started_ns.saturating_sub(queued_ns);
         let lookup_ns = lookup_ended_ns.saturating_sub(lookup_started_ns);
         self.with_slot(|slot, exclusive| slot.cache_hit(request_ns, queue_ns, lookup_ns, exclusive));
+        if let Some(latencies) = &self.latencies {
+            latencies.cache_hit(request_ns, queue_ns, lookup_ns);
+        }
     }
 
     /// It did not: lookup and insertion took `duration_ns`, which the duration of the request has on top.
     pub fn cache_missed(&self, duration_ns: u64) {
         self.with_slot(|slot, exclusive| slot.cache_missed(duration_ns, exclusive));
+        if let Some(latencies) = &self.latencies {
+            latencies.cache_missed(duration_ns);
+        }
     }
 
     /// One batch of `batch_size` rows was executed.
@@ -172,6 +249,20 @@ impl ModelStatistics {
 
     /// The sums over all writers.
     pub fn snapshot(&self) -> Snapshot {
+        let mut sum = self.counters();
+        sum.batch_stats = self.batch_stats();
+        sum.response_stats = self.responses.read();
+        sum.memory_usage = self.memory.read();
+        sum
+    }
+
+    /// The distributions, if any are wanted.
+    pub fn distributions(&self) -> Option<Distributions> {
+        self.latencies.as_ref().map(|latencies| latencies.read())
+    }
+
+    /// The snapshot without what grows with batch sizes, responses and instances: enough for the families.
+    pub fn counters(&self) -> Snapshot {
         let slots = || self.slots.iter().filter_map(OnceLock::get);
         let mut sum = Snapshot::default();
         slots().for_each(|slot| slot.merge_into(&mut sum));
@@ -180,8 +271,6 @@ impl ModelStatistics {
         let removed = slots().fold(0u64, |sum, slot| sum.wrapping_add(slot.pending_removed.get()));
         let added = slots().fold(0u64, |sum, slot| sum.wrapping_add(slot.pending_added.get()));
         sum.pending = added.saturating_sub(removed);
-        sum.batch_stats = self.batch_stats();
-        sum.response_stats = self.responses.read();
         sum.is_caching = self.is_caching.load(Ordering::Relaxed);
         sum
     }
@@ -215,6 +304,7 @@ impl ModelStatistics {
         batches
     }
 
+    #[inline(always)]
     fn with_slot<T>(&self, count: impl FnOnce(&Slot, bool) -> T) -> T {
         let seat = Seat::current();
         match self.slots.get(seat.index()) {

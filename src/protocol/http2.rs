@@ -99,6 +99,8 @@ pub struct Counters {
     pub pings_received: u64,
     /// PINGs since the last HEADERS or DATA in either direction: what gRPC's ping strikes look at.
     pub pings_since_data: u64,
+    /// PINGs of ours since we last sent HEADERS or DATA.
+    pub pings_sent_since_data: u64,
     pub resets_received: u64,
     pub streams_refused: u64,
 }
@@ -133,6 +135,7 @@ pub struct Connection {
     /// Client: the number of the next stream.
     next_stream: u32,
     shutdown: Shutdown,
+    shutdown_reason: &'static str,
     /// Client: the peer said that it takes no streams any more.
     peer_going_away: bool,
     abnormal_ends: Budget,
@@ -185,6 +188,7 @@ impl Connection {
             last_peer_stream: 0,
             next_stream: 1,
             shutdown: Shutdown::No,
+            shutdown_reason: "",
             peer_going_away: false,
             abnormal_ends: Budget::new(config.abnormal_ends_max),
             idle_frames: Budget::new(config.idle_frames_max),

@@ -22,6 +22,8 @@ use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
 use crate::scheduler::{self, Purpose, Registration, Scheduling};
 use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_metrics::MetricControl;
+use crate::wire::inference::model_metrics::metric_control::MetricOptions;
 
 /// A directory of this host and whatever keeps its files there.
 #[derive(Clone)]
@@ -129,7 +131,8 @@ impl Loader {
         let name = &id.name;
         let version_directory = layout::version_dir(&directory.path, version);
         let backend = self.backend(&polled.config, &directory.path, &version_directory)?;
-        let statistics: Arc<ModelStatistics> = Arc::default();
+        let wanted = self.settings.metrics_config.wanted(|family| bounds_of(&polled.config, family));
+        let statistics = Arc::new(ModelStatistics::with(wanted));
         let context = Arc::new(ModelContext {
             name: name.to_owned(),
             version,
@@ -259,6 +262,18 @@ impl Loader {
         running.served = Arc::new(running.served.with_spec(spec));
         Ok(())
     }
+}
+
+/// The bounds that a model's `model_metrics` give a family of histograms; of several the last ones.
+fn bounds_of(config: &ModelConfig, family: &str) -> Option<Vec<f64>> {
+    let controls = config.model_metrics.iter().flat_map(|metrics| metrics.metric_control.iter().rev());
+    let of = |control: &MetricControl| match (&control.metric_identifier, &control.metric_options) {
+        (Some(identifier), Some(MetricOptions::HistogramOptions(options))) if identifier.family == family => {
+            Some(options.buckets.clone())
+        }
+        _ => None,
+    };
+    controls.map(of).find(Option::is_some).flatten()
 }
 
 /// Defaults and checks after the backend's own completion.

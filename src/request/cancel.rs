@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::credit::Credits;
 use super::shared::Shared;
+use super::witness::{FirstResponse, Witness};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -33,6 +34,8 @@ pub struct Admission {
     pub(super) shared: OnceLock<Box<Shared>>,
     /// Responses of which statistics were reported.
     reports: AtomicU32,
+    /// Who hears of the first response, if anybody does.
+    first_response: OnceLock<FirstResponse>,
 }
 
 impl Default for Admission {
@@ -45,6 +48,7 @@ impl Default for Admission {
             credits: Credits::default(),
             shared: OnceLock::new(),
             reports: AtomicU32::new(0),
+            first_response: OnceLock::new(),
         }
     }
 }
@@ -103,6 +107,25 @@ impl Admission {
     /// The index of the next response of which statistics are reported.
     pub fn next_report(&self) -> u64 {
         u64::from(self.reports.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Lets `witness` know when the first response leaves. The first one who asks for a request hears of it.
+    pub fn watch_first_response(&self, witness: Arc<dyn Witness>, started_ns: u64) {
+        let _ = self.first_response.set(FirstResponse::new(witness, started_ns));
+    }
+
+    /// The request was not accepted after all.
+    pub fn ignore_first_response(&self) {
+        if let Some(first) = self.first_response.get() {
+            first.dismiss();
+        }
+    }
+
+    /// A response leaves.
+    pub(super) fn responded(&self) {
+        if let Some(first) = self.first_response.get() {
+            first.responded();
+        }
     }
 
     pub(super) fn hold(&self) {

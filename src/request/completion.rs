@@ -86,6 +86,9 @@ impl Completion {
         };
         let open = if last { self.admission.end() } else { !self.admission.has_ended() };
         if open {
+            if response.is_some() {
+                self.admission.responded();
+            }
             let last = last && !mutants::is(Mutant::FinalLost);
             let delivery = Delivery { response, last };
             match self.admission.shared.get() {
@@ -106,6 +109,7 @@ impl Completion {
     /// The end that a request meets when all who could have answered it dropped it.
     fn let_go(&self) {
         if self.admission.let_go() {
+            self.admission.responded();
             let status = Status::internal("the model ended the request without a final response");
             let response = Some(Response { error: Some(status), ..Response::default() });
             self.sink.deliver(self.key, Delivery { response, last: true });

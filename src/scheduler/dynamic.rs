@@ -58,6 +58,9 @@ impl Dynamic {
                 "{}model '{model}': {waiting} requests of priority level {level} wait, and max_queue_size is {most}",
                 request.log_id()
             );
+            if request.is_counted() {
+                self.line.statistics.queue_was_full();
+            }
             Status::unavailable("Exceeds maximum queue size").prefixed(&request.log_id())
         })
     }

@@ -24,10 +24,10 @@ pub struct ControlThread {
 }
 
 impl ControlThread {
-    /// Besides its jobs the thread gives back what `pool` has not needed for a while.
-    pub fn start(pool: Pool) -> std::io::Result<ControlThread> {
+    /// Besides its jobs the thread gives back what `pool` has not needed for a while; one thread is enough for that.
+    pub fn start(name: &str, pool: Option<Pool>) -> std::io::Result<ControlThread> {
         let (jobs, waiting) = sync_channel::<Job>(WAITING_MAX);
-        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let mut trimmed = Instant::now();
             loop {
                 match waiting.recv_timeout(TRIM_EVERY) {
@@ -35,7 +35,9 @@ impl ControlThread {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
-                if trimmed.elapsed() >= TRIM_EVERY {
+                if let Some(pool) = &pool
+                    && trimmed.elapsed() >= TRIM_EVERY
+                {
                     trimmed = Instant::now();
                     pool.trim();
                 }

@@ -8,6 +8,7 @@ use crate::observe::trace::TraceOptions;
 use crate::request::Status;
 
 pub use crate::instance::Lending;
+pub use crate::net::{Credentials, Keepalive};
 pub use crate::shard::placement::IoCores;
 
 /// One listening service.
@@ -41,6 +42,20 @@ pub struct Clouds {
     pub health_route: String,
     /// AIP_PREDICT_ROUTE.
     pub predict_route: String,
+}
+
+/// What a port is told about TLS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    pub allowed: bool,
+    /// Its `mutual` implies TLS.
+    pub credentials: Credentials,
+}
+
+impl TlsOptions {
+    pub fn is_on(&self) -> bool {
+        self.allowed || self.credentials.mutual
+    }
 }
 
 /// A `--backend-config`.
@@ -113,9 +128,16 @@ pub struct Options {
     pub auto_complete_config: bool,
     pub strict_readiness: bool,
     pub http: Listen,
+    pub http_tls: TlsOptions,
+    /// A Unix socket beside the port.
+    pub http_unix_socket: Option<PathBuf>,
     /// Bytes; at least 1.
     pub http_max_input_size: u64,
     pub grpc: Listen,
+    pub grpc_tls: TlsOptions,
+    /// A Unix socket beside the port.
+    pub grpc_unix_socket: Option<PathBuf>,
+    pub grpc_keepalive: Keepalive,
     /// Responses of one decoupled request that may wait for their client; at least 1.
     pub grpc_max_response_pool_size: u32,
     pub metrics: Listen,
@@ -127,8 +149,11 @@ pub struct Options {
     pub vertex_default_model: String,
     /// False where there are no metrics at all.
     pub allow_cpu_metrics: bool,
+    pub allow_gpu_metrics: bool,
     pub metrics_interval_ms: u32,
     pub traces: TraceOptions,
+    /// `--metrics-config`, in the order of the command line.
+    pub metrics_settings: Vec<(String, String)>,
     pub backend_directory: PathBuf,
     /// In the order of the command line.
     pub backend_settings: Vec<BackendSetting>,
@@ -179,8 +204,13 @@ impl Default for Options {
             auto_complete_config: true,
             strict_readiness: true,
             http: Listen::at(8000),
+            http_tls: TlsOptions::default(),
+            http_unix_socket: None,
             http_max_input_size: 64 << 20,
             grpc: Listen::at(8001),
+            grpc_tls: TlsOptions::default(),
+            grpc_unix_socket: None,
+            grpc_keepalive: Keepalive::default(),
             grpc_max_response_pool_size: i32::MAX as u32,
             metrics: Listen::at(8002),
             sagemaker: Listen { allowed: false, ..Listen::at(8080) },
@@ -188,8 +218,10 @@ impl Default for Options {
             clouds: Clouds::default(),
             vertex_default_model: String::new(),
             allow_cpu_metrics: true,
+            allow_gpu_metrics: true,
             metrics_interval_ms: 2000,
             traces: TraceOptions::default(),
+            metrics_settings: Vec::new(),
             backend_directory: "/opt/tritonserver/backends".into(),
             backend_settings: Vec::new(),
             io_cores: None,

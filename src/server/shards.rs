@@ -1,7 +1,6 @@
 //! The shards of a server: listeners bound, one thread each, a mailbox to reach every one of them.
 
 use std::io;
-use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,21 +9,21 @@ use std::sync::mpsc::{Sender, channel};
 use tracing::{error, info};
 
 use super::Failure;
-use super::clouds;
 use super::control::ControlThread;
+use super::doors;
 use super::drain::{End, tell_of_end};
-use super::options::{IoEngine, Listen, Options};
+use super::options::{IoEngine, Keepalive, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
-use crate::net::{self, Gauges, HandOver, Mail, Net};
+use crate::net::{self, Door, Gauges, HandOver, Mail, Net, Secure};
 use crate::observe::metrics::Registry;
-use crate::protocol::service::Port;
 use crate::repository::{Lifecycle, Publisher};
 use crate::request::{Delivery, Job, Sink, never_wait_here};
 use crate::shard::engine::Limits;
+use crate::shard::listener::SocketFile;
 use crate::shard::placement::Placement;
 use crate::shard::probe::{self, Wanted};
-use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, listener, mailbox};
+use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, mailbox};
 
 /// Deadlines that one shard keeps.
 const TIMERS_MAX: usize = 1 << 20;
@@ -50,8 +49,12 @@ pub struct Shards {
     gauges: Vec<Arc<Gauges>>,
     threads: Vec<Running>,
     control: ControlThread,
+    /// Does what shards may not do in TLS handshakes, where a port speaks TLS.
+    signing: Option<ControlThread>,
     /// What listens where, for the log.
     endpoints: Vec<String>,
+    /// Files of Unix sockets, removed at the end.
+    _socket_files: Vec<SocketFile>,
 }
 
 /// Answers of models on their way to one shard.
@@ -74,26 +77,27 @@ impl Sink for ShardSink {
     }
 }
 
-/// A listening socket and the service behind it.
-struct Listener {
-    socket: OwnedFd,
-    port: Port,
-    /// The line of the log that tells of it.
-    started: String,
-}
-
 impl Shards {
     /// Binds the ports, then starts the threads.
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
         let options = parts.options;
-        let listeners = bind_all(options)?;
-        let endpoints = listeners.iter().map(|listener| listener.started.clone()).collect();
+        let tls = doors::load_tls(options)?;
+        let doors = doors::open(options)?;
+        let endpoints = doors.iter().map(|door| door.started.clone()).collect();
+        let (mut listeners, mut socket_files) = (Vec::new(), Vec::new());
+        for doors::Open { socket, door, file, .. } in doors {
+            listeners.push((socket, door));
+            socket_files.extend(file);
+        }
         let mut listeners = Some(listeners);
         let choice = probe::choose(wanted(options.io_engine), probe::probe)
             .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
         info!("{}", choice.message);
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
-        let control = ControlThread::start(parts.pool.clone()).map_err(cannot)?;
+        let control = ControlThread::start("control", Some(parts.pool.clone())).map_err(cannot)?;
+        // Signing for one client must not wait for a model that loads for another.
+        let signing = tls.is_on().then(|| ControlThread::start("tls", None));
+        let signing = signing.transpose().map_err(cannot)?;
         let count = parts.placement.shards.len();
         let loads = Load::new(count);
         let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -104,18 +108,30 @@ impl Shards {
         }
         let hand_over: HandOver = {
             let posts = posts.clone();
-            Arc::new(move |fd, port, seat| {
+            Arc::new(move |fd, door, seat| {
                 if let Some(post) = posts.get(seat.shard()) {
-                    post.post(Mail::Accepted { fd, port, seat });
+                    post.post(Mail::Accepted { fd, door, seat });
                 }
             })
         };
-        let mut shards = Shards { posts, gauges: Vec::new(), threads: Vec::new(), control, endpoints };
+        let mut shards = Shards {
+            posts,
+            gauges: Vec::new(),
+            threads: Vec::new(),
+            control,
+            signing,
+            endpoints,
+            _socket_files: socket_files,
+        };
         // The shards that only take connections over come first: the one that accepts may hand over at once.
         for (shard, inbox) in inboxes.into_iter().enumerate().rev() {
             let gauges: Arc<Gauges> = Arc::default();
             shards.gauges.push(Arc::clone(&gauges));
             let post = shards.posts[shard].clone();
+            let secure = shards.signing.as_ref().map(|signing| {
+                let post = post.clone();
+                tls.secure(signing.handle(), Arc::new(move |handshaken| post.post(Mail::Handshaken(handshaken))))
+            });
             let api = api::Parts {
                 facts: Arc::clone(&parts.facts),
                 models: parts.lifecycle.map(),
@@ -132,6 +148,8 @@ impl Shards {
                 // The first shard accepts for all.
                 listeners: if shard == 0 { listeners.take().unwrap_or_default() } else { Vec::new() },
                 loads: loads.clone(),
+                secure,
+                keepalive: options.grpc_keepalive,
                 hand_over: Arc::clone(&hand_over),
                 gauges,
                 pool: parts.pool.clone(),
@@ -207,13 +225,18 @@ impl Shards {
         }
         drop(self.posts);
         self.control.join();
+        if let Some(signing) = self.signing {
+            signing.join();
+        }
     }
 }
 
 /// Everything that one shard takes to its thread.
 struct ShardParts {
     shard: usize,
-    listeners: Vec<Listener>,
+    listeners: Vec<(OwnedFd, Door)>,
+    secure: Option<Secure>,
+    keepalive: Keepalive,
     loads: Load,
     hand_over: HandOver,
     gauges: Arc<Gauges>,
@@ -224,16 +247,18 @@ struct ShardParts {
 impl ShardParts {
     fn into_net(self, core: &mut Core<u64>) -> io::Result<Net<Api>> {
         never_wait_here();
-        let mut ports = Vec::new();
-        for (id, listener) in self.listeners.into_iter().enumerate() {
-            core.engine.listen(listener.socket, id).map_err(io::Error::other)?;
-            ports.push(listener.port);
+        let mut doors = Vec::new();
+        for (id, (socket, door)) in self.listeners.into_iter().enumerate() {
+            core.engine.listen(socket, id).map_err(io::Error::other)?;
+            doors.push(door);
         }
         Ok(Net::new(net::Parts {
             service: Api::new(self.api),
             pool: self.pool,
             shard: self.shard,
-            listeners: ports,
+            listeners: doors,
+            secure: self.secure,
+            keepalive: self.keepalive,
             loads: self.loads,
             hand_over: self.hand_over,
             gauges: self.gauges,
@@ -247,42 +272,4 @@ fn wanted(engine: IoEngine) -> Wanted {
         IoEngine::IoUring => Wanted::Exactly(EngineKind::IoUring),
         IoEngine::Epoll => Wanted::Exactly(EngineKind::Epoll),
     }
-}
-
-fn bind_all(options: &Options) -> Result<Vec<Listener>, Failure> {
-    let services = [
-        (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
-        (&options.http, Port::Http, "HTTP", "HTTPService"),
-        (&options.sagemaker, Port::SageMaker, clouds::SAGEMAKER, "Sagemaker HTTPService"),
-        (&options.vertex, Port::Vertex, clouds::VERTEX, "Vertex AI HTTPService"),
-        (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
-    ];
-    let mut listeners = Vec::new();
-    for (listen, port, name, service) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
-        let (socket, bound) =
-            bind_to(listen).map_err(|error| Failure::Start(format!("failed to start {name} service: {error}")))?;
-        let started = format!("Started {service} at {}:{bound}", listen.address);
-        listeners.push(Listener { socket, port, started });
-    }
-    Ok(listeners)
-}
-
-/// Binds and listens; a second server on the same port fails unless it was told to share it. Says which port it got:
-/// the one that was asked for may be 0, any.
-fn bind_to(listen_at: &Listen) -> Result<(OwnedFd, u16), String> {
-    let shown = format!("{}:{}", listen_at.address, listen_at.port);
-    let port = u16::try_from(listen_at.port).map_err(|_| format!("port {} is out of range", listen_at.port))?;
-    let address = (&*listen_at.address, port)
-        .to_socket_addrs()
-        .map_err(|error| format!("cannot resolve '{shown}': {error}"))?
-        .next()
-        .ok_or_else(|| format!("'{shown}' has no address"))?;
-    let bound = listener::tcp(&address, listen_at.reuse_port).and_then(|listener| {
-        let port = listener.local_addr()?.port();
-        Ok((OwnedFd::from(listener), port))
-    });
-    bound.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => format!("Unavailable - Socket '{shown}' already in use "),
-        _ => format!("Unavailable - cannot listen at '{shown}': {error}"),
-    })
 }

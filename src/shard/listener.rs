@@ -6,13 +6,16 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
 use super::engine::sys;
 
 /// Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 4096;
+/// Bytes that a socket's path may have (unix(7): 108 with the zero behind it).
+const UNIX_PATH_MAX: usize = 107;
 
 /// Listens on a TCP address, closed on exec and with SO_REUSEADDR, so that a restart need not wait for old connections.
 pub fn tcp(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
@@ -27,11 +30,79 @@ pub fn tcp(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Listens on a path. A file that is in the way is an error: it may belong to a server that runs.
-pub fn unix(path: &Path) -> io::Result<UnixListener> {
-    let listener = UnixListener::bind(path)?;
+/// A socket that listens on a path, and the file that it made there.
+#[derive(Debug)]
+pub struct Unix {
+    pub listener: UnixListener,
+    pub file: SocketFile,
+}
+
+/// The file of a Unix socket, removed with its owner unless somebody has put another in its place.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    id: (u64, u64),
+}
+
+/// Listens on a path, which becomes a file with the permissions that the umask leaves. What a dead server left behind
+/// is replaced; the socket of one that runs is `AddrInUse`, and any other file `AlreadyExists`.
+pub fn unix(path: &Path) -> io::Result<Unix> {
+    if path.as_os_str().len() > UNIX_PATH_MAX {
+        let text = format!("the path is longer than {UNIX_PATH_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            remove_stale(path)?;
+            UnixListener::bind(path)?
+        }
+        bound => bound?,
+    };
     sys::listen(listener.as_fd(), BACKLOG)?;
-    Ok(listener)
+    let made = std::fs::symlink_metadata(path)?;
+    let file = SocketFile { path: path.to_owned(), id: (made.dev(), made.ino()) };
+    Ok(Unix { listener, file })
+}
+
+/// Removes the socket of a server that is no more. It is moved aside first and looked at again there, because another
+/// server may be doing the same.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        let text = "a file that is no socket is in the way";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    if is_served(path)? {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}", std::process::id()));
+    let aside = PathBuf::from(aside);
+    std::fs::rename(path, &aside)?;
+    // A path that has become too long to look at was looked at above.
+    if is_served(&aside).unwrap_or(false) {
+        std::fs::rename(&aside, path)?;
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    std::fs::remove_file(&aside)
+}
+
+fn is_served(path: &Path) -> io::Result<bool> {
+    match UnixStream::connect(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        // Its queue is full: somebody is there, if busy.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.id) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -63,5 +134,69 @@ mod tests {
         let address = listener.local_addr().unwrap();
         assert!(address.is_ipv6() && address.port() != 0);
         TcpStream::connect(address).unwrap();
+    }
+
+    /// A directory that goes with its owner.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let path = std::env::temp_dir().join(format!("nereid-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            Directory(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_dead_servers_socket_is_replaced_and_a_live_one_is_not() {
+        let directory = Directory::new("unix");
+        let path = directory.0.join("socket");
+        let Unix { listener, file } = unix(&path).unwrap();
+        UnixStream::connect(&path).unwrap();
+        assert_eq!(unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(path.exists(), "it is still there");
+        // It dies without a word. Another test's child may hold a copy of the descriptor for a moment.
+        std::mem::forget(file);
+        sys::shutdown(listener.as_fd(), true).unwrap();
+        drop(listener);
+        let Unix { listener: second, file } = unix(&path).unwrap();
+        UnixStream::connect(&path).unwrap();
+        drop(second);
+        drop(file);
+        assert!(!path.exists());
+        assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), 0, "nothing is left aside");
+    }
+
+    #[test]
+    fn what_is_no_socket_or_no_path_is_left_alone() {
+        let directory = Directory::new("no-unix");
+        let path = directory.0.join("file");
+        std::fs::write(&path, "mine").unwrap();
+        assert_eq!(unix(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        let long = directory.0.join("x".repeat(UNIX_PATH_MAX));
+        assert_eq!(unix(&long).unwrap_err().to_string(), "the path is longer than 107 bytes");
+        assert_eq!(unix(&directory.0.join("none/socket")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_that_took_its_place_is_not_removed() {
+        let directory = Directory::new("other-unix");
+        let path = directory.0.join("socket");
+        let Unix { listener: _listener, file } = unix(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // Not created at once, because it could get the inode that has just become free.
+        std::fs::write(directory.0.join("other"), "").unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        let same = std::fs::symlink_metadata(&path).is_ok_and(|found| (found.dev(), found.ino()) == file.id);
+        drop(file);
+        assert_eq!(path.exists(), !same);
     }
 }

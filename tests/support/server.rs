@@ -78,6 +78,28 @@ impl Server {
         panic!("no three free ports in five attempts");
     }
 
+    /// Starts and waits until the log says `line`: where readiness cannot be asked for over plain HTTP. Endpoints are
+    /// told when all of them answer.
+    pub fn start_saying(variant: Variant, repository: &Path, flags: &[&str], line: &str) -> Server {
+        for _ in 0..5 {
+            let mut server = Server::launch(&[], variant, repository, flags);
+            let started = Instant::now();
+            loop {
+                if server.log.so_far().contains(line) {
+                    return server;
+                }
+                if server.child.try_wait().expect("ask for the server's state").is_some() {
+                    let log = server.log.finish();
+                    assert!(log.contains("already in use"), "the server ended before it was ready:\n{log}");
+                    break;
+                }
+                assert!(started.elapsed() < PATIENCE, "the log never says {line:?}:\n{}", server.log.so_far());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        panic!("no three free ports in five attempts");
+    }
+
     fn launch(words: &[String], variant: Variant, repository: &Path, flags: &[&str]) -> Server {
         let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
         let mut command = command_of(words);

@@ -1,1 +1,693 @@
-//! The families of the metrics page and its settings (spec: metrics.md sections 1 and 2).
+//! The metrics page: its families, settings and rules (metrics.md sections 1 and 2).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tritonserver::wire::inference::model_infer_request::InferInputTensor;
+use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
+
+use crate::support::grpc::Grpc;
+use crate::support::http::{Peer, request};
+use crate::support::original::original;
+use crate::support::python::Python;
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::{PATIENCE, Server};
+use crate::support::variant::{self, each, usual};
+
+/// GPUs of the host that runs the tests are left out of the page.
+const NO_GPUS: [(&str, &str); 1] = [("TRITON_SERVER_CPU_ONLY", "1")];
+const CACHE: &str = "--cache-config=local,size=1048576";
+const EVERYTHING: [&str; 4] = [
+    CACHE,
+    "--metrics-config=histogram_latencies=true",
+    "--metrics-config=summary_latencies=true",
+    "--metrics-config=histogram_phases=true",
+];
+
+/// The page as it reads line by line.
+pub struct Page {
+    /// Kinds by family.
+    pub families: BTreeMap<String, String>,
+    samples: Vec<(String, BTreeMap<String, String>, String)>,
+    text: String,
+}
+
+impl Page {
+    pub fn of(address: SocketAddr) -> Page {
+        let answer = Peer::connect(address).get("/metrics");
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+        Page::read(&answer.text())
+    }
+
+    fn read(text: &str) -> Page {
+        let mut page = Page { families: BTreeMap::new(), samples: Vec::new(), text: text.to_owned() };
+        for line in text.lines() {
+            if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+                assert!(page.families.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} comes twice");
+            } else if !line.starts_with('#') {
+                let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
+                let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+                let labels = labels.strip_suffix('}').expect("labels end");
+                // Values of labels have no commas in these tests.
+                let labels = labels.split(',').filter_map(|label| label.split_once('='));
+                let labels = labels.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned()));
+                page.samples.push((name.to_owned(), labels.collect(), value.to_owned()));
+            }
+        }
+        page
+    }
+
+    /// The texts of the samples of this name that have all these labels.
+    fn all(&self, name: &str, labels: &[(&str, &str)]) -> Vec<&str> {
+        let has = |sample: &BTreeMap<String, String>| {
+            labels.iter().all(|(name, value)| sample.get(*name).is_some_and(|found| found == value))
+        };
+        let found = self.samples.iter().filter(|(found, sample, _)| found == name && has(sample));
+        found.map(|(.., value)| value.as_str()).collect()
+    }
+
+    /// The value of the one sample with these labels.
+    pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        match self.all(name, labels)[..] {
+            [value] => value.parse().expect("a number"),
+            ref found => panic!("{name} {labels:?}: {found:?} in\n{}", self.text),
+        }
+    }
+
+    fn count(&self, name: &str, model: &str) -> u64 {
+        self.value(name, &[("model", model)]) as u64
+    }
+
+    fn failures(&self, model: &str) -> [u64; 4] {
+        ["REJECTED", "CANCELED", "BACKEND", "OTHER"]
+            .map(|reason| self.value("nv_inference_request_failure", &[("model", model), ("reason", reason)]) as u64)
+    }
+}
+
+/// Reads pages until one fits.
+pub fn wait_for(server: &Server, what: &str, fits: impl Fn(&Page) -> bool) -> Page {
+    let started = Instant::now();
+    loop {
+        let page = Page::of(server.metrics);
+        if fits(&page) {
+            return page;
+        }
+        assert!(started.elapsed() < PATIENCE, "{what} in\n{}", page.text);
+        std::thread::yield_now();
+    }
+}
+
+pub fn one() -> [Pair; 1] {
+    [Pair::new("INT32", "-1")]
+}
+
+/// A body with these numbers as INPUT0; `more` are further members of it.
+pub fn body(shape: &str, numbers: &[i32], more: &str) -> String {
+    format!(r#"{{"inputs":[{{"name":"INPUT0","datatype":"INT32","shape":{shape},"data":{numbers:?}}}]{more}}}"#)
+}
+
+/// Asks over HTTP; returns the status.
+pub fn ask(server: &Server, model: &str, body: &str) -> u16 {
+    Peer::connect(server.http).post(&format!("/v2/models/{model}/infer"), &[], body.as_bytes()).status
+}
+
+fn message(model: &str, numbers: &[i32]) -> ModelInferRequest {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let input = InferInputTensor {
+        name: "INPUT0".to_owned(),
+        datatype: "INT32".to_owned(),
+        shape: vec![numbers.len() as i64],
+        ..InferInputTensor::default()
+    };
+    ModelInferRequest {
+        model_name: model.to_owned(),
+        inputs: vec![input],
+        raw_input_contents: vec![Bytes::from(bytes)],
+        ..ModelInferRequest::default()
+    }
+}
+
+/// An ensemble of one step.
+pub fn ensemble(name: &str, step: &str, more: &str) -> String {
+    let tensor =
+        |side: &str, tensor: &str| format!("{side} [ {{ name: \"{tensor}\" data_type: TYPE_INT32 dims: [ -1 ] }} ]\n");
+    let map = |side: &str, name: &str| format!("{side} {{ key: \"{name}0\" value: \"{name}0\" }}");
+    format!(
+        "name: \"{name}\" platform: \"ensemble\"\n{}{}ensemble_scheduling {{ step {{ model_name: \"{step}\" \
+         model_version: -1 {} {} }} }}\n{more}",
+        tensor("input", "INPUT0"),
+        tensor("output", "OUTPUT0"),
+        map("input_map", "INPUT"),
+        map("output_map", "OUTPUT"),
+    )
+}
+
+/// A plain model, one that the cache answers for, and an ensemble.
+fn three_models() -> Repository {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &one());
+    repository.identity_of("identity", "cached", 0, &one(), "response_cache { enable: true }");
+    repository.model("both", &ensemble("both", "plain", ""));
+    repository
+}
+
+const ALWAYS: [(&str, &str); 17] = [
+    ("input_byte_size_counter", "counter"),
+    ("nereid_log_messages_dropped", "counter"),
+    ("nereid_pool_bytes_in_use", "gauge"),
+    ("nereid_queue_full_total", "counter"),
+    ("nereid_stale_deliveries", "counter"),
+    ("nv_cpu_memory_total_bytes", "gauge"),
+    ("nv_cpu_memory_used_bytes", "gauge"),
+    ("nv_cpu_utilization", "gauge"),
+    ("nv_inference_count", "counter"),
+    ("nv_inference_exec_count", "counter"),
+    ("nv_inference_pending_request_count", "gauge"),
+    ("nv_inference_request_failure", "counter"),
+    ("nv_inference_request_success", "counter"),
+    ("nv_model_load_duration_secs", "gauge"),
+    ("nv_pinned_memory_pool_total_bytes", "gauge"),
+    ("nv_pinned_memory_pool_used_bytes", "gauge"),
+    ("nv_inference_request_duration_us", "counter"),
+];
+const DURATIONS: [&str; 5] = [
+    "nv_inference_request_duration_us",
+    "nv_inference_queue_duration_us",
+    "nv_inference_compute_input_duration_us",
+    "nv_inference_compute_infer_duration_us",
+    "nv_inference_compute_output_duration_us",
+];
+const CACHES: [&str; 4] = [
+    "nv_cache_num_hits_per_model",
+    "nv_cache_num_misses_per_model",
+    "nv_cache_hit_duration_per_model",
+    "nv_cache_miss_duration_per_model",
+];
+const SUMMARIES: [&str; 5] = [
+    "nv_inference_request_summary_us",
+    "nv_inference_queue_summary_us",
+    "nv_inference_compute_input_summary_us",
+    "nv_inference_compute_infer_summary_us",
+    "nv_inference_compute_output_summary_us",
+];
+const CACHE_SUMMARIES: [&str; 2] = ["nv_cache_hit_summary_per_model", "nv_cache_miss_summary_per_model"];
+const FIRST: &str = "nv_inference_first_response_histogram_ms";
+const PHASES: [&str; 5] = [
+    "nereid_request_duration_us",
+    "nereid_queue_duration_us",
+    "nereid_compute_input_duration_us",
+    "nereid_compute_infer_duration_us",
+    "nereid_compute_output_duration_us",
+];
+
+/// The families of a server with a cache, and those that settings add.
+fn families(has_counters: bool, has_first: bool, has_summaries: bool, has_phases: bool) -> BTreeMap<String, String> {
+    let mut families: BTreeMap<&str, &str> = ALWAYS.into();
+    match has_counters {
+        true => families.extend(DURATIONS.iter().chain(&CACHES).map(|name| (*name, "counter"))),
+        false => drop(families.remove(DURATIONS[0])),
+    }
+    if has_first {
+        families.insert(FIRST, "histogram");
+    }
+    if has_summaries {
+        families.extend(SUMMARIES.iter().chain(&CACHE_SUMMARIES).map(|name| (*name, "summary")));
+    }
+    if has_phases {
+        families.extend(PHASES.map(|name| (name, "histogram")));
+    }
+    families.into_iter().map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
+}
+
+fn start(repository: &Repository, flags: &[&str]) -> Server {
+    Server::start_in(usual(), repository.path(), flags, "/v2/health/ready", &NO_GPUS)
+}
+
+#[test]
+fn every_family_is_there_before_and_after_traffic() {
+    each(&variant::ALL, |variant| {
+        let repository = three_models();
+        let server = Server::start_in(variant, repository.path(), &EVERYTHING, "/v2/health/ready", &NO_GPUS);
+        let before = Page::of(server.metrics);
+        assert_eq!(before.families, families(true, true, true, true));
+        for model in ["plain", "cached", "both"] {
+            assert_eq!(before.count("nv_inference_request_success", model), 0);
+            assert_eq!(before.failures(model), [0; 4]);
+            assert_eq!(before.count("nv_inference_queue_summary_us_count", model), 0);
+            let quantiles = before.all("nv_inference_queue_summary_us", &[("model", model)]);
+            assert_eq!(quantiles, ["NaN"; 5], "nothing came within the last minute");
+            assert_eq!(before.value(&format!("{FIRST}_bucket"), &[("model", model), ("le", "+Inf")]), 0.0);
+        }
+        assert_eq!(ask(&server, "plain", &body("[2]", &[1, 2], "")), 200);
+        let mut grpc = Grpc::connect(server.grpc);
+        let answer: Result<ModelInferResponse, _> = grpc.call("ModelInfer", &message("plain", &[3]));
+        assert!(answer.is_ok());
+        (0..3).for_each(|_| assert_eq!(ask(&server, "cached", &body("[1]", &[1], "")), 200));
+        assert_eq!(ask(&server, "both", &body("[1]", &[7], "")), 200);
+        // An ensemble's phases are known when its steps are released, which may be after its answer.
+        let after = wait_for(&server, "the ensemble's queue", |page| {
+            page.count("nv_inference_queue_summary_us_count", "both") == 1
+        });
+        assert_eq!(after.families, families(true, true, true, true));
+        for (model, successes, inferences, hits) in [("plain", 3, 3, 0), ("cached", 3, 1, 2), ("both", 1, 1, 0)] {
+            assert_eq!(after.count("nv_inference_request_success", model), successes, "{model}");
+            assert_eq!(after.count("nv_inference_count", model), inferences, "{model}");
+            assert_eq!(after.count("nv_inference_exec_count", model), inferences, "{model}");
+            assert_eq!(after.count(&format!("{FIRST}_count"), model), successes, "{model}");
+            for (phase, family) in PHASES.iter().enumerate() {
+                let expected = if phase < 2 { successes } else { inferences };
+                assert_eq!(after.count(&format!("{family}_count"), model), expected, "{model} {family}");
+            }
+            assert_eq!(after.count("nv_inference_queue_summary_us_count", model), successes);
+            assert_eq!(after.count("nv_inference_compute_infer_summary_us_count", model), inferences);
+            let sum = after.count("nereid_queue_duration_us_sum", model);
+            assert_eq!(sum, after.count("nv_inference_queue_summary_us_sum", model));
+            assert_eq!(sum, after.count("nv_inference_queue_duration_us", model));
+            let caching: &[&str] = if model == "cached" { &CACHE_SUMMARIES } else { &[] };
+            for family in CACHE_SUMMARIES {
+                let shown = after.all(&format!("{family}_count"), &[("model", model)]).len();
+                assert_eq!(shown, usize::from(caching.contains(&family)), "{family} of {model}");
+            }
+            let request = after.all("nv_inference_request_summary_us_count", &[("model", model)]);
+            assert_eq!(request.is_empty(), model == "cached", "a caching model has no summary of requests");
+            if model == "cached" {
+                assert_eq!(after.count("nv_cache_num_hits_per_model", model), hits);
+                assert_eq!(after.count("nv_cache_num_misses_per_model", model), 1);
+                assert_eq!(after.count("nv_cache_hit_summary_per_model_count", model), hits);
+                assert_eq!(after.count("nv_cache_miss_summary_per_model_count", model), 1);
+            }
+        }
+        let numbers = after.all("nv_inference_request_summary_us", &[("model", "plain")]);
+        assert!(numbers.len() == 5 && numbers.iter().all(|value| *value != "NaN"), "{numbers:?}");
+        server.stop();
+    });
+}
+
+#[test]
+fn a_scraper_reads_the_same() {
+    let Some(python) = Python::with("metrics-requirements.txt") else { return };
+    let repository = three_models();
+    repository.identity_of(
+        "identity",
+        "tagged",
+        0,
+        &one(),
+        "metric_tags { key: \"odd\" value: \"a \\\"b\\\" \\\\ {c}\" } metric_tags { key: \"a-b\" value: \"x\" }",
+    );
+    let server = start(&repository, &EVERYTHING);
+    for round in 0..2 {
+        let found: Value =
+            serde_json::from_str(&python.run("metrics.py", &[&format!("http://{}/metrics", server.metrics)]))
+                .expect("JSON");
+        assert_eq!(found["families"], json!(families(true, true, true, true)), "round {round}");
+        let samples = found["samples"].as_array().into_iter().flatten();
+        let of = |name: &str, model: &str| {
+            let mut fit = samples.clone().filter(|sample| sample[0] == name && sample[1]["model"] == model);
+            fit.next().unwrap_or_else(|| panic!("no {name} of {model}")).clone()
+        };
+        let successes = of("nv_inference_request_success", "tagged");
+        assert_eq!(successes[2], f64::from(round));
+        assert_eq!(successes[1]["_odd"], "a \"b\" \\ {c}");
+        assert_eq!(successes[1]["_a_b"], "x");
+        let request = of("nv_inference_request_summary_us", "tagged");
+        assert_eq!(request[2] == "NaN", round == 0, "{request}");
+        assert_eq!(ask(&server, "tagged", &body("[1]", &[1], "")), 200);
+    }
+    server.stop();
+}
+
+#[test]
+fn settings_decide_what_is_shown() {
+    let repository = three_models();
+    let config = |setting: &str| format!("--metrics-config={setting}");
+    for (settings, expected) in [
+        (&[][..], families(true, false, false, false)),
+        (&["counter_latencies=false"][..], families(false, false, false, false)),
+        (&["histogram_latencies=true", "other=1"][..], families(true, true, false, false)),
+        (&["counter_latencies=false", "summary_latencies=true"][..], families(false, false, true, false)),
+        (&["histogram_phases=true", "summary_latencies=1"][..], families(true, false, false, true)),
+        (&["summary_latencies=true", "summary_latencies=false"][..], families(true, false, false, false)),
+    ] {
+        let flags: Vec<String> = settings.iter().map(|setting| config(setting)).collect();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).chain([CACHE]).collect();
+        let server = start(&repository, &flags);
+        assert_eq!(ask(&server, "plain", &body("[1]", &[1], "")), 200);
+        let page = Page::of(server.metrics);
+        assert_eq!(page.families, expected, "{settings:?}");
+        // Without its counters of latencies a server counts nothing any more, but for what waits and its statistics.
+        let counts = !settings.contains(&"counter_latencies=false");
+        assert_eq!(page.count("nv_inference_request_success", "plain"), u64::from(counts), "{settings:?}");
+        assert_eq!(page.count("nv_inference_count", "plain"), u64::from(counts), "{settings:?}");
+        assert_eq!(page.count("nv_inference_exec_count", "plain"), u64::from(counts), "{settings:?}");
+        let statistics = Peer::connect(server.http).get("/v2/models/plain/stats").json();
+        assert_eq!(statistics["model_stats"][0]["inference_count"], 1, "{statistics}");
+        server.stop();
+    }
+}
+
+#[test]
+fn quantiles_are_those_that_were_asked_for_and_mistakes_are_told() {
+    let repository = three_models();
+    let quantiles = "--metrics-config=summary_quantiles=0.25:0.1,abc,0.75:0.05,0.3:x,7:0.1";
+    let flags = ["--metrics-config=summary_latencies=true", quantiles, "--metrics-config=counter_latencies=maybe"];
+    let server = start(&repository, &flags);
+    let page = Page::of(server.metrics);
+    for quantile in ["0.25", "0.75"] {
+        let found = page.all(SUMMARIES[0], &[("model", "plain"), ("quantile", quantile)]);
+        assert_eq!(found, ["NaN"], "{quantile}");
+    }
+    assert_eq!(page.all(SUMMARIES[0], &[("model", "plain")]).len(), 2);
+    let log = server.stop();
+    for told in [
+        "Invalid option: [abc]. No ':' delimiter found. Expected format is <quantile>:<error>",
+        "Invalid option: [0.3:x].",
+        "Invalid option: [7:0.1].",
+        "counter_latencies is 'true' or 'false', not 'maybe'",
+    ] {
+        assert!(log.contains(told), "{told} in\n{log}");
+    }
+}
+
+/// metrics.md section 2: from acceptance to the first response, in whole milliseconds; the model's own buckets.
+#[test]
+fn first_responses_fall_into_the_buckets_of_their_model() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let buckets = |family: &str, bounds: &str| {
+            format!(
+                "metric_control {{ metric_identifier {{ family: \"{family}\" }} histogram_options {{ buckets: [ \
+                 {bounds} ] }} }}\n"
+            )
+        };
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"40\" } }\n";
+        let own = format!(
+            "{delay} model_metrics {{ {} {} {} }}",
+            buckets(FIRST, "39, 100000"),
+            buckets(PHASES[3], "39000, 1e9"),
+            buckets("unknown_family", "1"),
+        );
+        repository.identity_of("identity", "slow", 0, &one(), &own);
+        repository.identity("plain", 0, &one());
+        repository.model("around", &ensemble("around", "slow", ""));
+        let flags = ["--metrics-config=histogram_latencies=true", "--metrics-config=histogram_phases=true"];
+        let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", &NO_GPUS);
+        assert_eq!(ask(&server, "slow", &body("[1]", &[1], "")), 200);
+        let mut grpc = Grpc::connect(server.grpc);
+        let answer: Result<ModelInferResponse, _> = grpc.call("ModelInfer", &message("slow", &[3]));
+        assert!(answer.is_ok());
+        assert_eq!(ask(&server, "around", &body("[1]", &[1], "")), 200);
+        assert_eq!(ask(&server, "plain", &body("[1]", &[1], "")), 200);
+        // Refused at the door: no response of the model.
+        assert_eq!(ask(&server, "slow", &body("[1,1]", &[1], "")), 400);
+        let page = Page::of(server.metrics);
+        let of = |family: &str, model: &str, bound: &str| {
+            page.value(&format!("{family}_bucket"), &[("model", model), ("le", bound)])
+        };
+        let first = ["39", "100000", "+Inf"].map(|bound| of(FIRST, "slow", bound));
+        assert_eq!(first, [0.0, 3.0, 3.0], "two requests, and one of the ensemble");
+        assert!(page.count(&format!("{FIRST}_sum"), "slow") >= 3 * 40);
+        let infer = ["39000", "1000000000", "+Inf"].map(|bound| of(PHASES[3], "slow", bound));
+        assert_eq!(infer[2], 3.0);
+        assert_eq!(page.all(&format!("{}_bucket", PHASES[3]), &[("model", "slow")]).len(), 3);
+        assert_eq!(page.all(&format!("{}_bucket", PHASES[2]), &[("model", "slow")]).len(), 24);
+        let bounds = ["100", "500", "2000", "5000", "+Inf"];
+        assert_eq!(
+            bounds.map(|bound| page.all(&format!("{FIRST}_bucket"), &[("model", "plain"), ("le", bound)]).len()),
+            [1; 5]
+        );
+        assert_eq!(page.count(&format!("{FIRST}_count"), "plain"), 1);
+        assert_eq!(page.count(&format!("{FIRST}_count"), "around"), 1);
+        server.stop();
+    });
+}
+
+#[test]
+fn of_a_decoupled_request_the_first_response_counts() {
+    let repository = Repository::new();
+    let tensor = |side: &str, name: &str, datatype: &str, dims: &str| {
+        format!("{side} [ {{ name: \"{name}\" data_type: TYPE_{datatype} dims: [ {dims} ] }} ]\n")
+    };
+    let config = [
+        "backend: \"repeat\" model_transaction_policy { decoupled: true }\n".to_owned(),
+        tensor("input", "IN", "INT32", "-1"),
+        tensor("input", "DELAY", "UINT32", "-1"),
+        tensor("input", "WAIT", "UINT32", "1"),
+        tensor("output", "OUT", "INT32", "1"),
+        tensor("output", "IDX", "UINT32", "1"),
+    ];
+    repository.model("repeat", &config.concat());
+    let flags = ["--metrics-config=histogram_latencies=true"];
+    let server = start(&repository, &flags);
+    let tensor = |name: &str, datatype: &str, shape: &[i64]| InferInputTensor {
+        name: name.to_owned(),
+        datatype: datatype.to_owned(),
+        shape: shape.to_vec(),
+        ..InferInputTensor::default()
+    };
+    let three: Vec<u8> = [1i32, 2, 3].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let none = Bytes::from(0u32.to_le_bytes().to_vec());
+    let request = ModelInferRequest {
+        model_name: "repeat".to_owned(),
+        inputs: vec![tensor("IN", "INT32", &[3]), tensor("DELAY", "UINT32", &[3]), tensor("WAIT", "UINT32", &[1])],
+        raw_input_contents: vec![Bytes::from(three), Bytes::from(vec![0; 12]), none],
+        ..ModelInferRequest::default()
+    };
+    let mut grpc = Grpc::connect(server.grpc);
+    let mut call = grpc.open("/inference.GRPCInferenceService/ModelStreamInfer", &[]);
+    grpc.send(&mut call, &request);
+    for _ in 0..3 {
+        assert!(grpc.next(&mut call).is_some());
+    }
+    grpc.half_close(&mut call);
+    grpc.finish(call);
+    let page = wait_for(&server, "a success", |page| page.count("nv_inference_request_success", "repeat") == 1);
+    assert_eq!(page.count(&format!("{FIRST}_count"), "repeat"), 1);
+    server.stop();
+}
+
+/// Every reason, and what is counted nowhere but as refused.
+#[test]
+fn failures_have_their_reasons() {
+    let Some(directory) = crate::support::backend::directory() else { return };
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }\n";
+        let queue = |policy: &str| format!("{slow} dynamic_batching {{ default_queue_policy {{ {policy} }} }}");
+        repository.identity_of("identity", "short", 1, &one(), &queue("max_queue_size: 2"));
+        let impatient = queue("default_timeout_microseconds: 1000000 timeout_action: REJECT");
+        repository.identity_of("identity", "impatient", 1, &one(), &impatient);
+        repository.identity_of("copycat", "failing", 0, &one(), "");
+        repository.model("around", &ensemble("around", "failing", ""));
+        let backends = format!("--backend-directory={}", directory.display());
+        let flags = [&backends, "--metrics-config=histogram_latencies=true"];
+        let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", &NO_GPUS);
+        let send = |model: &str| {
+            let mut peer = Peer::connect(server.http);
+            let path = format!("/v2/models/{model}/infer");
+            peer.send(&request("POST", &path, &[], body("[1,1]", &[1], "").as_bytes()));
+            peer
+        };
+        let waiting = |page: &Page| page.count("nv_inference_pending_request_count", "short");
+        let mut stay = [send("short"), send("short")];
+        wait_for(&server, "one that executes and one that waits", |page| waiting(page) == 1);
+        let leaves = send("short");
+        wait_for(&server, "two that wait", |page| waiting(page) == 2);
+        let refused = send("short").answer();
+        let text = "[request id: <id_unknown>] Exceeds maximum queue size";
+        assert_eq!((refused.status, refused.error().as_str()), (503, text));
+        drop(leaves);
+        let page = wait_for(&server, "a cancelled request", |page| page.failures("short")[1] == 1);
+        assert_eq!(page.failures("short"), [0, 1, 0, 0]);
+        assert_eq!(page.count("nereid_queue_full_total", "short"), 1);
+        assert_eq!(stay.each_mut().map(|peer| peer.answer().status), [200, 200]);
+        // One executes, and the other's time runs out.
+        let mut answers = [send("impatient"), send("impatient")].map(|mut peer| peer.answer());
+        answers.sort_by_key(|answer| answer.status);
+        assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 503]);
+        assert_eq!(answers[1].error(), "Request timeout expired");
+        for model in ["failing", "around"] {
+            let told = body("[1]", &[1], r#","parameters":{"fail":"told to"}"#);
+            let status = ask(&server, model, &told);
+            // Parameters of an ensemble's request reach its steps.
+            assert_eq!(status, 400, "{model}");
+        }
+        let page = wait_for(&server, "all of them", |page| page.failures("around")[3] == 1);
+        assert_eq!(page.failures("impatient"), [1, 0, 0, 0]);
+        assert_eq!(page.failures("failing"), [0, 0, 2, 0]);
+        assert_eq!(page.failures("around"), [0, 0, 0, 1]);
+        for (model, successes, responses) in [("short", 2, 3), ("impatient", 1, 2), ("failing", 0, 2), ("around", 0, 1)]
+        {
+            assert_eq!(page.count("nv_inference_request_success", model), successes, "{model}");
+            // A failure is a response as well; a request that was refused is none.
+            assert_eq!(page.count(&format!("{FIRST}_count"), model), responses, "{model}");
+        }
+        server.stop();
+    });
+}
+
+#[test]
+fn samples_go_with_their_model_and_begin_anew() {
+    let repository = three_models();
+    let mode = "--model-control-mode=explicit";
+    let flags: Vec<&str> = EVERYTHING.into_iter().chain([mode, "--load-model=plain", "--load-model=cached"]).collect();
+    let server = start(&repository, &flags);
+    let mut peer = Peer::connect(server.http);
+    assert_eq!(ask(&server, "plain", &body("[1]", &[1], "")), 200);
+    let page = Page::of(server.metrics);
+    assert_eq!(page.count("nv_inference_request_success", "plain"), 1);
+    assert!(page.all("nv_inference_request_success", &[("model", "both")]).is_empty());
+    assert_eq!(peer.post("/v2/repository/models/plain/unload", &[], b"").status, 200);
+    // It goes when nothing of it is left, which unloading does not wait for.
+    let page = wait_for(&server, "no sample of an unloaded model", |page| !page.text.contains("model=\"plain\""));
+    let mut others = families(true, true, true, true);
+    others.remove(SUMMARIES[0]);
+    assert_eq!(page.families, others, "the other one has all but the summary of requests");
+    assert_eq!(peer.post("/v2/repository/models/plain/load", &[], b"").status, 200);
+    let page = Page::of(server.metrics);
+    assert_eq!(page.count("nv_inference_request_success", "plain"), 0);
+    assert_eq!(page.count("nv_inference_request_summary_us_count", "plain"), 0);
+    assert!(page.value("nv_model_load_duration_secs", &[("model", "plain")]) > 0.0);
+    for model in ["plain", "cached"] {
+        assert_eq!(peer.post(&format!("/v2/repository/models/{model}/unload"), &[], b"").status, 200);
+    }
+    let page = wait_for(&server, "no sample of any model", |page| !page.text.contains("model=\""));
+    assert!(page.families.keys().all(|name| !name.starts_with("nv_inference_")), "{:?}", page.families);
+    server.stop();
+}
+
+#[test]
+fn labels_are_namespaces_tags_and_version_1_of_ensembles() {
+    let (one_place, other) = (Repository::new(), Repository::new());
+    for repository in [&one_place, &other] {
+        let tags = "metric_tags { key: \"team\" value: \"blue\" }";
+        repository.identity_of("identity", "same", 0, &one(), tags);
+    }
+    one_place.model("around", &ensemble("around", "same", "version_policy { all { } }"));
+    one_place.version("around", "7");
+    let second = format!("--model-repository={}", other.path().display());
+    let server = start(&one_place, &["--model-namespacing=true", &second]);
+    let page = Page::of(server.metrics);
+    for repository in [&one_place, &other] {
+        let namespace = repository.path().display().to_string();
+        let labels = [("model", "same"), ("namespace", &*namespace), ("_team", "blue"), ("version", "1")];
+        assert_eq!(page.value("nv_inference_request_success", &labels), 0.0);
+    }
+    assert_eq!(page.all("nv_inference_request_success", &[("model", "around"), ("version", "1")]), ["0"]);
+    assert_eq!(page.all("nv_inference_request_success", &[("model", "around")]).len(), 1, "of both versions");
+    server.stop();
+    let plain = Repository::new();
+    plain.identity("plain", 0, &one());
+    let server = start(&plain, &[]);
+    assert!(!Page::of(server.metrics).text.contains("namespace="));
+    server.stop();
+}
+
+/// http.md section 1, metrics port.
+#[test]
+fn the_port_answers_its_one_path() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &one());
+    let server = start(&repository, &[]);
+    let mut peer = Peer::connect(server.metrics);
+    for path in ["/metrics", "/metrics/"] {
+        let answer = peer.get(path);
+        assert_eq!((answer.status, answer.text().contains("nv_inference_count{")), (200, true), "{path}");
+    }
+    for path in ["/", "/metrics//", "/metricsx", "/v2/health/ready"] {
+        let answer = peer.get(path);
+        assert_eq!((answer.status, answer.text().as_str()), (200, ""), "{path}");
+    }
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        let answer = peer.send(&request(method, "/metrics", &[], b"")).answer();
+        assert_eq!(answer.status, 405, "{method}");
+    }
+    server.stop();
+}
+
+/// The gauges of the host go with their flag, and those of GPUs are not there where no GPU is.
+#[test]
+fn gauges_of_the_host_can_be_left_out() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &one());
+    let server = start(&repository, &["--metrics-interval-ms=10"]);
+    let total = |page: &Page| page.value("nv_cpu_memory_total_bytes", &[]);
+    let page = wait_for(&server, "a first reading", |page| total(page) > 0.0);
+    assert!(page.value("nv_cpu_memory_used_bytes", &[]) <= total(&page));
+    assert!((0.0..=1.0).contains(&page.value("nv_cpu_utilization", &[])));
+    assert!(page.families.keys().all(|name| !name.starts_with("nv_gpu_") && !name.starts_with("nv_energy")));
+    server.stop();
+    let server = start(&repository, &["--allow-cpu-metrics=false", "--allow-gpu-metrics=false"]);
+    assert!(Page::of(server.metrics).families.keys().all(|name| !name.starts_with("nv_cpu_")));
+    server.stop();
+}
+
+/// Pages of many models are written beside the requests, whoever reads them and however slowly.
+#[test]
+fn many_models_and_many_readers_are_all_answered() {
+    each(&variant::ALL, |variant| {
+        const MODELS: usize = 150;
+        let repository = Repository::new();
+        for model in 0..MODELS {
+            repository.identity(&format!("m{model}"), 0, &one());
+        }
+        let flags = ["--metrics-config=summary_latencies=true", "--metrics-config=histogram_phases=true"];
+        let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", &NO_GPUS);
+        let mut readers: Vec<Peer> = (0..16).map(|_| Peer::connect(server.metrics)).collect();
+        for reader in &mut readers {
+            reader.send(&request("GET", "/metrics", &[], b""));
+        }
+        // Nobody has read a page yet.
+        for model in 0..MODELS {
+            assert_eq!(ask(&server, &format!("m{model}"), &body("[1]", &[1], "")), 200);
+        }
+        for reader in &mut readers {
+            let page = Page::read(&reader.answer().text());
+            assert_eq!(page.all("nv_inference_count", &[]).len(), MODELS);
+        }
+        let page = Page::of(server.metrics);
+        assert!(page.all("nereid_request_duration_us_count", &[]).iter().all(|count| *count == "1"));
+        server.stop();
+    });
+}
+
+/// The same traffic for both servers: the official one has no family and no label that ours lacks.
+#[test]
+fn the_official_server_shows_the_same_families() {
+    let (Some(words), Some(directory)) = (original(), crate::support::backend::directory()) else { return };
+    let backends = format!("--backend-directory={}", directory.display());
+    let flags = [&*backends, "--metrics-config=summary_latencies=true", "--allow-gpu-metrics=false"];
+    let series = |words: &[String], backend: &str| {
+        let repository = Repository::new();
+        repository.identity_of(backend, "m", 8, &one(), "metric_tags { key: \"team\" value: \"blue\" }");
+        let server = Server::start_under(words, usual(), repository.path(), &flags, "/v2/health/ready");
+        for numbers in [&[1, 2][..], &[3, 4]] {
+            assert_eq!(ask(&server, "m", &body("[1,2]", numbers, "")), 200);
+        }
+        let failing = body("[1,1]", &[1], r#","parameters":{"fail":"told to"}"#);
+        assert_eq!(ask(&server, "m", &failing), 400);
+        let of_model = |page: &Page| page.count("nv_inference_request_success", "m");
+        let page = wait_for(&server, "two successes", |page| of_model(page) == 2 && page.failures("m")[2] == 1);
+        let counts: Vec<(String, String)> = ["nv_inference_count", "nv_inference_exec_count"]
+            .map(|name| (name.to_owned(), page.count(name, "m").to_string()))
+            .into();
+        let labels = |labels: &BTreeMap<String, String>| {
+            let known = |(name, value): (&String, &String)| format!("{name}={value}");
+            labels.iter().map(known).collect::<Vec<_>>().join(",")
+        };
+        let series = page.samples.iter().map(|(name, all, _)| format!("{name}{{{}}}", labels(all)));
+        // Newer than the official server that is at hand, or ours.
+        let is_common = |name: &String| !name.starts_with("nereid_") && !name.starts_with("nv_model_load");
+        let mut series: Vec<String> = series.filter(is_common).collect();
+        series.sort();
+        let families: Vec<_> = page.families.into_iter().filter(|(name, _)| is_common(name)).collect();
+        drop(server);
+        (families, series, counts)
+    };
+    let theirs = series(&words, "identity");
+    let ours = series(&[], "copycat");
+    assert_eq!(ours, theirs, "ours (left) and the official server's (right)");
+}

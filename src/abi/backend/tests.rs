@@ -166,3 +166,57 @@ fn a_request_is_given_back_to_be_scheduled_once_more() {
     let refused = text(unsafe { states::TRITONBACKEND_StateNew(null_mut(), null(), nothing, 2, null(), 0) });
     assert_eq!(refused.as_deref(), Some("request must not be NULL"));
 }
+
+#[test]
+fn memory_is_reported_by_model_and_instance_and_copied() {
+    use crate::abi::backend::memory_usage::{
+        TRITONBACKEND_ModelInstanceReportMemoryUsage, TRITONBACKEND_ModelReportMemoryUsage,
+    };
+    use crate::abi::server::buffer_attributes::BufferAttributes;
+    use crate::observe::statistics::{MemoryKind, MemoryUse};
+    let handle = Arc::new(model(ModelConfig { name: "m".into(), ..ModelConfig::default() }));
+    let spec = crate::model_config::ModelSpec::new(ModelConfig::default()).unwrap();
+    let context = crate::backend::InstanceContext::new("m_0", Arc::new(spec), Arc::clone(&handle.context));
+    let name = c_string("m_0");
+    let instance = InstanceHandle { name, context, model: Arc::clone(&handle), state: UserState::default() };
+    let of = |memory_type: u32, memory_type_id: i64, byte_size: usize| BufferAttributes {
+        memory_type,
+        memory_type_id,
+        byte_size,
+        ..BufferAttributes::default()
+    };
+    let report = |of_model: bool, entries: &[BufferAttributes]| {
+        let pointers: Vec<*const BufferAttributes> = entries.iter().map(std::ptr::from_ref).collect();
+        let (list, count) = (pointers.as_ptr(), pointers.len() as u32);
+        // SAFETY: handles, list and entries live longer than the call.
+        text(unsafe {
+            match of_model {
+                true => TRITONBACKEND_ModelReportMemoryUsage(&*handle, list, count),
+                false => TRITONBACKEND_ModelInstanceReportMemoryUsage(&instance, list, count),
+            }
+        })
+    };
+    let seen = || handle.context.statistics.snapshot().memory_usage;
+    let expected = |kind, id, byte_size| MemoryUse { kind, id, byte_size };
+    assert_eq!(report(true, &[of(2, 1, 64), of(0, 0, 5)]), None);
+    assert_eq!(report(false, &[of(0, 0, 7), of(1, 0, 9)]), None);
+    let all = [(MemoryKind::Cpu, 0, 12), (MemoryKind::CpuPinned, 0, 9), (MemoryKind::Gpu, 1, 64)];
+    assert_eq!(seen(), all.map(|(kind, id, bytes)| expected(kind, id, bytes)));
+    assert_eq!(report(true, &[of(3, 0, 1)]).as_deref(), Some("unknown memory type 3"));
+    assert_eq!(seen().len(), 3, "a refused report changes nothing");
+    let many: Vec<_> = (0..1025).map(|id| of(0, id, 1)).collect();
+    let refused = report(true, &many);
+    assert_eq!(refused.as_deref(), Some("a report of memory usage may have 1024 entries at most"));
+    // SAFETY: NULL is refused, and with no entries nothing is read.
+    unsafe {
+        let none = TRITONBACKEND_ModelReportMemoryUsage(&*handle, null(), 1);
+        assert_eq!(text(none).as_deref(), Some("usage must not be NULL"));
+        let nothing: *const BufferAttributes = null();
+        let none = TRITONBACKEND_ModelReportMemoryUsage(&*handle, &nothing, 1);
+        assert_eq!(text(none).as_deref(), Some("an entry of usage must not be NULL"));
+        let none = TRITONBACKEND_ModelInstanceReportMemoryUsage(null(), null(), 0);
+        assert_eq!(text(none).as_deref(), Some("instance must not be NULL"));
+        assert_eq!(text(TRITONBACKEND_ModelReportMemoryUsage(&*handle, null(), 0)), None);
+    }
+    assert_eq!(seen(), [expected(MemoryKind::Cpu, 0, 7), expected(MemoryKind::CpuPinned, 0, 9)]);
+}

@@ -75,6 +75,8 @@ static SYMBOLS: &[Address] = &[
     Address(abi::backend::TRITONBACKEND_ModelSetConfig as *const ()),
     Address(abi::backend::TRITONBACKEND_ModelInstanceReportStatistics as *const ()),
     Address(abi::backend::TRITONBACKEND_ModelInstanceReportBatchStatistics as *const ()),
+    Address(abi::backend::memory_usage::TRITONBACKEND_ModelReportMemoryUsage as *const ()),
+    Address(abi::backend::memory_usage::TRITONBACKEND_ModelInstanceReportMemoryUsage as *const ()),
     Address(abi::backend::requests::TRITONBACKEND_RequestId as *const ()),
     Address(abi::backend::requests::TRITONBACKEND_RequestIsCancelled as *const ()),
     Address(abi::backend::requests::TRITONBACKEND_RequestFlags as *const ()),

@@ -50,19 +50,26 @@ pub static FLAGS: &[Flag] = &[
         "Responses of one decoupled request that may wait to be sent. Default: 2147483647.",
         |g, v| v.positive().map(|given| g.options.grpc_max_response_pool_size = given.unsigned_abs()),
     ),
-    GRPC.later("grpc-use-ssl", "boolean", "Whether the port speaks TLS. Default: false.", |_, v| {
-        v.boolean().map(Wish::more_if)
+    GRPC.set("grpc-use-ssl", "boolean", "Whether the port speaks TLS. Default: false.", |g, v| {
+        v.boolean().map(|given| g.options.grpc_tls.allowed = given)
     }),
-    GRPC.later(
+    GRPC.set(
         "grpc-use-ssl-mutual",
         "boolean",
         "Whether clients must show a certificate; implies --grpc-use-ssl. Default: false.",
-        |_, v| v.boolean().map(Wish::more_if),
+        |g, v| v.boolean().map(|given| g.options.grpc_tls.credentials.mutual = given),
     ),
-    GRPC.later("grpc-server-cert", "path", "The server's certificate, PEM.", |_, v| path(v)),
-    GRPC.later("grpc-server-key", "path", "The key of the server's certificate, PEM.", |_, v| path(v)),
-    GRPC.later("grpc-root-cert", "path", "Certificates that those of clients are checked against, PEM.", |_, v| {
-        path(v)
+    GRPC.set("grpc-server-cert", "path", "The server's certificate, PEM.", |g, v| {
+        g.options.grpc_tls.credentials.certificate = v.path();
+        Ok(())
+    }),
+    GRPC.set("grpc-server-key", "path", "The key of the server's certificate, PEM.", |g, v| {
+        g.options.grpc_tls.credentials.key = v.path();
+        Ok(())
+    }),
+    GRPC.set("grpc-root-cert", "path", "Certificates that those of clients are checked against, PEM.", |g, v| {
+        g.options.grpc_tls.credentials.roots = v.path();
+        Ok(())
     }),
     GRPC.later(
         "grpc-infer-response-compression-level",
@@ -70,50 +77,50 @@ pub static FLAGS: &[Flag] = &[
         "How hard responses are compressed. Default: none.",
         |_, v| compression(v),
     ),
-    GRPC.later("grpc-keepalive-time", "integer", "Milliseconds between keepalive pings. Default: 7200000.", |_, v| {
-        differs(v, 7_200_000)
+    GRPC.set("grpc-keepalive-time", "integer", "Milliseconds between keepalive pings. Default: 7200000.", |g, v| {
+        v.int().map(|given| g.options.grpc_keepalive.time_ms = given)
     }),
-    GRPC.later(
+    GRPC.set(
         "grpc-keepalive-timeout",
         "integer",
         "Milliseconds that the answer to a keepalive ping may take. Default: 20000.",
-        |_, v| differs(v, 20_000),
+        |g, v| v.int().map(|given| g.options.grpc_keepalive.timeout_ms = given),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-keepalive-permit-without-calls",
         "boolean",
         "Whether connections without calls are pinged, too. Default: false.",
-        |_, v| v.boolean().map(Wish::more_if),
+        |g, v| v.boolean().map(|given| g.options.grpc_keepalive.without_calls = given),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-http2-max-pings-without-data",
         "integer",
-        "Pings that the server sends without data between them. Default: 2.",
-        |_, v| differs(v, 2),
+        "Pings that the server sends without data between them; 0 is any number. Default: 2.",
+        |g, v| v.int().map(|given| g.options.grpc_keepalive.pings_without_data_max = given),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-http2-min-recv-ping-interval-without-data",
         "integer",
         "Milliseconds that a client's pings must lie apart. Default: 300000.",
-        |_, v| differs(v, 300_000),
+        |g, v| v.int().map(|given| g.options.grpc_keepalive.ping_interval_min_ms = given),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-http2-max-ping-strikes",
         "integer",
-        "Pings too early that a client may send before its connection is closed. Default: 2.",
-        |_, v| differs(v, 2),
+        "Pings too early that a client may send before its connection is closed; 0 is any number. Default: 2.",
+        |g, v| v.int().map(|given| g.options.grpc_keepalive.ping_strikes_max = given),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-max-connection-age",
         "integer",
         "Milliseconds after which a connection is closed; 0 is never. Default: 0.",
-        |_, v| differs(v, 0),
+        |g, v| v.int().map(|given| g.options.grpc_keepalive.age_max_ms = given),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-max-connection-age-grace",
         "integer",
         "Milliseconds that calls may go on after that; 0 is for ever. Default: 0.",
-        |_, v| differs(v, 0),
+        |g, v| v.int().map(|given| g.options.grpc_keepalive.age_grace_ms = given),
     ),
     GRPC.later(
         "grpc-restricted-protocol",
@@ -128,14 +135,6 @@ fn infer_threads(value: Value<'_>) -> Result<(), ValueError> {
         2..=128 => Ok(()),
         _ => Err(ValueError::InferThreads),
     }
-}
-
-fn path(value: Value<'_>) -> Result<Wish, ValueError> {
-    Ok(Wish::more_if(!value.raw.is_empty()))
-}
-
-fn differs(value: Value<'_>, default: i32) -> Result<Wish, ValueError> {
-    Ok(Wish::more_if(value.int()? != default))
 }
 
 fn compression(value: Value<'_>) -> Result<Wish, ValueError> {

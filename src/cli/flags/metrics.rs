@@ -1,8 +1,6 @@
 //! Flags of the metrics port and of tracing.
 
-use super::repository::NO_GPU;
 use super::{Flag, Group, Wish};
-use crate::cli::values::{Value, ValueError};
 
 const METRICS: Group = Group("Metrics");
 const TRACING: Group = Group("Tracing");
@@ -11,13 +9,9 @@ pub static FLAGS: &[Flag] = &[
     METRICS.set("allow-metrics", "boolean", "Whether to serve metrics. Default: true.", |g, v| {
         v.boolean().map(|given| g.options.metrics.allowed = given)
     }),
-    METRICS.idle(
-        "allow-gpu-metrics",
-        "boolean",
-        "Whether metrics show the GPUs of the host. Default: true.",
-        NO_GPU,
-        |_, v| v.boolean().map(|_| ()),
-    ),
+    METRICS.set("allow-gpu-metrics", "boolean", "Whether metrics show the GPUs of the host. Default: true.", |g, v| {
+        v.boolean().map(|given| g.options.allow_gpu_metrics = given)
+    }),
     METRICS.set(
         "allow-cpu-metrics",
         "boolean",
@@ -37,11 +31,11 @@ pub static FLAGS: &[Flag] = &[
         "Twice the time between two readings of the host's metrics. Default: 2000.",
         |g, v| v.natural().map(|given| g.options.metrics_interval_ms = given),
     ),
-    METRICS.later(
+    METRICS.set(
         "metrics-config",
         "<setting>=<value>",
         "Which latencies are shown as counters, histograms and summaries. May be given several times.",
-        |_, v| metrics_config(v),
+        |g, v| v.metrics_setting().map(|given| g.options.metrics_settings.push(given)),
     ),
     TRACING.set(
         "trace-config",
@@ -50,15 +44,3 @@ pub static FLAGS: &[Flag] = &[
         |g, v| g.trace.add(v),
     ),
 ];
-
-/// metrics.md section 1 has the settings; unknown ones are ignored there.
-fn metrics_config(value: Value<'_>) -> Result<Wish, ValueError> {
-    let (setting, given) = value.metrics_setting()?;
-    let default = match setting.as_str() {
-        "counter_latencies" => "true",
-        "histogram_latencies" | "summary_latencies" => "false",
-        _ => return Ok(Wish::Nothing),
-    };
-    let is_other = ["true", "false"].iter().any(|word| given.eq_ignore_ascii_case(word) && *word != default);
-    Ok(if is_other { Wish::More } else { Wish::Nothing })
-}

@@ -1,5 +1,7 @@
 //! Flags that only Nereid has.
 
+use std::path::PathBuf;
+
 use super::{Flag, Group};
 use crate::cli::options::{IoCores, IoEngine, Lending};
 use crate::cli::values::{Value, ValueError};
@@ -27,7 +29,46 @@ pub static FLAGS: &[Flag] = &[
          block, or also those of models whose executions took at most 50 microseconds so far. Default: declared.",
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
     ),
+    NEREID.set("http-use-ssl", "boolean", "Whether the HTTP port speaks TLS. Default: false.", |g, v| {
+        v.boolean().map(|given| g.options.http_tls.allowed = given)
+    }),
+    NEREID.set(
+        "http-use-ssl-mutual",
+        "boolean",
+        "Whether HTTP clients must show a certificate; implies --http-use-ssl. Default: false.",
+        |g, v| v.boolean().map(|given| g.options.http_tls.credentials.mutual = given),
+    ),
+    NEREID.set("http-server-cert", "path", "The HTTP port's certificate, PEM.", |g, v| {
+        g.options.http_tls.credentials.certificate = v.path();
+        Ok(())
+    }),
+    NEREID.set("http-server-key", "path", "The key of the HTTP port's certificate, PEM.", |g, v| {
+        g.options.http_tls.credentials.key = v.path();
+        Ok(())
+    }),
+    NEREID.set(
+        "http-root-cert",
+        "path",
+        "Certificates that those of HTTP clients are checked against, PEM.",
+        |g, v| {
+            g.options.http_tls.credentials.roots = v.path();
+            Ok(())
+        },
+    ),
+    NEREID.set("http-unix-socket", "path", "Unix socket that HTTP is served on beside its port.", |g, v| {
+        g.options.http_unix_socket = socket(v);
+        Ok(())
+    }),
+    NEREID.set("grpc-unix-socket", "path", "Unix socket that gRPC is served on beside its port.", |g, v| {
+        g.options.grpc_unix_socket = socket(v);
+        Ok(())
+    }),
 ];
+
+/// An empty path is none.
+fn socket(value: Value<'_>) -> Option<PathBuf> {
+    Some(value.path()).filter(|path| !path.as_os_str().is_empty())
+}
 
 fn io_cores(value: Value<'_>) -> Result<IoCores, ValueError> {
     match value.text().parse() {

@@ -2,22 +2,43 @@
 
 use super::Findings;
 use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_metrics::MetricControl;
 use crate::wire::inference::model_metrics::metric_control::MetricOptions;
+
+/// Every bucket of a model is a line of its page, and memory in every thread that counts.
+const BUCKETS_MAX: usize = 1024;
 
 pub(super) fn check(config: &ModelConfig, findings: &mut Findings) {
     let controls = config.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);
     for (index, control) in controls.enumerate() {
-        let (field, message) = match (&control.metric_identifier, &control.metric_options) {
-            (None, _) => ("metric_identifier", "metric control must specify 'metric_identifier'"),
-            (Some(identifier), _) if identifier.family.is_empty() => {
-                ("metric_identifier.family", "metric identifier must specify non-empty 'family'")
-            }
-            (Some(_), None) => ("histogram_options", "metric control must specify 'histogram_options'"),
-            (Some(_), Some(MetricOptions::HistogramOptions(options))) if options.buckets.is_empty() => {
-                ("histogram_options.buckets", "histogram options must specify non-empty 'buckets'")
-            }
-            _ => continue,
-        };
-        findings.invalid(format!("model_metrics.metric_control[{index}].{field}"), message);
+        if let Err((field, message)) = check_control(control) {
+            findings.invalid(format!("model_metrics.metric_control[{index}].{field}"), message);
+        }
+    }
+}
+
+/// Where it fails, and what is wrong there.
+fn check_control(control: &MetricControl) -> Result<(), (&'static str, &'static str)> {
+    let Some(identifier) = &control.metric_identifier else {
+        return Err(("metric_identifier", "metric control must specify 'metric_identifier'"));
+    };
+    if identifier.family.is_empty() {
+        return Err(("metric_identifier.family", "metric identifier must specify non-empty 'family'"));
+    }
+    let Some(MetricOptions::HistogramOptions(options)) = &control.metric_options else {
+        return Err(("histogram_options", "metric control must specify 'histogram_options'"));
+    };
+    let refused = |message| Err(("histogram_options.buckets", message));
+    match options.buckets.as_slice() {
+        [] => refused("histogram options must specify non-empty 'buckets'"),
+        // Ours: these would make a page that nobody can read. The last bucket has no bound in any case.
+        buckets if buckets.len() > BUCKETS_MAX => refused("histogram options may specify at most 1024 'buckets'"),
+        buckets if !buckets.iter().all(|bucket| bucket.is_finite()) => {
+            refused("histogram options must specify finite 'buckets'")
+        }
+        buckets if !buckets.windows(2).all(|pair| pair[0] < pair[1]) => {
+            refused("histogram options must specify strictly increasing 'buckets'")
+        }
+        _ => Ok(()),
     }
 }

@@ -283,8 +283,27 @@ fn metrics() {
                 "metric_identifier { family: \"f\" } histogram_options { }",
                 "histogram options must specify non-empty 'buckets'",
             ),
+            (
+                "metric_identifier { family: \"f\" } histogram_options { buckets: [ 1, 1 ] }",
+                "histogram options must specify strictly increasing 'buckets'",
+            ),
+            (
+                "metric_identifier { family: \"f\" } histogram_options { buckets: [ 1, inf ] }",
+                "histogram options must specify finite 'buckets'",
+            ),
+            (
+                "metric_identifier { family: \"f\" } histogram_options { buckets: nan }",
+                "histogram options must specify finite 'buckets'",
+            ),
         ],
     );
+    let buckets: Vec<String> = (0..1025).map(|bucket| bucket.to_string()).collect();
+    let with = |buckets: &[String]| {
+        let list = buckets.join(", ");
+        format!("metric_identifier {{ family: \"f\" }} histogram_options {{ buckets: [ {list} ] }}")
+    };
+    refused(case, &[(&with(&buckets), "histogram options may specify at most 1024 'buckets'")]);
+    accepted(case, &[&with(&buckets[1..])]);
     accepted(case, &["metric_identifier { family: \"f\" } histogram_options { buckets: [ 1, 2.5 ] }"]);
     accepted(poll, &["model_metrics { }"]);
 }

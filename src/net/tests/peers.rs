@@ -74,19 +74,28 @@ impl World {
     }
 
     pub fn with_timers(seed: u64, timers: usize) -> World {
+        World::of(seed, timers, Keepalive::default(), |_| None)
+    }
+
+    /// With flags of its own, and perhaps TLS, whose mail goes where the mailbox is.
+    pub fn of(seed: u64, timers: usize, keepalive: Keepalive, secure: impl FnOnce(Post) -> Option<Secure>) -> World {
         let (clock, pool) = (Manual::new(SECOND_NS), Pool::new(256 << 20));
         let script = Rc::new(RefCell::new(Script::default()));
         let loads = Load::new(1);
+        let (mailbox, inbox) = mailbox().unwrap();
+        let post = mailbox.clone();
+        let secure = secure(Arc::new(move |handshaken| post.post(Mail::Handshaken(handshaken))));
         let net = Net::new(Parts {
             service: Scripted { script: Rc::clone(&script), pool: pool.clone() },
             pool: pool.clone(),
             shard: 0,
             listeners: Vec::new(),
+            secure,
+            keepalive,
             loads: loads.clone(),
             hand_over: Arc::new(|_, _, _| {}),
             gauges: Arc::default(),
         });
-        let (mailbox, inbox) = mailbox().unwrap();
         let shared_clock: Rc<dyn Clock> = Rc::new(clock.clone());
         let epoll = Epoll::new(Limits::default(), Rc::clone(&shared_clock), inbox.waker()).unwrap();
         let core = Core::new(Box::new(Late::new(epoll, seed)), shared_clock, pool.clone(), timers);
@@ -94,10 +103,14 @@ impl World {
     }
 
     pub fn connect(&mut self, port: Port) -> Socket {
+        self.enter(Door { port, tls: false })
+    }
+
+    pub fn enter(&mut self, door: Door) -> Socket {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        self.mailbox.post(Mail::Accepted { fd: theirs.into(), port, seat: self.loads.take_seat() });
+        self.mailbox.post(Mail::Accepted { fd: theirs.into(), door, seat: self.loads.take_seat() });
         self.turns(1);
         Socket(ours)
     }
@@ -171,6 +184,7 @@ pub struct GrpcPeer {
 struct Seen {
     bodies: HashMap<u32, Vec<u8>>,
     statuses: HashMap<u32, (String, String)>,
+    goaway: Option<(http2::ErrorCode, String)>,
 }
 
 impl Seen {
@@ -197,6 +211,10 @@ impl http2::Handler for Seen {
     }
 
     fn reset(&mut self, _stream: http2::StreamId, _code: http2::ErrorCode, _cause: ResetCause) {}
+
+    fn goaway(&mut self, _last_stream: u32, code: http2::ErrorCode, debug: &[u8]) {
+        self.goaway = Some((code, String::from_utf8_lossy(debug).into_owned()));
+    }
 }
 
 impl GrpcPeer {
@@ -235,6 +253,20 @@ impl GrpcPeer {
         let stream = self.begin(path, timeout);
         self.send(stream, b"\0\0\0\0\x02hi", true);
         stream
+    }
+
+    pub fn ping(&mut self) {
+        self.connection.ping(*b"anyone??");
+    }
+
+    /// Pings that the server has sent.
+    pub fn pings(&self) -> u64 {
+        self.connection.counters().pings_received
+    }
+
+    /// The server's last GOAWAY.
+    pub fn goaway(&self) -> Option<(http2::ErrorCode, String)> {
+        self.seen.goaway.clone()
     }
 
     /// Lets both sides work.

@@ -10,6 +10,8 @@ use std::fmt::{self, Write};
 pub enum Kind {
     Counter,
     Gauge,
+    Histogram,
+    Summary,
 }
 
 impl fmt::Display for Kind {
@@ -17,6 +19,8 @@ impl fmt::Display for Kind {
         formatter.write_str(match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Summary => "summary",
         })
     }
 }
@@ -72,11 +76,49 @@ pub struct Family<'a> {
 impl Family<'_> {
     /// `labels` is the text between the braces, as [`push_label`] makes it; it may be empty.
     pub fn sample(&mut self, labels: &str, value: Value) {
+        self.sample_of("", labels, value);
+    }
+
+    /// The samples of a histogram: all values, their sum, and for each of the `bounds` how many are not above it;
+    /// `counts` are those of each bucket alone, the last one has no bound.
+    pub fn histogram(&mut self, labels: &str, bounds: &[f64], counts: &[u64], sum: u64) {
+        let all = counts.iter().fold(0u64, |all, count| all.wrapping_add(*count));
+        self.sample_of("_count", labels, Value::Integer(all));
+        self.sample_of("_sum", labels, Value::Integer(sum));
+        let (mut so_far, mut bucket_labels) = (0u64, String::new());
+        for (bound, count) in bounds.iter().zip(counts) {
+            so_far = so_far.wrapping_add(*count);
+            self.bucket(&mut bucket_labels, labels, Value::Real(*bound), so_far);
+        }
+        self.bucket(&mut bucket_labels, labels, Value::Real(f64::INFINITY), all);
+    }
+
+    fn bucket(&mut self, text: &mut String, labels: &str, bound: Value, count: u64) {
+        text.clear();
+        text.push_str(labels);
+        push_label(text, "le", &bound.to_string());
+        self.sample_of("_bucket", text, Value::Integer(count));
+    }
+
+    /// The samples of a summary: all values, their sum, and quantiles of the recent ones, which are no numbers where
+    /// there are none.
+    pub fn summary(&mut self, labels: &str, quantiles: &[(f64, Option<f64>)], count: u64, sum: u64) {
+        self.sample_of("_count", labels, Value::Integer(count));
+        self.sample_of("_sum", labels, Value::Integer(sum));
+        for (quantile, value) in quantiles {
+            let mut text = labels.to_owned();
+            push_label(&mut text, "quantile", &Value::Real(*quantile).to_string());
+            self.sample_of("", &text, Value::Real(value.unwrap_or(f64::NAN)));
+        }
+    }
+
+    fn sample_of(&mut self, suffix: &str, labels: &str, value: Value) {
         if !self.has_sample {
             self.has_sample = true;
             self.heading();
         }
         self.text.push_str(self.name);
+        self.text.push_str(suffix);
         if !labels.is_empty() {
             self.text.push('{');
             self.text.push_str(labels);
@@ -154,6 +196,19 @@ mod tests {
         for (value, text) in expected {
             assert_eq!(value.to_string(), text);
         }
+    }
+
+    #[test]
+    fn histograms_and_summaries_have_their_lines() {
+        let mut exposition = Exposition::default();
+        exposition.family("h", "x", Kind::Histogram).histogram("a=\"1\"", &[0.5, 100.0], &[1, 2, 3], 77);
+        exposition.family("s", "y", Kind::Summary).summary("", &[(0.5, Some(3.5)), (0.99, None)], 4, 9);
+        let expected = "# HELP h x\n# TYPE h histogram\nh_count{a=\"1\"} 6\nh_sum{a=\"1\"} 77\n\
+                        h_bucket{a=\"1\",le=\"0.5\"} 1\nh_bucket{a=\"1\",le=\"100\"} 3\n\
+                        h_bucket{a=\"1\",le=\"+Inf\"} 6\n\
+                        # HELP s y\n# TYPE s summary\ns_count 4\ns_sum 9\n\
+                        s{quantile=\"0.5\"} 3.5\ns{quantile=\"0.99\"} NaN\n";
+        assert_eq!(exposition.into_text(), expected);
     }
 
     #[test]

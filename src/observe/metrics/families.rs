@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use super::distributions;
 use super::exposition::{Exposition, Kind, Value, push_label};
 use super::host::HostGauges;
 use super::registry::Registry;
-use crate::observe::statistics::Snapshot;
+use super::settings::{MetricsConfig, PHASE_FAMILIES};
+use crate::observe::statistics::{Distributions, Snapshot};
 
 /// What the exposition says about one model version.
 #[derive(Debug, Clone)]
@@ -20,49 +22,86 @@ pub struct ModelSample<'a> {
     /// `metric_tags` of the configuration, in any order.
     pub tags: Vec<(&'a str, &'a str)>,
     pub snapshot: &'a Snapshot,
+    pub distributions: Option<&'a Distributions>,
     /// Of the last load of this version.
     pub load_duration_secs: f64,
 }
 
+#[cfg(test)]
+impl<'a> ModelSample<'a> {
+    /// Version 1 of a model without labels of its own.
+    pub fn of(name: &'a str, snapshot: &'a Snapshot) -> ModelSample<'a> {
+        let tags = Vec::new();
+        ModelSample { name, namespace: "", version: 1, tags, snapshot, distributions: None, load_duration_secs: 0.25 }
+    }
+}
+
 /// The whole text of `GET /metrics`. Grows with the number of models: not for a shard's thread.
-pub fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &HostGauges, registry: &Registry) -> String {
+pub fn render<'a>(
+    models: impl IntoIterator<Item = ModelSample<'a>>,
+    config: &MetricsConfig,
+    host: &HostGauges,
+    registry: &Registry,
+) -> String {
     let models: Vec<_> = models.into_iter().map(|model| (LabelText::new(&model), model)).collect();
     let mut exposition = Exposition::default();
     let [successes, others @ ..] = PER_MODEL_COUNTERS;
-    write_counter(&mut exposition, &models, successes);
-    write_failures(&mut exposition, &models);
-    others.iter().for_each(|counter| write_counter(&mut exposition, &models, counter));
+    write_counter(&mut exposition, &models, successes, config);
+    write_failures(&mut exposition, &models, config);
+    others.iter().for_each(|counter| write_counter(&mut exposition, &models, counter, config));
+    if config.counter_latencies {
+        PER_MODEL_DURATIONS.iter().for_each(|counter| write_counter(&mut exposition, &models, counter, config));
+    }
     let help = "Requests that wait in the scheduler for an instance";
     let mut family = exposition.family("nv_inference_pending_request_count", help, Kind::Gauge);
     for (labels, model) in &models {
-        family.sample(&labels.plain(), Value::Integer(model.snapshot.pending));
+        family.sample(labels.plain(), Value::Integer(model.snapshot.pending));
     }
-    write_cache(&mut exposition, &models);
+    if config.counter_latencies {
+        write_cache(&mut exposition, &models);
+    }
     let help = "Seconds that the last load of this model version took";
     let mut family = exposition.family("nv_model_load_duration_secs", help, Kind::Gauge);
     for (labels, model) in &models {
-        family.sample(&labels.plain(), Value::Real(model.load_duration_secs));
+        family.sample(labels.plain(), Value::Real(model.load_duration_secs));
     }
+    let mut family = exposition.family(QUEUE_FULL, "Requests refused because their queue was full", Kind::Counter);
+    for (labels, model) in &models {
+        family.sample(labels.plain(), Value::Integer(model.snapshot.queue_full));
+    }
+    distributions::write(&mut exposition, &models, config);
     host.render(&mut exposition);
     registry.render(&mut exposition);
     exposition.into_text()
 }
+
+/// Ours: Triton counts nowhere what it refuses.
+const QUEUE_FULL: &str = "nereid_queue_full_total";
 
 /// Families with these beginnings are the server's, built or not: a second family of the same name would make the
 /// whole text invalid. Other `nv_…` names are free, TensorRT-LLM's backend uses some.
 pub fn is_reserved(name: &str) -> bool {
     const BEGINNINGS: [&str; 7] =
         ["nv_inference_", "nv_cache_", "nv_gpu_", "nv_energy_", "nv_cpu_", "nv_pinned_memory_pool_", "nv_model_load_"];
-    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) || is_own(name)
+}
+
+/// Whether a line of one of our own per-model families could begin with this name.
+fn is_own(name: &str) -> bool {
+    let families = PHASE_FAMILIES.into_iter().chain([QUEUE_FULL]);
+    families.into_iter().any(|family| name.starts_with(family))
 }
 
 /// Name, help and value.
 type CounterFamily = (&'static str, &'static str, fn(&Snapshot) -> u64);
 
-const PER_MODEL_COUNTERS: &[CounterFamily; 8] = &[
+const PER_MODEL_COUNTERS: &[CounterFamily; 3] = &[
     ("nv_inference_request_success", "Requests answered successfully, of any batch size", |s| s.success.count),
     ("nv_inference_count", "Inferences done: every success counts with its batch size", |s| s.inference_count),
     ("nv_inference_exec_count", "Batches executed", |s| s.execution_count),
+];
+
+const PER_MODEL_DURATIONS: &[CounterFamily; 5] = &[
     ("nv_inference_request_duration_us", "Microseconds from acceptance to end, over all successful requests", |s| {
         s.durations_us.request
     }),
@@ -84,11 +123,17 @@ fn write_counter(
     exposition: &mut Exposition,
     models: &[(LabelText, ModelSample<'_>)],
     (name, help, read): &CounterFamily,
+    config: &MetricsConfig,
 ) {
     let mut family = exposition.family(name, help, Kind::Counter);
     for (labels, model) in models {
-        family.sample(&labels.plain(), Value::Integer(read(model.snapshot)));
+        family.sample(labels.plain(), counted(read(model.snapshot), config));
     }
+}
+
+/// Without the counters of latencies none of the others ever increases (metrics.md section 1, settings).
+fn counted(count: u64, config: &MetricsConfig) -> Value {
+    Value::Integer(if config.counter_latencies { count } else { 0 })
 }
 
 const CACHE_COUNTERS: &[CounterFamily; 4] = &[
@@ -110,13 +155,13 @@ fn write_cache(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_
     for (name, help, read) in CACHE_COUNTERS {
         let mut family = exposition.family(name, help, Kind::Counter);
         for (labels, model) in models.iter().filter(|(_, model)| model.snapshot.is_caching) {
-            family.sample(&labels.plain(), Value::Integer(read(model.snapshot)));
+            family.sample(labels.plain(), Value::Integer(read(model.snapshot)));
         }
     }
 }
 
 /// All four reasons from the load on, at 0.
-fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)]) {
+fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)], config: &MetricsConfig) {
     let help = "Accepted requests that ended with an error, by reason";
     let mut family = exposition.family("nv_inference_request_failure", help, Kind::Counter);
     for (labels, model) in models {
@@ -128,15 +173,16 @@ fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample
             ("OTHER", failures.other),
         ];
         for (reason, count) in reasons {
-            family.sample(&labels.with_reason(reason), Value::Integer(count));
+            family.sample(&labels.with_reason(reason), counted(count, config));
         }
     }
 }
 
 /// Labels of a model in the order of their names, as Triton prints them; `reason` sorts between the two parts.
-struct LabelText {
+pub(super) struct LabelText {
     until_model: String,
     version: String,
+    all: String,
 }
 
 impl LabelText {
@@ -155,13 +201,14 @@ impl LabelText {
         if !model.namespace.is_empty() {
             push_label(&mut until_model, "namespace", model.namespace);
         }
-        LabelText { until_model, version: model.version.to_string() }
+        let version = model.version.to_string();
+        let mut all = until_model.clone();
+        push_label(&mut all, "version", &version);
+        LabelText { until_model, version, all }
     }
 
-    fn plain(&self) -> String {
-        let mut labels = self.until_model.clone();
-        push_label(&mut labels, "version", &self.version);
-        labels
+    pub(super) fn plain(&self) -> &str {
+        &self.all
     }
 
     fn with_reason(&self, reason: &str) -> String {
@@ -186,6 +233,7 @@ mod tests {
             success: Tally { count: 4, ns: 1 },
             failures: Failures { rejected: 1, canceled: 2, backend: 3, other: 4 },
             pending: 5,
+            queue_full: 6,
             durations_us: DurationsUs {
                 request: 100,
                 queue: 10,
@@ -199,7 +247,42 @@ mod tests {
     }
 
     fn sample<'a>(name: &'a str, snapshot: &'a Snapshot) -> ModelSample<'a> {
-        ModelSample { name, namespace: "", version: 1, tags: Vec::new(), snapshot, load_duration_secs: 0.25 }
+        ModelSample::of(name, snapshot)
+    }
+
+    fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &HostGauges, registry: &Registry) -> String {
+        super::render(models, &MetricsConfig::default(), host, registry)
+    }
+
+    /// metrics.md section 1: the five durations and the four of the cache go, the others freeze, gauges live on.
+    #[test]
+    fn without_counters_of_latencies_the_others_freeze() {
+        let caching = Snapshot { is_caching: true, cache_hit: Tally { count: 7, ns: 1 }, ..snapshot() };
+        let config = MetricsConfig { counter_latencies: false, ..MetricsConfig::default() };
+        let text = super::render([sample("m", &caching)], &config, &HostGauges::new(false), &Registry::default());
+        let samples: Vec<_> = text.lines().filter(|line| line.contains("model=")).collect();
+        let expected = [
+            r#"nv_inference_request_success{model="m",version="1"} 0"#,
+            r#"nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 0"#,
+            r#"nv_inference_request_failure{model="m",reason="CANCELED",version="1"} 0"#,
+            r#"nv_inference_request_failure{model="m",reason="BACKEND",version="1"} 0"#,
+            r#"nv_inference_request_failure{model="m",reason="OTHER",version="1"} 0"#,
+            r#"nv_inference_count{model="m",version="1"} 0"#,
+            r#"nv_inference_exec_count{model="m",version="1"} 0"#,
+            r#"nv_inference_pending_request_count{model="m",version="1"} 5"#,
+            r#"nv_model_load_duration_secs{model="m",version="1"} 0.25"#,
+            r#"nereid_queue_full_total{model="m",version="1"} 6"#,
+        ];
+        assert_eq!(samples, expected);
+    }
+
+    #[test]
+    fn names_of_the_servers_own_families_are_not_to_be_had() {
+        let registry = Registry::default();
+        for name in ["nv_inference_x", "nereid_queue_full_total", "nereid_request_duration_us_count"] {
+            assert!(registry.counter_family(name, "x").is_err(), "{name}");
+        }
+        assert!(registry.counter_family("nereid_other", "x").is_ok());
     }
 
     #[test]
@@ -270,8 +353,8 @@ mod tests {
         let reason = [("model", nasty), ("version", "1"), ("reason", "BACKEND")];
         assert_eq!(find("nv_inference_request_failure", &reason), 3.0);
         assert_eq!(find("backend_total", &[("what", nasty)]), 1.5);
-        // 8 counters, the four reasons, two gauges for each model; 5 of the host; 1 custom.
-        assert_eq!(samples.len(), 2 * (8 + 4 + 2) + 5 + 1);
+        // 9 counters, the four reasons, two gauges for each model; 5 of the host; 1 custom.
+        assert_eq!(samples.len(), 2 * (9 + 4 + 2) + 5 + 1);
     }
 
     type Parsed = (String, BTreeMap<String, String>, f64);

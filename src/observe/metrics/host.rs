@@ -1,13 +1,16 @@
-//! Gauges of the machine: CPU and memory, read by one polling thread (metrics.md section 2, server gauges).
+//! Gauges of the machine: CPU, memory and GPUs, read by one polling thread (metrics.md section 2, server gauges).
 
 use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::exposition::{Exposition, Kind, Value};
+use super::gpu::{GpuGauges, GpuReader};
+use super::nvml::NvmlDevices;
+use crate::observe::log::verbose;
 
 /// The values last read; 0 until the first reading.
 #[derive(Debug, Default)]
@@ -16,6 +19,8 @@ pub struct HostGauges {
     cpu_utilization_bits: AtomicU64,
     memory_total_bytes: AtomicU64,
     memory_used_bytes: AtomicU64,
+    /// Once the poller has found some.
+    gpus: OnceLock<GpuGauges>,
 }
 
 impl HostGauges {
@@ -31,6 +36,9 @@ impl HostGauges {
             ("nv_pinned_memory_pool_used_bytes", "Bytes of pinned host memory in use"),
         ] {
             exposition.family(name, help, Kind::Gauge).sample("", Value::Integer(0));
+        }
+        if let Some(gpus) = self.gpus.get() {
+            gpus.render(exposition);
         }
         if !self.shows_cpu {
             return;
@@ -70,13 +78,15 @@ pub struct HostPoller {
 }
 
 impl HostPoller {
-    /// Reads every half of `interval` (`--metrics-interval-ms`), for the first time after one such wait.
-    pub fn start(gauges: Arc<HostGauges>, interval: Duration) -> io::Result<HostPoller> {
+    /// Reads every half of `interval` (`--metrics-interval-ms`), for the first time after one such wait. `with_gpus`:
+    /// those too, if the host has any. They are looked for by the thread itself, since drivers take their time.
+    pub fn start(gauges: Arc<HostGauges>, interval: Duration, with_gpus: bool) -> io::Result<HostPoller> {
         let pause = (interval / 2).max(Duration::from_millis(1));
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let poll = move || {
             let mut before = CpuTimes::parse(&read("/proc/stat"));
+            let mut gpus = with_gpus.then(|| find_gpus(&gauges)).flatten();
             loop {
                 let (flag, wake) = &*stopped;
                 let flag = flag.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +94,12 @@ impl HostPoller {
                 if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                     return;
                 }
-                gauges.update(&mut before, &read("/proc/stat"), &read("/proc/meminfo"));
+                if gauges.shows_cpu {
+                    gauges.update(&mut before, &read("/proc/stat"), &read("/proc/meminfo"));
+                }
+                if let (Some(reader), Some(shown)) = (&mut gpus, gauges.gpus.get()) {
+                    reader.read(shown);
+                }
             }
         };
         let thread = std::thread::Builder::new().name("host-poller".to_owned()).spawn(poll)?;
@@ -101,6 +116,14 @@ impl Drop for HostPoller {
             let _ = thread.join();
         }
     }
+}
+
+fn find_gpus(gauges: &HostGauges) -> Option<GpuReader<NvmlDevices>> {
+    let devices = NvmlDevices::open().map_err(|error| verbose!(1, "there are no metrics of GPUs: {error}")).ok()?;
+    let (mut reader, shown) = GpuReader::new(devices)?;
+    reader.begin();
+    gauges.gpus.set(shown).ok()?;
+    Some(reader)
 }
 
 fn read(path: &str) -> String {
@@ -201,7 +224,7 @@ mod tests {
     #[test]
     fn the_poller_reads_and_ends() {
         let gauges = Arc::new(HostGauges::new(true));
-        let poller = HostPoller::start(Arc::clone(&gauges), Duration::ZERO).unwrap();
+        let poller = HostPoller::start(Arc::clone(&gauges), Duration::ZERO, true).unwrap();
         while values(&gauges).1 == 0 {
             std::thread::yield_now();
         }
@@ -209,7 +232,7 @@ mod tests {
         assert!((0.0..=1.0).contains(&utilization) && used <= total);
         drop(poller);
         assert_eq!(Arc::strong_count(&gauges), 1, "the thread is gone");
-        let idle = HostPoller::start(gauges, Duration::from_secs(1_000_000)).unwrap();
+        let idle = HostPoller::start(gauges, Duration::from_secs(1_000_000), false).unwrap();
         drop(idle);
     }
 }

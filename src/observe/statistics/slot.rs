@@ -89,6 +89,7 @@ pub struct Slot {
     cache_miss: Time,
     executions: Counter,
     last_inference_ms: Counter,
+    pub queue_full: Counter,
     pub pending_added: Counter,
     pub pending_removed: Counter,
     batches: [BatchCounters; DIRECT_BATCH_SIZE as usize + 1],
@@ -112,6 +113,7 @@ impl Default for Slot {
             cache_miss: Time::default(),
             executions: Counter::default(),
             last_inference_ms: Counter::default(),
+            queue_full: Counter::default(),
             pending_added: Counter::default(),
             pending_removed: Counter::default(),
             batches: std::array::from_fn(|_| BatchCounters::default()),
@@ -120,6 +122,7 @@ impl Default for Slot {
 }
 
 impl Slot {
+    #[inline(always)]
     pub fn request_succeeded(
         &self,
         started_ns: u64,
@@ -198,6 +201,7 @@ impl Slot {
         let [rejected, canceled, backend, other] = self.failed.each_ref().map(Counter::get);
         merge(&mut sum.inference_count, self.inferences.get());
         merge(&mut sum.execution_count, self.executions.get());
+        merge(&mut sum.queue_full, self.queue_full.get());
         sum.last_inference_ms = sum.last_inference_ms.max(self.last_inference_ms.get());
         sum.success.merge(succeeded, self.request.ns.get());
         sum.queue.merge(succeeded, self.queue.ns.get());

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::memory::MemoryUse;
+
 /// How often, and how long in all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -35,7 +37,11 @@ pub struct Snapshot {
     pub batch_stats: Vec<BatchTally>,
     /// Keyed by response index; those that found no room are summed in one entry.
     pub response_stats: BTreeMap<String, ResponseTally>,
+    /// By kind of memory and device.
+    pub memory_usage: Vec<MemoryUse>,
     pub failures: Failures,
+    /// Requests that were refused because their queue was full; they are in no other count.
+    pub queue_full: u64,
     /// Requests inside the scheduler.
     pub pending: u64,
     pub durations_us: DurationsUs,
@@ -52,6 +58,7 @@ impl Snapshot {
         add(&mut self.failures.canceled, other.failures.canceled);
         add(&mut self.failures.backend, other.failures.backend);
         add(&mut self.failures.other, other.failures.other);
+        add(&mut self.queue_full, other.queue_full);
         add(&mut self.pending, other.pending);
         add(&mut self.durations_us.request, other.durations_us.request);
         add(&mut self.durations_us.queue, other.durations_us.queue);

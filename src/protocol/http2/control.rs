@@ -62,22 +62,24 @@ impl Connection {
     /// Asks the peer to prove that it is there; the handler gets the payload back.
     pub fn ping(&mut self, payload: [u8; 8]) {
         if self.failure.is_none() {
+            self.counters.pings_sent_since_data += 1;
             self.put_frame(FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 }, &payload);
         }
     }
 
     /// Begins to shut down: open streams are served to their end, and so are those that the peer opens before it can
     /// know (it is warned first, and told the real limit one round trip later). Without open streams the limit stands
-    /// at once.
-    pub fn start_shutdown(&mut self) {
+    /// at once. `reason` is what both messages say; it may be empty.
+    pub fn start_shutdown(&mut self, reason: &'static str) {
         if self.failure.is_some() || self.shutdown != Shutdown::No {
             return;
         }
+        self.shutdown_reason = reason;
         if self.role == Role::Client || self.streams.len() == 0 {
             return self.finish_shutdown();
         }
         self.shutdown = Shutdown::Warned;
-        self.put_goaway(MAX_31, ErrorCode::NO_ERROR, b"");
+        self.put_goaway(MAX_31, ErrorCode::NO_ERROR, reason.as_bytes());
         self.ping(SHUTDOWN_PING);
     }
 
@@ -88,7 +90,7 @@ impl Connection {
             return;
         }
         self.shutdown = Shutdown::Final(self.last_peer_stream);
-        self.put_goaway(self.last_peer_stream, ErrorCode::NO_ERROR, b"");
+        self.put_goaway(self.last_peer_stream, ErrorCode::NO_ERROR, self.shutdown_reason.as_bytes());
     }
 
     /// The last stream is over and everything is sent: the socket may be closed.

@@ -223,6 +223,7 @@ impl Connection {
     fn put_data_head(&mut self, id: u32, len: usize, end_stream: bool) {
         self.send_window -= len as i64;
         self.counters.pings_since_data = 0;
+        self.counters.pings_sent_since_data = 0;
         self.idle_frames.earn(4 + (len / 256) as u32);
         let flags = if end_stream { flag::END_STREAM } else { 0 };
         self.put_frame(FrameHead { length: len as u32, kind: kind::DATA, flags, stream: id }, b"");
@@ -260,6 +261,7 @@ impl Connection {
         frame.resize(HEAD_LEN, 0);
         self.encoder.encode(headers, &mut frame);
         self.counters.pings_since_data = 0;
+        self.counters.pings_sent_since_data = 0;
         self.put_block(id, &mut frame, end_stream);
         self.scratch = frame;
     }

@@ -104,6 +104,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         ),
         pool: Pool::new(1 << 20),
         metrics: Arc::default(),
+        metrics_config: Default::default(),
     }
 }
 

@@ -361,6 +361,7 @@ impl Drop for Run {
                     times.add(&late);
                 }
             }
+            self.shared.statistics.composed_ended(&answers::counted(&sums));
         }
     }
 }

@@ -163,7 +163,7 @@ fn damaged_sessions_never_panic_and_stay_bounded() {
                 rest = &rest[n..];
             }
             if random.below(20) == 0 {
-                connection.start_shutdown();
+                connection.start_shutdown("");
             }
             assert!(connection.unsent_total() < 300_000 && connection.open_streams() < 100);
             // Damage to the preface is answered in HTTP/1.x, all else in whole frames.

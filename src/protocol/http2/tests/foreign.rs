@@ -82,7 +82,7 @@ impl Application for Echo {
                 Event::Headers { stream, fields, end } => {
                     let path = fields.iter().find(|field| field.0 == ":path").unwrap().1.clone();
                     if std::mem::take(&mut self.shutdown) {
-                        connection.start_shutdown();
+                        connection.start_shutdown("");
                         self.goodbye = true;
                     }
                     if self.refuse == Some(&path) {

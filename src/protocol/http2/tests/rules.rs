@@ -339,7 +339,7 @@ fn a_client_is_modest_until_it_knows_the_limit() {
 fn shutdown_serves_what_is_on_its_way() {
     let mut script = server();
     script.feed(&request(1, true)).unwrap();
-    script.connection.start_shutdown();
+    script.connection.start_shutdown("");
     let sent = script.sent();
     assert_eq!((sent[0].0.kind, &sent[0].1[..4]), (kind::GOAWAY, &[0x7f, 0xff, 0xff, 0xff][..]));
     assert_eq!(sent[1].0.kind, kind::PING);
@@ -358,7 +358,7 @@ fn shutdown_serves_what_is_on_its_way() {
     assert!(script.connection.is_drained());
 
     let mut script = server();
-    script.connection.start_shutdown();
+    script.connection.start_shutdown("");
     assert_eq!(script.sent()[0].1[..4], [0; 4]);
     assert!(script.connection.is_drained());
 }

@@ -2,19 +2,25 @@
 
 use super::*;
 use crate::observe::trace::{Levels, Mode};
+use crate::server::options::Options;
 
 pub const ROWS: &[Row] = &[
     Row {
         flag: "allow-metrics",
         beside: "",
-        good: &[("false", |o| (o.metrics.allowed, o.allow_cpu_metrics) = (false, false)), ("true", |_| {})],
+        good: &[
+            ("false", |o| {
+                (o.metrics.allowed, o.allow_cpu_metrics, o.allow_gpu_metrics) = (false, false, false);
+            }),
+            ("true", |_| {}),
+        ],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
         later: &[],
     },
     Row {
         flag: "allow-gpu-metrics",
         beside: "",
-        good: &[("false", |_| {}), ("true", |_| {})],
+        good: &[("false", |o| o.allow_gpu_metrics = false), ("true", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
         later: &[],
     },
@@ -61,11 +67,10 @@ pub const ROWS: &[Row] = &[
         flag: "metrics-config",
         beside: "",
         good: &[
-            ("counter_latencies=true", |_| {}),
-            ("summary_latencies=false", |_| {}),
-            ("histogram_latencies=false", |_| {}),
-            ("summary_quantiles=0.5:0.05,0.9:0.01", |_| {}),
-            ("other=1", |_| {}),
+            ("counter_latencies=false", |o| setting(o, "counter_latencies", "false")),
+            ("summary_latencies=TRUE", |o| setting(o, "summary_latencies", "TRUE")),
+            ("summary_quantiles=0.5:0.05,0.9:0.01", |o| setting(o, "summary_quantiles", "0.5:0.05,0.9:0.01")),
+            ("other=1=2", |o| setting(o, "other", "1=2")),
         ],
         bad: &[
             ("", "--metrics-config option format is <setting>=<value>. Got "),
@@ -74,7 +79,7 @@ pub const ROWS: &[Row] = &[
             ("x=", "--metrics-config option format is <setting>=<value>. Got x="),
             ("a,b=c", "--metrics-config option format is <setting>=<value>. Got a,b=c"),
         ],
-        later: &["counter_latencies=false", "summary_latencies=true", "histogram_latencies=TRUE"],
+        later: &[],
     },
     Row {
         flag: "trace-config",
@@ -434,6 +439,55 @@ pub const ROWS: &[Row] = &[
         bad: &[("on", "invalid argument for --run-to-completion")],
         later: &[],
     },
+    Row {
+        flag: "http-use-ssl",
+        beside: "",
+        good: &[("false", |_| {}), ("true", |o| o.http_tls.allowed = true)],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &[],
+    },
+    Row {
+        flag: "http-use-ssl-mutual",
+        beside: "",
+        good: &[("false", |_| {}), ("true", |o| o.http_tls.credentials.mutual = true)],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+        later: &[],
+    },
+    Row {
+        flag: "http-server-cert",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.certificate = "/x.pem".into())],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "http-server-key",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.key = "/x.pem".into())],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "http-root-cert",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.roots = "/x.pem".into())],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "http-unix-socket",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.http_unix_socket = Some("/x.pem".into()))],
+        bad: &[],
+        later: &[],
+    },
+    Row {
+        flag: "grpc-unix-socket",
+        beside: "",
+        good: &[("", |_| {}), ("/x.pem", |o| o.grpc_unix_socket = Some("/x.pem".into()))],
+        bad: &[],
+        later: &[],
+    },
 ];
 
 fn cache(cache: &str, key: &str, value: &str) -> CacheSetting {
@@ -442,4 +496,9 @@ fn cache(cache: &str, key: &str, value: &str) -> CacheSetting {
 
 fn resource(name: &str, count: i32, device: Option<i32>) -> RateLimitResource {
     RateLimitResource { name: name.into(), count, device }
+}
+
+/// A `--metrics-config`.
+fn setting(options: &mut Options, name: &str, value: &str) {
+    options.metrics_settings.push((name.to_owned(), value.to_owned()));
 }

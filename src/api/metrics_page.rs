@@ -1,0 +1,103 @@
+//! The metrics port: one path, whose page is written on a control thread.
+
+use std::sync::Arc;
+
+use super::http_service::method_of;
+use super::routes::Method;
+use super::{Api, Mail, Post, error};
+use crate::memory::{Gather, Pool};
+use crate::observe::metrics::CONTENT_TYPE;
+use crate::protocol::http1::{self, Response};
+use crate::protocol::service::{CallKey, Replies, Reply, Token};
+
+impl Api {
+    /// `GET /metrics`; rendering walks every model, so it is done elsewhere.
+    pub(super) fn http_metrics(&mut self, call: CallKey, head: &http1::Head, replies: &mut Replies) -> Option<Token> {
+        if method_of(head.method()) != Method::Get {
+            let reply = error::error_body(&self.pool, 405, "Method Not Allowed", None);
+            replies.push(call, Reply::Http(reply));
+            return None;
+        }
+        if !matches!(head.path(), "/metrics" | "/metrics/") {
+            replies.push(call, Reply::Http(Response::empty(200)));
+            return None;
+        }
+        self.ask_metrics(call);
+        // A page is cheap to drop: nothing to cancel.
+        None
+    }
+
+    /// Has the page rendered.
+    pub(super) fn ask_metrics(&self, call: CallKey) {
+        let errand = PageErrand { call, post: Some(Arc::clone(&self.post)) };
+        let (render, pool) = (Arc::clone(&self.render_metrics), self.pool.clone());
+        (self.control)(Box::new(move || errand.end(&render(), &pool)));
+    }
+
+    pub(super) fn metrics_rendered(&mut self, call: CallKey, page: Option<Gather>, replies: &mut Replies) {
+        let reply = match page {
+            Some(page) => error::reply(200, Some(CONTENT_TYPE), page),
+            None => error::error_body(&self.pool, 503, "the server has too much to do to write its metrics", None),
+        };
+        replies.push(call, Reply::Http(reply));
+    }
+}
+
+/// A call that waits for the page. Whoever drops it unfinished answers it.
+struct PageErrand {
+    call: CallKey,
+    post: Option<Post>,
+}
+
+impl PageErrand {
+    /// The page is copied here, on the thread that made it: with many models it has megabytes.
+    fn end(mut self, page: &str, pool: &Pool) {
+        let mut body = Gather::new();
+        body.put(pool, page.as_bytes());
+        if let Some(post) = self.post.take() {
+            post(Mail::Metrics { call: self.call, page: Some(body) });
+        }
+    }
+}
+
+impl Drop for PageErrand {
+    fn drop(&mut self) {
+        if let Some(post) = self.post.take() {
+            post(Mail::Metrics { call: self.call, page: None });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Whatever becomes of an errand, its call is answered once.
+    #[test]
+    fn an_errand_answers_once_also_where_nobody_runs_it() {
+        type Posted = Vec<(CallKey, Option<Vec<u8>>)>;
+        let posted: Arc<Mutex<Posted>> = Arc::default();
+        let errand = |call: u64| {
+            let posted = Arc::clone(&posted);
+            let post = move |mail: Mail| match mail {
+                Mail::Metrics { call, page } => {
+                    posted.lock().unwrap().push((call, page.map(|mut page| page.to_vec())));
+                }
+                _ => panic!("another mail"),
+            };
+            PageErrand { call: CallKey(call), post: Some(Arc::new(post)) }
+        };
+        errand(1).end("the page", &Pool::new(1 << 16));
+        drop(errand(2));
+        let panicking = errand(3);
+        let ended = std::thread::spawn(move || {
+            let _errand = panicking;
+            panic!("meant to");
+        });
+        assert!(ended.join().is_err());
+        let expected = [(CallKey(1), Some(b"the page".to_vec())), (CallKey(2), None), (CallKey(3), None)];
+        assert_eq!(*posted.lock().unwrap(), expected);
+    }
+}

@@ -1,0 +1,414 @@
+//! What time does to a gRPC connection: pings to quiet peers, pings of peers that come too often, and its age.
+//!
+//! The rules are gRPC's own (its proposals A8, A9 and "keepalive"), the flags Triton's (cli.md section 2). Each
+//! connection has one timer for whatever comes next; it is not moved when something is heard, but looks, when it fires,
+//! when that was last. So a request pays two stores for it, and no clock is read.
+
+use tracing::debug;
+
+use super::Net;
+use super::connection::{Connection, Wire};
+use crate::memory::Key;
+use crate::protocol::http2::{Counters, ErrorCode};
+use crate::protocol::service::Service;
+use crate::shard::Core;
+
+/// Marks the number of a connection among the tokens of timers as one whose pulse it is.
+const PULSE_MARK: u64 = 1 << 30;
+/// What [`super::pace`] marks its own with.
+const OTHER_MARK: u64 = 1 << 31;
+const MS: u64 = 1_000_000;
+/// How far apart the pings of a peer without calls must lie, unless connections may be pinged without calls (A8).
+const IDLE_PING_INTERVAL_NS: u64 = 7_200_000 * MS;
+/// What our pings carry.
+const PING: [u8; 8] = *b"nereid-?";
+/// Parts in a thousand by which ages differ, up and down, so that clients that came together leave apart.
+const JITTER: u64 = 100;
+
+/// The flags, as they were given. The largest number of milliseconds is never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    pub time_ms: i32,
+    pub timeout_ms: i32,
+    pub without_calls: bool,
+    /// 0: any number.
+    pub pings_without_data_max: i32,
+    pub ping_interval_min_ms: i32,
+    /// 0: any number.
+    pub ping_strikes_max: i32,
+    /// 0: no limit.
+    pub age_max_ms: i32,
+    /// 0: no limit.
+    pub age_grace_ms: i32,
+}
+
+impl Default for Keepalive {
+    fn default() -> Keepalive {
+        Keepalive {
+            time_ms: 7_200_000,
+            timeout_ms: 20_000,
+            without_calls: false,
+            pings_without_data_max: 2,
+            ping_interval_min_ms: 300_000,
+            ping_strikes_max: 2,
+            age_max_ms: 0,
+            age_grace_ms: 0,
+        }
+    }
+}
+
+/// Nanoseconds of a flag in milliseconds, at least `least_ms`; `None`: never.
+fn ns_of(ms: i32, least_ms: i32) -> Option<u64> {
+    (ms != i32::MAX).then(|| u64::from(ms.max(least_ms).unsigned_abs()) * MS)
+}
+
+/// Where one connection stands.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    flags: Keepalive,
+    heard_ns: u64,
+    /// When it was last found that no ping is due although nothing was heard.
+    skipped_ns: u64,
+    /// Since when a ping of ours is unanswered.
+    pinged_ns: Option<u64>,
+    /// When it grows too old.
+    age_at_ns: Option<u64>,
+    /// When its calls have had their time after that.
+    over_at_ns: Option<u64>,
+    /// Pings of the peer that were looked at.
+    pings_seen: u64,
+    /// When the last of them came.
+    pinged_us_ns: Option<u64>,
+    strikes: u32,
+}
+
+/// What is to be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beat {
+    Nothing,
+    Ping,
+    /// The peer does not answer.
+    Dead,
+    /// No new calls, please.
+    Aged,
+    /// Time is up for its calls.
+    Over,
+}
+
+/// What the codec knows of the connection.
+#[derive(Debug, Clone, Copy)]
+struct Signs {
+    established: bool,
+    has_calls: bool,
+    counters: Counters,
+}
+
+impl Pulse {
+    pub fn new(flags: Keepalive, now_ns: u64) -> Pulse {
+        let age = if flags.age_max_ms == 0 { None } else { ns_of(flags.age_max_ms, 1) };
+        Pulse {
+            flags,
+            heard_ns: now_ns,
+            skipped_ns: 0,
+            pinged_ns: None,
+            age_at_ns: age.map(|age| now_ns.saturating_add(jittered(age, now_ns))),
+            over_at_ns: None,
+            pings_seen: 0,
+            pinged_us_ns: None,
+            strikes: 0,
+        }
+    }
+
+    fn heard(&mut self, now_ns: u64) {
+        self.heard_ns = now_ns;
+        self.pinged_ns = None;
+    }
+
+    /// When there is something to look at again; `None`: never. The timer is not moved when a ping is answered: so it
+    /// is looked at when the next would be due, too.
+    fn next_ns(&self) -> Option<u64> {
+        let quiet_since_ns = self.heard_ns.max(self.skipped_ns).max(self.pinged_ns.unwrap_or(0));
+        let ping = ns_of(self.flags.time_ms, 1).map(|time| quiet_since_ns.saturating_add(time));
+        [ping, self.dead_at_ns(), self.age_at_ns, self.over_at_ns].into_iter().flatten().min()
+    }
+
+    /// When an unanswered ping has waited for too long.
+    fn dead_at_ns(&self) -> Option<u64> {
+        let timeout = ns_of(self.flags.timeout_ms, 0)?;
+        self.pinged_ns.map(|pinged_ns| pinged_ns.saturating_add(timeout))
+    }
+
+    fn beat(&mut self, now_ns: u64, signs: Signs) -> Beat {
+        if self.over_at_ns.is_some_and(|at| at <= now_ns) {
+            return Beat::Over;
+        }
+        if self.age_at_ns.is_some_and(|at| at <= now_ns) {
+            self.age_at_ns = None;
+            let grace = if self.flags.age_grace_ms == 0 { None } else { ns_of(self.flags.age_grace_ms, 0) };
+            self.over_at_ns = grace.map(|grace| now_ns.saturating_add(grace));
+            return if signs.established { Beat::Aged } else { Beat::Over };
+        }
+        if self.next_ns().is_none_or(|at| at > now_ns) {
+            return Beat::Nothing;
+        }
+        if self.dead_at_ns().is_some_and(|at| at <= now_ns) {
+            return Beat::Dead;
+        }
+        let wanted = signs.established && (signs.has_calls || self.flags.without_calls);
+        if self.pinged_ns.is_some() || !wanted || !self.may_ping(signs.counters) {
+            self.skipped_ns = now_ns;
+            return Beat::Nothing;
+        }
+        self.pinged_ns = Some(now_ns);
+        Beat::Ping
+    }
+
+    /// Another ping without data between is not too many.
+    fn may_ping(&self, counters: Counters) -> bool {
+        let most = self.flags.pings_without_data_max.max(0).unsigned_abs();
+        most == 0 || counters.pings_sent_since_data < u64::from(most)
+    }
+
+    /// Looks at pings of the peer that came since the last time; true if they are too many (A8).
+    fn strikes_out(&mut self, now_ns: u64, signs: Signs) -> bool {
+        let new = signs.counters.pings_received.saturating_sub(self.pings_seen);
+        if new == 0 {
+            return false;
+        }
+        self.pings_seen = signs.counters.pings_received;
+        let since_data = signs.counters.pings_since_data.min(new);
+        if signs.counters.pings_since_data <= new {
+            // Data came or went since the ping before these.
+            (self.strikes, self.pinged_us_ns) = (0, None);
+        }
+        let is_idle = !signs.has_calls && !self.flags.without_calls;
+        let interval = if is_idle { Some(IDLE_PING_INTERVAL_NS) } else { ns_of(self.flags.ping_interval_min_ms, 0) };
+        for _ in 0..since_data {
+            let allowed_at =
+                self.pinged_us_ns.map(|at| interval.map_or(u64::MAX, |interval| at.saturating_add(interval)));
+            self.strikes += u32::from(allowed_at.is_some_and(|at| at > now_ns));
+            self.pinged_us_ns = Some(now_ns);
+        }
+        let most = self.flags.ping_strikes_max.max(0).unsigned_abs();
+        most != 0 && self.strikes > most
+    }
+}
+
+/// A span that differs from `span_ns` by up to [`JITTER`], by the clock's last digits.
+fn jittered(span_ns: u64, now_ns: u64) -> u64 {
+    let dice = now_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let thousandths = 1000 - JITTER + dice % (2 * JITTER + 1);
+    (u128::from(span_ns) * u128::from(thousandths) / 1000).try_into().unwrap_or(u64::MAX)
+}
+
+/// The connection whose pulse a timer's token is.
+pub(super) fn connection_of(token: u64) -> Option<Key> {
+    Key::from_u64(token & !PULSE_MARK).filter(|_| token & (PULSE_MARK | OTHER_MARK) == PULSE_MARK)
+}
+
+impl Connection {
+    /// Something was heard. Ends a connection whose peer pings too often.
+    pub fn note_heard(&mut self, now_ns: u64) {
+        let (Some(pulse), Wire::Grpc(wire)) = (&mut self.pulse, &mut self.wire) else { return };
+        pulse.heard(now_ns);
+        if wire.connection.counters().pings_received == pulse.pings_seen {
+            return;
+        }
+        let signs = signs(&wire.connection);
+        if !wire.failed && pulse.strikes_out(now_ns, signs) {
+            debug!("a gRPC connection is closed: its peer pings too often");
+            wire.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, "too_many_pings");
+            wire.failed = true;
+        }
+    }
+
+    /// Its timer could not be started when it should have been.
+    pub fn lacks_pulse(&self) -> bool {
+        self.pulse_timer.is_none() && self.pulse.as_ref().is_some_and(|pulse| pulse.next_ns().is_some())
+    }
+
+    /// Its time has come for something; true if it is to be closed at once.
+    fn beat(&mut self, now_ns: u64) -> bool {
+        let (Some(pulse), Wire::Grpc(wire)) = (&mut self.pulse, &mut self.wire) else { return false };
+        if wire.failed {
+            return false;
+        }
+        match pulse.beat(now_ns, signs(&wire.connection)) {
+            Beat::Nothing => {}
+            Beat::Ping => wire.connection.ping(PING),
+            Beat::Dead => {
+                debug!("a gRPC connection is closed: its peer does not answer pings");
+                return true;
+            }
+            Beat::Aged => {
+                debug!("a gRPC connection winds down: it is too old");
+                wire.drain("max_age");
+            }
+            Beat::Over => {
+                debug!("a gRPC connection is closed: its calls have had their time");
+                wire.connection.abort(ErrorCode::NO_ERROR, "max_age");
+                wire.failed = true;
+                // Who takes nothing does not take this either.
+                return self.sending;
+            }
+        }
+        false
+    }
+}
+
+fn signs(connection: &crate::protocol::http2::Connection) -> Signs {
+    Signs {
+        established: connection.is_established(),
+        has_calls: connection.open_streams() > 0,
+        counters: connection.counters(),
+    }
+}
+
+impl<S: Service> Net<S> {
+    /// The timer of a connection's pulse has fired.
+    pub(super) fn pulse(&mut self, key: Key, core: &mut Core<u64>) {
+        let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else { return };
+        connection.pulse_timer = None;
+        if connection.beat(core.now_ns()) {
+            return self.close(key, core);
+        }
+        self.start_pulse(key, core);
+        self.touch(key);
+    }
+
+    /// Starts the timer for what comes next. Where there is no room for it, the next round tries again.
+    pub(super) fn start_pulse(&mut self, key: Key, core: &mut Core<u64>) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if let Some(at_ns) = connection.pulse.as_ref().and_then(|pulse| pulse.next_ns())
+            && connection.pulse_timer.is_none()
+        {
+            connection.pulse_timer = core.timers.start(at_ns, key.to_u64() | PULSE_MARK).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags() -> Keepalive {
+        Keepalive { time_ms: 100, timeout_ms: 20, ..Keepalive::default() }
+    }
+
+    fn signs(has_calls: bool) -> Signs {
+        Signs { established: true, has_calls, counters: Counters::default() }
+    }
+
+    /// The next moment at which something is looked at, in milliseconds.
+    fn next_ms(pulse: &Pulse) -> Option<u64> {
+        pulse.next_ns().map(|at| at / MS)
+    }
+
+    #[test]
+    fn tokens_of_pulses_are_told_apart() {
+        let key = Key::from_u64(7 << 32 | 65_535).unwrap();
+        assert_eq!(connection_of(key.to_u64() | PULSE_MARK), Some(key));
+        assert_eq!(connection_of(key.to_u64()), None);
+        assert_eq!(connection_of(super::super::pace::token_of(key)), None);
+        assert_eq!(connection_of(super::super::pace::ROUND), None);
+    }
+
+    #[test]
+    fn a_quiet_peer_with_calls_is_pinged_and_given_up() {
+        let mut pulse = Pulse::new(flags(), 0);
+        assert_eq!(next_ms(&pulse), Some(100));
+        pulse.heard(50 * MS);
+        assert_eq!(pulse.beat(100 * MS, signs(true)), Beat::Nothing, "it was heard meanwhile");
+        assert_eq!(next_ms(&pulse), Some(150));
+        assert_eq!(pulse.beat(150 * MS, signs(true)), Beat::Ping);
+        assert_eq!(next_ms(&pulse), Some(170));
+        pulse.heard(160 * MS);
+        assert_eq!(pulse.beat(170 * MS, signs(true)), Beat::Nothing, "any byte is an answer");
+        assert_eq!(pulse.beat(260 * MS, signs(true)), Beat::Ping);
+        assert_eq!(pulse.beat(280 * MS, signs(true)), Beat::Dead);
+    }
+
+    #[test]
+    fn without_calls_only_who_asked_for_it_is_pinged() {
+        let mut pulse = Pulse::new(flags(), 0);
+        assert_eq!(pulse.beat(100 * MS, signs(false)), Beat::Nothing);
+        assert_eq!(next_ms(&pulse), Some(200), "and it is looked at again, but not at once");
+        let mut pulse = Pulse::new(Keepalive { without_calls: true, ..flags() }, 0);
+        assert_eq!(pulse.beat(100 * MS, signs(false)), Beat::Ping);
+        let mut pulse = Pulse::new(Keepalive { without_calls: true, ..flags() }, 0);
+        let early = Signs { established: false, ..signs(true) };
+        assert_eq!(pulse.beat(100 * MS, early), Beat::Nothing, "nothing stands before the settings");
+    }
+
+    #[test]
+    fn pings_without_data_are_bounded() {
+        for (most, sent, expected) in [(2, 0, true), (2, 1, true), (2, 2, false), (0, 1000, true), (-1, 1000, true)] {
+            let mut pulse = Pulse::new(Keepalive { pings_without_data_max: most, ..flags() }, 0);
+            let counters = Counters { pings_sent_since_data: sent, ..Counters::default() };
+            let beat = pulse.beat(100 * MS, Signs { counters, ..signs(true) });
+            assert_eq!(beat == Beat::Ping, expected, "{sent} of {most}");
+        }
+    }
+
+    #[test]
+    fn the_largest_number_is_never() {
+        let never = Keepalive { time_ms: i32::MAX, ..flags() };
+        assert_eq!(Pulse::new(never, 0).next_ns(), None);
+        let mut patient = Pulse::new(Keepalive { timeout_ms: i32::MAX, ..flags() }, 0);
+        assert_eq!(patient.beat(100 * MS, signs(true)), Beat::Ping);
+        assert_eq!(patient.beat(1000 * MS, signs(true)), Beat::Nothing, "for ever");
+        let hasty = Keepalive { time_ms: -5, timeout_ms: -5, ..flags() };
+        assert_eq!(next_ms(&Pulse::new(hasty, 0)), Some(1));
+    }
+
+    #[test]
+    fn an_old_connection_is_wound_down_and_then_ended() {
+        let flags = Keepalive { time_ms: i32::MAX, age_max_ms: 1000, age_grace_ms: 50, ..flags() };
+        let mut pulse = Pulse::new(flags, 7 * MS);
+        let at = pulse.next_ns().unwrap();
+        assert!((907 * MS..=1107 * MS).contains(&at), "{at}");
+        assert_eq!(pulse.beat(at - 1, signs(true)), Beat::Nothing);
+        assert_eq!(pulse.beat(at, signs(true)), Beat::Aged);
+        assert_eq!(pulse.next_ns(), Some(at + 50 * MS));
+        assert_eq!(pulse.beat(at + 50 * MS, signs(true)), Beat::Over);
+        let mut endless = Pulse::new(Keepalive { age_grace_ms: 0, ..flags }, 0);
+        let at = endless.next_ns().unwrap();
+        assert_eq!(endless.beat(at, signs(true)), Beat::Aged);
+        assert_eq!(endless.next_ns(), None);
+        let mut silent = Pulse::new(flags, 0);
+        let at = silent.next_ns().unwrap();
+        assert_eq!(silent.beat(at, Signs { established: false, ..signs(false) }), Beat::Over);
+        let spread: std::collections::BTreeSet<u64> = (0..100).map(|at| jittered(1_000_000, at * 12_345)).collect();
+        assert!(spread.len() > 30 && spread.iter().all(|span| (900_000..=1_100_000).contains(span)), "{spread:?}");
+    }
+
+    /// Pings at these milliseconds, and how many of them stand behind the last data at each; the strike-out.
+    #[test]
+    fn pings_that_come_too_often_are_counted() {
+        let run = |flags: Keepalive, has_calls: bool, pings: &[(u64, u64)]| {
+            let mut pulse = Pulse::new(flags, 0);
+            let mut counters = Counters::default();
+            pings.iter().position(|&(at_ms, since_data)| {
+                counters.pings_received += 1;
+                counters.pings_since_data = since_data;
+                pulse.strikes_out(at_ms * MS, Signs { counters, ..signs(has_calls) })
+            })
+        };
+        let strict = Keepalive { ping_interval_min_ms: 100, ..Keepalive::default() };
+        let fast = [(0, 1), (10, 2), (20, 3), (30, 4), (40, 5)];
+        assert_eq!(run(strict, true, &fast), Some(3), "the first is free, two strikes are, the third is out");
+        assert_eq!(run(strict, true, &[(0, 1), (100, 2), (200, 3), (300, 4), (400, 5)]), None);
+        assert_eq!(run(strict, true, &[(0, 1), (10, 2), (20, 3), (30, 1), (40, 2), (50, 3)]), None, "data forgives");
+        assert_eq!(run(Keepalive { ping_strikes_max: 0, ..strict }, true, &fast), None);
+        assert_eq!(run(Keepalive { ping_strikes_max: 1, ..strict }, true, &fast), Some(2));
+        let slow = [(0, 1), (1000, 2), (2000, 3), (3000, 4)];
+        assert_eq!(run(strict, false, &slow), Some(3), "without calls they must lie hours apart");
+        assert_eq!(run(Keepalive { without_calls: true, ..strict }, false, &slow), None);
+        let never = Keepalive { ping_interval_min_ms: i32::MAX, ..strict };
+        assert_eq!(run(never, true, &[(0, 1), (1 << 40, 2), (1 << 41, 3), (1 << 42, 4)]), Some(3));
+        // Many at once.
+        let mut pulse = Pulse::new(strict, 0);
+        let counters = Counters { pings_received: 4, pings_since_data: 4, ..Counters::default() };
+        assert!(pulse.strikes_out(0, Signs { counters, ..signs(true) }));
+    }
+}

@@ -1,0 +1,53 @@
+//! The host's GPUs as NVIDIA's management library sees them, opened when somebody asks and where it is there.
+
+use std::ffi::OsStr;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::gpu::{Devices, Field};
+
+/// Drivers bring the first; the second comes with tools for developers.
+const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+
+pub struct NvmlDevices {
+    nvml: Nvml,
+    /// NVML's index and the UUID of those that can be asked.
+    devices: Vec<(u32, String)>,
+}
+
+impl NvmlDevices {
+    /// Fails where there is no driver.
+    pub fn open() -> Result<NvmlDevices, String> {
+        let open = |library: &str| Nvml::builder().lib_path(OsStr::new(library)).init();
+        let [first, second] = LIBRARIES;
+        let nvml = open(first).or_else(|_| open(second)).map_err(|error| error.to_string())?;
+        let count = nvml.device_count().map_err(|error| error.to_string())?;
+        let uuid = |index| Some((index, nvml.device_by_index(index).ok()?.uuid().ok()?));
+        let devices = (0..count).filter_map(uuid).collect();
+        Ok(NvmlDevices { nvml, devices })
+    }
+
+    fn ask(&self, index: u32, field: Field) -> Result<u64, NvmlError> {
+        let device = self.nvml.device_by_index(index)?;
+        Ok(match field {
+            Field::Utilization => device.utilization_rates()?.gpu.into(),
+            Field::MemoryTotal => device.memory_info()?.total,
+            Field::MemoryUsed => device.memory_info()?.used,
+            Field::PowerUsage => device.power_usage()?.into(),
+            Field::PowerLimit => device.enforced_power_limit()?.into(),
+            Field::Energy => device.total_energy_consumption()?,
+        })
+    }
+}
+
+impl Devices for NvmlDevices {
+    fn uuids(&self) -> Vec<String> {
+        self.devices.iter().map(|(_, uuid)| uuid.clone()).collect()
+    }
+
+    fn read(&self, device: usize, field: Field) -> Result<u64, String> {
+        let (index, _) = self.devices.get(device).ok_or("there is no such device")?;
+        self.ask(*index, field).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,238 @@
+//! `--metrics-config`: which latencies are shown, and how (metrics.md section 1).
+//!
+//! As in Triton no value ends the start: what cannot be understood is told, and the default stands.
+
+use std::sync::Arc;
+
+use crate::observe::statistics::{Bounds, PHASES, Wanted};
+
+/// The family of the first responses.
+pub const FIRST_RESPONSE: &str = "nv_inference_first_response_histogram_ms";
+
+/// Our own families, in the order of the phases of a request.
+pub const PHASE_FAMILIES: [&str; PHASES] = [
+    "nereid_request_duration_us",
+    "nereid_queue_duration_us",
+    "nereid_compute_input_duration_us",
+    "nereid_compute_infer_duration_us",
+    "nereid_compute_output_duration_us",
+];
+
+/// Milliseconds.
+const FIRST_RESPONSE_BOUNDS: [f64; 4] = [100.0, 500.0, 2_000.0, 5_000.0];
+
+/// Microseconds, each twice the one before, up to 67 s: the same everywhere, so that histograms of all models and hosts
+/// can be added up.
+const PHASE_BOUNDS: [f64; 23] = [
+    16.0,
+    32.0,
+    64.0,
+    128.0,
+    256.0,
+    512.0,
+    1_024.0,
+    2_048.0,
+    4_096.0,
+    8_192.0,
+    16_384.0,
+    32_768.0,
+    65_536.0,
+    131_072.0,
+    262_144.0,
+    524_288.0,
+    1_048_576.0,
+    2_097_152.0,
+    4_194_304.0,
+    8_388_608.0,
+    16_777_216.0,
+    33_554_432.0,
+    67_108_864.0,
+];
+
+const QUANTILES: [(f64, f64); 5] = [(0.5, 0.05), (0.9, 0.01), (0.95, 0.001), (0.99, 0.001), (0.999, 0.001)];
+
+/// Each is a line of every summary.
+const QUANTILES_MAX: usize = 64;
+
+/// What the settings say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricsConfig {
+    /// Off: the counters of durations and of the cache are gone, and those that stay never increase.
+    pub counter_latencies: bool,
+    pub histogram_latencies: bool,
+    pub summary_latencies: bool,
+    /// Quantiles of all summaries. The errors that come with them are met in any case: ranks are exact here, and values
+    /// are off by 1.6 % at most.
+    pub quantiles: Vec<f64>,
+    /// Ours: a histogram for each phase of a request.
+    pub histogram_phases: bool,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> MetricsConfig {
+        MetricsConfig {
+            counter_latencies: true,
+            histogram_latencies: false,
+            summary_latencies: false,
+            quantiles: QUANTILES.map(|(quantile, _)| quantile).into(),
+            histogram_phases: false,
+        }
+    }
+}
+
+impl MetricsConfig {
+    /// From settings in the order in which they were given, the last one of a name counts; and complaints about those
+    /// that cannot be understood.
+    pub fn new(settings: &[(String, String)]) -> (MetricsConfig, Vec<String>) {
+        let (mut config, mut complaints) = (MetricsConfig::default(), Vec::new());
+        for (name, value) in settings {
+            match name.as_str() {
+                "counter_latencies" => set_flag(&mut config.counter_latencies, name, value, &mut complaints),
+                "histogram_latencies" => set_flag(&mut config.histogram_latencies, name, value, &mut complaints),
+                "summary_latencies" => set_flag(&mut config.summary_latencies, name, value, &mut complaints),
+                "histogram_phases" => set_flag(&mut config.histogram_phases, name, value, &mut complaints),
+                "summary_quantiles" => {
+                    let quantiles = quantiles(value, &mut complaints);
+                    if !quantiles.is_empty() {
+                        config.quantiles = quantiles;
+                    }
+                }
+                _ => complaints.push(format!("--metrics-config knows no setting '{name}'")),
+            }
+        }
+        (config, complaints)
+    }
+
+    /// The distributions that a model shall have whose own configuration gives some families other bounds.
+    pub fn wanted(&self, bounds_of: impl Fn(&str) -> Option<Vec<f64>>) -> Wanted {
+        let bounds = |family: &str, default: &[f64]| -> Bounds {
+            bounds_of(family).map_or_else(|| Arc::from(default), Arc::from)
+        };
+        Wanted {
+            first_response_ms: self.histogram_latencies.then(|| bounds(FIRST_RESPONSE, &FIRST_RESPONSE_BOUNDS)),
+            phases_us: self.histogram_phases.then(|| PHASE_FAMILIES.map(|family| bounds(family, &PHASE_BOUNDS))),
+            summaries: self.summary_latencies,
+        }
+    }
+}
+
+/// Triton knows no other spellings.
+fn set_flag(flag: &mut bool, name: &str, value: &str, complaints: &mut Vec<String>) {
+    match value {
+        "true" => *flag = true,
+        "false" => *flag = false,
+        _ => complaints.push(format!("--metrics-config {name} is 'true' or 'false', not '{value}'")),
+    }
+}
+
+/// `<quantile>:<error>,…` without those that cannot be understood.
+fn quantiles(text: &str, complaints: &mut Vec<String>) -> Vec<f64> {
+    let mut quantiles: Vec<f64> = Vec::new();
+    for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+        match quantile(pair) {
+            // A second line with the same label would make the page invalid.
+            Ok(quantile) if quantiles.contains(&quantile) => {}
+            Ok(_) if quantiles.len() == QUANTILES_MAX => {
+                complaints.push(format!("Invalid option: [{pair}]. There are {QUANTILES_MAX} quantiles already"));
+                break;
+            }
+            Ok(quantile) => quantiles.push(quantile),
+            Err(complaint) => complaints.push(complaint),
+        }
+    }
+    quantiles
+}
+
+fn quantile(pair: &str) -> Result<f64, String> {
+    let Some((quantile, error)) = pair.split_once(':') else {
+        return Err(format!("Invalid option: [{pair}]. No ':' delimiter found. Expected format is <quantile>:<error>"));
+    };
+    // Triton takes numbers that no quantile can be, and shows them.
+    let number = |text: &str, what: &str| match text.trim().parse::<f64>() {
+        Ok(number) if (0.0..=1.0).contains(&number) => Ok(number),
+        Ok(_) => Err(format!("Invalid option: [{pair}]. Error: the {what} does not lie between 0 and 1")),
+        Err(_) => Err(format!("Invalid option: [{pair}]. Error: the {what} is no number")),
+    };
+    number(error, "error")?;
+    // -0 is 0, and shall read so.
+    number(quantile, "quantile").map(f64::abs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(settings: &[(&str, &str)]) -> (MetricsConfig, Vec<String>) {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        MetricsConfig::new(&settings.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_specification() {
+        let (config, complaints) = parse(&[]);
+        assert!(config.counter_latencies && complaints.is_empty());
+        assert!(!config.histogram_latencies && !config.summary_latencies && !config.histogram_phases);
+        assert_eq!(config.quantiles, [0.5, 0.9, 0.95, 0.99, 0.999]);
+        assert_eq!(config.wanted(|_| None), Wanted::default());
+    }
+
+    #[test]
+    fn the_last_setting_of_a_name_counts() {
+        let (config, complaints) = parse(&[
+            ("counter_latencies", "false"),
+            ("histogram_latencies", "true"),
+            ("summary_latencies", "true"),
+            ("histogram_phases", "true"),
+            ("summary_latencies", "false"),
+            ("summary_quantiles", "0.1:0.1"),
+            ("summary_quantiles", "0.25:0.05,1:0"),
+        ]);
+        assert_eq!(complaints, [""; 0]);
+        assert!(!config.counter_latencies && config.histogram_latencies && config.histogram_phases);
+        assert!(!config.summary_latencies);
+        assert_eq!(config.quantiles, [0.25, 1.0]);
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_told_and_changes_nothing() {
+        for (setting, value, complaint) in [
+            ("counter_latencies", "FALSE", "--metrics-config counter_latencies is 'true' or 'false', not 'FALSE'"),
+            ("summary_latencies", "1", "--metrics-config summary_latencies is 'true' or 'false', not '1'"),
+            ("other", "1", "--metrics-config knows no setting 'other'"),
+            (
+                "summary_quantiles",
+                "abc",
+                "Invalid option: [abc]. No ':' delimiter found. Expected format is <quantile>:<error>",
+            ),
+            ("summary_quantiles", "0.5:x", "Invalid option: [0.5:x]. Error: the error is no number"),
+            ("summary_quantiles", "x:0.1", "Invalid option: [x:0.1]. Error: the quantile is no number"),
+            ("summary_quantiles", "2:0.1", "Invalid option: [2:0.1]. Error: the quantile does not lie between 0 and 1"),
+            ("summary_quantiles", "NaN:0", "Invalid option: [NaN:0]. Error: the quantile does not lie between 0 and 1"),
+        ] {
+            assert_eq!(parse(&[(setting, value)]), (MetricsConfig::default(), vec![complaint.to_owned()]), "{value}");
+        }
+    }
+
+    #[test]
+    fn of_several_quantiles_the_understandable_ones_count() {
+        let (config, complaints) = parse(&[("summary_quantiles", "0.7,0.50:0.1,0.3:x,,0.2:0.01,0.5:0.2,-0:0")]);
+        assert_eq!(config.quantiles, [0.5, 0.2, 0.0]);
+        assert!(config.quantiles[2].is_sign_positive());
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        let many: Vec<String> = (0..=QUANTILES_MAX).map(|at| format!("{}:0", at as f64 / 1000.0)).collect();
+        let (config, complaints) = parse(&[("summary_quantiles", &many.join(","))]);
+        assert_eq!((config.quantiles.len(), complaints.len()), (QUANTILES_MAX, 1));
+    }
+
+    #[test]
+    fn a_model_may_have_its_own_bounds() {
+        let (config, _) = parse(&[("histogram_latencies", "true"), ("histogram_phases", "true")]);
+        let own = |family: &str| (family == PHASE_FAMILIES[1] || family == FIRST_RESPONSE).then(|| vec![1.0, 2.0]);
+        let wanted = config.wanted(own);
+        assert_eq!(wanted.first_response_ms.as_deref(), Some(&[1.0, 2.0][..]));
+        let phases = wanted.phases_us.unwrap();
+        assert_eq!(phases.each_ref().map(|bounds| bounds.len()), [23, 2, 23, 23, 23]);
+        assert_eq!(config.wanted(|_| None).first_response_ms.as_deref(), Some(&FIRST_RESPONSE_BOUNDS[..]));
+        assert!(PHASE_BOUNDS.windows(2).all(|pair| pair[1] == 2.0 * pair[0]));
+    }
+}

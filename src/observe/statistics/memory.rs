@@ -1,0 +1,100 @@
+//! The memory that backends say their models and instances hold (metrics.md section 3, `memory_usage`).
+//!
+//! Reported when something is loaded and read when somebody asks: never on the path of a request.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Kinds of memory in the order in which they are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryKind {
+    Cpu,
+    CpuPinned,
+    Gpu,
+}
+
+impl MemoryKind {
+    /// As the API calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryKind::Cpu => "CPU",
+            MemoryKind::CpuPinned => "CPU_PINNED",
+            MemoryKind::Gpu => "GPU",
+        }
+    }
+}
+
+/// Bytes in one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    pub kind: MemoryKind,
+    /// Of the device, or of the NUMA node.
+    pub id: i64,
+    pub byte_size: u64,
+}
+
+/// Who holds memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    Model,
+    /// Told apart by any number that no other living instance of the model has.
+    Instance(usize),
+}
+
+/// The newest word of every holder.
+#[derive(Debug, Default)]
+pub struct Memory {
+    holders: Mutex<BTreeMap<Holder, Vec<MemoryUse>>>,
+}
+
+impl Memory {
+    /// Takes the place of what `holder` said before.
+    pub fn report(&self, holder: Holder, uses: Vec<MemoryUse>) {
+        self.holders().insert(holder, uses);
+    }
+
+    /// It is gone, and its memory with it.
+    pub fn forget(&self, holder: Holder) {
+        self.holders().remove(&holder);
+    }
+
+    /// The sums by place, kinds in their order and ids ascending.
+    pub fn read(&self) -> Vec<MemoryUse> {
+        let mut sums: BTreeMap<(MemoryKind, i64), u64> = BTreeMap::new();
+        for one in self.holders().values().flatten() {
+            let sum = sums.entry((one.kind, one.id)).or_default();
+            *sum = sum.saturating_add(one.byte_size);
+        }
+        sums.into_iter().map(|((kind, id), byte_size)| MemoryUse { kind, id, byte_size }).collect()
+    }
+
+    fn holders(&self) -> MutexGuard<'_, BTreeMap<Holder, Vec<MemoryUse>>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kind: MemoryKind, id: i64, byte_size: u64) -> MemoryUse {
+        MemoryUse { kind, id, byte_size }
+    }
+
+    #[test]
+    fn holders_add_up_by_place_and_the_newest_word_counts() {
+        let memory = Memory::default();
+        assert_eq!(memory.read(), []);
+        memory.report(Holder::Model, vec![of(MemoryKind::Gpu, 1, 5), of(MemoryKind::Cpu, 0, 7)]);
+        memory.report(Holder::Instance(1), vec![of(MemoryKind::Cpu, 0, 100), of(MemoryKind::CpuPinned, 0, 1)]);
+        memory.report(Holder::Instance(2), vec![of(MemoryKind::Cpu, 0, 1_000), of(MemoryKind::Gpu, 0, 2)]);
+        let (pinned, gpu) = (of(MemoryKind::CpuPinned, 0, 1), of(MemoryKind::Gpu, 0, 2));
+        assert_eq!(memory.read(), [of(MemoryKind::Cpu, 0, 1_107), pinned, gpu, of(MemoryKind::Gpu, 1, 5)]);
+        memory.report(Holder::Model, Vec::new());
+        assert_eq!(memory.read(), [of(MemoryKind::Cpu, 0, 1_100), pinned, gpu]);
+        memory.forget(Holder::Instance(2));
+        assert_eq!(memory.read(), [of(MemoryKind::Cpu, 0, 100), of(MemoryKind::CpuPinned, 0, 1)]);
+        memory.report(Holder::Model, vec![of(MemoryKind::Cpu, 0, u64::MAX)]);
+        assert_eq!(memory.read()[0].byte_size, u64::MAX, "a sum stops at the largest number");
+    }
+}

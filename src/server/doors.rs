@@ -1,0 +1,135 @@
+//! Where clients come in: the ports and Unix sockets of each service, and what they speak TLS with.
+
+use std::io;
+use std::net::ToSocketAddrs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use tracing::warn;
+
+use super::options::{Listen, Options, TlsOptions};
+use super::{Failure, clouds};
+use crate::net::{Door, Post, Run, Secure};
+use crate::protocol::service::Port;
+use crate::shard::listener::{self, SocketFile};
+
+/// A listening socket and the service behind it.
+pub struct Open {
+    pub socket: OwnedFd,
+    pub door: Door,
+    /// Of a Unix socket.
+    pub file: Option<SocketFile>,
+    /// The line of the log that tells of it.
+    pub started: String,
+}
+
+/// What the ports speak TLS with.
+pub struct Tls {
+    http: Option<Arc<ServerConfig>>,
+    grpc: Option<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    pub fn is_on(&self) -> bool {
+        self.http.is_some() || self.grpc.is_some()
+    }
+
+    /// For one shard.
+    pub fn secure(&self, run: Run, post: Post) -> Secure {
+        Secure { http: self.http.clone(), grpc: self.grpc.clone(), run, post }
+    }
+}
+
+/// Reads certificates and keys, of allowed services only.
+pub fn load_tls(options: &Options) -> Result<Tls, Failure> {
+    let load = |listen: &Listen, tls: &TlsOptions, service: &'static str, name: &str, protocol: &[u8]| {
+        if !listen.allowed {
+            return Ok(None);
+        }
+        if !tls.is_on() {
+            note_unused(tls, service);
+            return Ok(None);
+        }
+        let loaded = tls.credentials.load(service, protocol).map(Some);
+        loaded.map_err(|error| Failure::Start(format!("failed to start {name} service: Invalid argument - {error}")))
+    };
+    Ok(Tls {
+        grpc: load(&options.grpc, &options.grpc_tls, "grpc", "GRPC", b"h2")?,
+        http: load(&options.http, &options.http_tls, "http", "HTTP", b"http/1.1")?,
+    })
+}
+
+/// A port that was given a key is thought to be safe by whoever gave it.
+fn note_unused(tls: &TlsOptions, service: &str) {
+    let credentials = &tls.credentials;
+    let files = [
+        (&credentials.certificate, "server-cert"),
+        (&credentials.key, "server-key"),
+        (&credentials.roots, "root-cert"),
+    ];
+    for (_, what) in files.iter().filter(|(path, _)| !path.as_os_str().is_empty()) {
+        warn!("--{service}-{what} has no effect without --{service}-use-ssl: the port speaks plain text");
+    }
+}
+
+/// Binds all ports and paths.
+pub fn open(options: &Options) -> Result<Vec<Open>, Failure> {
+    let services = [
+        (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
+        (&options.http, Port::Http, "HTTP", "HTTPService"),
+        (&options.sagemaker, Port::SageMaker, clouds::SAGEMAKER, "Sagemaker HTTPService"),
+        (&options.vertex, Port::Vertex, clouds::VERTEX, "Vertex AI HTTPService"),
+        (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
+    ];
+    let mut doors = Vec::new();
+    for (listen, port, name, service) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
+        let failed = |error| Failure::Start(format!("failed to start {name} service: {error}"));
+        let (tls, path) = match port {
+            Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
+            Port::Grpc => (options.grpc_tls.is_on(), options.grpc_unix_socket.as_deref()),
+            Port::Metrics | Port::SageMaker | Port::Vertex => (false, None),
+        };
+        let (socket, bound) = bind_to(listen).map_err(failed)?;
+        let started = format!("Started {service} at {}:{bound}", listen.address);
+        doors.push(Open { socket, door: Door { port, tls }, file: None, started });
+        if let Some(path) = path {
+            let listener::Unix { listener, file } = bind_path(path).map_err(failed)?;
+            let started = format!("Started {service} at unix:{}", path.display());
+            // Who may open the path is on this machine: no TLS.
+            let door = Door { port, tls: false };
+            doors.push(Open { socket: listener.into(), door, file: Some(file), started });
+        }
+    }
+    Ok(doors)
+}
+
+fn bind_path(path: &Path) -> Result<listener::Unix, String> {
+    let shown = format!("unix:{}", path.display());
+    listener::unix(path).map_err(|error| bind_error(&shown, &error))
+}
+
+/// Binds and listens; a second server on the same port fails unless it was told to share it. Says which port it got:
+/// the one that was asked for may be 0, any.
+fn bind_to(listen_at: &Listen) -> Result<(OwnedFd, u16), String> {
+    let shown = format!("{}:{}", listen_at.address, listen_at.port);
+    let port = u16::try_from(listen_at.port).map_err(|_| format!("port {} is out of range", listen_at.port))?;
+    let address = (&*listen_at.address, port)
+        .to_socket_addrs()
+        .map_err(|error| format!("cannot resolve '{shown}': {error}"))?
+        .next()
+        .ok_or_else(|| format!("'{shown}' has no address"))?;
+    let bound = listener::tcp(&address, listen_at.reuse_port).and_then(|listener| {
+        let port = listener.local_addr()?.port();
+        Ok((OwnedFd::from(listener), port))
+    });
+    bound.map_err(|error| bind_error(&shown, &error))
+}
+
+fn bind_error(shown: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!("Unavailable - Socket '{shown}' already in use "),
+        _ => format!("Unavailable - cannot listen at '{shown}': {error}"),
+    }
+}

@@ -22,16 +22,6 @@ fn start() -> (Repository, Server) {
 }
 
 #[test]
-fn routes_of_later_versions() {
-    let (_repository, server) = start();
-    let mut peer = Peer::connect(server.http);
-    for (method, path, body, words) in [] {
-        refused(&mut peer, &request(method, path, &[], body.as_bytes()), words);
-    }
-    server.stop();
-}
-
-#[test]
 fn compressed_bodies() {
     let (_repository, server) = start();
     let body = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}"#;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tritonserver::wire::inference::*;
 
 use super::message::numbers;
-use crate::support::grpc::{Grpc, SERVICE, Status, code, decode, frame, frame_bytes};
+use crate::support::grpc::{Grpc, SERVICE, code, decode, frame, frame_bytes};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
 use crate::support::variant::{self, each, usual};

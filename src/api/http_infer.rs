@@ -52,7 +52,7 @@ fn align_at(header_len: Option<&Result<i64, Status>>) -> usize {
 
 /// Why a request is not taken, and the label of the answer that says so (http.md section 1).
 struct Refusal {
-    reply: http1::Response,
+    reply: Box<http1::Response>,
 }
 
 /// Reads a header as C++'s `stoi` does: blanks, a sign, digits, and whatever follows them.
@@ -92,7 +92,7 @@ impl Api {
         {
             // Nobody's body is stored who may not send it.
             log_request(head);
-            return http1::BodyPlan::Reject(refusal);
+            return http1::BodyPlan::Reject(*refusal);
         }
         let header_len = header_len(head);
         let most = self.facts.settings.http_input_bytes_max;
@@ -116,7 +116,7 @@ impl Api {
         match self.begin_infer(call, replies) {
             Ok(token) => Some(token),
             Err(Refusal { reply }) => {
-                replies.push(key, Reply::Http(reply));
+                replies.push(key, Reply::Http(*reply));
                 None
             }
         }
@@ -124,12 +124,12 @@ impl Api {
 
     /// A refusal without a label.
     fn plain(&self, status: &Status) -> Refusal {
-        Refusal { reply: error::http_error(&self.pool, status, None) }
+        Refusal { reply: Box::new(error::http_error(&self.pool, status, None)) }
     }
 
     /// A refusal that is labelled as JSON: from the parsing of the body on.
     fn labelled(&self, status: &Status) -> Refusal {
-        Refusal { reply: error::http_error(&self.pool, status, error::JSON) }
+        Refusal { reply: Box::new(error::http_error(&self.pool, status, error::JSON)) }
     }
 
     /// The checks in their order, then the first steps of unpacking or decoding.
@@ -178,7 +178,7 @@ impl Api {
     ) {
         if let Err(Refusal { reply }) = self.read_body(Some(token), call, opening, body, replies) {
             self.end_work(token.0);
-            replies.push(call, Reply::Http(reply));
+            replies.push(call, Reply::Http(*reply));
         }
     }
 
@@ -233,7 +233,7 @@ impl Api {
             Coding::Unknown => {
                 let mut reply = error::error_body(&self.pool, 501, "Unsupported compression type", None);
                 reply.head = reply.head.header("Accept-Encoding", "gzip, deflate");
-                Err(Refusal { reply })
+                Err(Refusal { reply: Box::new(reply) })
             }
         }
     }

@@ -77,13 +77,13 @@ fn is_equal(given: &[u8], wanted: &[u8]) -> bool {
 
 impl Api {
     /// May who sent `head` use routes of this group? If not: the answer that says so.
-    pub(super) fn is_allowed(&self, category: Category, head: &http1::Head) -> Result<(), Response> {
+    pub(super) fn is_allowed(&self, category: Category, head: &http1::Head) -> Result<(), Box<Response>> {
         match self.facts.settings.http_restrictions.unmet(category, |name| head.header(name)) {
             None => Ok(()),
             Some(header) => {
                 let text = format!("This API is restricted, expecting header '{header}'");
                 // Without a label (http.md section 1).
-                Err(error::error_body(&self.pool, 403, &text, None))
+                Err(Box::new(error::error_body(&self.pool, 403, &text, None)))
             }
         }
     }

@@ -118,7 +118,7 @@ impl Api {
         {
             // Nobody's body is stored who may not send it.
             log_request(head);
-            return http1::BodyPlan::Reject(refusal);
+            return http1::BodyPlan::Reject(*refusal);
         }
         let dialect = Dialect::of(port);
         let header_len = dialect.json_length(head);

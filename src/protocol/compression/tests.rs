@@ -1,3 +1,5 @@
+//! What comes back, what cannot, and how much at a time, held against the plain encoder and decoder of flate2.
+
 use std::io::{Read, Write};
 
 use flate2::Compression;
@@ -167,11 +169,8 @@ fn members_without_number_take_steps_without_number() {
     let pool = Pool::new(1 << 20);
     let mut unpacker = Unpacker::new([Slice::copy_of(&bytes)], Framing::Any, 100, 0);
     let mut long = 0;
-    loop {
-        match unpacker.step(&pool).unwrap() {
-            Step::More { is_long } => long += usize::from(is_long),
-            Step::Done => break,
-        }
+    while let Step::More { is_long } = unpacker.step(&pool).unwrap() {
+        long += usize::from(is_long);
     }
     assert_eq!(long, 999, "each but the last is a step of its own");
 }

@@ -20,7 +20,7 @@ impl Api {
         streams: bool,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let InferCall { call, target, head, body, .. } = call;
-        self.generate_http(GenerateCall { call, target, head, body, streams }, replies)
+        let InferCall { call, target, head, body, dialect } = call;
+        self.generate_http(GenerateCall { call, target, head, body, streams, dialect }, replies)
     }
 }

@@ -7,6 +7,7 @@ mod request;
 
 use std::sync::Arc;
 
+use super::dialect::Dialect;
 use super::http_infer::too_long;
 use super::infer::{AnswerForm, Manner};
 use super::routes::Target;
@@ -26,6 +27,7 @@ pub(super) struct GenerateCall<'a> {
     pub body: Slice,
     /// Each response is an event of its own.
     pub streams: bool,
+    pub dialect: Dialect,
 }
 
 impl Api {
@@ -43,10 +45,12 @@ impl Api {
 
     /// The checks in their order, then the first steps of reading the body.
     fn begin_generate(&mut self, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
-        let GenerateCall { call, target, head, body, streams } = call;
+        let GenerateCall { call, target, head, body, streams, dialect } = call;
         let model = self.find(target.model, target.version.unwrap_or_default())?;
         let watch = self.watch_http(&model.name, head);
-        check_encoding(head)?;
+        if dialect.compresses() {
+            check_encoding(head)?;
+        }
         let (token, mut request) = self.new_request()?;
         if let Some(watch) = &watch {
             watch.attach(&mut request);

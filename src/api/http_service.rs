@@ -91,7 +91,7 @@ impl Api {
         }
         if let Route::Generate(target) | Route::GenerateStream(target) = found {
             let streams = matches!(found, Route::GenerateStream(_));
-            return self.generate_http(GenerateCall { call, target, head, body, streams }, replies);
+            return self.generate_http(GenerateCall { call, target, head, body, streams, dialect }, replies);
         }
         if let Some(ask) = ask_of(found, &body) {
             match ask {

@@ -1,5 +1,5 @@
-//! What the HTTP port promises, as a description that others could generate a client from (tests/fixtures), and requests
-//! generated from it: well-formed ones, and ones that miss it by a little. Every answer must be in the description.
+//! What the HTTP port promises, as a description that others could generate a client from (tests/fixtures), and
+//! requests generated from it: well-formed ones, and ones that miss it by a little. Every answer must be described.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -96,7 +96,7 @@ fn the_first_fault_is_named() {
     server.stop();
 }
 
-/// In a shape, what is left open (-1) is named where the walk reaches it; a size that does not match ends the walk before.
+/// What is left open (-1) is named where the walk over a shape reaches it; a size that does not match ends the walk.
 #[test]
 fn sizes_below_zero() {
     let repository = Repository::new();

@@ -53,19 +53,18 @@ fn management_is_refused_and_inference_goes_on() {
         let mut peers: Vec<Peer> = Vec::new();
         for (method, path, body, ..) in expected {
             let mut peer = Peer::connect(server.http);
-            // An answer on the connection shows that it has been accepted, and not only by the kernel.
-            assert_eq!(peer.get("/v2").status, 200);
-            let (first, _) = body.split_at(body.len() - 1);
-            let head = format!("{method} {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{first}", body.len());
-            peer.send(head.as_bytes());
+            let length = body.len();
+            let head = format!(
+                "{method} {path} HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+            );
+            // The interim answer shows that the head has been read: this request is under way.
+            assert_eq!(peer.send(head.as_bytes()).answer().status, 100, "{method} {path}");
             peers.push(peer);
         }
-        // Heads in one order, and the last of them read: the ones before have been read as well, or wait in sockets
-        // that the shards know.
         server.terminate();
         wait_for_closed_door(&server);
         for (peer, (method, path, body, status, text)) in peers.iter_mut().zip(expected) {
-            peer.send(&body.as_bytes()[body.len() - 1..]);
+            peer.send(body.as_bytes());
             let answer = peer.try_answer().unwrap_or_else(|problem| panic!("{method} {path}: {problem}"));
             assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
             if !text.is_empty() {

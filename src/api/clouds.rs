@@ -10,7 +10,7 @@ use crate::protocol::service::{Port, Replies, Token};
 impl Api {
     /// Whether `--http-restricted-api` lets the request through (http.md sections 8 and 9); Err is the answer if not.
     pub(super) fn cloud_restricted(&self, category: Category, head: &Head) -> Result<(), Box<Response>> {
-        self.is_allowed(category, head).map_err(Box::new)
+        self.is_allowed(category, head)
     }
 
     /// Generation through a port of the clouds, as a stream or as one answer.

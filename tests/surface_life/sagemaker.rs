@@ -149,6 +149,31 @@ fn invocations_infer_on_the_default_model() {
 }
 
 #[test]
+fn invocations_generate_where_the_environment_says_so() {
+    for (kind, content_type) in
+        [("generate", "application/json"), ("generate_stream", "text/event-stream; charset=utf-8")]
+    {
+        let repository = plain();
+        let environment = [DEFAULT_MODEL, ("SAGEMAKER_TRITON_INFERENCE_TYPE", kind)];
+        let endpoint = Endpoint::start(usual(), &repository, &[], &environment);
+        let mut peer = endpoint.peer();
+        let path = format!("/v2/models/plain/{kind}");
+        let text = Peer::connect(endpoint.server.http).post(&path, &[], br#"{"INPUT0":7}"#).text();
+        assert!(text.contains("{\"OUTPUT0\":7,"), "{text}");
+        for headers in [&[][..], &[("Content-Encoding", "gzip")]] {
+            let answer = peer.post("/invocations", headers, br#"{"INPUT0":7}"#);
+            assert_eq!((answer.status, answer.text()), (200, text.clone()), "{kind}");
+            assert_eq!(answer.header("content-type"), Some(content_type));
+        }
+        let answer = peer.post("/invocations", &[], b"{");
+        assert_eq!(answer.status, 500, "{}", answer.text());
+        let answer = ask(&mut peer, "GET", "/invocations", "");
+        assert_eq!((answer.status, answer.error().as_str()), (405, "Method Not Allowed"));
+        endpoint.server.stop();
+    }
+}
+
+#[test]
 fn without_a_default_model_there_is_none() {
     let repository = plain();
     let endpoint = Endpoint::start(usual(), &repository, &[], &[]);

@@ -1,5 +1,5 @@
-//! How late an expired request is answered, and what the load of one model costs the requests of another:
-//! `cargo bench --bench waiting`.
+//! How late an expired request is answered, and what the load of one model, or a long packed body, costs the requests
+//! of others: `cargo bench --bench waiting`.
 //!
 //! The release binary runs as a process of its own; a client thread asks over HTTP, one request at a time a connection.
 //! Nothing here asserts a time: only a wrong answer fails.
@@ -53,7 +53,73 @@ fn run() -> Outcome<()> {
     }
     print_row("request, nothing else going on", alone);
     print_row(&format!("request, beside {loads} loads of a model with 16 instances"), beside);
+    drop(server);
+    beside_packed_bodies()
+}
+
+/// Small requests while another client of the same shard posts long packed bodies.
+fn beside_packed_bodies() -> Outcome<()> {
+    let server = Server::start_with(&["--io-cores=1"])?;
+    let body = packed_body()?;
+    let (mut alone, mut beside, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        alone.extend(steady(server.http, STEADY)?);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| -> Outcome<()> {
+            let poster = scope.spawn(|| post_packed(server.http, &body, &is_over));
+            let times = steady(server.http, STEADY);
+            is_over.store(true, Ordering::SeqCst);
+            bodies.extend(poster.join().map_err(|_| "the client of the packed bodies panicked")??);
+            beside.extend(times?);
+            Ok(())
+        })?;
+    }
+    print_row("request on one shard, nothing else going on", alone);
+    print_row("request on one shard, beside packed bodies", beside);
+    let sizes = format!("{} MiB of JSON in {} KiB", PACKED_JSON >> 20, body.len() >> 10);
+    print_row(&format!("a packed body: {sizes}"), bodies);
     Ok(())
+}
+
+/// Bytes of JSON that are packed: what the server takes at most by default.
+const PACKED_JSON: usize = 64 << 20;
+
+/// Of such a request: it is refused once all of it was read, because its answer is not what is measured.
+const UNKNOWN_OUTPUT: &str = r#"]}],"outputs":[{"name":"NONE"}]}"#;
+
+/// A request whose numbers fill [`PACKED_JSON`].
+fn packed_body() -> Outcome<Vec<u8>> {
+    let (head, tail) = (r#"{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1,"#, UNKNOWN_OUTPUT);
+    let count = (PACKED_JSON - head.len() - tail.len() - 32) / 4;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    write!(encoder, "{head}{count}],\"data\":[100")?;
+    for at in 1..count {
+        write!(encoder, ",{}", 100 + at * at % 156)?;
+    }
+    encoder.write_all(tail.as_bytes())?;
+    Ok(encoder.finish()?)
+}
+
+/// How long each body took that was posted until `is_over`.
+fn post_packed(http: SocketAddr, body: &[u8], is_over: &AtomicBool) -> Outcome<Vec<Duration>> {
+    let mut connection = Connection::open(http)?;
+    let mut times = Vec::new();
+    let length = body.len();
+    let head = format!(
+        "POST /v2/models/steady/infer HTTP/1.1\r\nHost: bench\r\nContent-Encoding: gzip\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    while !is_over.load(Ordering::SeqCst) {
+        let sent = Instant::now();
+        connection.0.write_all(head.as_bytes())?;
+        connection.0.write_all(body)?;
+        let (status, body) = connection.receive()?;
+        if status != 400 || !body.contains("unexpected inference output 'NONE'") {
+            return Err(format!("{status}: {body}").into());
+        }
+        times.push(sent.elapsed());
+    }
+    Ok(times)
 }
 
 fn print_row(name: &str, mut times: Vec<Duration>) {
@@ -149,6 +215,10 @@ struct Server {
 
 impl Server {
     fn start() -> Outcome<Server> {
+        Server::start_with(&[])
+    }
+
+    fn start_with(flags: &[&str]) -> Outcome<Server> {
         let timeout_us = TIMEOUT.as_micros();
         let policy = format!("default_queue_policy {{ default_timeout_microseconds: {timeout_us} }}");
         let delay =
@@ -167,6 +237,7 @@ impl Server {
             .arg(format!("--http-port={port}"))
             .args(["--http-address=127.0.0.1", "--allow-grpc=false", "--allow-metrics=false", "--log-info=false"])
             .args(["--model-control-mode=explicit", "--load-model=*"])
+            .args(flags)
             .stdin(Stdio::null())
             .spawn()?;
         let server = Server { http: SocketAddr::from(([127, 0, 0, 1], port)), child };

@@ -4,12 +4,14 @@
 //! under generational tokens: a request being decoded, one that waits for its model, a stream. An answer whose token
 //! is stale belongs to a client that left, and is dropped.
 
+mod access;
 mod clouds;
 mod copying;
 mod delays;
 mod dialect;
 mod error;
 mod events;
+mod forwarding;
 mod generate;
 mod grpc_service;
 mod health;
@@ -21,6 +23,7 @@ mod logging;
 mod metadata;
 mod metrics_page;
 mod outflow;
+mod packing;
 mod reflection;
 mod repository;
 pub mod routes;
@@ -31,6 +34,7 @@ mod stream;
 mod telling;
 mod timing;
 mod trace;
+mod unpacking;
 mod vertex;
 mod waiting;
 mod watch;
@@ -43,6 +47,7 @@ use std::sync::mpsc::Sender;
 use crate::memory::{Gather, Pool, Regions, Slab, Slice};
 use crate::observe::metrics::Registry;
 use crate::observe::trace::Traces;
+use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
@@ -50,6 +55,9 @@ use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
+
+pub use access::Restrictions;
+pub use forwarding::HeaderPattern;
 
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.73.0";
@@ -94,6 +102,14 @@ pub struct Settings {
     pub sagemaker: SageMaker,
     /// `None`: the port is off.
     pub vertex: Option<Vertex>,
+    /// `--http-restricted-api` and `--grpc-restricted-protocol`.
+    pub http_restrictions: Restrictions,
+    pub grpc_restrictions: Restrictions,
+    /// `--http-header-forward-pattern` and `--grpc-header-forward-pattern`.
+    pub http_forwarded: Option<HeaderPattern>,
+    pub grpc_forwarded: Option<HeaderPattern>,
+    /// `--grpc-infer-response-compression-level`.
+    pub grpc_packing: Option<Level>,
 }
 
 /// What all shards know of the server.
@@ -164,6 +180,8 @@ pub enum Outcome {
     Regions(shared_memory::RegionOutcome),
 }
 
+/// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.
+const UNPACKING_STEPS_A_TURN: usize = 48;
 /// Requests and streams of one shard at a time.
 const WORK_MAX: usize = 1 << 20;
 
@@ -198,6 +216,11 @@ pub struct Api {
     delays: delays::Delays,
     /// When the request that is handed over next began to arrive, and when it was there.
     arrived_ns: Option<(u64, u64)>,
+    /// Of the settings, for this shard alone: what a pattern needs to search is not shared.
+    http_forwarded: Option<HeaderPattern>,
+    grpc_forwarded: Option<HeaderPattern>,
+    /// Steps of unpacking and packing messages that this turn has left.
+    unpacking_left: usize,
 }
 
 /// What a service is made of.
@@ -218,6 +241,8 @@ pub struct Parts {
 impl Api {
     pub fn new(parts: Parts) -> Api {
         let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics } = parts;
+        let (http_forwarded, grpc_forwarded) =
+            (facts.settings.http_forwarded.clone(), facts.settings.grpc_forwarded.clone());
         Api {
             facts,
             models,
@@ -237,6 +262,9 @@ impl Api {
             jobs_timed: 0,
             delays: delays::Delays::of_process(),
             arrived_ns: None,
+            http_forwarded,
+            grpc_forwarded,
+            unpacking_left: UNPACKING_STEPS_A_TURN,
         }
     }
 }
@@ -295,7 +323,9 @@ impl Service for Api {
             return self.new_work(waiting::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
         }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
-        self.new_work(waiting::Work::Stream(Box::new(stream::Stream::new(call, error_ends)))).ok()
+        let packing = packing::Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
+        let stream = stream::Stream::new(call, error_ends, plan.clone(), packing);
+        self.new_work(waiting::Work::Stream(Box::new(stream))).ok()
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
@@ -345,6 +375,7 @@ impl Service for Api {
     }
 
     fn work(&mut self, replies: &mut Replies) -> bool {
+        self.unpacking_left = UNPACKING_STEPS_A_TURN;
         self.go_on(replies);
         self.wake_ups.drain(..).for_each(WakeUp::now);
         !self.unfinished.is_empty()

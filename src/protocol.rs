@@ -4,6 +4,7 @@
 //! Codecs know no model and no socket, so that the same ones run on both engines, in the load generator, in fuzzers
 //! and in the simulation.
 
+pub mod compression;
 pub mod grpc;
 pub mod hpack;
 pub mod http1;

@@ -35,7 +35,7 @@ use crate::request::Status;
 use crate::scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
 use crate::shard::placement::Cores;
 use control::RepositoryPoller;
-use options::{ModelControl, Options};
+use options::{HeaderPattern, ModelControl, Options, Restriction};
 
 /// Share of the machine's memory that request data may take.
 const POOL_SHARE: u64 = 2;
@@ -127,9 +127,18 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         allow_client_shm: options.allow_client_shm,
         sagemaker,
         vertex,
+        http_restrictions: api::Restrictions::http(restrictions(&options.http_restricted)),
+        grpc_restrictions: api::Restrictions::grpc(restrictions(&options.grpc_restricted)),
+        http_forwarded: forwarded("http", &options.http_header_forward_pattern)?,
+        grpc_forwarded: forwarded("grpc", &options.grpc_header_forward_pattern)?,
+        grpc_packing: options.grpc_response_compression,
     });
     let facts = Arc::new(facts);
     let _trace_counts = trace_metrics(&metrics, &traces);
+    if options.allow_client_shm {
+        let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
+        facts.regions.clerk().start().map_err(cannot)?;
+    }
     let _gauges = own_metrics(&metrics, &facts, &pool);
     let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
@@ -173,6 +182,15 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         warn!("not all traces could be written before the end");
     }
     outcome
+}
+
+fn restrictions(given: &[Restriction]) -> impl Iterator<Item = (&str, &str, &str)> {
+    given.iter().map(|restriction| (&*restriction.group, &*restriction.key, &*restriction.value))
+}
+
+fn forwarded(protocol: &str, pattern: &str) -> Result<Option<HeaderPattern>, Failure> {
+    let pattern = (!pattern.is_empty()).then(|| HeaderPattern::new(pattern)).transpose();
+    pattern.map_err(|error| Failure::Start(format!("--{protocol}-header-forward-pattern: {error}")))
 }
 
 /// The same location given twice is one repository.

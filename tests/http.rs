@@ -20,6 +20,5 @@ mod http_port {
     mod forms;
     mod management;
     mod order;
-    mod unsupported;
     mod validation;
 }

@@ -77,15 +77,18 @@ const fn chain(name: &'static str, about: &'static str, connections: usize, in_f
     Scenario { model: "chain", ..scenario }
 }
 
+/// Clients and whom they speak to.
+pub type Peers = Vec<(SocketAddr, Box<dyn Peer>)>;
+
 impl Scenario {
     /// The clients of one run. Every slot of every connection sends a tensor of its own.
-    pub fn peers(&self, server: &Server) -> Result<Vec<(SocketAddr, Box<dyn Peer>)>, String> {
+    pub fn peers(&self, server: &Server) -> Result<Peers, String> {
         let tensors = |connection: usize| -> Result<Vec<Tensor>, String> {
             let first = connection * self.in_flight;
             (first..first + self.in_flight).map(|slot| self.tensor(slot, server)).collect()
         };
         let http = |binary| move |tensor: Tensor| Box::new(HttpPeer::new(tensor, binary)) as Box<dyn Peer>;
-        let mut peers: Vec<(SocketAddr, Box<dyn Peer>)> = Vec::with_capacity(self.connections);
+        let mut peers: Peers = Vec::with_capacity(self.connections);
         for connection in 0..self.connections {
             let tensors = tensors(connection)?;
             if server.is_floor() {

@@ -5,12 +5,12 @@ use super::generate::GenerateCall;
 use super::http_infer::InferCall;
 use super::routes::Category;
 use crate::protocol::http1::{Head, Response};
-use crate::protocol::service::{Replies, Token};
+use crate::protocol::service::{Port, Replies, Token};
 
 impl Api {
     /// Whether `--http-restricted-api` lets the request through (http.md sections 8 and 9); Err is the answer if not.
-    pub(super) fn cloud_restricted(&self, _category: Category, _head: &Head) -> Result<(), Box<Response>> {
-        Ok(())
+    pub(super) fn cloud_restricted(&self, category: Category, head: &Head) -> Result<(), Box<Response>> {
+        self.is_allowed(category, head).map_err(Box::new)
     }
 
     /// Generation through a port of the clouds, as a stream or as one answer.
@@ -21,6 +21,6 @@ impl Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let InferCall { call, target, head, body, .. } = call;
-        self.generate_http(GenerateCall { call, target, head, body, streams }, replies)
+        self.generate_http(GenerateCall { call, port: Port::SageMaker, target, head, body, streams }, replies)
     }
 }

@@ -93,14 +93,11 @@ impl Dialect {
         }))
     }
 
-    /// The request says that `length` bytes of its `body_len` are JSON.
-    pub fn bad_length(self, head: &Head, length: i64, body_len: usize) -> Status {
-        let text = |got: &str| format!("inference header size should be in range (0, {body_len}), got: {got}");
-        let content_type = head.header("Content-Type").unwrap_or_default();
-        Status::invalid(match self.binary_type().and_then(|known| content_type.get(known.len()..)) {
-            Some(given) => text(&String::from_utf8_lossy(given)),
-            None => text(itoa::Buffer::new().format(length)),
-        })
+    /// How the request puts that length, where its port repeats it word by word.
+    pub fn given_length(self, head: &Head) -> Option<String> {
+        let known = self.binary_type()?;
+        let content_type = head.header("Content-Type")?;
+        content_type.get(known.len()..).map(|given| String::from_utf8_lossy(given).into_owned())
     }
 
     /// An answer of `json_len` bytes of JSON and binary data behind them.

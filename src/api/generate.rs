@@ -13,7 +13,7 @@ use super::routes::Target;
 use super::{Api, error};
 use crate::memory::Slice;
 use crate::protocol::http1;
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
+use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
 use crate::request::Status;
 use load::LoadFormat;
 use request::Reader;
@@ -21,6 +21,8 @@ use request::Reader;
 /// A request as it came.
 pub(super) struct GenerateCall<'a> {
     pub call: CallKey,
+    /// Those of the clouds look at no `Content-Encoding` (http.md section 8).
+    pub port: Port,
     pub target: Target<'a>,
     pub head: &'a http1::Head,
     pub body: Slice,
@@ -43,10 +45,12 @@ impl Api {
 
     /// The checks in their order, then the first steps of reading the body.
     fn begin_generate(&mut self, call: GenerateCall<'_>, replies: &mut Replies) -> Result<Token, Status> {
-        let GenerateCall { call, target, head, body, streams } = call;
+        let GenerateCall { call, port, target, head, body, streams } = call;
         let model = self.find(target.model, target.version.unwrap_or_default())?;
         let watch = self.watch_http(&model.name, head);
-        check_encoding(head)?;
+        if port == Port::Http {
+            check_encoding(head)?;
+        }
         let (token, mut request) = self.new_request()?;
         if let Some(watch) = &watch {
             watch.attach(&mut request);

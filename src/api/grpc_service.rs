@@ -1,12 +1,14 @@
 //! The RPCs of GRPCInferenceService and of the health protocol (grpc.md sections 1 to 6).
 
 use super::infer::grpc_request;
+use super::packing::Packing;
 use super::repository::Ask;
 use super::routes::{Category, MemoryKind, RegionAction};
-use super::waiting::Peer;
+use super::unpacking::PackedCall;
+use super::waiting::{Peer, Work};
 use super::{Api, ServerState, error, logging, reflection, statistics};
 use crate::memory::{Gather, Slice};
-use crate::protocol::grpc::{Code, Message, Mode};
+use crate::protocol::grpc::{Code, Encoding, InferRequest, Message, Mode};
 use crate::protocol::http2::Headers;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::request::{Code as StatusCode, Status};
@@ -73,7 +75,6 @@ impl Method {
     }
 
     /// The group by which the method can be restricted (grpc.md section 1).
-    #[expect(dead_code, reason = "for what restricts methods")]
     fn category(self) -> Category {
         match self {
             Method::ServerLive | Method::ServerReady | Method::ModelReady | Method::Check => Category::Health,
@@ -126,11 +127,18 @@ impl Api {
             return Ok(plan);
         }
         let method = method_of(headers.path().unwrap_or_default()).ok_or_else(unimplemented)?;
+        self.is_call_allowed(method.category(), headers)?;
         let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });
         plan.streaming = method == Method::ModelStreamInfer;
         if infers {
             self.plan_watch(headers, &mut plan);
+            if let Some(pattern) = &self.grpc_forwarded {
+                plan.kept = pattern.of_metadata(headers);
+            }
+            if self.facts.settings.grpc_packing.is_some() {
+                plan.response_encoding = Encoding::accepted(headers.get(b"grpc-accept-encoding").unwrap_or_default());
+            }
         }
         Ok(plan)
     }
@@ -142,9 +150,38 @@ impl Api {
         message: Message,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let message = match (Method::from_number(plan.method), message) {
+        let Message::Compressed(encoding, packed) = message else {
+            return self.answer_unary(None, call, plan, message, replies);
+        };
+        match self.new_work(Work::Reserved) {
+            Ok(token) => {
+                self.unpack_call(token.0, Box::new(PackedCall::new(call, plan, encoding, packed)), replies);
+                Some(token)
+            }
+            Err(status) => {
+                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+                None
+            }
+        }
+    }
+
+    /// `token`: what was given out for the call before its message was unpacked.
+    pub(super) fn answer_unary(
+        &mut self,
+        token: Option<Token>,
+        call: CallKey,
+        plan: &GrpcPlan,
+        message: Message,
+        replies: &mut Replies,
+    ) -> Option<Token> {
+        let method = Method::from_number(plan.method);
+        if method != Some(Method::ModelInfer) {
+            // The others have no work of their own.
+            token.and_then(|token| self.end_work(token.0));
+        }
+        let message = match (method, message) {
             (Some(Method::ModelInfer), Message::Infer(message)) => {
-                return match self.model_infer(call, plan, &message) {
+                return match self.model_infer(token, call, plan, &message) {
                     Ok(token) => Some(token),
                     Err(status) => {
                         replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
@@ -171,7 +208,8 @@ impl Api {
                 }
                 None => self.manage(method, &message),
             },
-            _ => Err(Status::unsupported("compressed messages are not supported by this version of Nereid")),
+            // Messages come in the form that the plan asks for.
+            _ => Err(Status::internal("Unable to parse request")),
         };
         match message {
             Ok(message) => {
@@ -183,11 +221,27 @@ impl Api {
         None
     }
 
+    /// Of a token that was given out before, nothing is left after an error.
     fn model_infer(
         &mut self,
+        token: Option<Token>,
         call: CallKey,
         plan: &GrpcPlan,
-        message: &crate::protocol::grpc::InferRequest,
+        message: &InferRequest,
+    ) -> Result<Token, Status> {
+        let outcome = self.submit_infer(token, call, plan, message);
+        if let (Err(_), Some(token)) = (&outcome, token) {
+            self.end_work(token.0);
+        }
+        outcome
+    }
+
+    fn submit_infer(
+        &mut self,
+        token: Option<Token>,
+        call: CallKey,
+        plan: &GrpcPlan,
+        message: &InferRequest,
     ) -> Result<Token, Status> {
         if self.facts.state() == ServerState::Exiting {
             return Err(stopping());
@@ -197,9 +251,16 @@ impl Api {
             let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
             return Err(Status::unsupported(text));
         }
-        let (token, mut request) = self.new_request()?;
-        let mut form = match grpc_request::read(message, &model, &mut request, &self.pool, &self.facts.regions) {
-            Ok(form) => form,
+        let (token, mut request) = match token {
+            Some(token) => (token, self.request_of(token)),
+            None => self.new_request()?,
+        };
+        let (pool, regions) = (&self.pool, &self.facts.regions);
+        let mut form = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
+            Ok(mut form) => {
+                form.packing = Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
+                form
+            }
             Err(status) => {
                 self.give_up(token, request);
                 return Err(status);

@@ -3,9 +3,15 @@
 use std::sync::Arc;
 
 use super::dialect::Dialect;
+use super::forwarding::Forwarded;
+use super::http_service::log_request;
 use super::infer::Manner;
 use super::infer::http_request::Decoder;
-use super::routes::Target;
+use super::packing::Packing;
+use super::routes::{Target, route};
+use super::unpacking::PackedBody;
+use super::waiting::Work;
+use super::watch::Watch;
 use super::{Api, error, events};
 use crate::memory::Slice;
 use crate::protocol::http1;
@@ -20,6 +26,40 @@ pub(super) struct InferCall<'a> {
     pub head: &'a http1::Head,
     pub body: Slice,
     pub dialect: Dialect,
+}
+
+/// What a request's head says that counts when its body is there, plain.
+pub struct Opening {
+    model: Arc<ServedModel>,
+    /// Of its JSON, if it says so: the number, or why it is none.
+    header_len: Option<Result<i64, Status>>,
+    /// The same as the request puts it, where it is repeated so.
+    given_len: Option<String>,
+    /// Only the HTTP port itself packs and unpacks and forwards headers (http.md sections 8 and 9).
+    packing: Option<Packing>,
+    forwarded: Forwarded,
+    dialect: Dialect,
+    manner: Manner,
+    watch: Option<Arc<Watch>>,
+}
+
+impl Opening {
+    /// Where the binary tail begins, as far as the head says so.
+    pub fn align_at(&self) -> usize {
+        align_at(self.header_len.as_ref())
+    }
+
+    /// The head says that `length` bytes of `body_len` are JSON.
+    fn bad_length(&self, length: i64, body_len: usize) -> Status {
+        let mut number = itoa::Buffer::new();
+        let got = self.given_len.as_deref().unwrap_or_else(|| number.format(length));
+        Status::invalid(format!("inference header size should be in range (0, {body_len}), got: {got}"))
+    }
+}
+
+/// An offset in a body that may not be one.
+fn align_at(header_len: Option<&Result<i64, Status>>) -> usize {
+    header_len.and_then(|length| usize::try_from(*length.as_ref().ok()?).ok()).unwrap_or(0)
 }
 
 /// Why a request is not taken, and the label of the answer that says so (http.md section 1).
@@ -71,13 +111,26 @@ impl Api {
     /// Where a body goes: the binary tail of an inference request is to be aligned. A body that is JSON throughout and
     /// too long is refused before it is received.
     pub(super) fn plan_body(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
-        let header_len = Dialect::of(port).json_length(head);
+        if port == Port::Http
+            && !self.facts.settings.http_restrictions.is_empty()
+            && let Some(found) = route(head.path().as_bytes())
+            && let Err(refusal) = self.is_allowed(found.category(), head)
+        {
+            // Nobody's body is stored who may not send it.
+            log_request(head);
+            return http1::BodyPlan::Reject(*refusal);
+        }
+        let dialect = Dialect::of(port);
+        let header_len = dialect.json_length(head);
         let most = self.facts.settings.http_input_bytes_max;
         match (header_len, head.body_length()) {
-            (Some(length), _) if port != Port::Metrics => {
-                http1::BodyPlan::Store { align_at: length.ok().and_then(|at| usize::try_from(at).ok()).unwrap_or(0) }
-            }
-            (None, http1::BodyLength::Known(length)) if length > most as u64 && length <= i32::MAX as u64 => {
+            (Some(length), _) if port != Port::Metrics => http1::BodyPlan::Store { align_at: align_at(Some(&length)) },
+            // The bound is for what is inside a packed body.
+            (None, http1::BodyLength::Known(length))
+                if length > most as u64
+                    && length <= i32::MAX as u64
+                    && !(dialect.compresses() && matches!(coding_of(head), Coding::Packed)) =>
+            {
                 http1::BodyPlan::Reject(error::http_error(&self.pool, &too_long(length, most), error::JSON))
             }
             _ => http1::BodyPlan::Store { align_at: 0 },
@@ -106,7 +159,7 @@ impl Api {
         Refusal { reply: Box::new(error::http_error(&self.pool, status, error::JSON)) }
     }
 
-    /// The checks in their order, then the first steps of decoding.
+    /// The checks in their order, then the first steps of unpacking or decoding.
     fn begin_infer(&mut self, call: InferCall<'_>, replies: &mut Replies) -> Result<Token, Refusal> {
         let InferCall { call, target, head, body, dialect } = call;
         let model =
@@ -116,12 +169,69 @@ impl Api {
             self.check_policy(&model)?;
         }
         let watch = self.watch_http(&model.name, head);
-        if dialect.compresses() {
-            self.check_encoding(head)?;
+        let is_packed = dialect.compresses() && self.check_encoding(head)?;
+        let mut opening = Opening {
+            model,
+            header_len: dialect.json_length(head),
+            given_len: dialect.given_length(head),
+            packing: None,
+            forwarded: Forwarded::default(),
+            dialect,
+            manner,
+            watch,
+        };
+        if dialect == Dialect::Kserve {
+            if manner == Manner::Whole {
+                opening.packing = head.header("Accept-Encoding").and_then(Packing::of_http);
+            }
+            if let Some(pattern) = &self.http_forwarded {
+                opening.forwarded = pattern.of_http(head);
+            }
         }
-        let header_len = self.header_length(head, body.len(), dialect)?;
+        if !is_packed {
+            self.check_content_length(head)?;
+            return self.read_body(None, call, opening, body, replies);
+        }
+        if body.is_empty() {
+            return Err(self.plain(&Status::invalid("nothing to be decompressed")));
+        }
+        let token = self.new_work(Work::Reserved).map_err(|status| self.labelled(&status))?;
         let most = self.facts.settings.http_input_bytes_max;
-        let (token, mut request) = self.new_request().map_err(|status| self.labelled(&status))?;
+        self.unpack_body(token.0, Box::new(PackedBody::new(call, opening, body, most)), replies);
+        Ok(token)
+    }
+
+    /// Goes on with a request whose body was packed and is not any more.
+    pub(super) fn read_unpacked(
+        &mut self,
+        token: Token,
+        call: CallKey,
+        opening: Opening,
+        body: Slice,
+        replies: &mut Replies,
+    ) {
+        if let Err(Refusal { reply }) = self.read_body(Some(token), call, opening, body, replies) {
+            self.end_work(token.0);
+            replies.push(call, Reply::Http(*reply));
+        }
+    }
+
+    /// Takes the plain body in. `token`: what was given out for the request before.
+    fn read_body(
+        &mut self,
+        token: Option<Token>,
+        call: CallKey,
+        opening: Opening,
+        body: Slice,
+        replies: &mut Replies,
+    ) -> Result<Token, Refusal> {
+        let header_len = self.json_length(&opening, body.len())?;
+        let Opening { model, packing, forwarded, dialect, manner, watch, .. } = opening;
+        let most = self.facts.settings.http_input_bytes_max;
+        let (token, mut request) = match token {
+            Some(token) => (token, self.request_of(token)),
+            None => self.new_request().map_err(|status| self.labelled(&status))?,
+        };
         if let Some(watch) = &watch {
             watch.attach(&mut request);
         }
@@ -137,6 +247,8 @@ impl Api {
                 // A raw request asks for binary answers only where there are any.
                 decoder.form.binary_by_default &= manner == Manner::Whole;
                 decoder.form.dialect = dialect;
+                decoder.form.packing = packing;
+                decoder.forwarded = forwarded;
                 self.decode(token.0, call, Box::new(decoder), replies);
                 Ok(token)
             }
@@ -155,15 +267,12 @@ impl Api {
         Err(self.plain(&Status::unsupported(text)))
     }
 
-    fn check_encoding(&self, head: &http1::Head) -> Result<(), Refusal> {
-        match head.header("Content-Encoding") {
-            None | Some(b"" | b"identity") => Ok(()),
-            Some(encoding @ (b"gzip" | b"deflate")) => {
-                let encoding = String::from_utf8_lossy(encoding);
-                let text = format!("Content-Encoding '{encoding}' is not supported by this version of Nereid");
-                Err(self.plain(&Status::unsupported(text)))
-            }
-            Some(_) => {
+    /// Is the body packed?
+    fn check_encoding(&self, head: &http1::Head) -> Result<bool, Refusal> {
+        match coding_of(head) {
+            Coding::Plain => Ok(false),
+            Coding::Packed => Ok(true),
+            Coding::Unknown => {
                 let mut reply = error::error_body(&self.pool, 501, "Unsupported compression type", None);
                 reply.head = reply.head.header("Accept-Encoding", "gzip, deflate");
                 Err(Refusal { reply: Box::new(reply) })
@@ -171,17 +280,21 @@ impl Api {
         }
     }
 
-    /// Of the JSON in front of a body of `body_len` bytes.
-    fn header_length(&self, head: &http1::Head, body_len: usize, dialect: Dialect) -> Result<usize, Refusal> {
-        if let Some(length) = head.header("Content-Length") {
-            parse_int32("Content-Length", length).map_err(|status| self.plain(&status))?;
+    fn check_content_length(&self, head: &http1::Head) -> Result<(), Refusal> {
+        match head.header("Content-Length") {
+            None => Ok(()),
+            Some(length) => parse_int32("Content-Length", length).map(|_| ()).map_err(|status| self.plain(&status)),
         }
-        let header_len = match dialect.json_length(head) {
+    }
+
+    /// Of the JSON in front of a body of `body_len` bytes.
+    fn json_length(&self, opening: &Opening, body_len: usize) -> Result<usize, Refusal> {
+        let header_len = match &opening.header_len {
             None => body_len,
-            Some(length) => {
-                let length = length.map_err(|status| self.plain(&status))?;
-                let within = usize::try_from(length).ok().filter(|length| *length <= body_len);
-                within.ok_or_else(|| self.plain(&dialect.bad_length(head, length, body_len)))?
+            Some(Err(status)) => return Err(self.plain(status)),
+            Some(Ok(length)) => {
+                let within = usize::try_from(*length).ok().filter(|length| *length <= body_len);
+                within.ok_or_else(|| self.plain(&opening.bad_length(*length, body_len)))?
             }
         };
         let most = self.facts.settings.http_input_bytes_max;
@@ -189,6 +302,21 @@ impl Api {
             return Err(self.labelled(&too_long(header_len as u64, most)));
         }
         Ok(header_len)
+    }
+}
+
+/// What `Content-Encoding` says of a body.
+enum Coding {
+    Plain,
+    Packed,
+    Unknown,
+}
+
+fn coding_of(head: &http1::Head) -> Coding {
+    match head.header("Content-Encoding") {
+        None | Some(b"" | b"identity") => Coding::Plain,
+        Some(b"gzip" | b"deflate") => Coding::Packed,
+        Some(_) => Coding::Unknown,
     }
 }
 

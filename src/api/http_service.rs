@@ -12,7 +12,7 @@ use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
 use crate::observe::log::verbose;
 use crate::protocol::http1::{self, Response};
-use crate::protocol::service::{CallKey, Replies, Reply, Token};
+use crate::protocol::service::{CallKey, Port, Replies, Reply, Token};
 use crate::repository::parse_version;
 use crate::request::Status;
 
@@ -34,6 +34,11 @@ pub(super) fn method_number(method: http1::Method) -> u8 {
         http1::Method::Delete => 4,
         _ => 5,
     }
+}
+
+/// Says that the request is there, to who wants to know.
+pub(super) fn log_request(head: &http1::Head) {
+    verbose!(1, "HTTP request: {} {}", method_number(head.method()), head.path());
 }
 
 /// A request whose route may be served.
@@ -59,9 +64,8 @@ impl Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let is_post = head.method() == http1::Method::Post;
-        let path = head.path();
-        verbose!(1, "HTTP request: {} {path}", method_number(head.method()));
-        let Some(found) = route(path.as_bytes()) else {
+        log_request(head);
+        let Some(found) = route(head.path().as_bytes()) else {
             let reply = error::error_body(&self.pool, 404, "Not Found", None);
             replies.push(call, Reply::Http(reply));
             return None;
@@ -91,7 +95,8 @@ impl Api {
         }
         if let Route::Generate(target) | Route::GenerateStream(target) = found {
             let streams = matches!(found, Route::GenerateStream(_));
-            return self.generate_http(GenerateCall { call, target, head, body, streams }, replies);
+            let call = GenerateCall { call, port: Port::Http, target, head, body, streams };
+            return self.generate_http(call, replies);
         }
         if let Some(ask) = ask_of(found, &body) {
             match ask {

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::dialect::Dialect;
 use super::generate::load::LoadFormat;
 use super::infer::classification::classify;
+use super::packing::Packing;
 use super::watch::Watch;
 use crate::memory::{Pool, Regions};
 use crate::repository::ServedModel;
@@ -88,6 +89,8 @@ pub struct AnswerForm {
     pub wants_timing: bool,
     /// HTTP: how the port that the request came through puts things.
     pub dialect: Dialect,
+    /// How the whole answer is packed, where it is not a message of a stream.
+    pub packing: Option<Packing>,
 }
 
 impl AnswerForm {

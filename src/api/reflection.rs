@@ -104,8 +104,8 @@ impl Api {
                 reflection.waiting.push_back(message);
                 return self.list_reflection(token);
             }
-            Message::Compressed(_) | Message::Infer(_) => {
-                let text = "compressed messages are not supported by this version of Nereid";
+            Message::Compressed(..) | Message::Infer(_) => {
+                let text = "reflection does not take compressed messages";
                 error::grpc_status(Status::unsupported(text))
             }
         };

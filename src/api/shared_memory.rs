@@ -20,6 +20,8 @@ use crate::wire::inference as wire;
 
 /// Regions whose list a shard writes itself.
 const LISTED_AT_ONCE: usize = 256;
+/// Bytes of a request, which is read on a shard: a name, a key and two numbers need less.
+const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,7 +78,8 @@ fn status_of(error: &RegisterError, name: &[u8], key: &[u8]) -> Status {
             Status::invalid(format!("cannot register shared memory region '{name}' - invalid shm key '{key}'"))
         }
         RegisterError::ReservedKey => Status::invalid(format!(
-            "cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix '{}'",
+            "cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix \
+             '{}'",
             RegisterError::RESERVED
         )),
         RegisterError::Exists => Status::already_exists(format!("shared memory region '{name}' already in manager")),
@@ -168,6 +171,7 @@ fn read_http(
     if kind == MemoryKind::Cuda {
         return Err(no_gpus(&name));
     }
+    check_length(body)?;
     let document = Document::parse(body.clone()).map_err(|error| Status::internal(error.to_string()))?;
     let root = document.root();
     let internal = |error: crate::protocol::json::AccessError| Status::internal(error.to_string());
@@ -181,7 +185,18 @@ fn read_http(
     Ok(Ask::Register { name, key: key.into_owned().into(), offset, byte_size })
 }
 
+fn check_length(request: &Slice) -> Result<(), Status> {
+    match request.len() <= REQUEST_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Status::invalid(format!(
+            "a shared memory request has {} bytes, at most {REQUEST_BYTES_MAX} are read",
+            request.len()
+        ))),
+    }
+}
+
 fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+    check_length(message)?;
     M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
 }
 
@@ -263,7 +278,7 @@ impl Api {
     /// The answer over HTTP.
     pub(super) fn regions_reply(&mut self, outcome: RegionOutcome) -> Response {
         match outcome {
-            RegionOutcome::Changed => Response::empty(200),
+            RegionOutcome::Changed => error::reply(200, error::JSON, Gather::new()),
             RegionOutcome::Listed(kind, regions) => error::reply(200, error::JSON, to_json(kind, &regions, &self.pool)),
             RegionOutcome::Written(body) => error::reply(200, error::JSON, body),
         }

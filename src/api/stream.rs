@@ -4,19 +4,23 @@
 //! they like, in between and as often as they want; what their client does not take holds them back by credits (see
 //! `request`). Errors stay in band: a request that is refused or fails takes its place like any other.
 
+mod packed;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{apply_classification, grpc_request};
 use super::outflow::Outflow;
+use super::packing::Packing;
 use super::waiting::{Peer, Work};
 use super::watch::Watch;
 use super::{Api, ServerState, error, reflection};
 use crate::memory::Gather;
-use crate::protocol::grpc::{Code, Message};
+use crate::protocol::grpc::{Code, InferRequest, Message};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::request::{Credit, Delivery, Response, Status, Text};
+use packed::{Inbox, Outbox};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.
 const IN_FLIGHT_MAX: usize = 16_384;
@@ -34,10 +38,17 @@ pub struct Stream {
     /// `triton_grpc_error`: a failed response is the end of the stream.
     error_ends: bool,
     pub outflow: Outflow,
+    /// How its requests come.
+    plan: Arc<GrpcPlan>,
+    /// What is packed.
+    inbox: Inbox,
+    outbox: Outbox,
+    /// It is being seen to, now or in a later turn.
+    is_driven: bool,
 }
 
 impl Stream {
-    pub fn new(call: CallKey, error_ends: bool) -> Stream {
+    pub fn new(call: CallKey, error_ends: bool, plan: GrpcPlan, packing: Option<Packing>) -> Stream {
         Stream {
             call,
             order: VecDeque::new(),
@@ -46,6 +57,10 @@ impl Stream {
             half_closed: false,
             error_ends,
             outflow: Outflow::default(),
+            plan: Arc::new(plan),
+            inbox: Inbox::default(),
+            outbox: Outbox::new(packing),
+            is_driven: false,
         }
     }
 
@@ -56,6 +71,13 @@ impl Stream {
     }
 
     fn say(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
+        match self.outbox.is_packing() {
+            true => self.outbox.push(message, credit),
+            false => self.emit(message, credit, replies),
+        }
+    }
+
+    fn emit(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
         self.outflow.say(message.len(), credit);
         replies.push(self.call, Reply::GrpcMessage(message));
     }
@@ -70,7 +92,8 @@ impl Stream {
                 self.say(answer, None, replies);
             }
         }
-        let over = self.half_closed && self.order.is_empty() && self.unordered.is_empty();
+        let is_silent = self.inbox.is_empty() && self.outbox.is_empty();
+        let over = self.half_closed && self.order.is_empty() && self.unordered.is_empty() && is_silent;
         if over {
             replies.push(self.call, Reply::GrpcEnd(GrpcStatus::ok()));
         }
@@ -88,7 +111,10 @@ impl Api {
 
     /// Ends the stream and everything on it.
     fn end_stream(&mut self, token: Token, status: GrpcStatus, replies: &mut Replies) {
-        let Some(call) = self.stream(token).map(|stream| stream.call) else { return };
+        let pool = self.pool.clone();
+        let Some(stream) = self.stream(token) else { return };
+        let call = stream.call;
+        stream.say_plain(&pool, replies);
         self.cancel(token.0);
         replies.push(call, Reply::GrpcEnd(status));
     }
@@ -98,18 +124,39 @@ impl Api {
             return self.reflection_message(token, message, replies);
         }
         let Some(stream) = self.stream(token) else { return };
-        if stream.order.len() + stream.unordered.len() >= IN_FLIGHT_MAX {
+        if stream.order.len() + stream.unordered.len() + stream.inbox.len() + stream.outbox.len() >= IN_FLIGHT_MAX {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
             return self.end_stream(token, error::grpc_status(Status::unavailable(text)), replies);
         }
+        match message {
+            Message::Infer(request) if stream.inbox.is_empty() => self.take_request(token, &request, replies),
+            message => {
+                stream.inbox.push(message);
+                self.drive_stream(token, replies);
+            }
+        }
+    }
+
+    /// Takes the message that is next.
+    fn take_streamed(&mut self, token: Token, message: Message, replies: &mut Replies) {
+        match message {
+            Message::Infer(request) => {
+                if self.stream(token).is_some_and(|stream| stream.plan.timed) {
+                    self.arrived_just_now();
+                }
+                self.take_request(token, &request, replies);
+            }
+            // What is unpacked for this method is a request for inference.
+            Message::Collected(_) | Message::Compressed(..) => {
+                self.end_stream(token, GrpcStatus::new(Code::Internal, "Unable to parse request"), replies);
+            }
+        }
+    }
+
+    fn take_request(&mut self, token: Token, message: &InferRequest, replies: &mut Replies) {
         let Ok((key, mut request)) = self.new_request() else {
             let status = Status::unavailable("too many requests wait on this server");
             return self.end_stream(token, error::grpc_status(status), replies);
-        };
-        let Message::Infer(message) = message else {
-            self.give_up(key, request);
-            let error = Status::unsupported("compressed messages are not supported by this version of Nereid");
-            return self.refuse_streamed(token, key, &Text::default(), &error, false, replies);
         };
         let id = Text::from(message.id());
         if self.facts.state() == ServerState::Exiting {
@@ -131,10 +178,12 @@ impl Api {
                 false => stream.order.push_back((key.0, None)),
             }
         }
-        let outcome = match grpc_request::read(&message, &model, &mut request, &self.pool, &self.facts.regions) {
+        let Some(plan) = self.stream(token).map(|stream| Arc::clone(&stream.plan)) else { return };
+        let (pool, regions) = (&self.pool, &self.facts.regions);
+        let outcome = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
             Ok(mut form) => {
                 if plan.timed {
-                    form.watch = self.watch_grpc(&model.name, plan);
+                    form.watch = self.watch_grpc(&model.name, &plan);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
                 }
                 self.submit(key, Peer::Stream(token), &model, request, form)
@@ -168,6 +217,7 @@ impl Api {
             stream.say(answer, None, replies);
         }
         self.end_streamed(token, key.0, replies);
+        self.drive_stream(token, replies);
     }
 
     /// The one answer of a model that answers once.
@@ -237,6 +287,7 @@ impl Api {
         if delivery.last {
             self.end_streamed(token, key, replies);
         }
+        self.drive_stream(token, replies);
     }
 
     /// How the whole stream ends if `response` is an error and its client wants that.
@@ -264,8 +315,9 @@ impl Api {
             Some(place) => place.1 = Some(answer),
             None => stream.order.push_back((key, Some(answer))),
         }
-        if stream.flush(replies) {
-            self.end_work(token.0);
+        match stream.flush(replies) {
+            true => drop(self.end_work(token.0)),
+            false => self.drive_stream(token, replies),
         }
     }
 

@@ -8,10 +8,12 @@ use super::delays::{Late, PutOff};
 use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{AnswerForm, Decode, Progress, apply_classification, http_reply};
+use super::packing::Answer;
 use super::reflection::Reflection;
 use super::stream::Stream;
 use super::telling::Telling;
-use super::watch::{Watch, grpc_ends, http_leaves};
+use super::unpacking::{PackedBody, PackedCall};
+use super::watch::{grpc_ends, http_leaves};
 use super::{Api, error};
 use crate::memory::Key;
 use crate::protocol::service::{CallKey, Replies, Reply, Token};
@@ -39,6 +41,8 @@ pub enum Peer {
 pub enum Work {
     /// The token is given out, the rest follows.
     Reserved,
+    UnpackingBody(Box<PackedBody>),
+    UnpackingCall(Box<PackedCall>),
     Decoding {
         call: CallKey,
         decoder: Box<dyn Decode>,
@@ -56,6 +60,7 @@ pub enum Work {
     },
     /// All responses are there, but the answer that they are parts of is not all written.
     Telling(Box<Telling>),
+    Packing(Box<Answer>),
     Stream(Box<Stream>),
     Reflection(Box<Reflection>),
 }
@@ -121,9 +126,14 @@ impl Api {
     /// Gives out a token and a request that answers to it.
     pub(super) fn new_request(&mut self) -> Result<(Token, Box<Request>), Status> {
         let token = self.new_work(Work::Reserved)?;
+        Ok((token, self.request_of(token)))
+    }
+
+    /// A request that answers to a token which was given out before.
+    pub(super) fn request_of(&self, token: Token) -> Box<Request> {
         let mut request = Box::new(Request::new(Completion::new(Arc::clone(&self.sink), token.0)));
         request.is_on_shard = true;
-        Ok((token, request))
+        request
     }
 
     /// Takes a token back whose request never went anywhere.
@@ -343,7 +353,7 @@ impl Api {
         }
         match peer {
             Peer::Http(call) => self.answer_http(call, response, &model, form, replies),
-            Peer::Grpc(call) => self.answer_grpc(call, response, &model, form.watch.as_ref(), replies),
+            Peer::Grpc(call) => self.answer_grpc(call, response, &model, &form, replies),
             Peer::Stream(stream) => {
                 if response.error.is_some() {
                     response.id = id;
@@ -375,17 +385,22 @@ impl Api {
         call: CallKey,
         response: Response,
         model: &Arc<ServedModel>,
-        watch: Option<&Arc<Watch>>,
+        form: &AnswerForm,
         replies: &mut Replies,
     ) {
+        let watch = form.watch.as_ref();
         let encoded = match response.error {
             Some(status) => Err(status),
             None => grpc_reply::unary(&mut self.encoder, &response, model, &self.pool),
         };
         match encoded {
             Ok(message) => {
-                replies.push(call, Reply::GrpcMessage(message));
                 let status = grpc_ends(watch);
+                if let Some(packing) = form.packing {
+                    watch.inspect(|watch| watch.leaves(call, replies));
+                    return self.pack(None, Box::new(Answer::grpc(call, message, packing, status)), replies);
+                }
+                replies.push(call, Reply::GrpcMessage(message));
                 watch.inspect(|watch| watch.leaves(call, replies));
                 replies.push(call, Reply::GrpcEnd(status));
             }
@@ -432,12 +447,23 @@ impl Api {
         let dialect = encoder.dialect();
         for _ in 0..LONG_STEPS_AT_ONCE {
             let watch = encoder.watch();
-            let mut reply = match encoder.step(&self.pool) {
+            let reply = match encoder.step(&self.pool) {
                 Ok(false) => continue,
-                Ok(true) => encoder.finish(),
-                Err(status) => dialect.told(error::http_error(&self.pool, &status, None)),
+                Ok(true) => {
+                    let packing = encoder.packing();
+                    let mut reply = encoder.finish();
+                    http_leaves(watch.as_ref(), call, &mut reply, replies);
+                    if let Some(packing) = packing {
+                        return self.pack(key, Box::new(Answer::http(call, reply, packing)), replies);
+                    }
+                    reply
+                }
+                Err(status) => {
+                    let mut reply = dialect.told(error::http_error(&self.pool, &status, None));
+                    http_leaves(watch.as_ref(), call, &mut reply, replies);
+                    reply
+                }
             };
-            http_leaves(watch.as_ref(), call, &mut reply, replies);
             if let Some(key) = key {
                 self.end_work(key);
             }
@@ -474,6 +500,13 @@ impl Api {
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
             Work::Copying(copying) => self.copy_on(key, copying, replies),
             Work::Reflection(reflection) => self.reflect(key, reflection, replies),
+            Work::UnpackingBody(packed) => self.unpack_body(key, packed, replies),
+            Work::UnpackingCall(packed) => self.unpack_call(key, packed, replies),
+            Work::Packing(answer) => self.pack(Some(key), answer, replies),
+            stream @ Work::Stream(_) => {
+                *place = stream;
+                self.go_on_with_stream(Token(key), replies);
+            }
             other => *place = other,
         }
     }
@@ -481,8 +514,8 @@ impl Api {
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
-            None
-            | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Telling(_) | Work::Reflection(_)) => {}
+            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Packing(_) | Work::Telling(_)) => {}
+            Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
             Some(Work::Copying(copying)) => copying.withdraw(),

@@ -151,13 +151,19 @@ impl Api {
             return;
         }
         let mut keep = |name: &str, value: Option<&[u8]>| {
-            plan.kept.extend(value.map(|value| (name.as_bytes().into(), value.into())));
+            plan.watched.extend(value.map(|value| (name.as_bytes().into(), value.into())));
         };
         keep(timing::ASK, asks);
         if traces.takes_contexts() {
             keep(TRACEPARENT, headers.get(TRACEPARENT.as_bytes()));
             keep(TRACESTATE, headers.get(TRACESTATE.as_bytes()));
         }
+    }
+
+    /// What was packed arrives when it is unpacked, for who wants to know.
+    pub(super) fn arrived_just_now(&mut self) {
+        let now_ns = now_ns();
+        self.arrived_ns.get_or_insert((now_ns, now_ns));
     }
 
     /// The watch of an HTTP request for `model`, if it gets one.
@@ -169,7 +175,7 @@ impl Api {
     /// The watch of a gRPC request for `model`, if it gets one.
     pub(super) fn watch_grpc(&mut self, model: &str, plan: &GrpcPlan) -> Option<Arc<Watch>> {
         let since_ns = self.arrived_ns.take()?;
-        self.watch(GRPC, model, since_ns, |name| kept(&plan.kept, name))
+        self.watch(GRPC, model, since_ns, |name| kept(&plan.watched, name))
     }
 
     fn watch<'a>(

@@ -49,8 +49,6 @@ pub enum Wish {
     AsItIs,
     /// More than that.
     More,
-    /// Nothing by itself.
-    Nothing,
 }
 
 impl Wish {

@@ -1,7 +1,7 @@
 //! What a command line said, flag by flag, before one part is checked against another.
 
 use super::flags::Wish;
-use super::options::ServeOptions;
+use super::options::{Restriction, ServeOptions};
 use super::trace::TraceSettings;
 use super::values::{Value, ValueError};
 
@@ -17,8 +17,6 @@ pub struct Given {
     pub gpu_limits: Vec<(i32, f64)>,
     /// The lowest and the highest port that services beside SageMaker's may have.
     pub safe_ports: Option<(i32, i32)>,
-    pub http_restricted: RestrictedGroups,
-    pub grpc_restricted: RestrictedGroups,
     pub cache_config: bool,
     pub response_cache: bool,
     pub trace: TraceSettings,
@@ -62,7 +60,6 @@ impl Given {
     /// Keeps account of what `flag` asks for.
     pub fn wish(&mut self, flag: &'static str, wish: Wish) {
         match wish {
-            Wish::Nothing => {}
             Wish::AsItIs => self.later.retain(|name| *name != flag),
             Wish::More if self.later.contains(&flag) => {}
             Wish::More => self.later.push(flag),
@@ -82,16 +79,12 @@ impl Given {
     }
 }
 
-/// The groups that `--http-restricted-api` or `--grpc-restricted-protocol` has named so far.
-#[derive(Debug, Default)]
-pub struct RestrictedGroups(Vec<String>);
-
 /// What error texts call a group.
 pub const HTTP_API: &str = "api";
 pub const GRPC_PROTOCOL: &str = "protocol";
 
 /// cli.md section 3.
-const GROUPS: [&str; 9] = [
+pub const GROUPS: [&str; 9] = [
     "health",
     "metadata",
     "inference",
@@ -103,19 +96,17 @@ const GROUPS: [&str; 9] = [
     "logging",
 ];
 
-impl RestrictedGroups {
-    /// Takes `<groups>:<key>=<value>`. A group may be named once in all.
-    pub fn add(&mut self, value: Value<'_>, kind: &'static str) -> Result<(), ValueError> {
-        let [groups, _key, _value] = value.named_setting(':', "<config name>:<setting>=<value>")?;
-        for group in groups.split(',').map(str::to_owned) {
-            if !GROUPS.contains(&group.as_str()) {
-                return Err(ValueError::UnknownGroup { kind, group });
-            }
-            if self.0.contains(&group) {
-                return Err(ValueError::GroupTwice { kind, group });
-            }
-            self.0.push(group);
+/// Takes `<groups>:<key>=<value>` behind what was given before. A group may be named once in all.
+pub fn restrict(given: &mut Vec<Restriction>, value: Value<'_>, kind: &'static str) -> Result<(), ValueError> {
+    let [groups, key, secret] = value.named_setting(':', "<config name>:<setting>=<value>")?;
+    for group in groups.split(',').map(str::to_owned) {
+        if !GROUPS.contains(&group.as_str()) {
+            return Err(ValueError::UnknownGroup { kind, group });
         }
-        Ok(())
+        if given.iter().any(|restriction| restriction.group == group) {
+            return Err(ValueError::GroupTwice { kind, group });
+        }
+        given.push(Restriction { group, key: key.clone(), value: secret.clone() });
     }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use super::values::{Value, ValueError};
 pub use super::given::WithoutEffect;
 pub use crate::server::options::{
     BackendSetting, CacheSetting, Clouds, HostPolicySetting, IoCores, IoEngine, Lending, Listen, ModelControl,
-    Options as ServeOptions, RateLimitResource,
+    Options as ServeOptions, RateLimitResource, Restriction,
 };
 
 /// Why the server does not start; [`OptionsError::report`] is what its user sees.

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use super::options::{BackendSetting, CacheSetting, HostPolicySetting, RateLimitResource};
+use crate::server::options::HeaderPattern;
 
 /// The inner text of `Bad option: …`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +41,8 @@ pub enum ValueError {
     // The blank at the end is part of the text.
     #[error("unknown restricted {kind} '{group}' ")]
     UnknownGroup { kind: &'static str, group: String },
+    #[error("invalid pattern for --{flag}: {reason}")]
+    Pattern { flag: &'static str, reason: String },
     #[error("restricted {kind} '{group}' can not be specified in multiple config groups")]
     GroupTwice { kind: &'static str, group: String },
 }
@@ -151,6 +154,16 @@ impl Value<'_> {
         match parts {
             Some(parts) if parts.iter().all(|part| !part.is_empty()) => Ok(parts.map(str::to_owned)),
             _ => Err(ValueError::Form { flag: self.flag, form, given: text }),
+        }
+    }
+
+    /// A regular expression for names of headers. Triton logs one that is none and forwards nothing; a server that
+    /// does not start says so in time.
+    pub fn header_pattern(self) -> Result<String, ValueError> {
+        let text = self.text();
+        match HeaderPattern::new(&text) {
+            Ok(_) => Ok(text),
+            Err(reason) => Err(ValueError::Pattern { flag: self.flag, reason }),
         }
     }
 

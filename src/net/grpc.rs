@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::{At, Call, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Key};
 use crate::protocol::grpc::{
-    self, Code, Direct, Encoding, Limits, MessageReader, encode_message, is_grpc, parse_timeout,
+    self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, Limits, MessageReader, UnknownEncoding, encode_message, is_grpc,
+    parse_timeout,
 };
 use crate::protocol::http2::{self, ErrorCode, Headers, ResetCause, SendError, StreamId};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
@@ -86,6 +87,8 @@ enum Refusal {
     /// No gRPC at all: a plain HTTP status.
     Http(&'static [u8]),
     Grpc(GrpcStatus),
+    /// Messages that nobody here can unpack; the answer says which would do.
+    Encoding(UnknownEncoding),
 }
 
 impl<S: Service> Handler<'_, S> {
@@ -103,13 +106,7 @@ impl<S: Service> Handler<'_, S> {
         }
         let mut encoding = Encoding::Identity;
         if let Some(name) = headers.get(b"grpc-encoding") {
-            encoding = Encoding::parse(name)
-                .map_err(|error| Refusal::Grpc(GrpcStatus::new(Code::Unimplemented, error.to_string())))?;
-            if encoding != Encoding::Identity {
-                let name = encoding.header();
-                let text = format!("message compression '{name}' is not supported by this version of Nereid");
-                return Err(Refusal::Grpc(GrpcStatus::new(Code::Unimplemented, text)));
-            }
+            encoding = Encoding::parse(name).map_err(Refusal::Encoding)?;
         }
         let deadline = match headers.get(b"grpc-timeout") {
             None => None,
@@ -312,16 +309,24 @@ impl GrpcWire {
         for (id, refusal) in handler.refused {
             match refusal {
                 Refusal::Http(status) => self.end_plain(id, status),
-                Refusal::Grpc(status) => {
-                    self.send_end(id, &status, false);
-                    if self.connection.is_open(id) {
-                        // The request is of no use (RFC 9113 section 8.1).
-                        self.connection.reset(id, ErrorCode::NO_ERROR);
-                    }
+                Refusal::Grpc(status) => self.refuse(id, &status, &HEAD),
+                Refusal::Encoding(error) => {
+                    let accepted = (&b"grpc-accept-encoding"[..], ACCEPTED_ENCODINGS.as_bytes());
+                    let head: Vec<_> = HEAD.into_iter().chain([accepted]).collect();
+                    self.refuse(id, &GrpcStatus::new(UnknownEncoding::CODE, error.to_string()), &head);
                 }
             }
         }
         outcome
+    }
+
+    /// Answers a call before its request is there.
+    fn refuse(&mut self, id: StreamId, status: &GrpcStatus, head: &[(&[u8], &[u8])]) {
+        self.send_end(id, status, head);
+        if self.connection.is_open(id) {
+            // The request is of no use (RFC 9113 section 8.1).
+            self.connection.reset(id, ErrorCode::NO_ERROR);
+        }
     }
 
     /// Gives the credit that was held back, once answers have left.
@@ -440,13 +445,16 @@ impl GrpcWire {
         };
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.call == call) else { return };
         let head_sent = std::mem::replace(&mut stream.head_sent, true);
+        let encoding = stream.plan.response_encoding;
         if stream.plan.streaming && !std::mem::replace(&mut stream.is_listed, true) {
             self.unsent.push(id);
         }
         match reply {
             Reply::GrpcMessage(mut message) => {
                 if !head_sent {
-                    let _ = self.connection.send_headers(id, HEAD.iter().copied(), false);
+                    let packed = [HEAD[0], HEAD[1], (&b"grpc-encoding"[..], encoding.header().as_bytes())];
+                    let head = if encoding == Encoding::Identity { &HEAD[..] } else { &packed };
+                    let _ = self.connection.send_headers(id, head.iter().copied(), false);
                 }
                 // A stream that is gone drops what it is given.
                 let _ = self.connection.send_data(id, &mut message, false);
@@ -462,7 +470,7 @@ impl GrpcWire {
                     }
                     give_up(stream, shared);
                 }
-                self.send_end(id, &status, head_sent);
+                self.send_end(id, &status, if head_sent { &[] } else { &HEAD });
                 if !request_ended && self.connection.unsent(id) == 0 {
                     // The rest of the request is of no use (RFC 9113 section 8.1).
                     self.connection.reset(id, ErrorCode::NO_ERROR);
@@ -477,20 +485,26 @@ impl GrpcWire {
         }
     }
 
-    fn send_end(&mut self, id: StreamId, status: &GrpcStatus, head_sent: bool) {
+    /// `head`: what goes before the status, unless it was sent.
+    fn send_end(&mut self, id: StreamId, status: &GrpcStatus, head: &[(&[u8], &[u8])]) {
         let mut message = Vec::new();
         encode_message(&status.message, &mut message);
-        if let Err(SendError::HeaderListTooLarge { size, limit }) = self.put_end(id, status, &message, head_sent) {
+        if let Err(SendError::HeaderListTooLarge { size, limit }) = self.put_end(id, status, &message, head) {
             // A text may be as long as a name that the client sent; half of it is better than none.
             shorten(&mut message, size.saturating_sub(limit));
-            if self.put_end(id, status, &message, head_sent).is_err() {
+            if self.put_end(id, status, &message, head).is_err() {
                 self.connection.reset(id, ErrorCode::INTERNAL_ERROR);
             }
         }
     }
 
-    fn put_end(&mut self, id: StreamId, status: &GrpcStatus, message: &[u8], head_sent: bool) -> Result<(), SendError> {
-        let head: &[(&[u8], &[u8])] = if head_sent { &[] } else { &HEAD };
+    fn put_end(
+        &mut self,
+        id: StreamId,
+        status: &GrpcStatus,
+        message: &[u8],
+        head: &[(&[u8], &[u8])],
+    ) -> Result<(), SendError> {
         let tail = [(&b"grpc-status"[..], status.code.header().as_bytes()), (&b"grpc-message"[..], message)];
         let tail = &tail[..if message.is_empty() { 1 } else { 2 }];
         let more = status.trailers.iter().map(|(name, value)| (&**name, &**value));

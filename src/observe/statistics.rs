@@ -408,6 +408,29 @@ mod tests {
         assert_eq!((snapshot.success.ns, snapshot.durations_us.request), (999_000, 0));
     }
 
+    /// The versions of an ensemble are one series, whatever the cache answered of each.
+    #[test]
+    fn families_of_two_versions_add_up() {
+        let versions = [(); 2].map(|()| {
+            let statistics = ModelStatistics::default();
+            statistics.enable_cache();
+            statistics.cache_hit(1_000, 2_000, 2_300, 5_400);
+            statistics.cache_missed(2_500);
+            statistics.request_succeeded(1_000, 2_500, 3, &EXECUTION);
+            statistics.request_failed(0, 1, FailureReason::Other);
+            statistics.queue_was_full();
+            statistics.pending_added();
+            statistics.counters()
+        });
+        let [mut sum, other] = versions;
+        sum.add_families(&other);
+        assert_eq!((sum.success.count, sum.inference_count, sum.failures.other), (4, 6, 2));
+        assert_eq!((sum.cache_hit.count, sum.cache_miss.count, sum.queue_full, sum.pending), (2, 2, 2, 2));
+        let us = sum.durations_us;
+        assert_eq!((us.cache_hit, us.cache_miss, us.compute_infer), (6, 4, 6));
+        assert_eq!((us.request, us.queue), (2 * (14 + 4 + 2), 2 * 7));
+    }
+
     #[test]
     fn an_ensemble_has_the_sums_of_its_steps() {
         let statistics = ModelStatistics::default();

@@ -9,21 +9,25 @@ mod arena;
 mod encode;
 mod error;
 mod metadata;
+mod pack;
 mod reader;
 mod request;
 mod scan;
 mod status;
+mod unpack;
 mod varint;
 
 pub use encode::{
     Encoder, InferRequestParts, InferResponse, InputTensor, OutputTensor, RequestedOutput, TooLarge, decode,
 };
 pub use error::{Bound, Malformed, ReadError};
-pub use metadata::{Encoding, TimeoutError, UnknownEncoding, is_grpc, parse_timeout};
+pub use metadata::{ACCEPTED_ENCODINGS, Encoding, TimeoutError, UnknownEncoding, is_grpc, parse_timeout};
+pub use pack::MessagePacker;
 pub use reader::{Message, MessageReader, Mode};
 pub use request::{Contents, InferRequest, Input, InputRef, List, Output, OutputRef, Param, Parameters, Str, Value};
 pub use scan::{Direct, DirectTicket, InferScanner, Limits};
 pub use status::{Code, decode_message, encode_message};
+pub use unpack::{MessageUnpacker, Unpacked};
 
 /// Bytes before every message: a flag that says whether it is compressed, and its length in four big-endian bytes.
 pub const PREFIX_BYTES: usize = 5;

@@ -87,7 +87,7 @@ impl Replies {
     }
 }
 
-/// Metadata of a call that the service wants to see again with its messages: names, which are in lower case, and values.
+/// Metadata of a call that the service wants to see again with its messages: names in lower case, and values.
 pub type Kept = Vec<(Box<[u8]>, Box<[u8]>)>;
 
 /// How a gRPC method wants its request messages.
@@ -98,7 +98,10 @@ pub struct GrpcPlan {
     pub mode: grpc::Mode,
     /// Many requests on one call.
     pub streaming: bool,
+    /// What becomes parameters of requests.
     pub kept: Kept,
+    /// What the watching of requests needs.
+    pub watched: Kept,
     /// How messages of the answer may be compressed: its head says so, each message whether it is.
     pub response_encoding: grpc::Encoding,
     /// The service wants to know when its requests began to arrive.
@@ -112,6 +115,7 @@ impl GrpcPlan {
             mode,
             streaming: false,
             kept: Kept::new(),
+            watched: Kept::new(),
             response_encoding: grpc::Encoding::Identity,
             timed: false,
         }

@@ -18,6 +18,9 @@ use crate::memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};
 /// Bytes that a shard copies itself: 25 µs where pages are at hand.
 pub const COPIED_AT_ONCE: usize = 256 * 1024;
 
+/// Bytes of the largest number that a tensor has.
+const WIDEST: usize = 8;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Shared {
@@ -73,9 +76,12 @@ impl Shared {
         }
     }
 
-    /// Where the backend writes an output that goes to a window at once.
+    /// The window for an output that its backend writes there itself. Where no number of any size may begin, it gets a
+    /// block instead.
     fn target(&self, output: &[u8], byte_size: usize) -> Result<Option<Target>, Status> {
-        let window = self.window_for(output, byte_size)?.filter(|_| self.is_direct.load(Ordering::Acquire));
+        let window = self.window_for(output, byte_size)?;
+        let window = window
+            .filter(|window| self.is_direct.load(Ordering::Acquire) && window.as_ptr().addr().is_multiple_of(WIDEST));
         Ok(window.map(|window| Target::Window(window.clone().prefix(byte_size))))
     }
 
@@ -232,6 +238,8 @@ impl Completion {
         if let Some(response) = &mut delivery.response {
             let placed = match response.error {
                 Some(_) => Ok(()),
+                // Who has left may use its memory for something else.
+                None if self.admission.is_cancelled() => Ok(()),
                 None => shared.place(response, |byte_size| self.allocate(byte_size)),
             };
             // A model that read zeros may have complained of them: the cause is the better answer.

@@ -7,8 +7,10 @@ use crate::observe::log::LogSettings;
 use crate::observe::trace::TraceOptions;
 use crate::request::Status;
 
+pub use crate::api::HeaderPattern;
 pub use crate::instance::Lending;
 pub use crate::net::{Credentials, Keepalive};
+pub use crate::protocol::compression::Level;
 pub use crate::shard::placement::IoCores;
 
 /// One listening service.
@@ -106,6 +108,23 @@ pub struct HostPolicySetting {
     pub value: String,
 }
 
+/// A group of `--http-restricted-api` or `--grpc-restricted-protocol`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Restriction {
+    /// One of the nine that there are.
+    pub group: String,
+    /// Name of the header, or the end of that of the metadata.
+    pub key: String,
+    pub value: String,
+}
+
+impl std::fmt::Debug for Restriction {
+    /// The value is a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Restriction({}: {})", self.group, self.key)
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoEngine {
     /// io_uring where the kernel has what it takes, else epoll.
@@ -133,6 +152,10 @@ pub struct Options {
     pub http_unix_socket: Option<PathBuf>,
     /// Bytes; at least 1.
     pub http_max_input_size: u64,
+    /// RE2; empty: none.
+    pub http_header_forward_pattern: String,
+    /// In the order of the command line; each group once.
+    pub http_restricted: Vec<Restriction>,
     pub grpc: Listen,
     pub grpc_tls: TlsOptions,
     /// A Unix socket beside the port.
@@ -140,6 +163,12 @@ pub struct Options {
     pub grpc_keepalive: Keepalive,
     /// Responses of one decoupled request that may wait for their client; at least 1.
     pub grpc_max_response_pool_size: u32,
+    /// RE2; empty: none.
+    pub grpc_header_forward_pattern: String,
+    /// In the order of the command line; each group once.
+    pub grpc_restricted: Vec<Restriction>,
+    /// `--grpc-infer-response-compression-level`; `None`: answers leave as they are.
+    pub grpc_response_compression: Option<Level>,
     pub metrics: Listen,
     pub sagemaker: Listen,
     pub vertex: Listen,
@@ -207,11 +236,16 @@ impl Default for Options {
             http_tls: TlsOptions::default(),
             http_unix_socket: None,
             http_max_input_size: 64 << 20,
+            http_header_forward_pattern: String::new(),
+            http_restricted: Vec::new(),
             grpc: Listen::at(8001),
             grpc_tls: TlsOptions::default(),
             grpc_unix_socket: None,
             grpc_keepalive: Keepalive::default(),
             grpc_max_response_pool_size: i32::MAX as u32,
+            grpc_header_forward_pattern: String::new(),
+            grpc_restricted: Vec::new(),
+            grpc_response_compression: None,
             metrics: Listen::at(8002),
             sagemaker: Listen { allowed: false, ..Listen::at(8080) },
             vertex: Listen { allowed: false, ..Listen::at(8080) },

@@ -1,4 +1,4 @@
-//! gRPC over HTTP/2 as such: content types, unknown methods, framing, compression, and the RPCs of later versions.
+//! gRPC over HTTP/2 as such: content types, unknown methods, framing, and the RPCs of later versions.
 
 use bytes::Bytes;
 use tritonserver::wire::inference::*;
@@ -91,29 +91,6 @@ fn broken_framing_is_an_error_of_the_call() {
         assert_eq!(grpc.exchange(&path, &[], &[good]).status.code, code::OK);
         server.stop();
     });
-}
-
-#[test]
-fn compression_is_refused_by_name() {
-    let (_repository, server) = start(usual());
-    let mut grpc = Grpc::connect(server.grpc);
-    let path = format!("{SERVICE}ModelInfer");
-    let message = frame(&numbers("plain", "", &[1])).slice(5..);
-    for encoding in ["gzip", "deflate", "unheard-of"] {
-        let reply = grpc.exchange(&path, &[("grpc-encoding", encoding)], &[frame_bytes(1, &message)]);
-        assert_eq!(reply.status.code, code::UNIMPLEMENTED, "{encoding}: {:?}", reply.status);
-        let text = reply.status.message.to_lowercase();
-        assert!(text.contains("compress") || text.contains("encoding") || text.contains(encoding), "{text:?}");
-    }
-    // The compressed flag without a declared encoding is a broken message.
-    let reply = grpc.exchange(&path, &[], &[frame_bytes(1, &message)]);
-    assert_ne!(reply.status.code, code::OK, "{:?}", reply.status);
-    // Declared, but this message is not compressed; or only offered for the answer: served.
-    for headers in [("grpc-encoding", "identity"), ("grpc-accept-encoding", "gzip, deflate, identity")] {
-        let reply = grpc.exchange(&path, &[headers], &[frame_bytes(0, &message)]);
-        assert_eq!(reply.status.code, code::OK, "{headers:?}: {:?}", reply.status);
-    }
-    server.stop();
 }
 
 #[test]

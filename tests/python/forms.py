@@ -123,33 +123,16 @@ def errors(connection):
     expect("status", error.status(), "404" if connection.is_http else "StatusCode.NOT_FOUND")
 
 
-def compression(connection):
-    array = np.array([[5]], dtype=np.int32)
-    inputs = [connection.input("INPUT0", array, "INT32")]
-    if connection.is_http:
-        error = error_of(connection.infer, "identity_int32", inputs, request_compression_algorithm="gzip")
-        expect("status of a compressed request", error.status(), "501")
-        # Offering to take a compressed answer is no error; the answer comes as it is.
-        result = connection.infer("identity_int32", inputs, response_compression_algorithm="gzip")
-        expect("answer", result.as_numpy("OUTPUT0").tolist(), [[5]])
-    else:
-        error = error_of(connection.infer, "identity_int32", inputs, compression_algorithm="gzip")
-        expect("status of a compressed request", error.status(), "StatusCode.UNIMPLEMENTED")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--protocol", choices=PROTOCOLS, required=True)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--compression", action="store_true", help="check that compressed requests are refused")
     args = parser.parse_args()
     with connect(args.protocol, args.url) as connection:
         count = round_trips(connection)
         without_requested_outputs(connection)
         with_parameters(connection)
         errors(connection)
-        if args.compression:
-            compression(connection)
     print(f"{args.protocol}: {count} round trips")
 
 

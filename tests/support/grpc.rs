@@ -34,6 +34,7 @@ pub mod code {
     pub const INVALID_ARGUMENT: u32 = 3;
     pub const NOT_FOUND: u32 = 5;
     pub const UNIMPLEMENTED: u32 = 12;
+    pub const RESOURCE_EXHAUSTED: u32 = 8;
     pub const INTERNAL: u32 = 13;
     pub const UNAVAILABLE: u32 = 14;
 }
@@ -45,6 +46,7 @@ pub struct Exchange {
     receive: Option<h2::RecvStream>,
     head: Option<(u16, HeaderMap)>,
     buffer: BytesMut,
+    flags: Vec<u8>,
 }
 
 /// Everything that came for a call.
@@ -55,6 +57,8 @@ pub struct Reply {
     pub messages: Vec<Bytes>,
     /// What came with the status, where it came behind messages.
     pub trailers: HeaderMap,
+    /// Of each message, those that came before the last look included: 1 says that it is compressed.
+    pub flags: Vec<u8>,
     pub status: Status,
 }
 
@@ -117,7 +121,14 @@ impl Grpc {
             poll_fn(|context| sender.poll_ready(context)).await.expect("room for a stream");
             sender.send_request(request, false).expect("open a stream")
         }));
-        Exchange { send, response: Some(response), receive: None, head: None, buffer: BytesMut::new() }
+        Exchange {
+            send,
+            response: Some(response),
+            receive: None,
+            head: None,
+            buffer: BytesMut::new(),
+            flags: Vec::new(),
+        }
     }
 
     pub fn send(&mut self, exchange: &mut Exchange, message: &impl Message) {
@@ -170,7 +181,8 @@ impl Grpc {
             };
             // A call without messages may carry its status in the head ("Trailers-Only").
             let status = Status::of(trailers.as_ref().unwrap_or(&headers));
-            Reply { http_status, headers, messages, trailers: trailers.unwrap_or_default(), status }
+            let trailers = trailers.unwrap_or_default();
+            Reply { http_status, headers, messages, trailers, flags: exchange.flags, status }
         }))
     }
 }
@@ -185,7 +197,10 @@ impl Exchange {
         }
         let receive = self.receive.as_mut()?;
         loop {
-            if let Some(message) = take_frame(&mut self.buffer) {
+            if let Some((flag, message)) = take_frame(&mut self.buffer) {
+                let names = self.head.as_ref().is_some_and(|(_, headers)| headers.contains_key("grpc-encoding"));
+                assert!(flag == 0 || (flag == 1 && names), "a compressed message that nobody asked for");
+                self.flags.push(flag);
                 return Some(message);
             }
             let data = receive.data().await?.unwrap_or_else(|error| panic!("the response breaks off: {error}"));
@@ -224,15 +239,15 @@ pub fn decode<M: Message + Default>(bytes: &Bytes) -> M {
     M::decode(bytes.clone()).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
 }
 
-fn take_frame(buffer: &mut BytesMut) -> Option<Bytes> {
+fn take_frame(buffer: &mut BytesMut) -> Option<(u8, Bytes)> {
     let prefix = buffer.get(..5)?;
     let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
-    assert_eq!(prefix[0], 0, "a compressed message that nobody asked for");
+    let flag = prefix[0];
     if buffer.len() < 5 + length {
         return None;
     }
     buffer.advance(5);
-    Some(buffer.split_to(length).freeze())
+    Some((flag, buffer.split_to(length).freeze()))
 }
 
 fn percent_decode(text: &[u8]) -> String {

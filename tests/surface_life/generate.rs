@@ -134,6 +134,22 @@ fn what_cannot_be_mapped_is_refused_with_plain_json() {
     let boolean = "Unable to parse 'data': attempt to access JSON non-boolean as boolean";
     let empty = "failed to parse the request JSON buffer: The document is empty. at 0";
     let schema = "The schema can not convert input 'INPUT0' to tensor with proper shape";
+    let object = "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object";
+    let conflict = "Keyword 'parameters' for nested schema also given as input tensor name";
+    let signed = "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer";
+    let unsigned = "Unable to parse 'data': attempt to access JSON non-unsigned-integer as unsigned-integer";
+    let id = "Unable to parse 'id': attempt to access JSON non-string as string";
+    let members = "attempt to get members for non-object";
+    let root = "failed to parse the request JSON buffer: The document root must not be followed by other values. at 13";
+    let excess = "Unable to parse 'data': Shape does not match true shape of 'data' field";
+    let shortage = "Failed to parse 'data' field: shape does not match true shape";
+    let nesting = "Unable to parse 'data': JSON nesting depth exceeds maximum allowed limit (100)";
+    let no_id = "[request id: <id_unknown>] ";
+    let twice = "input 'INPUT0' already exists in request";
+    let no_shape = "input 'INPUT0' has no shape but model requires batch dimension for 'batch'";
+    let shape = "unexpected shape for input 'INPUT0' for model 'plain'. Expected [-1], got []. ";
+    let missing = "expected 1 inputs but got 0 inputs for model 'plain'. Got input(s) [], but missing required \
+                   input(s) ['INPUT0']. Please provide all required input(s).";
     let half = "data via JSON is not supported. Please use the binary data format for input INPUT0";
     let invalid = "has invalid type. It should be either 'int', 'bool', or 'string'.";
     let strings = "Unable to parse JSON bytes array: attempt to access JSON non-string as string";
@@ -147,46 +163,71 @@ fn what_cannot_be_mapped_is_refused_with_plain_json() {
     let deep = format!(r#"{{"INPUT0":{}1{}}}"#, "[".repeat(100), "]".repeat(100));
     let table: &[(&str, &str, u16, String)] = &[
         ("plain", "", 500, empty.into()),
-        ("plain", "[1]", 500, "attempt to get members for non-object".into()),
-        ("plain", "7", 500, "attempt to get members for non-object".into()),
-        ("plain", r#"{"INPUT0":1} x"#, 500, "failed to parse the request JSON buffer: The document root must not be followed by other values. at 13".into()),
-        ("plain", r#"{"id":7,"INPUT0":[]}"#, 500, "Unable to parse 'id': attempt to access JSON non-string as string".into()),
-        ("plain", r#"{"parameters":7}"#, 500, "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object".into()),
-        ("named", r#"{"parameters":{}}"#, 400, "Keyword 'parameters' for nested schema also given as input tensor name".into()),
+        ("plain", "[1]", 500, members.into()),
+        ("plain", "7", 500, members.into()),
+        ("plain", r#"{"INPUT0":1} x"#, 500, root.into()),
+        ("plain", r#"{"id":7,"INPUT0":[]}"#, 500, id.into()),
+        ("plain", r#"{"parameters":7}"#, 500, object.into()),
+        ("named", r#"{"parameters":{}}"#, 400, conflict.into()),
         ("plain", r#"{"INPUT0":1,"p":{}}"#, 400, format!("parameter 'p' {invalid}")),
         ("plain", r#"{"INPUT0":1,"p":[1]}"#, 400, format!("parameter 'p' {invalid}")),
         ("plain", r#"{"INPUT0":1,"p":null}"#, 400, format!("parameter 'p' {invalid}")),
         ("plain", r#"{"INPUT0":1,"parameters":{"p":{}}}"#, 400, format!("{nested}parameter 'p' {invalid}")),
         // Behind the first `parameters` the word is one like any other.
-        ("plain", r#"{"INPUT0":1,"parameters":{"parameters":{}}}"#, 400, format!("{nested}parameter 'parameters' {invalid}")),
+        (
+            "plain",
+            r#"{"INPUT0":1,"parameters":{"parameters":{}}}"#,
+            400,
+            format!("{nested}parameter 'parameters' {invalid}"),
+        ),
         // The first thing that is wrong in the body's order.
         ("flag", r#"{"INPUT0":1,"p":{}}"#, 500, boolean.into()),
         ("flag", r#"{"p":{},"INPUT0":1}"#, 400, format!("parameter 'p' {invalid}")),
         ("flag", r#"{"INPUT0":[1]}"#, 500, boolean.into()),
         ("flag", r#"{"parameters":{"INPUT0":"yes"}}"#, 500, format!("{nested}{boolean}")),
-        ("plain", r#"{"INPUT0":1.5}"#, 500, "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer".into()),
-        ("plain", r#"{"INPUT0":["1"]}"#, 500, "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer".into()),
-        ("plain", r#"{"INPUT0":{}}"#, 500, "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer".into()),
-        ("plain", r#"{"INPUT0":null}"#, 500, "Unable to parse 'data': attempt to access JSON non-signed-integer as signed-integer".into()),
-        ("deep", r#"{"INPUT0":-1}"#, 500, "Unable to parse 'data': attempt to access JSON non-unsigned-integer as unsigned-integer".into()),
-        ("wide", r#"{"INPUT0":true}"#, 500, "Unable to parse 'data': attempt to access JSON non-number as double".into()),
+        ("plain", r#"{"INPUT0":1.5}"#, 500, signed.into()),
+        ("plain", r#"{"INPUT0":["1"]}"#, 500, signed.into()),
+        ("plain", r#"{"INPUT0":{}}"#, 500, signed.into()),
+        ("plain", r#"{"INPUT0":null}"#, 500, signed.into()),
+        ("deep", r#"{"INPUT0":-1}"#, 500, unsigned.into()),
+        (
+            "wide",
+            r#"{"INPUT0":true}"#,
+            500,
+            "Unable to parse 'data': attempt to access JSON non-number as double".into(),
+        ),
         ("words", r#"{"INPUT0":7}"#, 500, strings.into()),
         ("words", r#"{"INPUT0":["a",7]}"#, 500, strings.into()),
-        ("plain", r#"{"INPUT0":[[1,2]]}"#, 500, "Unable to parse 'data': Shape does not match true shape of 'data' field".into()),
-        ("plain", r#"{"INPUT0":[[]]}"#, 500, "Failed to parse 'data' field: shape does not match true shape".into()),
-        ("plain", &deep, 400, "Unable to parse 'data': JSON nesting depth exceeds maximum allowed limit (100)".into()),
+        ("plain", r#"{"INPUT0":[[1,2]]}"#, 500, excess.into()),
+        ("plain", r#"{"INPUT0":[[]]}"#, 500, shortage.into()),
+        ("plain", &deep, 400, nesting.into()),
         ("fixed", r#"{"INPUT0":[1,2,3,4]}"#, 400, schema.into()),
         ("fixed", r#"{"INPUT0":[1,2,3,4,5,6,7,8,9,10,11,12]}"#, 400, schema.into()),
         ("batch", r#"{"INPUT0":[1,2,3]}"#, 400, schema.into()),
         ("half", r#"{"INPUT0":[1]}"#, 400, format!("receiving FP16 {half}")),
         ("brain", r#"{"INPUT0":1}"#, 400, format!("receiving BF16 {half}")),
-        ("plain", r#"{"INPUT0":1,"INPUT0":2}"#, 400, "[request id: <id_unknown>] input 'INPUT0' already exists in request".into()),
-        ("plain", r#"{"id":"a","INPUT0":1,"parameters":{"INPUT0":2}}"#, 400, format!("{nested}[request id: a] input 'INPUT0' already exists in request")),
-        ("batch", r#"{"INPUT0":[]}"#, 400, "[request id: <id_unknown>] input 'INPUT0' has no shape but model requires batch dimension for 'batch'".into()),
-        ("plain", r#"{"INPUT0":[]}"#, 400, "[request id: <id_unknown>] unexpected shape for input 'INPUT0' for model 'plain'. Expected [-1], got []. ".into()),
-        ("plain", r#"{"input0":1}"#, 400, "[request id: <id_unknown>] expected 1 inputs but got 0 inputs for model 'plain'. Got input(s) [], but missing required input(s) ['INPUT0']. Please provide all required input(s).".into()),
-        ("wide", &large, 400, format!("request size of 0 bytes with input 'INPUT0' of size 4800 bytes {limit} 4000. {raise}")),
-        ("two", &sum, 400, format!("request size of 3600 bytes with input 'INPUT1' of size 504 bytes {limit} 4000. {raise}")),
+        ("plain", r#"{"INPUT0":1,"INPUT0":2}"#, 400, format!("{no_id}{twice}")),
+        (
+            "plain",
+            r#"{"id":"a","INPUT0":1,"parameters":{"INPUT0":2}}"#,
+            400,
+            format!("{nested}[request id: a] {twice}"),
+        ),
+        ("batch", r#"{"INPUT0":[]}"#, 400, format!("{no_id}{no_shape}")),
+        ("plain", r#"{"INPUT0":[]}"#, 400, format!("{no_id}{shape}")),
+        ("plain", r#"{"input0":1}"#, 400, format!("{no_id}{missing}")),
+        (
+            "wide",
+            &large,
+            400,
+            format!("request size of 0 bytes with input 'INPUT0' of size 4800 bytes {limit} 4000. {raise}"),
+        ),
+        (
+            "two",
+            &sum,
+            400,
+            format!("request size of 3600 bytes with input 'INPUT1' of size 504 bytes {limit} 4000. {raise}"),
+        ),
         ("plain", &long, 400, format!("request JSON size of 4008 bytes {limit} 4000 bytes. {raise}")),
         ("absent", "{", 404, format!("{unknown}'absent' is not found")),
         ("plain/versions/2", "{", 404, format!("{unknown}'plain' version 2 is not found")),

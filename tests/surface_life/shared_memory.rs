@@ -80,6 +80,7 @@ fn register(peer: &mut Peer, region: &str, object: &Object, offset: u64, byte_si
 fn registered(peer: &mut Peer, region: &str, object: &Object, byte_size: u64) {
     let answer = register(peer, region, object, 0, byte_size);
     assert_eq!((answer.status, answer.text().as_str()), (200, ""));
+    assert_eq!(answer.header("content-type"), Some("application/json"));
 }
 
 fn listed(peer: &mut Peer) -> Vec<String> {

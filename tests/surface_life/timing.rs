@@ -87,7 +87,8 @@ fn who_does_not_ask_is_told_nothing() {
         assert_eq!((reply.status.code, reply.trailers.get("server-timing")), (code::OK, None), "{headers:?}");
     }
     // An answer that is an error has no breakdown.
-    let answer = infer(&server, "plain", &[ASK], "{}");
+    let wrong = body("t").replace("INPUT0", "INPUT9");
+    let answer = infer(&server, "plain", &[ASK], &wrong);
     assert_eq!((answer.status, answer.header("server-timing")), (400, None));
     server.stop();
 }

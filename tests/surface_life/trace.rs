@@ -13,6 +13,7 @@ use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse, Trace
 use crate::support::backend;
 use crate::support::grpc::{Grpc, SERVICE, Status, code, frame};
 use crate::support::http::{Answer, Peer, request};
+use crate::support::python::Python;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{PATIENCE, Server};
 use crate::support::variant::{self, each, usual};
@@ -170,8 +171,7 @@ fn infer_grpc(server: &Server, model: &str, id: &str) {
 }
 
 /// Time order of one plain request (metrics.md section 4).
-fn check_order(trace: &Traced, exchange: [&str; 4]) {
-    let [received, whole, send, sent] = exchange;
+fn check_order(trace: &Traced, [received, whole, send, sent]: [&str; 4]) {
     let way = [received, whole, "REQUEST_START", "QUEUE_START"];
     let way = [&way[..], &COMPUTE, &["INFER_RESPONSE_COMPLETE", send, sent]].concat();
     for pair in way.windows(2) {
@@ -206,6 +206,20 @@ fn requests_of_both_protocols_leave_their_times() {
             assert!(trace.tensors.is_empty());
         }
     });
+}
+
+/// It is counted, and has a number, but no model ever had it.
+#[test]
+fn a_request_that_is_refused_leaves_no_trace() {
+    let (repository, files) = (plain(), Files::new());
+    let server = start(&repository, &files.flags("TIMESTAMPS"));
+    infer_http(&server, "plain", "good");
+    let wrong = body("bad").replace("INPUT0", "INPUT9");
+    assert_eq!(Peer::connect(server.http).post("/v2/models/plain/infer", &[], wrong.as_bytes()).status, 400);
+    infer_http(&server, "plain", "good too");
+    server.stop();
+    let traces = traces(&files.entries("t.json"));
+    assert_eq!(traces.keys().copied().collect::<Vec<_>>(), [1, 3]);
 }
 
 #[test]
@@ -344,34 +358,82 @@ fn an_answer_from_the_cache_computes_nothing() {
 #[test]
 fn a_request_that_is_cancelled_in_its_queue_has_no_answer_in_its_trace() {
     let (repository, files) = (Repository::new(), Files::new());
-    let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"700\" } }";
-    repository.identity_of("identity", "slow", 0, &one(), slow);
+    // What waits for seven more waits a minute for them.
+    let waits = "dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 60000000 }";
+    repository.identity_of("identity", "waiting", 8, &one(), waits);
     let server = start(&repository, &files.flags("TIMESTAMPS"));
-    let infer = |id: &str| {
-        let mut peer = Peer::connect(server.http);
-        peer.send(&request("POST", "/v2/models/slow/infer", &[], body(id).as_bytes()));
-        peer
-    };
+    let input = json!({"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [1]});
+    let body = json!({"id": "gone", "inputs": [input]}).to_string();
+    let mut peer = Peer::connect(server.http);
+    peer.send(&request("POST", "/v2/models/waiting/infer", &[], body.as_bytes()));
     let pending = |count: u64| {
-        let line = format!("nv_inference_pending_request_count{{model=\"slow\",version=\"1\"}} {count}");
+        let line = format!("nv_inference_pending_request_count{{model=\"waiting\",version=\"1\"}} {count}");
         let started = Instant::now();
         while !Peer::connect(server.metrics).get("/metrics").text().contains(&line) {
             assert!(started.elapsed() < PATIENCE, "never {line}");
         }
     };
-    let mut first = infer("first");
-    server.wait_for_log("");
-    let second = infer("second");
     pending(1);
-    drop(second);
+    peer.finish();
     pending(0);
-    assert_eq!(first.answer().status, 200);
     server.stop();
     let traces = traces(&files.entries("t.json"));
-    let by_id = |id: &str| traces.values().find(|trace| trace.identity["request_id"] == id).expect("its trace");
-    let names = by_id("second").names();
-    assert_eq!(names, sorted(&[&HTTP[..2], &["REQUEST_START", "QUEUE_START", "REQUEST_END"]]));
-    assert!(by_id("first").names().contains(&"COMPUTE_END"));
+    assert_eq!(traces[&1].identity["request_id"], "gone");
+    let core = ["REQUEST_START", "QUEUE_START", "REQUEST_END"];
+    assert_eq!(traces[&1].names(), sorted(&[&HTTP[..2], &core]));
+}
+
+/// Each of its answers has its own times.
+#[test]
+fn a_model_may_answer_more_than_once() {
+    let (repository, files) = (Repository::new(), Files::new());
+    let config = "backend: \"square\" input [ { name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ] } ] output [ { name: \
+                  \"OUT\" data_type: TYPE_INT32 dims: [ 1 ] } ] instance_group [ { kind: KIND_CPU count: 1 } ] \
+                  model_transaction_policy { decoupled: true }";
+    repository.model("square", config);
+    let server = start(&repository, &files.flags("TIMESTAMPS"));
+    let input =
+        InferInputTensor { name: "IN".to_owned(), datatype: "INT32".to_owned(), shape: vec![1], ..Default::default() };
+    let message = ModelInferRequest {
+        model_name: "square".to_owned(),
+        inputs: vec![input],
+        raw_input_contents: vec![Bytes::from_static(&[3, 0, 0, 0])],
+        ..Default::default()
+    };
+    let mut grpc = Grpc::connect(server.grpc);
+    let reply = grpc.exchange(&format!("{SERVICE}ModelStreamInfer"), &[], &[frame(&message)]);
+    assert_eq!((reply.status.code, reply.messages.len()), (code::OK, 3));
+    server.stop();
+    let traces = traces(&files.entries("t.json"));
+    let count = |name: &str| traces[&1].times.iter().filter(|(known, _)| known == name).count();
+    for (name, expected) in
+        [("INFER_RESPONSE_COMPLETE", 3), ("GRPC_SEND_START", 3), ("GRPC_SEND_END", 3), ("REQUEST_END", 1)]
+    {
+        assert_eq!(count(name), expected, "{name} in {:?}", traces[&1]);
+    }
+}
+
+/// A request of a sequence is queued once for who reads its trace, however often it changes queues.
+#[test]
+fn requests_of_sequences_are_queued_once() {
+    let (repository, files) = (Repository::new(), Files::new());
+    repository.identity_of("identity", "sequence", 4, &one(), "sequence_batching { }");
+    let server = start(&repository, &files.flags("TIMESTAMPS"));
+    let mut peer = Peer::connect(server.http);
+    for (start, end) in [(true, false), (false, false), (false, true)] {
+        let input = json!({"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [1]});
+        let parameters = json!({"sequence_id": 7, "sequence_start": start, "sequence_end": end});
+        let body = json!({"parameters": parameters, "inputs": [input]});
+        assert_eq!(post(&mut peer, "/v2/models/sequence/infer", &body).status, 200);
+    }
+    server.stop();
+    let traces = traces(&files.entries("t.json"));
+    assert_eq!(traces.len(), 3);
+    let core = ["REQUEST_START", "QUEUE_START", "REQUEST_END", "INFER_RESPONSE_COMPLETE"];
+    for trace in traces.values() {
+        assert_eq!(trace.names(), sorted(&[&HTTP, &core, &COMPUTE]));
+        check_order(trace, HTTP);
+    }
 }
 
 /// A plug-in through the C interface reports its times after it has answered.
@@ -574,6 +636,19 @@ fn settings_over_grpc() {
     let unsupported = Err(Status { code: code::UNIMPLEMENTED, message: file.to_owned() });
     assert_eq!(setting(&mut grpc, "", &[("trace_file", &["x"])]), unsupported);
     assert_eq!(setting(&mut grpc, "absent", &[]), invalid("Request for unknown model : absent"));
+    server.stop();
+}
+
+#[test]
+fn the_official_client_reads_and_changes_settings() {
+    let Some(python) = Python::get() else { return };
+    let (repository, files) = (plain(), Files::new());
+    let file = files.path("t.json").display().to_string();
+    let server = Server::start(usual(), repository.path(), &[&format!("--trace-config=triton,file={file}")]);
+    for (protocol, address) in [("http", server.http), ("grpc", server.grpc)] {
+        let arguments = ["--protocol", protocol, "--url", &address.to_string(), "--file", &file, "--model", "plain"];
+        python.run("trace_settings.py", &arguments);
+    }
     server.stop();
 }
 

@@ -383,9 +383,14 @@ fn put_scalar(element: Element, value: Value<'_>, out: &mut [u8]) -> Result<(), 
 mod tests {
     use super::*;
 
+    /// A model's shape, a number of elements, and what comes of them.
+    type Filled<'a> = (&'a [i64], usize, Option<&'a [i64]>);
+    /// An element's type, its text, and its bytes.
+    type Scalar<'a> = (Element, &'a str, Result<&'a [u8], AccessError>);
+
     #[test]
     fn a_shape_is_filled_from_the_inside() {
-        let table: &[(&[i64], usize, Option<&[i64]>)] = &[
+        let table: &[Filled] = &[
             (&[-1], 1, Some(&[1])),
             (&[-1], 5, Some(&[5])),
             (&[4], 4, Some(&[4])),
@@ -415,7 +420,7 @@ mod tests {
             let mut out = vec![0xAA; element.byte_size()];
             put_scalar(element, document.root(), &mut out).map(|()| out)
         };
-        let table: &[(Element, &str, Result<&[u8], AccessError>)] = &[
+        let table: &[Scalar] = &[
             (Element::Bool, "true", Ok(&[1])),
             (Element::Bool, "1", Err(AccessError::NotBoolean)),
             (Element::U8, "258", Ok(&[2])),

@@ -4,9 +4,11 @@ use smallvec::smallvec;
 
 use super::regions::Place;
 use super::{AnswerForm, OutputForm};
+use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
 use crate::memory::{Pool, Regions, Slice};
 use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
+use crate::protocol::service::Kept;
 use crate::repository::ServedModel;
 use crate::request::validate::{add_input, add_output};
 use crate::request::{
@@ -14,11 +16,13 @@ use crate::request::{
 };
 use crate::request::{Parameters as RequestParameters, Value as Parameter};
 
-/// Fills `request` from `message`, in the specification's order; says how it is to be answered.
+/// Fills `request` from `message`, in the specification's order, and from the metadata of its call; says how it is to
+/// be answered.
 pub fn read(
     message: &InferRequest,
     model: &ServedModel,
     request: &mut Request,
+    kept: &Kept,
     pool: &Pool,
     regions: &Regions,
 ) -> Result<AnswerForm, Status> {
@@ -34,6 +38,7 @@ pub fn read(
         add_output(request, name.clone())?;
         form.outputs.push(OutputForm { name, binary: true, class_count: 0, is_shared: false });
     }
+    put_metadata(kept, request)?;
     let mut raw = message.raw.iter();
     for (at, input) in message.inputs().enumerate() {
         let data = match shared_place(&input.parameters(), input.name())? {

@@ -8,6 +8,7 @@ use super::http_request::element_of;
 use super::{AnswerForm, contiguous};
 use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
+use crate::api::packing::Packing;
 use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
@@ -157,6 +158,11 @@ impl Encoder {
     /// The JSON alone, once a step said that it is complete: of answers without binary outputs.
     pub fn into_json(self) -> Gather {
         self.json
+    }
+
+    /// How the reply is to be packed.
+    pub fn packing(&self) -> Option<Packing> {
+        self.form.packing
     }
 
     /// The reply, once a step said that it is complete.

@@ -10,6 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use super::regions::Place;
 use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
 use crate::api::dialect::Dialect;
+use crate::api::forwarding::Forwarded;
 use crate::api::timing::PARAMETER;
 use crate::memory::{ALIGNMENT, BlockMut, Pool, Regions, Slice};
 use crate::protocol::json::{
@@ -29,6 +30,8 @@ const STEP: usize = 4096;
 pub struct Decoder {
     pub model: Arc<ServedModel>,
     pub form: AnswerForm,
+    /// Headers that become parameters, once the body is read.
+    pub forwarded: Forwarded,
     request: Box<Request>,
     body: Slice,
     /// Where the binary tail begins.
@@ -87,7 +90,8 @@ impl Decoder {
             Err(error) => return Err((Status::internal(error.to_string()), request)),
         };
         let (stage, form) = (Stage::Parse(Box::new(builder)), AnswerForm::default());
-        Ok(Decoder { model, form, request, body, tail: header_len, stage, input_bytes_max })
+        let forwarded = Forwarded::default();
+        Ok(Decoder { model, form, forwarded, request, body, tail: header_len, stage, input_bytes_max })
     }
 
     /// A request whose whole body is its one tensor (http.md section 5, "Raw-binary mode").
@@ -111,7 +115,7 @@ impl Decoder {
         }
         let form = AnswerForm { binary_by_default: true, ..AnswerForm::default() };
         let (stage, body) = (Stage::Done, Slice::empty());
-        Ok(Decoder { model, form, request, body, tail: 0, stage, input_bytes_max })
+        Ok(Decoder { model, form, forwarded: Forwarded::default(), request, body, tail: 0, stage, input_bytes_max })
     }
 
     /// Does a bounded amount of work.
@@ -165,7 +169,11 @@ impl Decoder {
         };
         // What stays in its stage has used its step up, except for the walk from input to input.
         let is_long = std::mem::discriminant(&self.stage) == before && !matches!(self.stage, Stage::Inputs { .. });
-        Ok(if matches!(self.stage, Stage::Done) { Progress::Ready } else { Progress::More { is_long } })
+        if !matches!(self.stage, Stage::Done) {
+            return Ok(Progress::More { is_long });
+        }
+        std::mem::take(&mut self.forwarded).put(&mut self.request)?;
+        Ok(Progress::Ready)
     }
 
     /// The request, once a step said that it is ready.
@@ -455,11 +463,11 @@ const OUTPUTS_MAX: usize = 4096;
 
 /// The region that `parameters` name, if they do. Without offset and size both are 0 (http.md section 5).
 fn shared_place(parameters: Value<'_>) -> Result<Option<Place>, Status> {
-    let Some(region) = parameters.find("shared_memory_region") else { return Ok(None) };
-    let region = region.as_str().map_err(parse_error("shared_memory_region"))?;
+    let region = parameters.find("shared_memory_region").map(Value::as_str).transpose();
+    let region = region.map_err(parse_error("shared_memory_region"))?;
     let number = |key: &'static str| parameters.find(key).map_or(Ok(0), Value::as_u64).map_err(parse_error(key));
     let (offset, byte_size) = (number("shared_memory_offset")?, number("shared_memory_byte_size")?);
-    Ok(Some(Place { region: region.into_owned().into(), offset, byte_size }))
+    Ok(region.map(|region| Place { region: region.into_owned().into(), offset, byte_size }))
 }
 
 fn set_flag(request: &mut Request, flag: u32, value: Value<'_>, member: &str) -> Result<(), Status> {

@@ -108,6 +108,16 @@ fn messages_are_read_as_routes_are() {
 }
 
 #[test]
+fn long_requests_are_not_read() {
+    let long = "x".repeat(REQUEST_BYTES_MAX + 1);
+    let text = "a shared memory request has 65537 bytes, at most 65536 are read";
+    assert_eq!(http(System, Register, Some("r"), &long), Err(Status::invalid(text)));
+    for (kind, action) in [(System, List), (System, Register), (Cuda, Register), (Cuda, Unregister)] {
+        assert_eq!(read_grpc(kind, action, &body(&long), true), Err(Status::invalid(text)), "{kind:?} {action:?}");
+    }
+}
+
+#[test]
 fn every_refusal_of_the_registry_has_its_text_and_code() {
     let of = |error: RegisterError| {
         let status = status_of(&error, b"r", b"/k");

@@ -1,9 +1,10 @@
 //! Flags of the gRPC port.
 
 use super::http::SHARDS;
-use super::{Flag, Group, Wish};
-use crate::cli::given::GRPC_PROTOCOL;
+use super::{Flag, Group};
+use crate::cli::given::{GRPC_PROTOCOL, restrict};
 use crate::cli::values::{Value, ValueError};
+use crate::server::options::Level;
 
 const GRPC: Group = Group("gRPC");
 
@@ -24,11 +25,11 @@ pub static FLAGS: &[Flag] = &[
         "Whether other servers may listen on the same port. Default: false.",
         |g, v| v.boolean().map(|given| g.options.grpc.reuse_port = given),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-header-forward-pattern",
         "regex",
         "Metadata that becomes parameters of the request. Default: none.",
-        |_, v| Ok(Wish::more_if(!v.raw.is_empty())),
+        |g, v| v.header_pattern().map(|given| g.options.grpc_header_forward_pattern = given),
     ),
     GRPC.idle(
         "grpc-infer-thread-count",
@@ -71,11 +72,11 @@ pub static FLAGS: &[Flag] = &[
         g.options.grpc_tls.credentials.roots = v.path();
         Ok(())
     }),
-    GRPC.later(
+    GRPC.set(
         "grpc-infer-response-compression-level",
         "none|low|medium|high",
         "How hard responses are compressed. Default: none.",
-        |_, v| compression(v),
+        |g, v| compression(v).map(|given| g.options.grpc_response_compression = given),
     ),
     GRPC.set("grpc-keepalive-time", "integer", "Milliseconds between keepalive pings. Default: 7200000.", |g, v| {
         v.int().map(|given| g.options.grpc_keepalive.time_ms = given)
@@ -122,11 +123,11 @@ pub static FLAGS: &[Flag] = &[
         "Milliseconds that calls may go on after that; 0 is for ever. Default: 0.",
         |g, v| v.int().map(|given| g.options.grpc_keepalive.age_grace_ms = given),
     ),
-    GRPC.later(
+    GRPC.set(
         "grpc-restricted-protocol",
         "<protocol>[,<protocol>]:<key>=<value>",
         "Groups of RPCs that are answered only with a metadata key. May be given several times.",
-        |g, v| g.grpc_restricted.add(v, GRPC_PROTOCOL).map(|()| Wish::More),
+        |g, v| restrict(&mut g.options.grpc_restricted, v, GRPC_PROTOCOL),
     ),
 ];
 
@@ -137,10 +138,12 @@ fn infer_threads(value: Value<'_>) -> Result<(), ValueError> {
     }
 }
 
-fn compression(value: Value<'_>) -> Result<Wish, ValueError> {
+fn compression(value: Value<'_>) -> Result<Option<Level>, ValueError> {
     match value.lower_case().as_str() {
-        "none" => Ok(Wish::AsItIs),
-        "low" | "medium" | "high" => Ok(Wish::More),
+        "none" => Ok(None),
+        "low" => Ok(Some(Level::Low)),
+        "medium" => Ok(Some(Level::Medium)),
+        "high" => Ok(Some(Level::High)),
         // Spelt so (cli.md section 1).
         _ => Err(ValueError::Word("grpc_infer_response_compression_level")),
     }

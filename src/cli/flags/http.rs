@@ -1,7 +1,7 @@
 //! Flags of the HTTP port.
 
-use super::{Flag, Group, Wish};
-use crate::cli::given::HTTP_API;
+use super::{Flag, Group};
+use crate::cli::given::{HTTP_API, restrict};
 use crate::cli::values::{Value, ValueError};
 
 const HTTP: Group = Group("HTTP");
@@ -26,11 +26,11 @@ pub static FLAGS: &[Flag] = &[
         "Whether other servers may listen on the same port. Default: false.",
         |g, v| v.boolean().map(|given| g.options.http.reuse_port = given),
     ),
-    HTTP.later(
+    HTTP.set(
         "http-header-forward-pattern",
         "regex",
         "Headers that become parameters of the request. Default: none.",
-        |_, v| Ok(Wish::more_if(!v.raw.is_empty())),
+        |g, v| v.header_pattern().map(|given| g.options.http_header_forward_pattern = given),
     ),
     HTTP.idle("http-thread-count", "integer", "Threads of the HTTP port. Default: 8.", SHARDS, |_, v| {
         v.int().map(|_| ())
@@ -38,11 +38,11 @@ pub static FLAGS: &[Flag] = &[
     HTTP.set("http-max-input-size", "integer", "Largest request body in bytes. Default: 67108864.", |g, v| {
         input_size(v).map(|given| g.options.http_max_input_size = given)
     }),
-    HTTP.later(
+    HTTP.set(
         "http-restricted-api",
         "<api>[,<api>]:<header>=<value>",
         "Groups of routes that are answered only with a header. May be given several times.",
-        |g, v| g.http_restricted.add(v, HTTP_API).map(|()| Wish::More),
+        |g, v| restrict(&mut g.options.http_restricted, v, HTTP_API),
     ),
 ];
 

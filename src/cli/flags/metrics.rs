@@ -1,6 +1,6 @@
 //! Flags of the metrics port and of tracing.
 
-use super::{Flag, Group, Wish};
+use super::{Flag, Group};
 
 const METRICS: Group = Group("Metrics");
 const TRACING: Group = Group("Tracing");

@@ -1,7 +1,8 @@
 //! The thread of the registry: it maps, unmaps and copies what takes too long for a shard.
 //!
 //! One job after the other, in the order in which they came, so that what is registered after it was unregistered finds
-//! the name free. The thread begins with the first job and ends once nobody can send another.
+//! the name free. The thread begins with the first job, if it was not started before, and ends once nobody can send
+//! another.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,6 +45,16 @@ impl Drop for Asked {
 }
 
 impl Clerk {
+    /// Starts the thread, if it is not there yet. It gets the cores of the calling one, so that this is no thread that
+    /// has a core to itself.
+    pub fn start(&self) -> io::Result<()> {
+        let mut thread = self.lock();
+        if thread.is_none() {
+            *thread = Some(start()?);
+        }
+        Ok(())
+    }
+
     /// Has the thread do what a client asks for.
     pub fn ask(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Refused> {
         let asked = Asked(Arc::clone(&self.0));

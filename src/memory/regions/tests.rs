@@ -184,6 +184,40 @@ fn many_regions_are_listed_in_order() {
     assert_eq!(listed, names);
 }
 
+#[test]
+fn uses_begin_and_end_while_regions_come_and_go() {
+    let object = Object::new(&[1; 4096]);
+    let regions = registry(b"r", &object, 4096);
+    let (users, rounds) = (4, 1000);
+    std::thread::scope(|scope| {
+        let read = || {
+            for _ in 0..rounds {
+                let one = loop {
+                    match regions.get(b"r") {
+                        Some(one) => break one,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                let slice = one.window(1, 8).unwrap().slice();
+                one.end();
+                assert_eq!(*slice, [1; 8], "its pages are there");
+            }
+        };
+        let readers: Vec<_> = (0..users).map(|_| scope.spawn(read)).collect();
+        while !readers.iter().all(|reader| reader.is_finished()) {
+            regions.unregister(b"r").unwrap();
+            // Until its last use is over, the name is taken.
+            let _ = regions.register(b"r", object.key(), 0, 4096);
+        }
+    });
+    regions.unregister(b"r").unwrap();
+    assert!(regions.is_empty());
+    let (done, heard) = channel();
+    regions.clerk().entrust(move || done.send(()).unwrap());
+    heard.recv().unwrap();
+    assert_eq!(mapped(&object), 0);
+}
+
 /// Mappings of an object in this process.
 fn mapped(object: &Object) -> usize {
     let name = String::from_utf8_lossy(object.key()).into_owned();

@@ -1,4 +1,5 @@
-//! TLS on a Net, against rustls's own client; the control thread is a list of jobs that the test runs.
+//! TLS on a Net, against rustls's own client; the control thread is a list of jobs that the test runs. The key in
+//! tests/fixtures/tls is good for these tests and for nothing else.
 
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;

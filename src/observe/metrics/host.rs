@@ -87,6 +87,9 @@ impl HostPoller {
         let poll = move || {
             let mut before = CpuTimes::parse(&read("/proc/stat"));
             let mut gpus = with_gpus.then(|| find_gpus(&gauges)).flatten();
+            if !gauges.shows_cpu && gpus.is_none() {
+                return;
+            }
             loop {
                 let (flag, wake) = &*stopped;
                 let flag = flag.lock().unwrap_or_else(PoisonError::into_inner);

@@ -59,12 +59,17 @@ impl Snapshot {
         add(&mut self.failures.backend, other.failures.backend);
         add(&mut self.failures.other, other.failures.other);
         add(&mut self.queue_full, other.queue_full);
+        add(&mut self.cache_hit.count, other.cache_hit.count);
+        add(&mut self.cache_miss.count, other.cache_miss.count);
+        self.is_caching |= other.is_caching;
         add(&mut self.pending, other.pending);
         add(&mut self.durations_us.request, other.durations_us.request);
         add(&mut self.durations_us.queue, other.durations_us.queue);
         add(&mut self.durations_us.compute_input, other.durations_us.compute_input);
         add(&mut self.durations_us.compute_infer, other.durations_us.compute_infer);
         add(&mut self.durations_us.compute_output, other.durations_us.compute_output);
+        add(&mut self.durations_us.cache_hit, other.durations_us.cache_hit);
+        add(&mut self.durations_us.cache_miss, other.durations_us.cache_miss);
     }
 }
 

@@ -86,6 +86,8 @@ struct Body {
     entries: Vec<Entry>,
     bytes: usize,
     cut: u64,
+    /// Some model accepted a request of it.
+    is_accepted: bool,
 }
 
 /// Shared by a trace, its children, and those who still have something to add.
@@ -106,7 +108,12 @@ impl Root {
 
 impl Drop for Root {
     fn drop(&mut self) {
-        let Body { entries, bytes, cut } = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let body = std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let Body { entries, bytes, cut, is_accepted } = body;
+        // Files say nothing of requests that no model accepted; a caller that traces wants to see its own.
+        if !is_accepted && !self.queue.has_collector() {
+            return;
+        }
         let (setting, spot) = (Arc::clone(&self.setting), self.spot.clone());
         self.queue.push(Finished { setting, entries, bytes, cut, spot, root: self.id });
     }
@@ -206,6 +213,7 @@ impl Trace {
                 parent_span: self.parent_span,
             };
             let bytes = identity.model.len() + identity.request_id.len();
+            self.root.body().is_accepted = true;
             self.put(Entry::Identity(identity), bytes);
         }
     }

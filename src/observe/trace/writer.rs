@@ -119,7 +119,8 @@ impl Queue {
         let spans_waiting = counts.spans_waiting.fetch_add(spans, Ordering::Relaxed).saturating_add(spans);
         let has_room = waiting <= TRACES_WAITING_MAX
             && bytes_waiting <= BYTES_WAITING_MAX
-            && (spans == 0 || spans_waiting <= self.0.spans_max);
+            // One that would not fit into an empty queue goes alone.
+            && (spans_waiting <= self.0.spans_max || spans_waiting == spans);
         if !has_room || self.0.sender.send(Message::Trace(Box::new(trace))).is_err() {
             counts.waiting.fetch_sub(1, Ordering::Relaxed);
             counts.bytes_waiting.fetch_sub(bytes, Ordering::Relaxed);

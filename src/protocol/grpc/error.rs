@@ -12,8 +12,16 @@ pub enum ReadError {
     /// The compressed flag is set on a call that named no encoding (gRPC "Compression", error case 1 of its test list).
     #[error("Unexpected error decompressing data for algorithm identity")]
     NotCompressed,
+    /// What the call's encoding cannot have made, or the half of it.
+    #[error("Unexpected error decompressing data for algorithm {0}")]
+    Packed(&'static str),
     #[error("Received message larger than max ({bytes} vs. {bytes_max})")]
     TooLarge { bytes: usize, bytes_max: usize },
+    #[error("Decompressed message larger than max ({bytes_max})")]
+    UnpackedTooLarge { bytes_max: usize },
+    /// A few bytes that became too many for this server.
+    #[error("Decompressed message too large: {0}")]
+    UnpackedExhausted(Exhausted),
     #[error("Unable to parse request")]
     Malformed(#[from] Malformed),
     #[error("Truncated message")]
@@ -28,10 +36,15 @@ impl ReadError {
     /// The value of `grpc-status`.
     pub fn code(&self) -> Code {
         match self {
-            ReadError::FrameType(_) | ReadError::NotCompressed | ReadError::Malformed(_) | ReadError::Truncated => {
-                Code::Internal
-            }
-            ReadError::TooLarge { .. } | ReadError::Bound { .. } => Code::ResourceExhausted,
+            ReadError::FrameType(_)
+            | ReadError::NotCompressed
+            | ReadError::Packed(_)
+            | ReadError::Malformed(_)
+            | ReadError::Truncated => Code::Internal,
+            ReadError::TooLarge { .. }
+            | ReadError::UnpackedTooLarge { .. }
+            | ReadError::UnpackedExhausted(_)
+            | ReadError::Bound { .. } => Code::ResourceExhausted,
             ReadError::Exhausted(_) => Code::Unavailable,
         }
     }
@@ -83,6 +96,12 @@ mod tests {
             ),
             (ReadError::Malformed(Malformed::Utf8), Code::Internal, "Unable to parse request"),
             (ReadError::Truncated, Code::Internal, "Truncated message"),
+            (ReadError::Packed("gzip"), Code::Internal, "Unexpected error decompressing data for algorithm gzip"),
+            (
+                ReadError::UnpackedTooLarge { bytes_max: 7 },
+                Code::ResourceExhausted,
+                "Decompressed message larger than max (7)",
+            ),
         ];
         for (error, code, text) in cases {
             assert_eq!((error.code(), error.to_string().as_str()), (code, text));

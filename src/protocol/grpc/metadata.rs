@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use super::Code;
+use crate::protocol::compression::Format;
+
+/// The encodings of requests that are understood: the value of `grpc-accept-encoding`.
+pub const ACCEPTED_ENCODINGS: &str = "identity, deflate, gzip";
 
 /// `grpc-timeout` is not one to eight digits and a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +63,25 @@ impl Encoding {
             b"gzip" => Ok(Encoding::Gzip),
             b"deflate" => Ok(Encoding::Deflate),
             _ => Err(UnknownEncoding(String::from_utf8_lossy(value).into_owned())),
+        }
+    }
+
+    /// How messages are packed, unless they are not.
+    pub fn format(self) -> Option<Format> {
+        match self {
+            Encoding::Identity => None,
+            Encoding::Gzip => Some(Format::Gzip),
+            Encoding::Deflate => Some(Format::Deflate),
+        }
+    }
+
+    /// The best of what a client's `grpc-accept-encoding` lists: gzip, which every peer has, before deflate.
+    pub fn accepted(list: &[u8]) -> Encoding {
+        let has = |name: &[u8]| list.split(|&byte| byte == b',').any(|listed| listed.trim_ascii() == name);
+        match () {
+            () if has(b"gzip") => Encoding::Gzip,
+            () if has(b"deflate") => Encoding::Deflate,
+            () => Encoding::Identity,
         }
     }
 
@@ -119,5 +142,19 @@ mod tests {
             assert_eq!(Encoding::parse(encoding.header().as_bytes()), Ok(encoding));
         }
         assert_eq!(Encoding::parse(b"br").unwrap_err().to_string(), "Compression algorithm 'br' is disabled.");
+    }
+
+    #[test]
+    fn the_best_of_what_a_client_accepts() {
+        for (list, best) in [
+            ("identity, deflate, gzip", Encoding::Gzip),
+            ("gzip", Encoding::Gzip),
+            ("deflate,br", Encoding::Deflate),
+            ("identity", Encoding::Identity),
+            ("", Encoding::Identity),
+            ("gzipped, x-deflate", Encoding::Identity),
+        ] {
+            assert_eq!(Encoding::accepted(list.as_bytes()), best, "{list}");
+        }
     }
 }

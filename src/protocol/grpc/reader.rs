@@ -8,6 +8,8 @@ use crate::memory::{BlockMut, Pool, Slice};
 
 /// A collected message gets no more room than this before its bytes are here; then it grows with them.
 const TRUSTED_BYTES: usize = 64 * 1024;
+/// Of the blocks of a compressed message behind the first.
+const PACKED_BLOCK_BYTES: usize = 256 * 1024;
 
 /// What becomes of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,22 +25,36 @@ pub enum Mode {
 pub enum Message {
     Infer(Box<InferRequest>),
     Collected(Slice),
-    /// Packed with the call's encoding. What comes out of it goes through [`MessageReader::scan`], or to
-    /// [`super::decode`].
-    Compressed(Slice),
+    /// Packed with the call's encoding, for [`super::MessageUnpacker`].
+    Compressed(Encoding, Vec<Slice>),
 }
 
 enum State {
-    Prefix { bytes: [u8; PREFIX_BYTES], len: usize },
-    Scanning { left: usize },
-    Collecting { block: BlockMut, left: usize, compressed: bool },
+    Prefix {
+        bytes: [u8; PREFIX_BYTES],
+        len: usize,
+    },
+    Scanning {
+        left: usize,
+    },
+    Collecting {
+        block: BlockMut,
+        left: usize,
+    },
+    /// A compressed message is kept in pieces: who unpacks it needs no more.
+    Packed {
+        pieces: Vec<Slice>,
+        open: BlockMut,
+        left: usize,
+    },
     Ready(Ready),
     Failed(ReadError),
 }
 
 enum Ready {
     Scanned,
-    Collected { message: Slice, compressed: bool },
+    Collected(Slice),
+    Packed(Vec<Slice>),
 }
 
 const BEGINNING: State = State::Prefix { bytes: [0; PREFIX_BYTES], len: 0 };
@@ -122,8 +138,8 @@ impl MessageReader {
                 let spare = self.spare.take();
                 Some(Message::Infer(self.scanner.as_mut()?.take(spare)?))
             }
-            State::Ready(Ready::Collected { message, compressed: true }) => Some(Message::Compressed(message)),
-            State::Ready(Ready::Collected { message, compressed: false }) => Some(Message::Collected(message)),
+            State::Ready(Ready::Collected(message)) => Some(Message::Collected(message)),
+            State::Ready(Ready::Packed(pieces)) => Some(Message::Compressed(self.encoding, pieces)),
             other => {
                 self.state = other;
                 None
@@ -142,16 +158,10 @@ impl MessageReader {
         match &self.state {
             State::Failed(error) => Err(error.clone()),
             State::Prefix { len: 0, .. } | State::Ready(_) => Ok(()),
-            State::Prefix { .. } | State::Scanning { .. } | State::Collecting { .. } => Err(ReadError::Truncated),
+            State::Prefix { .. } | State::Scanning { .. } | State::Collecting { .. } | State::Packed { .. } => {
+                Err(ReadError::Truncated)
+            }
         }
-    }
-
-    /// Scans a ModelInferRequest that came by another way: unpacked from a [`Message::Compressed`].
-    pub fn scan(&self, message: &[u8]) -> Result<Box<InferRequest>, ReadError> {
-        let mut scanner = InferScanner::new(self.pool.clone(), self.limits);
-        scanner.begin(message.len())?;
-        scanner.feed(message)?;
-        scanner.take(None).ok_or(ReadError::Truncated)
     }
 
     /// Gives the memory of a request back that will not be complete.
@@ -181,7 +191,7 @@ impl MessageReader {
                 self.end_scan();
                 Ok(n)
             }
-            State::Collecting { block, left, .. } => {
+            State::Collecting { block, left } => {
                 let chunk = &rest[..rest.len().min(*left)];
                 if block.spare() < chunk.len() {
                     let whole = block.len() + *left;
@@ -194,6 +204,17 @@ impl MessageReader {
                 *left -= chunk.len();
                 self.end_collection();
                 Ok(chunk.len())
+            }
+            State::Packed { pieces, open, left } => {
+                if open.spare() == 0 {
+                    let mut next = self.pool.get((*left).min(PACKED_BLOCK_BYTES))?;
+                    next.set_len(0);
+                    pieces.push(std::mem::replace(open, next).freeze());
+                }
+                let n = open.append(&rest[..rest.len().min(*left)]);
+                *left -= n;
+                self.end_collection();
+                Ok(n)
             }
             State::Ready(_) | State::Failed(_) => Ok(0),
         }
@@ -219,7 +240,10 @@ impl MessageReader {
         } else {
             let mut block = self.pool.get(len.min(TRUSTED_BYTES))?;
             block.set_len(0);
-            self.state = State::Collecting { block, left: len, compressed };
+            self.state = match compressed {
+                true => State::Packed { pieces: Vec::new(), open: block, left: len },
+                false => State::Collecting { block, left: len },
+            };
             self.end_collection();
         }
         Ok(())
@@ -232,12 +256,17 @@ impl MessageReader {
     }
 
     fn end_collection(&mut self) {
-        if !matches!(self.state, State::Collecting { left: 0, .. }) {
+        if !matches!(self.state, State::Collecting { left: 0, .. } | State::Packed { left: 0, .. }) {
             return;
         }
-        if let State::Collecting { block, compressed, .. } = std::mem::replace(&mut self.state, BEGINNING) {
-            self.state = State::Ready(Ready::Collected { message: block.freeze(), compressed });
-        }
+        self.state = match std::mem::replace(&mut self.state, BEGINNING) {
+            State::Collecting { block, .. } => State::Ready(Ready::Collected(block.freeze())),
+            State::Packed { mut pieces, open, .. } => {
+                pieces.push(open.freeze());
+                State::Ready(Ready::Packed(pieces))
+            }
+            other => other,
+        };
     }
 }
 
@@ -388,15 +417,26 @@ mod tests {
     }
 
     #[test]
-    fn compressed_messages_come_as_they_are() {
-        let mut reader = reader(Mode::Infer);
-        reader.set_encoding(Encoding::Gzip);
-        let bytes = [framed(1, b"packed"), framed(0, b"\x0a\x01m")].concat();
-        let messages = read(&mut reader, &bytes, || 4);
-        assert!(matches!(&messages[0], Message::Compressed(slice) if **slice == *b"packed"));
-        assert!(matches!(&messages[1], Message::Infer(request) if request.model_name() == "m"));
-        assert_eq!(reader.scan(b"\x0a\x01n").unwrap().model_name(), "n");
-        assert!(matches!(reader.scan(b"\x0a\x02n"), Err(ReadError::Malformed(_))));
+    fn compressed_messages_come_as_they_are_in_pieces() {
+        for mode in [Mode::Infer, Mode::Collect] {
+            for len in [0, 6, TRUSTED_BYTES, TRUSTED_BYTES + 1, 700_000] {
+                let packed: Vec<u8> = (0..len).map(|at| (at / 3) as u8).collect();
+                for chunk in [4, 70_000] {
+                    let mut reader = reader(mode);
+                    reader.set_encoding(Encoding::Gzip);
+                    let bytes = [framed(1, &packed), framed(0, b"\x0a\x01m")].concat();
+                    let messages = read(&mut reader, &bytes, || chunk);
+                    let Message::Compressed(Encoding::Gzip, pieces) = &messages[0] else { panic!("{messages:?}") };
+                    assert_eq!(pieces.iter().flat_map(|piece| piece.to_vec()).collect::<Vec<u8>>(), packed);
+                    assert!(pieces.len() <= 2 + len / PACKED_BLOCK_BYTES);
+                    match &messages[1] {
+                        Message::Infer(request) => assert_eq!(request.model_name(), "m"),
+                        Message::Collected(plain) => assert_eq!(**plain, *b"\x0a\x01m"),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+        }
     }
 
     #[test]

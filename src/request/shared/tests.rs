@@ -88,26 +88,38 @@ fn an_output_that_does_not_fit_is_an_error_and_nothing_is_written() {
 
 #[test]
 fn a_backend_writes_to_the_window_itself_unless_somebody_stands_between() {
-    let object = Object::new(&[b'.'; 8]);
-    let regions = registry(b"r", &object, 8);
-    let (mut one, heard) = request(&regions, &[("A", 2, 6)]);
+    let object = Object::new(&[b'.'; 16]);
+    let regions = registry(b"r", &object, 16);
+    let (mut one, heard) = request(&regions, &[("A", 8, 6), ("ODD", 4, 4)]);
     one.share();
     let mut target = one.allocate_output(&Text::from("A"), 3).unwrap();
     target.copy_from_slice(b"abc");
-    assert_eq!(object.read(0, 8), b"..abc...");
+    assert_eq!(object.read(0, 16), b"........abc.....");
     let mut response = answer(&[("A", &[])]);
     response.outputs[0].data.push(target.freeze());
     assert_eq!(one.admission().shared.get().unwrap().bytes_to_copy(&response), 0);
     one.finish(response);
     assert_eq!(error_of(&heard), None);
-    // Without bytes, without a window, or beside it, blocks serve.
-    for (name, len) in [("A", 0), ("B", 3)] {
+    // Without bytes, without a window, or with one where not every number may begin, blocks serve.
+    for (name, len) in [("A", 0), ("B", 3), ("ODD", 4)] {
         assert!(matches!(one.allocate_output(&Text::from(name), len), Ok(Target::Block(_))), "{name}");
     }
     one.keep_outputs_apart();
     let mut target = one.allocate_output(&Text::from("A"), 3).unwrap();
     target.copy_from_slice(b"xyz");
-    assert_eq!(object.read(0, 8), b"..abc...");
+    assert_eq!(object.read(0, 16), b"........abc.....");
+}
+
+#[test]
+fn who_has_left_finds_its_memory_untouched() {
+    let object = Object::new(&[b'.'; 8]);
+    let regions = registry(b"r", &object, 8);
+    let (mut one, heard) = request(&regions, &[("A", 0, 8)]);
+    one.share();
+    assert!(one.admission().take() && !one.admission().cancel());
+    one.finish(answer(&[("A", &[b"late"])]));
+    assert_eq!(error_of(&heard), None);
+    assert_eq!(object.read(0, 8), b"........");
 }
 
 #[test]

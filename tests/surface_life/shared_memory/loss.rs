@@ -179,3 +179,49 @@ fn other_bus_errors_end_the_process() {
     let (status, _) = server.wait();
     assert_eq!(status.signal(), Some(7), "{status}");
 }
+
+/// A request finds its region or it does not; in between there is nothing.
+#[test]
+fn regions_come_and_go_under_load() {
+    each(&variant::ALL, |variant| {
+        let (_repository, server) = start(variant, &[ALLOWED]);
+        let mut peer = Peer::connect(server.http);
+        let (clients, rounds, size) = (4u64, 150, 4096u64);
+        let object = Object::new(&vec![0; (2 * clients * size) as usize]);
+        registered(&mut peer, "r", &object, 2 * clients * size);
+        std::thread::scope(|scope| {
+            let serve = |client: u64| {
+                let (object, address) = (&object, server.http);
+                move || {
+                    let mut peer = Peer::connect(address);
+                    let (from, to) = (2 * client * size, (2 * client + 1) * size);
+                    let mut served = 0;
+                    // Until the region was there often enough.
+                    while served < rounds {
+                        let numbers = int32s((0..1024).map(|number| number * (served + 1) + client as i32));
+                        object.write(from, &numbers);
+                        let values = input("INPUT0", "INT32", &[1024], ("r", from, size));
+                        let answer = infer(&mut peer, "plain", &[values], &[output("OUTPUT0", ("r", to, size))]);
+                        match answer.status {
+                            200 => assert!(object.read(to, size as usize) == numbers, "client {client}"),
+                            404 => assert_eq!(answer.error(), "Unable to find shared memory region: 'r'"),
+                            other => panic!("{other}: {}", answer.text()),
+                        }
+                        served += i32::from(answer.status == 200);
+                    }
+                }
+            };
+            let running: Vec<_> = (0..clients).map(|client| scope.spawn(serve(client))).collect();
+            while !running.iter().all(|client| client.is_finished()) {
+                unregister(&mut peer, Some("r"));
+                let answer = register(&mut peer, "r", &object, 0, 2 * clients * size);
+                // The one that is still in use keeps its name.
+                assert!(matches!(answer.status, 200 | 400), "{}", answer.text());
+                if answer.status == 200 {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+            }
+        });
+        server.stop();
+    });
+}

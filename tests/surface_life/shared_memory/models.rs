@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::support::backend;
+use crate::support::grpc::decode;
 use crate::support::python::Python;
 use crate::support::variant::{self, each, usual};
 
@@ -122,6 +123,55 @@ fn answers_of_the_cache_go_to_windows_and_are_not_what_clients_wrote_there() {
             unregister(&mut peer, Some("r"));
             assert_eq!(listed(&mut peer), [""; 0]);
         }
+        server.stop();
+    });
+}
+
+/// Each response of a decoupled model overwrites the one before it.
+#[test]
+fn responses_of_a_stream_go_to_windows() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let tensor = |side: &str, name: &str, kind: &str, dims: &str| {
+            format!("{side} {{ name: \"{name}\" data_type: TYPE_{kind} dims: [ {dims} ] }}\n")
+        };
+        let tensors = [
+            tensor("input", "IN", "INT32", "-1"),
+            tensor("input", "DELAY", "UINT32", "-1"),
+            tensor("input", "WAIT", "UINT32", "1"),
+            tensor("output", "OUT", "INT32", "1"),
+            tensor("output", "IDX", "UINT32", "1"),
+        ];
+        let policy = "model_transaction_policy { decoupled: true }";
+        repository.model("repeat", &format!("backend: \"repeat\" {} {policy}\n", tensors.concat()));
+        let server = Server::start(variant, repository.path(), &[ALLOWED]);
+        let mut peer = Peer::connect(server.http);
+        let object = Object::new(&[&int32s([5, 6, 7, 0, 0, 0, 0])[..], &[0xee; 12]].concat());
+        registered(&mut peer, "r", &object, 40);
+        let mut grpc = Grpc::connect(server.grpc);
+        let request = ModelInferRequest {
+            model_name: "repeat".into(),
+            inputs: vec![
+                grpc_input("IN", "INT32", &[3], grpc_place(("r", 0, 12))),
+                grpc_input("DELAY", "UINT32", &[3], grpc_place(("r", 12, 12))),
+                grpc_input("WAIT", "UINT32", &[1], grpc_place(("r", 24, 4))),
+            ],
+            outputs: vec![grpc_output("OUT", grpc_place(("r", 28, 4))), grpc_output("IDX", Parameters::new())],
+            ..Default::default()
+        };
+        let mut stream = grpc.open("/inference.GRPCInferenceService/ModelStreamInfer", &[]);
+        grpc.send(&mut stream, &request);
+        for index in 0..3u32 {
+            let answer: ModelStreamInferResponse = decode(&grpc.next(&mut stream).expect("an answer"));
+            assert_eq!(answer.error_message, "");
+            let contents = answer.infer_response.expect("a response").raw_output_contents;
+            assert_eq!(contents, [&b""[..], &index.to_le_bytes()]);
+        }
+        grpc.half_close(&mut stream);
+        grpc.finish(stream);
+        assert_eq!(object.read(28, 8), [&int32s([7])[..], &[0xee; 4]].concat());
+        unregister(&mut peer, None);
+        assert_eq!(listed(&mut peer), [""; 0]);
         server.stop();
     });
 }

@@ -13,18 +13,18 @@ fn a_tensor_comes_from_a_region_and_goes_to_one_over_http() {
         let numbers = int32s(1..=5);
         let object = Object::new(&[&numbers[..], &[0xee; 100]].concat());
         registered(&mut peer, "r", &object, 120);
-        let values = input("INPUT0", "INT32", &[5], ("r", 0, 20));
+        let values = [input("INPUT0", "INT32", &[5], ("r", 0, 20))];
         // In and out.
-        let answer = infer(&mut peer, "plain", &[values.clone()], &[output("OUTPUT0", ("r", 40, 21))]);
+        let answer = infer(&mut peer, "plain", &values, &[output("OUTPUT0", ("r", 40, 21))]);
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
         let described = json!([{ "name": "OUTPUT0", "datatype": "INT32", "shape": [5] }]);
         assert_eq!(answer.json()["outputs"], described);
         assert_eq!(object.read(40, 21), [&numbers[..], &[0xee]].concat());
         // In only, as JSON and as binary data.
-        let answer = infer(&mut peer, "plain", &[values.clone()], &[json!({ "name": "OUTPUT0" })]);
+        let answer = infer(&mut peer, "plain", &values, &[json!({ "name": "OUTPUT0" })]);
         assert_eq!(answer.json()["outputs"][0]["data"], json!([1, 2, 3, 4, 5]));
         let binary = json!({ "name": "OUTPUT0", "parameters": { "binary_data": true } });
-        let answer = infer(&mut peer, "plain", &[values], &[binary]);
+        let answer = infer(&mut peer, "plain", &values, &[binary]);
         assert_eq!(answer.split().1, numbers);
         // Out only, from the tail; binary_data may be said to be off.
         let mut window = output("OUTPUT0", ("r", 64, 8));
@@ -209,6 +209,11 @@ fn what_is_wrong_with_a_place_over_http() {
     };
     for (outputs, status, expected) in [
         (output("OUTPUT0", ("x", 0, 16)), 404, "Unable to find shared memory region: 'x'"),
+        (
+            json!({ "name": "OUTPUT0", "parameters": { "shared_memory_offset": "x" } }),
+            500,
+            "Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
         (output("OUTPUT0", ("r", 60, 16)), 400, "Invalid offset + byte size for shared memory region: 'r'"),
         (
             window(&[("classification", json!(1)), ("binary_data", json!(true))]),

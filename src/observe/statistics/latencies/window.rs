@@ -72,8 +72,11 @@ impl Age {
         if self.number.load(Ordering::Acquire) != now && !self.begin(now) {
             return;
         }
-        let cells = self.cells.get_or_init(|| (0..CELLS).map(|_| AtomicU32::new(0)).collect());
-        let Some(cell) = cells.get(cell_of(value)) else { return };
+        if self.cells.get().is_none() {
+            // Made before anybody could have to wait for it; of two that make them at once one is dropped.
+            let _ = self.cells.set((0..CELLS).map(|_| AtomicU32::new(0)).collect());
+        }
+        let Some(cell) = self.cells.get().and_then(|cells| cells.get(cell_of(value))) else { return };
         match exclusive {
             true => cell.store(cell.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release),
             false => drop(cell.fetch_add(1, Ordering::Release)),

@@ -254,7 +254,16 @@ pub const ROWS: &[Row] = &[
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
         later: &[],
     },
-    Row { flag: "http-header-forward-pattern", beside: "", good: &[("", |_| {})], bad: &[], later: &["X-.*"] },
+    Row {
+        flag: "http-header-forward-pattern",
+        beside: "",
+        good: &[("", |_| {}), ("X-.*", |o| o.http_header_forward_pattern = "X-.*".into())],
+        bad: &[
+            ("(unclosed", "invalid pattern for --http-header-forward-pattern: unclosed group"),
+            ("*", "invalid pattern for --http-header-forward-pattern: repetition operator missing expression"),
+        ],
+        later: &[],
+    },
     Row {
         flag: "http-thread-count",
         beside: "",
@@ -283,7 +292,15 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "http-restricted-api",
         beside: "",
-        good: &[],
+        good: &[
+            ("health:k=v", |o| o.http_restricted = restrictions(&["health"], "k", "v")),
+            (
+                "health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging:k=v=w",
+                |o| {
+                    o.http_restricted = restrictions(&GROUPS, "k", "v=w");
+                },
+            ),
+        ],
         bad: &[
             ("health", "--http-restricted-api option format is '<config name>:<setting>=<value>'. Got health"),
             ("health:k", "--http-restricted-api option format is '<config name>:<setting>=<value>'. Got health:k"),
@@ -295,9 +312,6 @@ pub const ROWS: &[Row] = &[
             ("health,:k=v", "unknown restricted api '' "),
             ("trace,trace:k=v", "restricted api 'trace' can not be specified in multiple config groups"),
         ],
-        later: &[
-            "health:k=v",
-            "health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging:k=v=w",
-        ],
+        later: &[],
     },
 ];

@@ -30,7 +30,24 @@ pub const ROWS: &[Row] = &[
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
         later: &[],
     },
-    Row { flag: "grpc-header-forward-pattern", beside: "", good: &[("", |_| {})], bad: &[], later: &["X-.*"] },
+    Row {
+        flag: "grpc-header-forward-pattern",
+        beside: "",
+        good: &[
+            ("", |_| {}),
+            ("x-.*", |o| o.grpc_header_forward_pattern = "x-.*".into()),
+            ("(?-i)^Trace", |o| o.grpc_header_forward_pattern = "(?-i)^Trace".into()),
+        ],
+        bad: &[
+            ("(unclosed", "invalid pattern for --grpc-header-forward-pattern: unclosed group"),
+            (
+                "(?=a)",
+                "invalid pattern for --grpc-header-forward-pattern: look-around, including look-ahead and look-behind, \
+                 is not supported",
+            ),
+        ],
+        later: &[],
+    },
     Row {
         flag: "grpc-infer-thread-count",
         beside: "",
@@ -110,9 +127,18 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "grpc-infer-response-compression-level",
         beside: "",
-        good: &[("none", |_| {}), ("NONE", |_| {})],
-        bad: &[("max", "invalid argument for --grpc_infer_response_compression_level")],
-        later: &["low", "Medium", "HIGH"],
+        good: &[
+            ("none", |_| {}),
+            ("NONE", |_| {}),
+            ("low", |o| o.grpc_response_compression = Some(Level::Low)),
+            ("Medium", |o| o.grpc_response_compression = Some(Level::Medium)),
+            ("HIGH", |o| o.grpc_response_compression = Some(Level::High)),
+        ],
+        bad: &[
+            ("max", "invalid argument for --grpc_infer_response_compression_level"),
+            ("", "invalid argument for --grpc_infer_response_compression_level"),
+        ],
+        later: &[],
     },
     Row {
         flag: "grpc-keepalive-time",
@@ -236,7 +262,15 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "grpc-restricted-protocol",
         beside: "",
-        good: &[],
+        good: &[
+            ("health:k=v", |o| o.grpc_restricted = restrictions(&["health"], "k", "v")),
+            (
+                "health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging:k=v=w",
+                |o| {
+                    o.grpc_restricted = restrictions(&GROUPS, "k", "v=w");
+                },
+            ),
+        ],
         bad: &[
             ("health", "--grpc-restricted-protocol option format is '<config name>:<setting>=<value>'. Got health"),
             (
@@ -258,10 +292,7 @@ pub const ROWS: &[Row] = &[
             ("health,:k=v", "unknown restricted protocol '' "),
             ("trace,trace:k=v", "restricted protocol 'trace' can not be specified in multiple config groups"),
         ],
-        later: &[
-            "health:k=v",
-            "health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging:k=v=w",
-        ],
+        later: &[],
     },
     Row {
         flag: "allow-sagemaker",

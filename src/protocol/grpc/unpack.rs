@@ -1,0 +1,230 @@
+//! A compressed message becomes what it would have been if it had come plain, in bounded steps.
+//!
+//! The length of what comes out stands nowhere before the end, and the scanner of inference requests wants it first. So
+//! a message is unpacked into pieces, and these are scanned: tensors land aligned in blocks of their own as ever.
+
+use std::collections::VecDeque;
+
+use super::{Encoding, InferScanner, Limits, MESSAGE_BYTES_MAX, Message, Mode, ReadError};
+use crate::memory::{Pool, Slice};
+use crate::protocol::compression::{Framing, InflateError, Joiner, STEP_BYTES, Step, UnpackError, Unpacker};
+
+/// One message on its way.
+pub struct MessageUnpacker {
+    mode: Mode,
+    encoding: Encoding,
+    limits: Limits,
+    stage: Stage,
+}
+
+enum Stage {
+    Unpacking(Unpacker),
+    Joining(Joiner),
+    Scanning { scanner: Box<InferScanner>, pieces: VecDeque<Slice> },
+    Over,
+}
+
+/// The outcome of a step.
+#[derive(Debug)]
+pub enum Unpacked {
+    /// There is more; `is_long` if this step was as long as a step may be.
+    More {
+        is_long: bool,
+    },
+    Message(Message),
+}
+
+impl MessageUnpacker {
+    pub fn new(mode: Mode, encoding: Encoding, limits: Limits, packed: Vec<Slice>) -> MessageUnpacker {
+        // A message that says it is packed on a call that named no encoding never gets here; nothing unpacks to it.
+        let framing = encoding.format().map_or(Framing::Any, Framing::Only);
+        let bytes_max = limits.message_bytes_max.min(MESSAGE_BYTES_MAX);
+        let unpacker = Unpacker::new(packed, framing, bytes_max, 0);
+        MessageUnpacker { mode, encoding, limits, stage: Stage::Unpacking(unpacker) }
+    }
+
+    /// Does a bounded amount of work. After an error, or the message, nothing follows.
+    pub fn step(&mut self, pool: &Pool) -> Result<Unpacked, ReadError> {
+        let mut is_long = false;
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Unpacking(mut unpacker) => match unpacker.step(pool).map_err(|error| self.refused(error))? {
+                Step::More { is_long: long } => {
+                    is_long = long;
+                    Stage::Unpacking(unpacker)
+                }
+                Step::Done => self.unpacked(unpacker.finish(), pool)?,
+            },
+            Stage::Joining(mut joiner) => {
+                if joiner.step() {
+                    return Ok(Unpacked::Message(Message::Collected(joiner.finish())));
+                }
+                is_long = true;
+                Stage::Joining(joiner)
+            }
+            Stage::Scanning { mut scanner, mut pieces } => {
+                is_long = scan(&mut scanner, &mut pieces).map_err(unpacked_error)?;
+                if let Some(request) = scanner.take(None) {
+                    return Ok(Unpacked::Message(Message::Infer(request)));
+                }
+                if pieces.is_empty() {
+                    return Err(ReadError::Truncated);
+                }
+                Stage::Scanning { scanner, pieces }
+            }
+            Stage::Over => return Err(ReadError::Truncated),
+        };
+        Ok(Unpacked::More { is_long })
+    }
+
+    fn unpacked(&self, pieces: Vec<Slice>, pool: &Pool) -> Result<Stage, ReadError> {
+        if self.mode == Mode::Collect {
+            let joiner = Joiner::new(pieces, 0, pool).map_err(ReadError::UnpackedExhausted)?;
+            return Ok(Stage::Joining(joiner));
+        }
+        let mut scanner = Box::new(InferScanner::new(pool.clone(), self.limits));
+        scanner.begin(pieces.iter().map(|piece| piece.len()).sum())?;
+        Ok(Stage::Scanning { scanner, pieces: pieces.into() })
+    }
+
+    fn refused(&self, error: UnpackError) -> ReadError {
+        match error {
+            UnpackError::Inflate(InflateError::TooLong { bytes_max }) => ReadError::UnpackedTooLarge { bytes_max },
+            UnpackError::Inflate(_) => ReadError::Packed(self.encoding.header()),
+            UnpackError::Exhausted(exhausted) => ReadError::UnpackedExhausted(exhausted),
+        }
+    }
+}
+
+/// Where the tensors of a message that was small on its way have no room, that is the message's fault.
+fn unpacked_error(error: ReadError) -> ReadError {
+    match error {
+        ReadError::Exhausted(exhausted) => ReadError::UnpackedExhausted(exhausted),
+        other => other,
+    }
+}
+
+/// Scans the next bytes; true if those were as many as a step may take.
+fn scan(scanner: &mut InferScanner, pieces: &mut VecDeque<Slice>) -> Result<bool, ReadError> {
+    let Some(piece) = pieces.front_mut() else { return Ok(false) };
+    let part = piece.get(..piece.len().min(STEP_BYTES)).unwrap_or_default();
+    let taken = scanner.feed(part)?;
+    let is_long = taken == STEP_BYTES;
+    if taken == 0 && !part.is_empty() {
+        // All of the message was read, and the rest of it cannot be.
+        return Err(ReadError::Truncated);
+    }
+    piece.advance(taken);
+    if piece.is_empty() {
+        pieces.pop_front();
+    }
+    Ok(is_long)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use bytes::Bytes;
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+    use prost::Message as _;
+
+    use super::*;
+    use crate::memory::ALIGNMENT;
+    use crate::wire::inference::ModelInferRequest;
+
+    fn packed(encoding: Encoding, plain: &[u8]) -> Vec<Slice> {
+        let bytes = match encoding {
+            Encoding::Gzip => {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(plain).unwrap();
+                encoder.finish().unwrap()
+            }
+            _ => {
+                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(plain).unwrap();
+                encoder.finish().unwrap()
+            }
+        };
+        bytes.chunks(1000).map(Slice::copy_of).collect()
+    }
+
+    fn unpack(
+        mode: Mode,
+        encoding: Encoding,
+        limits: Limits,
+        pool: &Pool,
+        pieces: Vec<Slice>,
+    ) -> Result<Message, ReadError> {
+        let mut unpacker = MessageUnpacker::new(mode, encoding, limits, pieces);
+        loop {
+            match unpacker.step(pool)? {
+                Unpacked::More { .. } => {}
+                Unpacked::Message(message) => return Ok(message),
+            }
+        }
+    }
+
+    #[test]
+    fn requests_are_scanned_into_aligned_tensors() {
+        let pool = Pool::new(1 << 26);
+        let raw = |len: usize| Bytes::from((0..len).map(|at| (at / 3) as u8).collect::<Vec<_>>());
+        let sent = ModelInferRequest {
+            model_name: "m".into(),
+            id: "i".into(),
+            raw_input_contents: vec![raw(10), raw(500_000), raw(16_384)],
+            ..Default::default()
+        };
+        for encoding in [Encoding::Gzip, Encoding::Deflate] {
+            let pieces = packed(encoding, &sent.encode_to_vec());
+            let message = unpack(Mode::Infer, encoding, Limits::default(), &pool, pieces).unwrap();
+            let Message::Infer(request) = message else { panic!("{message:?}") };
+            assert_eq!((request.model_name(), request.id()), ("m", "i"));
+            assert_eq!(request.raw.len(), 3);
+            for (got, sent) in request.raw.iter().zip(&sent.raw_input_contents) {
+                assert!(**got == **sent && got.is_aligned_to(ALIGNMENT));
+            }
+            let empty = packed(encoding, b"");
+            let message = unpack(Mode::Infer, encoding, Limits::default(), &pool, empty).unwrap();
+            assert!(matches!(message, Message::Infer(request) if request.model_name().is_empty()));
+        }
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn other_messages_come_in_one_run() {
+        let pool = Pool::new(1 << 26);
+        for len in [0usize, 5, 1_000_000] {
+            let plain: Vec<u8> = (0..len).map(|at| (at / 5) as u8).collect();
+            for encoding in [Encoding::Gzip, Encoding::Deflate] {
+                let pieces = packed(encoding, &plain);
+                let message = unpack(Mode::Collect, encoding, Limits::default(), &pool, pieces).unwrap();
+                assert!(matches!(message, Message::Collected(slice) if *slice == *plain));
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_unpacked_is_an_error_with_its_code() {
+        let pool = Pool::new(1 << 20);
+        let limits = Limits { message_bytes_max: 100_000, ..Limits::default() };
+        let error = |encoding, pieces| unpack(Mode::Infer, encoding, limits, &pool, pieces).unwrap_err();
+        let garbage = vec![Slice::from_static(b"no gzip at all")];
+        assert_eq!(error(Encoding::Gzip, garbage), ReadError::Packed("gzip"));
+        assert_eq!(error(Encoding::Deflate, packed(Encoding::Gzip, b"x")), ReadError::Packed("deflate"));
+        let mut half = packed(Encoding::Gzip, &[1; 5000]);
+        let first = half[0].window(0..half[0].len() - 1);
+        half[0] = first;
+        assert_eq!(error(Encoding::Gzip, half), ReadError::Packed("gzip"));
+        assert_eq!(error(Encoding::Gzip, Vec::new()), ReadError::Packed("gzip"));
+        let bomb = error(Encoding::Gzip, packed(Encoding::Gzip, &vec![0; 200_000]));
+        assert_eq!(bomb, ReadError::UnpackedTooLarge { bytes_max: 100_000 });
+        let pieces = packed(Encoding::Deflate, &vec![0; 3 << 20]);
+        let bomb = unpack(Mode::Collect, Encoding::Deflate, Limits::default(), &pool, pieces).unwrap_err();
+        assert!(matches!(bomb, ReadError::UnpackedExhausted(_)), "{bomb:?}");
+        assert_eq!(bomb.code(), crate::protocol::grpc::Code::ResourceExhausted);
+        let malformed = error(Encoding::Gzip, packed(Encoding::Gzip, b"\x0a\x05ab"));
+        assert!(matches!(malformed, ReadError::Malformed(_)), "{malformed:?}");
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+}

@@ -17,10 +17,12 @@ const STOPPING: &str = "GRPC server is shutting down and has stopped accepting n
 const EXITING: &str = "Server exiting";
 const NOT_READY: &str = "Server not ready";
 
-fn wait_for_closed_door(server: &Server) {
+/// Nobody is let in any more. Meanwhile the peer answers the pings by which the server asks who is still there.
+fn wait_for_closed_door(server: &Server, grpc: &mut Grpc) {
     let started = Instant::now();
     while TcpStream::connect(server.grpc).is_ok() {
         assert!(started.elapsed() < PATIENCE, "the port stays open:\n{}", server.log());
+        grpc.flush();
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -98,7 +100,7 @@ fn calls_are_refused_and_streams_told_in_band() {
         grpc.flush();
         wait_for_pending(&server);
         server.terminate();
-        wait_for_closed_door(&server);
+        wait_for_closed_door(&server, &mut grpc);
         grpc.send(&mut stream, &numbers("plain", "late", &[3]));
         for ((path, message, expected), mut exchange) in calls.iter().zip(open.drain(..)) {
             grpc.send_bytes(&mut exchange, frame_bytes(0, message));

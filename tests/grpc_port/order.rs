@@ -56,13 +56,8 @@ fn the_first_fault_is_named() {
     request.parameters = parameters([("mine", Int64Param(1))]);
     check(&request, code::INVALID_ARGUMENT, "[request id: 7] input 'INPUT0' already exists in request");
     request.inputs[1].name = "INPUT1".into();
-    let text = "invalid value type for 'classification' parameter, expected int64_param";
-    check(&request, code::INVALID_ARGUMENT, text);
-    request.outputs[0].parameters.clear();
     check(&request, code::INVALID_ARGUMENT, "[request id: 7] output 'OUTPUT0' already exists in request");
     request.outputs[1].name = "NONE".into();
-    check(&request, code::INVALID_ARGUMENT, text);
-    request.outputs[1].parameters.clear();
     let text = "contents field must not be specified when using raw_input_contents for 'INPUT0' for model 'plain'";
     check(&request, code::INVALID_ARGUMENT, text);
     request.raw_input_contents.clear();
@@ -76,8 +71,14 @@ fn the_first_fault_is_named() {
     request.inputs[1] = raw("INPUT1", "INT32", &[3]);
     let text = "unable to find data for input tensor 'INPUT1' for model 'plain' in request.";
     check(&request, code::INVALID_ARGUMENT, text);
-    // Only now comes what the core looks at: outputs, inputs, and of each its type, its shape and its size.
+    // How outputs are wanted is read behind the tensors.
     request.inputs[1] = typed("INPUT1", "INT32", &[3], ints(&[1]));
+    let text = "invalid value type for 'classification' parameter, expected int64_param";
+    check(&request, code::INVALID_ARGUMENT, text);
+    request.outputs[0].parameters.clear();
+    check(&request, code::INVALID_ARGUMENT, text);
+    request.outputs[1].parameters.clear();
+    // Only now comes what the core looks at: outputs, inputs, and of each its type, its shape and its size.
     check(&request, code::INVALID_ARGUMENT, "unexpected inference output 'NONE' for model 'plain'");
     request.outputs.pop();
     let text = "[request id: 7] unexpected shape for input 'INPUT0' for model 'plain'. Expected [2], got [3]. ";

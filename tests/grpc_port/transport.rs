@@ -39,7 +39,7 @@ fn unknown_methods_and_services() {
         "/inference.GRPCInferenceService/Nothing",
         "/inference.Nothing/ModelInfer",
         "/grpc.health.v1.Health/Watch",
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/grpc.reflection.v1.ServerReflection/Nothing",
         "/",
     ] {
         let reply = grpc.exchange(path, &[], &[frame_bytes(0, b"")]);

@@ -381,6 +381,10 @@ impl Service for Api {
         !self.unfinished.is_empty()
     }
 
+    fn has_work(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
     fn next_deadline_ns(&self) -> Option<u64> {
         self.timed.first_key_value().map(|((at_ns, ..), _)| *at_ns)
     }

@@ -515,7 +515,7 @@ impl<S: Service> Handler for Net<S> {
     }
 
     fn has_work(&self) -> bool {
-        self.unfinished || !self.dirty.is_empty() || !self.round.is_empty()
+        self.unfinished || self.shared.service.has_work() || !self.dirty.is_empty() || !self.round.is_empty()
     }
 
     fn stopped(&self) -> bool {

@@ -188,6 +188,11 @@ pub trait Service {
     /// keep turns short, and wakes who has to be woken. True while there is more.
     fn work(&mut self, replies: &mut Replies) -> bool;
 
+    /// What was told since [`work`](Service::work) left something to do.
+    fn has_work(&self) -> bool {
+        false
+    }
+
     /// When the service next has something to do by itself, as a time of the monotonic clock.
     fn next_deadline_ns(&self) -> Option<u64> {
         None

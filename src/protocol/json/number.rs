@@ -164,9 +164,9 @@ const fn powers() -> [(u64, i32); 141] {
 
 /// `mantissa` times a power of ten, correctly rounded; `None` where 64 bits of the power cannot tell.
 ///
-/// The product of the highest 64 bits of both is at most 4 too small in its own highest 64: where that cannot change how
-/// they round to the 53 bits of a double, they are rounded; else, once in 400 numbers, it is done in full (D. Lemire,
-/// "Number parsing at a gigabyte per second", 2021, has the idea).
+/// The product of the highest 64 bits of both is at most 4 too small in its own highest 64: where that cannot change
+/// how they round to the 53 bits of a double, they are rounded; else, once in 400 numbers, it is done in full
+/// (D. Lemire, "Number parsing at a gigabyte per second", 2021, has the idea).
 fn scaled(mantissa: u64, exponent: i64) -> Option<f64> {
     const TOO_SMALL_BY: u64 = 4;
     const HALF: u64 = 1 << 10;

@@ -2,6 +2,7 @@
 //! stops (spec: cli.md sections 1, 2, 5, 6, 7).
 
 mod support {
+    pub mod backend;
     pub mod confine;
     pub mod grpc;
     pub mod http;

@@ -2,43 +2,18 @@
 //! rules"; trouble.cc says how it is told to misbehave).
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
+use crate::support::backend;
 use crate::support::http::{Answer, Peer, request};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
-use crate::support::skip::skip;
 use crate::support::variant::{self, Variant, each, usual};
 
 /// A directory for `--backend-directory` with trouble.cc in it. None, after a visible skip, without a C++ compiler.
 fn directory() -> Option<PathBuf> {
-    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match MADE.get_or_init(compile) {
-        Ok(directory) => Some(directory.clone()),
-        Err(reason) => {
-            skip(reason);
-            None
-        }
-    }
-}
-
-fn compile() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends/trouble.cc");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("trouble-{}", std::process::id()));
-    let folder = directory.join("trouble");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
-    let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]);
-    match compiler.arg("-o").arg(folder.join("libtriton_trouble.so")).arg(&source).output() {
-        Err(error) => Err(format!("no C++ compiler: {error}")),
-        Ok(output) => {
-            assert!(output.status.success(), "{source:?}: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(directory)
-        }
-    }
+    backend::compiled("trouble.cc")
 }
 
 fn start(variant: Variant, directory: &Path) -> (Repository, Server) {

@@ -34,7 +34,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--protocol", choices=PROTOCOLS, required=True)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--refusals", action="store_true", help="check what this version does not offer")
+    parser.add_argument("--refusals", action="store_true", help="check what this server refuses")
     args = parser.parse_args()
     with connect(args.protocol, args.url) as connection:
         expect("live", connection.is_server_live(), True)
@@ -74,7 +74,6 @@ def main():
         if args.refusals:
             refused("load", connection.load_model, "batch_int32", statuses=NOT_NOW)
             refused("unload", connection.unload_model, "batch_int32", statuses=NOT_NOW)
-            refused("trace settings", connection.get_trace_settings)
     print(f"{args.protocol}: ok")
 
 

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,12 +10,12 @@ use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 use tritonserver::wire::inference::model_infer_request::InferInputTensor;
 use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
+use crate::support::backend;
 use crate::support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode};
 use crate::support::http::Peer;
 use crate::support::python::Python;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
-use crate::support::skip::skip;
 use crate::support::variant::{self, Variant, each, usual};
 
 const DECOUPLED: &str = "model_transaction_policy { decoupled: true }\n";
@@ -443,30 +441,7 @@ fn the_clients_of_triton_see_every_response() {
 
 /// A directory for `--backend-directory` with later.c in it. None, after a visible skip, without a C compiler.
 pub fn backends() -> Option<PathBuf> {
-    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match MADE.get_or_init(compile) {
-        Ok(directory) => Some(directory.clone()),
-        Err(reason) => {
-            skip(reason);
-            None
-        }
-    }
-}
-
-fn compile() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends/later.c");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("later-{}", std::process::id()));
-    let folder = directory.join("later");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]);
-    match compiler.arg("-o").arg(folder.join("libtriton_later.so")).arg(&source).arg("-lpthread").output() {
-        Err(error) => Err(format!("no C compiler: {error}")),
-        Ok(output) => {
-            assert!(output.status.success(), "{source:?}: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(directory)
-        }
-    }
+    backend::compiled("later.c")
 }
 
 /// The C backend as decoupled model `later`, and as `once`, which promises one response.

@@ -3,9 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -13,40 +10,17 @@ use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse};
 
+use crate::support::backend;
 use crate::support::grpc::{Exchange, Grpc, SERVICE, Status, code, decode};
 use crate::support::http::Peer;
 use crate::support::python::Python;
 use crate::support::repository::Repository;
 use crate::support::server::Server;
-use crate::support::skip::skip;
 use crate::support::variant::{self, Variant, each, usual};
 
 /// The `--backend-directory` flag with backend `sequences` in it. None, after a visible skip, without a C compiler.
 fn backend_flag() -> Option<String> {
-    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match MADE.get_or_init(compile) {
-        Ok(directory) => Some(format!("--backend-directory={}", directory.display())),
-        Err(reason) => {
-            skip(reason);
-            None
-        }
-    }
-}
-
-fn compile() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends/sequences.c");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sequences-{}", std::process::id()));
-    let folder = directory.join("sequences");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC", "-o"]);
-    match compiler.arg(folder.join("libtriton_sequences.so")).arg(&source).output() {
-        Err(error) => Err(format!("no C compiler: {error}")),
-        Ok(output) => {
-            assert!(output.status.success(), "{source:?}: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(directory)
-        }
-    }
+    backend::compiled("sequences.c").map(|directory| format!("--backend-directory={}", directory.display()))
 }
 
 const READY_AND_START: &str = r#"

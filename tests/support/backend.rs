@@ -1,10 +1,11 @@
-//! The C backend of tests/backends, compiled when a test asks for it.
+//! The backends of tests/backends, compiled when a test asks for one.
 
 #![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use super::skip::skip;
 
@@ -12,8 +13,25 @@ use super::skip::skip;
 /// their `runtime` as `identity/libtriton_foreign.so`, and as what another server takes for `identity`. None,
 /// after a visible skip, without a C compiler.
 pub fn directory() -> Option<PathBuf> {
-    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match MADE.get_or_init(compile) {
+    let libraries = ["copycat/libtriton_copycat.so", "identity/libtriton_foreign.so", "identity/libtriton_identity.so"];
+    made("identity.c", &libraries)
+}
+
+/// A directory for `--backend-directory` with the backend of `file`, which is named like it, `.c` or `.cc`. None, after
+/// a visible skip, without a compiler.
+pub fn compiled(file: &str) -> Option<PathBuf> {
+    let name = file.split('.').next().unwrap_or(file);
+    made(file, &[&format!("{name}/libtriton_{name}.so")])
+}
+
+/// What came of compiling each file.
+type Made = HashMap<String, Result<PathBuf, String>>;
+
+fn made(file: &str, libraries: &[&str]) -> Option<PathBuf> {
+    static MADE: Mutex<Option<Made>> = Mutex::new(None);
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let made = made.get_or_insert_default().entry(file.to_owned()).or_insert_with(|| compile(file, libraries));
+    match made {
         Ok(directory) => Some(directory.clone()),
         Err(reason) => {
             skip(reason);
@@ -22,30 +40,18 @@ pub fn directory() -> Option<PathBuf> {
     }
 }
 
-fn compile() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends/identity.c");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("backends-{}", std::process::id()));
-    for (backend, library) in [
-        ("copycat", "libtriton_copycat.so"),
-        ("identity", "libtriton_foreign.so"),
-        ("identity", "libtriton_identity.so"),
-    ] {
-        let folder = directory.join(backend);
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
-        let mut compiler = Command::new("cc");
-        compiler.args([
-            "-std=c11",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-fvisibility=hidden",
-            "-shared",
-            "-fPIC",
-            "-o",
-        ]);
-        match compiler.arg(folder.join(library)).arg(&source).output() {
-            Err(error) => return Err(format!("no C compiler: {error}")),
+fn compile(file: &str, libraries: &[&str]) -> Result<PathBuf, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends").join(file);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}-{}", std::process::id()));
+    let (program, standard) = if file.ends_with(".cc") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
+    for library in libraries {
+        let path = directory.join(library);
+        let folder = path.parent().unwrap_or(&directory);
+        std::fs::create_dir_all(folder).map_err(|error| format!("{folder:?}: {error}"))?;
+        let mut compiler = Command::new(program);
+        compiler.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]);
+        match compiler.args(["-pthread", "-o"]).arg(&path).arg(&source).output() {
+            Err(error) => return Err(format!("no compiler '{program}': {error}")),
             // A compiler that is there and refuses our own source is a failure, not a reason to skip.
             Ok(output) => assert!(output.status.success(), "{source:?}: {}", String::from_utf8_lossy(&output.stderr)),
         }

@@ -2,17 +2,15 @@
 //! that is told in parts over HTTP: who leaves, who does not read, and the server's end.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::backend;
 use crate::support::http::{Answer, Peer, infer_with_tail, request};
 use crate::support::python::Python;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{PATIENCE, Server};
-use crate::support::skip::skip;
 use crate::support::variant::{self, Variant, each, usual};
 
 pub const DECOUPLED: &str = "model_transaction_policy { decoupled: true }\n";
@@ -46,30 +44,7 @@ pub fn square_config(parameters: &[(&str, &str)]) -> String {
 /// The directory of a C backend that answers later, often, or not at all (tests/backends/later.c). None, after a
 /// visible skip, without a C compiler.
 pub fn later_backend() -> Option<PathBuf> {
-    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match MADE.get_or_init(compile) {
-        Ok(directory) => Some(directory.clone()),
-        Err(reason) => {
-            skip(reason);
-            None
-        }
-    }
-}
-
-fn compile() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends/later.c");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("later-{}", std::process::id()));
-    let folder = directory.join("later");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]);
-    match compiler.arg("-o").arg(folder.join("libtriton_later.so")).arg(&source).arg("-lpthread").output() {
-        Err(error) => Err(format!("no C compiler: {error}")),
-        Ok(output) => {
-            assert!(output.status.success(), "{source:?}: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(directory)
-        }
-    }
+    backend::compiled("later.c")
 }
 
 /// The events of a body, which holds nothing else.

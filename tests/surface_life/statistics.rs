@@ -1,9 +1,7 @@
 //! The statistics extension: every field, over both protocols (metrics.md section 3).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -12,11 +10,11 @@ use tritonserver::wire::inference::{
 };
 
 use super::metrics::{Page, ask, body, ensemble, one, wait_for};
+use crate::support::backend;
 use crate::support::grpc::Grpc;
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{PATIENCE, Server};
-use crate::support::skip::skip;
 use crate::support::variant::{self, each, usual};
 
 const CACHE: &str = "--cache-config=local,size=1048576";
@@ -111,30 +109,7 @@ const ALL: [&str; 8] =
 
 /// The backend of tests/backends/memory.c. None, after a visible skip, without a C compiler.
 fn memory_backend() -> Option<PathBuf> {
-    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match MADE.get_or_init(compile) {
-        Ok(directory) => Some(directory.clone()),
-        Err(reason) => {
-            skip(reason);
-            None
-        }
-    }
-}
-
-fn compile() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends/memory.c");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("memory-{}", std::process::id()));
-    let folder = directory.join("memory");
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]);
-    match compiler.arg("-o").arg(folder.join("libtriton_memory.so")).arg(&source).output() {
-        Err(error) => Err(format!("no C compiler: {error}")),
-        Ok(output) => {
-            assert!(output.status.success(), "{source:?}: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(directory)
-        }
-    }
+    backend::compiled("memory.c")
 }
 
 #[test]

@@ -161,6 +161,7 @@ mod tests {
             include_str!("../../abi/server.rs"),
             include_str!("../../abi/backend.rs"),
             include_str!("../../abi/backend/factories.rs"),
+            include_str!("../../abi/backend/memory_usage.rs"),
             include_str!("../../abi/backend/requests.rs"),
             include_str!("../../abi/backend/response_statistics.rs"),
             include_str!("../../abi/backend/responses.rs"),

@@ -155,12 +155,15 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 17] = [
+const ALWAYS: [(&str, &str); 20] = [
     ("input_byte_size_counter", "counter"),
     ("nereid_log_messages_dropped", "counter"),
     ("nereid_pool_bytes_in_use", "gauge"),
     ("nereid_queue_full_total", "counter"),
     ("nereid_stale_deliveries", "counter"),
+    ("nereid_trace_entries_cut", "counter"),
+    ("nereid_traces_completed", "counter"),
+    ("nereid_traces_dropped", "counter"),
     ("nv_cpu_memory_total_bytes", "gauge"),
     ("nv_cpu_memory_used_bytes", "gauge"),
     ("nv_cpu_utilization", "gauge"),

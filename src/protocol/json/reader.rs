@@ -91,7 +91,7 @@ impl Reader {
     /// The next token, or `None` behind the document. `input` is the same text in every call. After an error every
     /// call gives the same error.
     pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<Token<'a>>, SyntaxError> {
-        let Some(event) = self.advance(input)? else { return Ok(None) };
+        let Some(event) = self.advance_apart(input)? else { return Ok(None) };
         Ok(Some(match event {
             Event::Open(Container::Object) => Token::ObjectStart,
             Event::Open(Container::Array) => Token::ArrayStart,
@@ -112,7 +112,7 @@ impl Reader {
     /// Reads over the next value, whatever it holds, and says where it lies. Takes as long as the value is.
     pub fn skip_value(&mut self, input: &[u8]) -> Result<Range<usize>, SyntaxError> {
         let depth = self.depth();
-        let opened = matches!(self.advance(input)?, Some(Event::Open(_)));
+        let opened = matches!(self.advance_apart(input)?, Some(Event::Open(_)));
         let start = self.token_start;
         if opened {
             self.leave(input, depth, usize::MAX)?;
@@ -126,7 +126,7 @@ impl Reader {
             if self.depth() <= depth {
                 return Ok(true);
             }
-            self.advance(input)?;
+            self.advance_apart(input)?;
         }
         Ok(self.depth() <= depth)
     }
@@ -188,6 +188,9 @@ impl Reader {
         &self.scratch
     }
 
+    /// The next token. Part of its caller, because documents are built of nothing else: apart, each token costs a call
+    /// that returns through memory.
+    #[inline(always)]
     pub(super) fn advance(&mut self, input: &[u8]) -> Result<Option<Event>, SyntaxError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -195,6 +198,13 @@ impl Reader {
         self.step(input).inspect_err(|error| self.failed = Some(*error))
     }
 
+    /// The same for who does not ask often.
+    #[inline(never)]
+    fn advance_apart(&mut self, input: &[u8]) -> Result<Option<Event>, SyntaxError> {
+        self.advance(input)
+    }
+
+    #[inline(always)]
     fn step(&mut self, input: &[u8]) -> Result<Option<Event>, SyntaxError> {
         if self.at == 0 {
             self.skip_byte_order_mark(input);

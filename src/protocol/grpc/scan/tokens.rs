@@ -23,8 +23,8 @@ impl Tokens {
         self.left == 0 && self.carried == 0
     }
 
-    /// A varint; `None` while bytes of it are missing.
-    #[inline]
+    /// A varint; `None` while bytes of it are missing. Most have one byte, which is not worth a call.
+    #[inline(always)]
     pub(super) fn varint(&mut self, rest: &mut &[u8]) -> Result<Option<u64>, Malformed> {
         if self.carried > 0 {
             return self.carried_varint(rest);
@@ -38,6 +38,7 @@ impl Tokens {
         }
     }
 
+    #[inline(never)]
     fn long_varint(&mut self, rest: &mut &[u8]) -> Result<Option<u64>, Malformed> {
         let here = &rest[..rest.len().min(self.left)];
         match varint::decode(here) {

@@ -132,9 +132,13 @@ fn several_groups_share_a_header_and_no_body_is_taken_from_strangers() {
     let flags = ["--http-restricted-api=inference,health:X-Key=a", "--http-restricted-api=logging:X-Key=b"];
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
-    // Readiness is restricted, too; the log says when the port is there.
+    // Readiness is restricted, too; metadata are not.
     let server = Server::start_with(usual(), repository.path(), &flags, "/v2");
     let mut peer = Peer::connect(server.http);
+    // A port answers a moment before the server says of itself that it is ready.
+    while peer.send(&request("GET", "/v2/health/ready", &[("X-Key", "a")], b"")).answer().status != 200 {
+        std::thread::yield_now();
+    }
     for (path, secret) in
         [("/v2/health/live", "a"), ("/v2/health/ready", "a"), ("/v2/models/plain/ready", "a"), ("/v2/logging", "b")]
     {

@@ -1,4 +1,4 @@
-//! Triton's C symbols, as far as backends need them.
+//! Triton's C symbols: for libraries that the server loads, and for programs that link it.
 //!
 //! The functions are thin: every handle that a plug-in holds is a pointer to the same value that native backends use
 //! (a request, an input tensor), so nothing is copied or mirrored between the C interface and the `Backend` trait. A
@@ -9,3 +9,4 @@
 pub mod backend;
 pub mod handles;
 pub mod server;
+pub mod symbols;

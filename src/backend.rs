@@ -15,6 +15,7 @@ mod responders;
 pub mod square;
 mod vectors;
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,6 +100,21 @@ pub trait Backend: Send + Sync {
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status>;
 }
 
+/// The server that runs a model: to backends a handle that models call other models by, kept alive by who has it.
+#[derive(Clone, Default)]
+pub struct Host(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Host {
+    pub fn new<T: Any + Send + Sync>(server: Arc<T>) -> Host {
+        Host(Some(server))
+    }
+
+    /// Where the server's own value lies; null where no server is.
+    pub fn as_ptr(&self) -> *const () {
+        self.0.as_ref().map_or(std::ptr::null(), |server| Arc::as_ptr(server).cast())
+    }
+}
+
 /// What a backend learns about the model it shall open.
 pub struct ModelContext {
     pub name: String,
@@ -117,6 +133,8 @@ pub struct ModelContext {
     pub pool: Pool,
     /// CPUs that workers may run on: runtimes size their thread pools by it.
     pub worker_cpu_count: usize,
+    /// The server that it runs in.
+    pub host: Host,
 }
 
 impl ModelContext {

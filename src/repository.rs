@@ -19,7 +19,7 @@ mod version;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::backend::HostPolicies;
+use crate::backend::{Host, HostPolicies};
 use crate::memory::Pool;
 use crate::observe::metrics::{MetricsConfig, Registry};
 use crate::request::Status;
@@ -75,6 +75,8 @@ pub struct Settings {
     pub metrics_config: MetricsConfig,
     /// What the schedulers of all models share.
     pub scheduling: crate::scheduler::Services,
+    /// The server, for backends whose models call others.
+    pub host: Host,
 }
 
 impl From<crate::model_config::Error> for Status {

@@ -4,8 +4,10 @@
 //! settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal asks for the
 //! end.
 
+pub mod access;
 mod clouds;
 mod control;
+mod core;
 mod crash;
 mod doors;
 mod drain;
@@ -16,32 +18,15 @@ mod tables;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use crate::api::{self, Facts, ServerState};
-use crate::backend::HostPolicies;
-use crate::memory::Pool;
-use crate::model_config::normalize::ENSEMBLE_PLATFORM;
-use crate::observe::log::{self, Logger};
-use crate::observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
-use crate::observe::statistics::{Distributions, Snapshot};
-use crate::observe::trace::{self, Traces};
-use crate::repository::store::{self, Store};
-use crate::repository::{self, ControlMode, Lifecycle, ModelMap, ServedModel};
+use self::core::Core;
+use crate::api::ServerState;
+use crate::observe::log::Logger;
 use crate::request::Status;
-use crate::scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
-use crate::shard::placement::Cores;
 use control::RepositoryPoller;
-use options::{HeaderPattern, ModelControl, Options, Restriction};
-
-/// Share of the machine's memory that request data may take.
-const POOL_SHARE: u64 = 2;
-
-/// What is waited for at the end until traces are written or sent.
-const TRACE_PATIENCE: Duration = Duration::from_secs(4);
+use options::{ModelControl, Options};
 
 /// Runs the server until a signal ends it.
 pub fn run(options: &Options, announcement: &str) -> ExitCode {
@@ -70,95 +55,26 @@ pub enum Failure {
 }
 
 fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
-    options.check().map_err(Failure::Creating)?;
-    let cores = Cores::of_this_process().map_err(|error| Failure::Start(format!("cannot read the cores: {error}")))?;
-    let placement = cores.place(options.io_cores.as_ref()).map_err(|error| Failure::Start(error.to_string()))?;
-    let pool = Pool::new(pool_limit());
-    let metrics = Arc::new(Registry::default());
-    let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
-    let metrics_config = metrics_config(options);
-    let settings = repository::Settings {
-        stores: open_repositories(options)?,
-        mode: match options.model_control {
-            ModelControl::None => ControlMode::None,
-            ModelControl::Poll { .. } => ControlMode::Poll,
-            ModelControl::Explicit => ControlMode::Explicit,
-        },
-        startup_models: options.startup_models.clone(),
-        auto_complete: options.auto_complete_config,
-        config_name: options.model_config_name.clone(),
-        namespacing: options.model_namespacing,
-        load_thread_count: options.model_load_thread_count,
-        load_retry_count: options.model_load_retry_count,
-        backend_directory: options.backend_directory.clone(),
-        backend_settings: {
-            let options = options.clone();
-            Arc::new(move |backend| options.settings_of(backend))
-        },
-        worker_cpus: placement.workers.clone(),
-        worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
-        host_policies: host_policies(options)?,
-        pool: pool.clone(),
-        metrics: Arc::clone(&metrics),
-        metrics_config: metrics_config.clone(),
-        scheduling: Services {
-            limiter: rate_limiter(options),
-            cache: open_cache(options)?,
-            lending: options.run_to_completion,
-            models: None,
-            delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
-        },
-    };
-    let lifecycle = Lifecycle::new(settings);
-    let is_complete = lifecycle.start().map_err(Failure::Creating)?;
-    tables::log_start(options, &lifecycle.map());
-    if options.exit_on_error && !is_complete {
-        drain::unload(&lifecycle);
-        return Err(Failure::Creating(Status::internal("failed to load all models")));
-    }
-    let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map()).inspect_err(|_| drain::unload(&lifecycle))?;
-    let traces = start_traces(options)?;
-    let facts = Facts::new(api::Settings {
-        traces: Arc::clone(&traces),
-        id: options.server_id.clone(),
-        strict_readiness: options.strict_readiness,
-        http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
-        grpc_responses_max: options.grpc_max_response_pool_size,
-        allow_client_shm: options.allow_client_shm,
-        sagemaker,
-        vertex,
-        http_restrictions: api::Restrictions::http(restrictions(&options.http_restricted)),
-        grpc_restrictions: api::Restrictions::grpc(restrictions(&options.grpc_restricted)),
-        http_forwarded: forwarded("http", &options.http_header_forward_pattern)?,
-        grpc_forwarded: forwarded("grpc", &options.grpc_header_forward_pattern)?,
-        grpc_packing: options.grpc_response_compression,
-    });
-    let facts = Arc::new(facts);
-    let _trace_counts = trace_metrics(&metrics, &traces);
-    if options.allow_client_shm {
-        let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
-        facts.regions.clerk().start().map_err(cannot)?;
-    }
-    let _gauges = own_metrics(&metrics, &facts, &pool);
-    let _poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
+    let core = Core::start(options)?;
+    let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
     let ends = drain::Ends::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
     let shards = match shards::Shards::start(shards::Parts {
         options,
-        placement: &placement,
-        pool: pool.clone(),
-        facts: Arc::clone(&facts),
-        lifecycle: Arc::clone(&lifecycle),
+        placement: &core.placement,
+        pool: core.pool.clone(),
+        facts: Arc::clone(facts),
+        lifecycle: Arc::clone(lifecycle),
         render_metrics: {
-            let (lifecycle, host, metrics) = (Arc::clone(&lifecycle), Arc::clone(&host), Arc::clone(&metrics));
-            Arc::new(move || render_page(&lifecycle.map(), &metrics_config, &host, &metrics))
+            let core = Arc::clone(&core);
+            Arc::new(move || core.render_metrics())
         },
-        metrics: Arc::clone(&metrics),
+        metrics: Arc::clone(&core.metrics),
         ends: ends.notify(),
     }) {
         Ok(shards) => shards,
         Err(failure) => {
-            drain::unload(&lifecycle);
+            drain::unload(lifecycle);
             return Err(failure);
         }
     };
@@ -167,7 +83,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     shards.log_endpoints();
     say(std::io::stdout(), announcement);
     let poller = match options.model_control {
-        ModelControl::Poll { period_secs } => Some(RepositoryPoller::start(&lifecycle, period_secs)),
+        ModelControl::Poll { period_secs } => Some(RepositoryPoller::start(lifecycle, period_secs)),
         ModelControl::None | ModelControl::Explicit => None,
     };
     let _poller = poller.transpose().map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
@@ -177,182 +93,14 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
-    let outcome = drain::run(options, &facts, shards, &lifecycle);
-    if !traces.finish(TRACE_PATIENCE) {
-        warn!("not all traces could be written before the end");
-    }
+    let outcome = drain::run(options, facts, shards, lifecycle);
+    core.finish_traces();
     outcome
-}
-
-fn restrictions(given: &[Restriction]) -> impl Iterator<Item = (&str, &str, &str)> {
-    given.iter().map(|restriction| (&*restriction.group, &*restriction.key, &*restriction.value))
-}
-
-fn forwarded(protocol: &str, pattern: &str) -> Result<Option<HeaderPattern>, Failure> {
-    let pattern = (!pattern.is_empty()).then(|| HeaderPattern::new(pattern)).transpose();
-    pattern.map_err(|error| Failure::Start(format!("--{protocol}-header-forward-pattern: {error}")))
-}
-
-/// The same location given twice is one repository.
-fn open_repositories(options: &Options) -> Result<Vec<Arc<dyn Store>>, Failure> {
-    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
-    for location in &options.model_repositories {
-        let location = location.to_str().ok_or_else(|| {
-            let shown = location.display();
-            Failure::Creating(Status::invalid(format!("the model repository's location '{shown}' is not UTF-8")))
-        })?;
-        if stores.iter().all(|store| store.location() != location) {
-            let opened = store::open(location, &|name| std::env::var_os(name)).map_err(Failure::Creating)?;
-            stores.push(Arc::from(opened));
-        }
-    }
-    Ok(stores)
-}
-
-fn host_policies(options: &Options) -> Result<Arc<HostPolicies>, Failure> {
-    let settings = options.host_policies.iter().cloned().map(|setting| (setting.policy, setting.key, setting.value));
-    let policies = HostPolicies::new(&settings.collect::<Vec<_>>());
-    policies.map(Arc::new).map_err(|text| Failure::Start(format!("--host-policy: {text}")))
-}
-
-fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
-    let limits = options.rate_limits().into_iter().map(|((name, device), count)| ResourceLimit {
-        name: name.to_owned(),
-        // A negative number is a large one to Triton.
-        count: u64::try_from(count).unwrap_or(u64::MAX),
-        device: Some(device).filter(|device| *device != -1),
-    });
-    options.rate_limit.then(|| Arc::new(RateLimiter::new(limits.collect())) as Arc<dyn Limiter>)
-}
-
-fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
-    let Some(first) = options.cache_settings.first() else { return Ok(None) };
-    let settings = options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone()));
-    let settings: Vec<_> = settings.collect();
-    let variable = |name: &str| std::env::var(name).ok();
-    let cache = Cache::open(&first.cache, &settings, &options.cache_directory, variable).map_err(Failure::Creating)?;
-    let shown = settings.iter().map(|(key, value)| match key.as_str() {
-        "password" => "password=<hidden>".to_owned(),
-        key => format!("{key}={value}"),
-    });
-    info!("opened the response cache '{}': {}", first.cache, shown.collect::<Vec<_>>().join(", "));
-    Ok(Some(Arc::new(cache)))
 }
 
 /// Prints; whoever read it may be gone, and `println!` would panic then.
 fn say(mut stream: impl Write, text: &str) {
     let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
-}
-
-/// Never without: clients may switch traces on later.
-fn start_traces(options: &Options) -> Result<Arc<Traces>, Failure> {
-    let traces = Traces::new(options.traces.clone());
-    traces.map(Arc::new).map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))
-}
-
-fn trace_metrics(metrics: &Arc<Registry>, traces: &Arc<Traces>) -> Vec<impl Sized> {
-    let count = |name: &str, help: &str, read: fn(&trace::Counts) -> u64| {
-        let counts = Arc::clone(traces.counts());
-        let counter = metrics.counter(name, help, &[], move || read(&counts));
-        counter.map_err(|error| warn!("a metric is left out: {error}")).ok()
-    };
-    let counters = [
-        count("nereid_traces_completed", "Traces of requests that are complete", |counts| {
-            counts.completed.load(Ordering::Relaxed)
-        }),
-        count("nereid_traces_dropped", "Traces or spans that could not be written or sent", |counts| {
-            counts.dropped.load(Ordering::Relaxed)
-        }),
-        count("nereid_trace_entries_cut", "Entries left out of traces that had too many", |counts| {
-            counts.cut.load(Ordering::Relaxed)
-        }),
-    ];
-    counters.into_iter().flatten().collect()
-}
-
-fn start_poller(options: &Options, host: &Arc<HostGauges>) -> Option<HostPoller> {
-    let interval = std::time::Duration::from_millis(u64::from(options.metrics_interval_ms));
-    // Any value: the host has no GPU that is ours to look at (cli.md section 4).
-    let with_gpus = options.allow_gpu_metrics && std::env::var_os("TRITON_SERVER_CPU_ONLY").is_none();
-    let is_needed = options.allow_cpu_metrics || with_gpus;
-    let poller = is_needed.then(|| HostPoller::start(Arc::clone(host), interval, with_gpus));
-    poller?.map_err(|error| warn!("the host's gauges are not read: {error}")).ok()
-}
-
-/// Our own families beside Triton's.
-fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<impl Sized> {
-    let (facts, pool) = (Arc::clone(facts), pool.clone());
-    let gauges = [
-        metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
-            facts.stale_deliveries.load(std::sync::atomic::Ordering::Relaxed)
-        }),
-        metrics.counter("nereid_log_messages_dropped", "Log messages that could not be written", &[], || {
-            log::installed().map_or(0, Logger::dropped)
-        }),
-        metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
-            pool.bytes_in_use() as f64
-        }),
-    ];
-    let keep = |gauge: Result<_, crate::observe::metrics::MetricError>| {
-        gauge.map_err(|error| warn!("a metric is left out: {error}")).ok()
-    };
-    gauges.into_iter().filter_map(keep).collect()
-}
-
-/// What `--metrics-config` says. As in Triton nothing of it ends the start.
-fn metrics_config(options: &Options) -> MetricsConfig {
-    let (config, complaints) = MetricsConfig::new(&options.metrics_settings);
-    complaints.iter().for_each(|complaint| error!("{complaint}"));
-    config
-}
-
-fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, metrics: &Registry) -> String {
-    let mut snapshots: Vec<(&Arc<ServedModel>, Snapshot, Option<Distributions>)> = Vec::new();
-    for model in models.ready() {
-        let (snapshot, distributions) = (model.statistics.counters(), model.statistics.distributions());
-        // All versions of an ensemble are one series (metrics.md section 1); they follow each other.
-        match snapshots.last_mut() {
-            Some((last, sum, all)) if is_ensemble(model) && is_same_model(last, model) => {
-                sum.add_families(&snapshot);
-                if let (Some(all), Some(distributions)) = (all, &distributions) {
-                    all.add(distributions);
-                }
-            }
-            _ => snapshots.push((model, snapshot, distributions)),
-        }
-    }
-    let samples = snapshots.iter().map(|(model, snapshot, distributions)| ModelSample {
-        name: &model.name,
-        namespace: &model.namespace,
-        version: if is_ensemble(model) { 1 } else { model.version },
-        tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
-        snapshot,
-        distributions: distributions.as_ref(),
-        load_duration_secs: model.load_duration_secs,
-    });
-    render(samples, config, host, metrics)
-}
-
-fn is_ensemble(model: &ServedModel) -> bool {
-    model.spec.platform == ENSEMBLE_PLATFORM
-}
-
-fn is_same_model(one: &ServedModel, other: &ServedModel) -> bool {
-    one.name == other.name && one.namespace == other.namespace
-}
-
-/// Bytes that request data may take in all: half of the memory that this process may have.
-fn pool_limit() -> usize {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total_kib = info
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().strip_suffix("kB"))
-        .and_then(|number| number.trim().parse::<u64>().ok());
-    let total = total_kib.map_or(4 << 30, |kib| kib * 1024);
-    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max");
-    let limit = limit.ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);
-    usize::try_from(total.min(limit) / POOL_SHARE).unwrap_or(usize::MAX)
 }
 
 /// Starts the log of the process.

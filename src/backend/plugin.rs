@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 mod library;
-mod symbols;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

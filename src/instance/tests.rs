@@ -37,6 +37,7 @@ pub(super) fn model_context(config: &ModelConfig) -> Arc<ModelContext> {
         metrics: Arc::default(),
         pool: Pool::new(1 << 20),
         worker_cpu_count: 1,
+        host: Default::default(),
     })
 }
 

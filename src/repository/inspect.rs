@@ -331,6 +331,7 @@ impl<'a> Inspector<'a> {
             metrics: Arc::clone(&self.metrics),
             pool: self.pool.clone(),
             worker_cpu_count: self.worker_cpu_count,
+            host: Default::default(),
         }
     }
 }

@@ -145,6 +145,7 @@ impl Loader {
             metrics: Arc::clone(&self.settings.metrics),
             pool: self.settings.pool.clone(),
             worker_cpu_count: self.settings.worker_cpu_count,
+            host: self.settings.host.clone(),
         });
         // A runtime may start its threads as soon as it opens a model.
         let model = confined(&self.settings.worker_cpus, || backend.create_model(Arc::clone(&context)))?;

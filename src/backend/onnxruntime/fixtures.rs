@@ -60,6 +60,7 @@ pub(crate) fn context(name: &str, config: ModelConfig) -> ModelContext {
         metrics: Default::default(),
         pool: Pool::new(64 << 20),
         worker_cpu_count: 1,
+        host: Default::default(),
     }
 }
 

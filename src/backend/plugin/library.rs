@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
-use super::symbols;
 use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::handles::{AttributeHandle, BackendHandle, UserState, c_string};
 use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
@@ -158,7 +157,7 @@ fn returned(error: *mut c_void) -> Result<(), Status> {
 impl Library {
     /// Opens, looks up, initialises and asks for attributes.
     pub fn open(backend: &str, path: &Path, place: &Path, cmdline: &[(String, String)]) -> Result<Library, Status> {
-        symbols::keep();
+        crate::abi::symbols::keep();
         provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         let cannot = |error: &dyn std::fmt::Display| {
             Status::invalid(format!("unable to load backend library '{}': {error}", path.display()))

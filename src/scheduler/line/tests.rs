@@ -245,6 +245,7 @@ fn identity(more: &str, lending: Lending) -> Identity {
         metrics: Arc::default(),
         pool: Pool::new(1 << 20),
         worker_cpu_count: 1,
+        host: Default::default(),
     });
     let plan = Plan {
         spec: Arc::clone(&purpose.spec),

@@ -1,0 +1,3 @@
+/* What backends include; everything stands in one header. */
+
+#include "tritonserver.h"

@@ -1,0 +1,3 @@
+/* What caches include; everything stands in one header. */
+
+#include "tritonserver.h"

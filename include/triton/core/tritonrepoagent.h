@@ -1,0 +1,3 @@
+/* What repository agents include; everything stands in one header. */
+
+#include "tritonserver.h"

@@ -1,0 +1,47 @@
+//! The server as those inside the process reach it: applications that link it, and models that call models.
+//!
+//! It is there before the models, which may keep it, and it keeps nothing alive: a call that comes too early or too
+//! late finds no server.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::core::Core;
+use crate::repository::Lifecycle;
+use crate::request::Status;
+
+/// See the [module](self). `TRITONSERVER_Server` points to one.
+#[derive(Default)]
+pub struct Access {
+    lifecycle: OnceLock<Weak<Lifecycle>>,
+    core: OnceLock<Weak<Core>>,
+}
+
+impl Access {
+    pub(super) fn new() -> Arc<Access> {
+        Arc::default()
+    }
+
+    /// From now on models can be found.
+    pub(super) fn set_lifecycle(&self, lifecycle: &Arc<Lifecycle>) {
+        let _ = self.lifecycle.set(Arc::downgrade(lifecycle));
+    }
+
+    /// From now on the rest can.
+    pub(super) fn set_core(&self, core: &Arc<Core>) {
+        let _ = self.core.set(Arc::downgrade(core));
+    }
+
+    /// The models and their life; also while the models of the start load.
+    pub(super) fn lifecycle(&self) -> Result<Arc<Lifecycle>, Status> {
+        self.lifecycle.get().and_then(Weak::upgrade).ok_or_else(not_ready)
+    }
+
+    /// The whole server, once the models of the start are loaded.
+    pub(super) fn core(&self) -> Result<Arc<Core>, Status> {
+        self.core.get().and_then(Weak::upgrade).ok_or_else(not_ready)
+    }
+}
+
+fn not_ready() -> Status {
+    Status::unavailable("Server not ready")
+}

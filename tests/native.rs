@@ -1,0 +1,20 @@
+//! Triton's C interfaces from C: programs that link the library, each written against the header of `include/`.
+//!
+//! A program checks single calls with `check.h` and ends with 0. What it says it checks, it has to have done: the names
+//! in its source and those that it told must be the same.
+
+mod support {
+    pub mod skip;
+}
+
+mod native_programs {
+    pub mod program;
+}
+
+use native_programs::program::Program;
+
+#[test]
+fn numbers_have_names() {
+    let Some(program) = Program::compiled("names.c") else { return };
+    program.run::<&str>(&[]);
+}

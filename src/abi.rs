@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 pub mod backend;
+mod border;
 pub mod handles;
 pub mod server;
 pub mod symbols;

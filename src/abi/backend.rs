@@ -13,7 +13,8 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::Ordering;
 
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
-use super::server::{Error, Message, deref, deref_mut, entry, put};
+use super::server::{Error, Message};
+use crate::abi::border::{deref, deref_mut, entry, put};
 use crate::backend::{report_failure, tell_executed};
 use crate::model_config::json;
 use crate::model_config::normalize::PreferredGroup;

@@ -4,11 +4,12 @@ pub mod buffer_attributes;
 pub mod trace;
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::request::{Code, DataType, Status};
 
 pub use buffer_attributes::BufferAttributes;
+
+use super::border::{deref, entry, null, put, text};
 
 /// Version of the server half of the interface: major, minor.
 pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
@@ -31,67 +32,6 @@ impl Error {
     pub fn status(&self) -> Status {
         Status { code: self.code, message: self.message.to_string_lossy().into_owned().into() }
     }
-}
-
-/// Runs the body of an exported function: errors and panics become `TRITONSERVER_Error`, success is NULL.
-pub(super) fn entry(body: impl FnOnce() -> Result<(), Status>) -> *mut Error {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => std::ptr::null_mut(),
-        Ok(Err(status)) => Error::into_raw(status),
-        Err(_) => Error::into_raw(Status::internal("the server failed inside a call of its C interface")),
-    }
-}
-
-pub(super) fn null(what: &str) -> Status {
-    Status::invalid(format!("{what} must not be NULL"))
-}
-
-/// Writes a result of a call through a pointer of the caller.
-///
-/// # Safety
-/// `to` is NULL or valid for writing a `T`.
-pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Status> {
-    if to.is_null() {
-        return Err(null("the pointer for the result"));
-    }
-    // SAFETY: not null, and by contract writable.
-    unsafe { to.write(value) };
-    Ok(())
-}
-
-/// The same, where NULL means that the caller does not ask.
-///
-/// # Safety
-/// `to` is NULL or valid for writing a `T`.
-pub(super) unsafe fn put_if_asked<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: not null and by contract writable.
-        unsafe { to.write(value) }
-    }
-}
-
-/// # Safety
-/// `text` is NULL or a C string that outlives the returned reference.
-pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a CStr, Status> {
-    if text.is_null() {
-        return Err(null(what));
-    }
-    // SAFETY: not null, and by contract a C string.
-    Ok(unsafe { CStr::from_ptr(text) })
-}
-
-/// # Safety
-/// `handle` is NULL or points to a live `T` that nobody writes to while the reference is used.
-pub(super) unsafe fn deref<'a, T>(handle: *const T, what: &str) -> Result<&'a T, Status> {
-    // SAFETY: by contract null or valid.
-    unsafe { handle.as_ref() }.ok_or_else(|| null(what))
-}
-
-/// # Safety
-/// `handle` is NULL or points to a live `T` that only this call uses.
-pub(super) unsafe fn deref_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Status> {
-    // SAFETY: by contract null or valid and exclusive.
-    unsafe { handle.as_mut() }.ok_or_else(|| null(what))
 }
 
 /// `TRITONSERVER_Message`: JSON text.

@@ -3,8 +3,9 @@
 //! A factory is the server's own producer of responses. It outlives the request, and a send waits inside this call
 //! while too much of the request's answers is on its way to a client that does not read.
 
+use crate::abi::border::{deref, entry, null, put};
 use crate::abi::handles::{FactoryHandle, ResponseHandle};
-use crate::abi::server::{Error, deref, entry, null, put};
+use crate::abi::server::Error;
 use crate::request::{Request, Response};
 
 use super::responses::FINAL;

@@ -5,8 +5,9 @@
 //! backend's.
 
 use super::super::handles::{InstanceHandle, ModelHandle};
+use crate::abi::border::{deref, entry, null};
+use crate::abi::server::Error;
 use crate::abi::server::buffer_attributes::BufferAttributes;
-use crate::abi::server::{Error, deref, entry, null};
 use crate::observe::statistics::{Holder, MemoryKind, MemoryUse};
 use crate::request::Status;
 

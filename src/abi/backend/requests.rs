@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::abi::server::{Error, deref, entry, put, put_if_asked, text};
+use crate::abi::border::{deref, entry, put, put_if_asked, text};
+use crate::abi::server::Error;
 use crate::backend::plugin::note_release;
 use crate::memory::Slice;
 use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status, Value};

@@ -3,7 +3,8 @@
 //! The index of a response is the number of those that were reported for its request before it.
 
 use super::super::handles::{FactoryHandle, InstanceHandle};
-use crate::abi::server::{Error, deref, deref_mut, entry, null, put};
+use crate::abi::border::{deref, deref_mut, entry, null, put};
+use crate::abi::server::Error;
 use crate::observe::statistics::{ResponseOutcome, ResponseTimes};
 use crate::request::{Code, Status};
 

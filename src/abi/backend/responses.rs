@@ -4,8 +4,9 @@ use std::ffi::{c_char, c_void};
 
 use smallvec::smallvec;
 
+use crate::abi::border::{deref, deref_mut, entry, null, put, put_if_asked, text};
 use crate::abi::handles::{OutputHandle, ResponseHandle};
-use crate::abi::server::{Error, deref, deref_mut, entry, null, put, put_if_asked, text};
+use crate::abi::server::Error;
 use crate::request::{
     DataType, OutputTensor, Request, Response, Shape, Status, Text, Value, element_count, format_shape,
 };

@@ -4,7 +4,8 @@
 use std::any::Any;
 use std::ffi::{c_char, c_void};
 
-use crate::abi::server::{BufferAttributes, Error, deref, entry, null, put, text};
+use crate::abi::border::{deref, entry, null, put, text};
+use crate::abi::server::{BufferAttributes, Error};
 use crate::backend::plugin::executing_model;
 use crate::request::{DataType, Request, Shape, StateHandle, Status};
 

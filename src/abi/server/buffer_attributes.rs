@@ -2,7 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::{Error, deref, deref_mut, entry, null, put};
+use super::Error;
+use crate::abi::border::{deref, deref_mut, entry, null, put};
 use crate::request::Status;
 
 /// `TRITONSERVER_BufferAttributes`.

@@ -5,7 +5,8 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::abi::server::{Error, deref, entry, null, put, text};
+use crate::abi::border::{deref, entry, null, put, text};
+use crate::abi::server::Error;
 use crate::request::{Observation, Request, Status, TraceFacts};
 
 /// # Safety

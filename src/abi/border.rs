@@ -1,0 +1,88 @@
+//! The border to C: what every exported function does first and last.
+//!
+//! Errors and panics become `TRITONSERVER_Error`, pointers are looked at before they are used, and every object that C
+//! owns is handed out and taken back here.
+
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::server::Error;
+use crate::request::Status;
+
+/// Runs the body of an exported function: errors and panics become `TRITONSERVER_Error`, success is NULL.
+pub(super) fn entry(body: impl FnOnce() -> Result<(), Status>) -> *mut Error {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => std::ptr::null_mut(),
+        Ok(Err(status)) => Error::into_raw(status),
+        Err(_) => Error::into_raw(Status::internal("the server failed inside a call of its C interface")),
+    }
+}
+
+pub(super) fn null(what: &str) -> Status {
+    Status::invalid(format!("{what} must not be NULL"))
+}
+
+/// Writes a result of a call through a pointer of the caller.
+///
+/// # Safety
+/// `to` is NULL or valid for writing a `T`.
+pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Status> {
+    if to.is_null() {
+        return Err(null("the pointer for the result"));
+    }
+    // SAFETY: not null, and by contract writable.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// The same, where NULL means that the caller does not ask.
+///
+/// # Safety
+/// `to` is NULL or valid for writing a `T`.
+pub(super) unsafe fn put_if_asked<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: not null and by contract writable.
+        unsafe { to.write(value) }
+    }
+}
+
+/// # Safety
+/// `text` is NULL or a C string that outlives the returned reference.
+pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a CStr, Status> {
+    if text.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: not null, and by contract a C string.
+    Ok(unsafe { CStr::from_ptr(text) })
+}
+
+/// # Safety
+/// `handle` is NULL or points to a live `T` that nobody writes to while the reference is used.
+pub(super) unsafe fn deref<'a, T>(handle: *const T, what: &str) -> Result<&'a T, Status> {
+    // SAFETY: by contract null or valid.
+    unsafe { handle.as_ref() }.ok_or_else(|| null(what))
+}
+
+/// # Safety
+/// `handle` is NULL or points to a live `T` that only this call uses.
+pub(super) unsafe fn deref_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Status> {
+    // SAFETY: by contract null or valid and exclusive.
+    unsafe { handle.as_mut() }.ok_or_else(|| null(what))
+}
+
+/// Gives an object to C, until [`take`] gets it back.
+pub(super) fn give<T>(value: T) -> *mut T {
+    Box::into_raw(Box::new(value))
+}
+
+/// Takes back what [`give`] gave away.
+///
+/// # Safety
+/// `handle` is NULL or came from [`give`], and nobody uses it afterwards.
+pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Status> {
+    if handle.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: by contract a box of ours that its holder gives up.
+    Ok(unsafe { Box::from_raw(handle) })
+}

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod guard;
 mod library;
 
 use std::path::{Path, PathBuf};
@@ -143,7 +144,8 @@ impl Backend for PluginBackend {
             context,
         });
         let library = Arc::clone(&self.library);
-        library.call(library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
+        library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         handle.is_sealed.store(true, Ordering::Release);
         Ok(Arc::new(PluginModel { handle, library }))
     }
@@ -174,7 +176,9 @@ impl Model for PluginModel {
             state: UserState::default(),
             context,
         });
-        self.library.call(self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        let call = "TRITONBACKEND_ModelInstanceInitialize";
+        let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
+        self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         Ok(Box::new(PluginInstance { handle, model: self, requests: Vec::new() }))
     }
 }
@@ -182,7 +186,8 @@ impl Model for PluginModel {
 impl Drop for PluginModel {
     fn drop(&mut self) {
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = self.library.call(self.library.exports.model_finalize, handle) {
+        let work = self.library.work_on("TRITONBACKEND_ModelFinalize", &self.handle.context.name, "");
+        if let Err(status) = self.library.call(&work, self.library.exports.model_finalize, handle) {
             tracing::error!("model '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.statistics.memory_released(Holder::Model);
@@ -203,8 +208,11 @@ impl Instance for PluginInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.requests.extend(payload.take().into_iter().map(Box::into_raw));
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let outcome = self.model.library.execute(instance, &self.handle.context.model.name, &mut self.requests);
-        let statistics = &self.handle.context.model.statistics;
+        let context = &self.handle.context;
+        let call = "TRITONBACKEND_ModelInstanceExecute";
+        let work = self.model.library.work_on(call, &context.model.name, &context.name);
+        let outcome = self.model.library.execute(&work, instance, &mut self.requests);
+        let statistics = &context.model.statistics;
         match outcome {
             Outcome::Done => {
                 self.requests.clear();
@@ -212,7 +220,7 @@ impl Instance for PluginInstance {
             }
             Outcome::Failed { status, released } => {
                 if !released.is_empty() {
-                    let name = &self.handle.context.name;
+                    let name = &context.name;
                     let count = released.len();
                     tracing::error!(
                         "instance '{name}': its backend returned an error after it released {count} requests"
@@ -240,7 +248,9 @@ impl Drop for PluginInstance {
     fn drop(&mut self) {
         let library = &self.model.library;
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = library.call(library.exports.instance_finalize, handle) {
+        let context = &self.handle.context;
+        let work = library.work_on("TRITONBACKEND_ModelInstanceFinalize", &context.model.name, &context.name);
+        if let Err(status) = library.call(&work, library.exports.instance_finalize, handle) {
             tracing::error!("instance '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.model.statistics.memory_released(self.handle.holder());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
+use crate::abi::ledger;
 use crate::backend::{Attributes, InstanceContext, ModelContext};
 use crate::memory::Target;
 use crate::observe::statistics::Holder;
@@ -79,6 +80,19 @@ impl InstanceHandle {
         Holder::Instance(std::ptr::from_ref(self).addr())
     }
 }
+
+/// Exposed handles: what C must not use any more when they are gone.
+macro_rules! reclaimed {
+    ($($handle:ty),*) => {$(
+        impl Drop for $handle {
+            fn drop(&mut self) {
+                ledger::reclaim(self);
+            }
+        }
+    )*};
+}
+
+reclaimed!(BackendHandle, ModelHandle, InstanceHandle);
 
 /// `TRITONBACKEND_Response`: under construction, owned by the plug-in until it is sent.
 pub struct ResponseHandle {

@@ -7,6 +7,7 @@
 
 pub(crate) mod guard;
 mod library;
+pub(crate) mod places;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, fail};
 use crate::abi::handles::{InstanceHandle, ModelHandle, UserState, c_string};
+use crate::abi::ledger;
 use crate::observe::statistics::Holder;
 use crate::request::{Request, Status};
 use crate::wire::inference::ModelConfig;
@@ -143,6 +145,7 @@ impl Backend for PluginBackend {
             config: Mutex::new(context.config.clone()),
             context,
         });
+        ledger::expose(Arc::as_ptr(&handle));
         let library = Arc::clone(&self.library);
         let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
         library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
@@ -176,6 +179,7 @@ impl Model for PluginModel {
             state: UserState::default(),
             context,
         });
+        ledger::expose(Arc::as_ptr(&handle));
         let call = "TRITONBACKEND_ModelInstanceInitialize";
         let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
         self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
@@ -207,6 +211,7 @@ unsafe impl Send for PluginInstance {}
 impl Instance for PluginInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         self.requests.extend(payload.take().into_iter().map(Box::into_raw));
+        ledger::expose_requests(&self.requests);
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
         let context = &self.handle.context;
         let call = "TRITONBACKEND_ModelInstanceExecute";
@@ -227,6 +232,7 @@ impl Instance for PluginInstance {
                     );
                 }
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
                     // those that it released against that rule are left out.
                     payload.push(unsafe { Box::from_raw(request) });
@@ -235,6 +241,7 @@ impl Instance for PluginInstance {
             }
             Outcome::Threw { status, released } => {
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: the backend unwound before it released this request, so it is still the server's.
                     fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
                 }

@@ -13,7 +13,8 @@ use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW}
 
 use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::handles::{AttributeHandle, BackendHandle, UserState, c_string};
-use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
+use crate::abi::ledger;
+use crate::abi::server::Error;
 use crate::backend::{Attributes, ExecutionPolicy};
 use crate::request::{Request, Status};
 
@@ -114,11 +115,7 @@ fn returned(error: *mut c_void) -> Result<(), Status> {
         return Ok(());
     }
     // SAFETY: plug-ins make errors with our functions only, and give them up by returning them.
-    unsafe {
-        let status = (*error).status();
-        TRITONSERVER_ErrorDelete(error);
-        Err(status)
-    }
+    Err(unsafe { Error::returned(error) })
 }
 
 impl Library {
@@ -138,6 +135,7 @@ impl Library {
         // SAFETY: as above.
         let execute = unsafe { library.get::<Execute>("TRITONBACKEND_ModelInstanceExecute") };
         let execute = *execute.map_err(|error| cannot(&error))?;
+        super::places::remember(format!("backend '{backend}'"), execute as *const c_void);
         // SAFETY: as above.
         let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
         let exports = Exports {
@@ -156,6 +154,7 @@ impl Library {
             execution_policy: AtomicU32::new(0),
             state: UserState::default(),
         });
+        ledger::expose(Arc::as_ptr(&handle));
         let library = std::mem::ManuallyDrop::new(library);
         let mut library = Library { handle, exports, attributes: Attributes::default(), _library: library };
         let backend_handle = Arc::as_ptr(&library.handle).cast_mut().cast();
@@ -173,9 +172,11 @@ impl Library {
     fn describe(&mut self, describe: Describe, backend: *mut c_void) -> Result<(), Status> {
         let mut attributes = AttributeHandle::default();
         let into = (&raw mut attributes).cast();
+        ledger::expose(&raw const attributes);
         let work = self.work("TRITONBACKEND_GetBackendAttribute");
         // SAFETY: both handles live through the call, and the guard keeps exceptions out of Rust.
         let error = guarded(&work, || unsafe { describe(backend, into) });
+        ledger::reclaim(&raw const attributes);
         returned(error.map_err(|thrown| threw(&thrown))?)?;
         self.attributes = attributes.attributes;
         Ok(())
@@ -230,6 +231,7 @@ impl Drop for Library {
         if let Err(status) = self.call(&self.work("TRITONBACKEND_Finalize"), self.exports.finalize, handle) {
             tracing::error!("backend '{}' failed to finalize: {status}", self.handle.name.to_string_lossy());
         }
+        ledger::report(self.handle.name.to_str().ok());
     }
 }
 

@@ -28,6 +28,7 @@ use crate::wire::inference::ModelRateLimiter;
 pub use self::confinement::confined;
 pub use self::loan::{Lending, Loan};
 pub use crate::backend::Payload;
+pub use crate::backend::batching::BatchStrategy;
 
 /// What a scheduler learns about a worker that joins it.
 #[derive(Debug, Clone)]

@@ -109,7 +109,7 @@ fn threw(thrown: &Thrown) -> Status {
 }
 
 /// Takes over an error that a plug-in returned; NULL is success.
-fn returned(error: *mut c_void) -> Result<(), Status> {
+pub(super) fn returned(error: *mut c_void) -> Result<(), Status> {
     let error: *mut Error = error.cast();
     if error.is_null() {
         return Ok(());
@@ -244,7 +244,7 @@ fn config_json(settings: &[(String, String)]) -> String {
 
 /// Loads an empty library named libtritonserver.so once, unless the process already has the real one: plug-ins list
 /// that name as needed, and the loader would search the disk for it.
-fn provide_soname() -> std::io::Result<()> {
+pub(super) fn provide_soname() -> std::io::Result<()> {
     static STUB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtritonserver_stub.so"));
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     let outcome = LOADED.get_or_init(|| {

@@ -75,7 +75,8 @@ fn offered(header: &str) -> Vec<Function> {
     let starts =
         ["TRITONSERVER", "TRITONBACKEND", "TRITONREPOAGENT", "TRITONCACHE"].map(|api| format!("{api}_DECLSPEC "));
     let mut functions = Vec::new();
-    for statement in header.split(';') {
+    let lines: Vec<&str> = header.lines().filter(|line| !line.starts_with('#')).collect();
+    for statement in lines.join("\n").split(';') {
         let text = statement.split_whitespace().collect::<Vec<_>>().join(" ");
         let Some(declaration) = starts.iter().find_map(|start| text.rsplit_once(start.as_str())) else { continue };
         let declaration = declaration.1;

@@ -8,6 +8,8 @@ mod support {
 }
 
 mod native_programs {
+    pub mod elf;
+    mod interface;
     pub mod program;
 }
 

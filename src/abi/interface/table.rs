@@ -155,7 +155,7 @@ enum Last {
 }
 
 impl Interface {
-    fn parse(text: &'static str, content: &str) -> Result<Interface, TableError> {
+    pub(super) fn parse(text: &'static str, content: &str) -> Result<Interface, TableError> {
         let mut interface = Interface::default();
         let mut last = Last::Interface;
         let mut lines = content.lines().enumerate();

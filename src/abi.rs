@@ -10,5 +10,6 @@ pub mod backend;
 mod border;
 pub mod handles;
 pub mod interface;
+pub(crate) mod ledger;
 pub mod server;
 pub mod symbols;

@@ -19,7 +19,7 @@ use crate::request::{Request, Status};
 use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 
-pub(crate) use library::{executing_model, note_release};
+pub(crate) use library::{executing_model, note_release, provide_soname};
 
 /// Where libraries of one server are searched, and those that are open.
 pub struct Plugins {

@@ -80,7 +80,7 @@ const SUPPORTED: [(&str, Rule); 49] = [
     ("model_operations", Rule::Whole),
     ("model_transaction_policy", Rule::Whole),
     ("response_cache", Rule::Whole),
-    ("model_repository_agents", Rule::Default),
+    ("model_repository_agents", Rule::Whole),
 ];
 
 /// The first field, in the order of the file, that this version does not honour.

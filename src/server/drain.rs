@@ -113,6 +113,9 @@ pub fn run(
     lifecycle.detach();
     let unloaded = answered && wait_for_models(lifecycle, &budget);
     shards.stop();
+    if unloaded {
+        lifecycle.close();
+    }
     if unloaded && !budget.is_spent() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -184,6 +187,7 @@ pub fn unload(lifecycle: &Arc<Lifecycle>) {
     while lifecycle.live_models() > 0 {
         std::thread::sleep(POLL);
     }
+    lifecycle.close();
 }
 
 #[cfg(test)]

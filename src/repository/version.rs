@@ -31,7 +31,6 @@ use crate::wire::inference::model_metrics::metric_control::MetricOptions;
 pub struct Directory {
     pub path: PathBuf,
     /// A temporary copy is removed when the last holder lets go.
-    #[expect(dead_code, reason = "held, never looked at")]
     pub keep: Arc<dyn Any + Send + Sync>,
     /// The agents that had a hand in it.
     pub agents: Option<Arc<AgentModels>>,

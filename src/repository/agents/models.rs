@@ -131,12 +131,19 @@ impl AgentModels {
 }
 
 impl Chain {
-    /// Tells every agent. What they answer changes nothing any more.
+    /// Tells every agent: what begins in their order, what is over in the opposite one. What they answer changes
+    /// nothing any more.
     fn tell(&mut self, model: &str, action: Action) {
-        for (agent, asked) in &mut self.models {
+        let tell = |(agent, asked): &mut (String, Box<dyn AgentModel>)| {
             if let Err(status) = asked.act(action) {
                 let action = action.name();
                 error!("the agent '{agent}' of model '{model}' returns error on {action}: {status}");
+            }
+        };
+        match action {
+            Action::Load | Action::Unload => self.models.iter_mut().for_each(tell),
+            Action::LoadComplete | Action::LoadFail | Action::UnloadComplete => {
+                self.models.iter_mut().rev().for_each(tell);
             }
         }
     }

@@ -181,7 +181,8 @@ impl Lifecycle {
         let has_fresh = !fresh.is_empty();
         fresh.values().for_each(RunningVersion::enter);
         let has_surplus = self.switch(id, slot, fresh, &fitted.versions);
-        if let Some(agents) = &source.directory.agents {
+        // A load that brings no version has nothing to do with the files of its agents.
+        if let Some(agents) = source.directory.agents.as_ref().filter(|_| has_fresh) {
             agents.complete();
         }
         slot.loaded = Some(Loaded {

@@ -207,7 +207,7 @@ pub struct Options {
     /// In the order of the command line; empty: no cache.
     pub cache_settings: Vec<CacheSetting>,
     pub cache_directory: PathBuf,
-    pub repoagent_directory: PathBuf,
+    pub agent_directory: PathBuf,
     /// `--rate-limit=execution_count`.
     pub rate_limit: bool,
     /// In the order of the command line.
@@ -271,7 +271,7 @@ impl Default for Options {
             host_policies: Vec::new(),
             cache_settings: Vec::new(),
             cache_directory: "/opt/tritonserver/caches".into(),
-            repoagent_directory: "/opt/tritonserver/repoagents".into(),
+            agent_directory: "/opt/tritonserver/repoagents".into(),
             rate_limit: false,
             rate_limit_resources: Vec::new(),
             pinned_memory_pool_byte_size: 256 << 20,

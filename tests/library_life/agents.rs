@@ -6,7 +6,7 @@ use crate::native_programs::program;
 use crate::support::http::Peer;
 use crate::support::library::{Libraries, compiled, text_of};
 use crate::support::repository::{Pair, Repository, identity_config};
-use crate::support::server::{Server, run_to_end};
+use crate::support::server::{PATIENCE, Server, run_to_end};
 use crate::support::variant::{self, each, usual};
 
 /// Agents with their parameters, as a configuration says it.
@@ -92,10 +92,9 @@ fn agents_see_the_whole_life_of_a_model_in_order() {
         ];
         let mut expected = vec!["agent initialize"];
         expected.extend(begun.iter().chain(&complete));
-        assert_eq!(told(&server.log()), expected);
-        // Unchanged: nothing happens.
+        assert_eq!(told(&log_after(&server, expected.len())), expected);
+        // Unchanged: nothing happens, as what comes next shows.
         assert_eq!(load(&server, "m").0, 200);
-        assert_eq!(told(&server.log()), expected);
         // Another parameter: the new load is complete before the old one goes.
         model(
             &repository,
@@ -103,8 +102,7 @@ fn agents_see_the_whole_life_of_a_model_in_order() {
             &[("teller", &[("tag", "one"), ("move", &place), ("x", "")]), ("teller", &[("tag", "two")])],
         );
         assert_eq!(load(&server, "m").0, 200);
-        server.wait_for_log("two finalize moved");
-        let log = server.log();
+        let log = log_after(&server, expected.len() + 4 + 2 + 6);
         let lines = told(&log);
         let fresh: Vec<&str> = lines[expected.len()..].to_vec();
         assert_eq!(fresh[..4], begun);
@@ -116,8 +114,7 @@ fn agents_see_the_whole_life_of_a_model_in_order() {
         assert_eq!(fresh.len(), 4 + 2 + 6);
         let count = lines.len();
         assert_eq!(control(&server, "m", "unload", "{}").0, 200);
-        wait_for(&server, count + gone.len());
-        assert_eq!(told(&server.log())[count..], gone);
+        assert_eq!(told(&log_after(&server, count + gone.len()))[count..], gone);
         assert_eq!(load(&server, "m").0, 200);
         let log = server.stop();
         let mut last: Vec<&str> = begun.to_vec();
@@ -129,11 +126,15 @@ fn agents_see_the_whole_life_of_a_model_in_order() {
     });
 }
 
-/// Waits until the agents have told so many lines.
-fn wait_for(server: &Server, count: usize) {
+/// The log once the agents have told so many lines, or more.
+fn log_after(server: &Server, count: usize) -> String {
     let started = std::time::Instant::now();
-    while told(&server.log()).len() < count {
-        assert!(started.elapsed() < crate::support::server::PATIENCE, "{}", server.log());
+    loop {
+        let log = server.log();
+        if told(&log).len() >= count {
+            return log;
+        }
+        assert!(started.elapsed() < PATIENCE, "fewer than {count} lines:\n{log}");
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
@@ -195,7 +196,10 @@ fn a_failing_load_fails_the_model_and_every_agent_hears_of_it() {
     let mut before = 1;
     for (name, cause, expected) in cases {
         let (status, text) = load(&server, name);
-        let log = server.log();
+        if cause.is_some() {
+            server.wait_for_log(&format!("Poll failed for model directory '{name}': "));
+        }
+        let log = log_after(&server, before + expected.len());
         match cause {
             Some(cause) => {
                 assert_eq!((status, text), (500, polls(name)));
@@ -243,6 +247,7 @@ fn a_model_can_be_loaded_from_a_directory_of_its_agent() {
     let config = |more: &str| identity_config("identity", "m", 0, &[Pair::new("INT32", "-1")], more);
     repository.file("m/config.pbtxt", config(&agents(&[("teller", &[("tag", "c"), ("copy", "file")])])));
     let server = Server::start(usual(), repository.path(), &[&libraries.flag("repoagent-directory")]);
+    server.wait_for_log("~ c LOAD_COMPLETE");
     let log = server.log();
     let own = told(&log).into_iter().find_map(|line| line.strip_prefix("c own ")).expect("a directory").to_owned();
     assert!(Path::new(&own).join("1/file").is_file(), "{own}");
@@ -266,7 +271,7 @@ fn a_location_may_be_one_of_another_repository() {
     let server = Server::start(usual(), repository.path(), &[&libraries.flag("repoagent-directory")]);
     let versions = Peer::connect(server.http).get("/v2/models/m").json()["versions"].clone();
     assert_eq!(versions, serde_json::json!(["5"]));
-    assert!(told(&server.log()).contains(&"s LOAD other"));
+    server.wait_for_log("~ s LOAD other");
     server.stop();
 }
 
@@ -279,12 +284,11 @@ fn overrides_name_agents_too() {
     model(&repository, "m", &[]);
     let flags = [&libraries.flag("repoagent-directory"), EXPLICIT, "--load-model=m"];
     let server = Server::start(usual(), repository.path(), &flags);
-    assert_eq!(told(&server.log()), [""; 0]);
     let config = r#"{\"backend\":\"identity\",\"input\":[{\"name\":\"INPUT0\",\"data_type\":\"TYPE_INT32\",\"dims\":[-1]}],\"output\":[{\"name\":\"OUTPUT0\",\"data_type\":\"TYPE_INT32\",\"dims\":[-1]}],\"model_repository_agents\":{\"agents\":[{\"name\":\"teller\",\"parameters\":{\"tag\":\"o\"}}]}}"#;
     let body = format!(r#"{{"parameters":{{"config":"{config}"}}}}"#);
     assert_eq!(control(&server, "m", "load", &body).0, 200);
     let expected = ["agent initialize", "o initialize m", "o LOAD m", "o LOAD_COMPLETE m"];
-    assert_eq!(told(&server.log()), expected);
+    assert_eq!(told(&log_after(&server, expected.len())), expected);
     // With files the agents see the directory that these were written to, which bears the model's name.
     let body = format!(r#"{{"parameters":{{"config":"{config}","file:1/x":"YQ=="}}}}"#);
     let (status, text) = control(&server, "m", "load", &body);
@@ -312,11 +316,7 @@ fn polling_and_ensembles_keep_to_the_order_too() {
     repository.model("whole", &whole("e"));
     let flags = [&libraries.flag("repoagent-directory"), "--model-control-mode=poll", "--repository-poll-secs=1"];
     let server = Server::start(usual(), repository.path(), &flags);
-    // The part may come first or last.
-    let log = server.log();
-    let first = told(&log);
-    assert_eq!(first.last(), Some(&"e LOAD_COMPLETE whole"), "{first:?}");
-    assert_eq!(first.iter().filter(|line| **line == "e LOAD_COMPLETE whole").count(), 1);
+    server.wait_for_log("~ e LOAD_COMPLETE whole");
     repository.model("whole", &whole("f"));
     server.wait_for_log("~ f LOAD_COMPLETE whole");
     server.wait_for_log("~ e UNLOAD_COMPLETE whole");
@@ -375,6 +375,7 @@ fn what_is_no_agent_is_refused() {
         let (status, text) = load(&server, name);
         let expected = format!("{{\"error\":\"failed to load '{name}', failed to poll from model repository\"}}");
         assert_eq!((status, text), (500, expected));
+        server.wait_for_log(&format!("Poll failed for model directory '{name}': "));
         let log = server.log();
         let line = log.lines().find(|line| line.contains(&format!("Poll failed for model directory '{name}': ")));
         assert!(line.is_some_and(|line| line.contains(cause)), "{name}: expected {cause:?} in {line:?}");
@@ -388,6 +389,6 @@ fn what_is_no_agent_is_refused() {
         assert!(log.contains(&threw(place)), "{place}: {log}");
     }
     // At the start it ends the server as any model that does not load.
-    let start = run_to_end(&[&format!("--model-repository={}", repository.path().display()), "--http-port=0"]);
+    let start = run_to_end(&[&format!("--model-repository={}", repository.path().display())]);
     assert_eq!(start.0.code(), Some(1), "{}{}", start.1, start.2);
 }

@@ -35,8 +35,7 @@ fn models_whose_files_are_not_as_expected_do_not_load() {
         let (status, text) = load(&server, name);
         let expected = format!("{{\"error\":\"failed to load '{name}', failed to poll from model repository\"}}");
         assert_eq!((status, text), (500, expected));
-        let text = format!("Poll failed for model directory '{name}': {cause}");
-        assert!(server.log().contains(&text), "expected {text:?} in\n{}", server.log());
+        server.wait_for_log(&format!("Poll failed for model directory '{name}': {cause}"));
     }
     // A file that changes is found out by the next load, and the model that serves goes on.
     repository.file("good/1/file", "b");

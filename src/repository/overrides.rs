@@ -26,6 +26,7 @@ pub enum ParameterValue {
     Bytes(Vec<u8>),
     Integer(i64),
     Boolean(bool),
+    Double(f64),
 }
 
 impl ParameterValue {
@@ -36,6 +37,7 @@ impl ParameterValue {
             ParameterValue::Bytes(_) => "BYTES",
             ParameterValue::Integer(_) => "INT",
             ParameterValue::Boolean(_) => "BOOL",
+            ParameterValue::Double(_) => "DOUBLE",
         }
     }
 }
@@ -143,7 +145,7 @@ pub fn write_files(model: &str, files: &[(PathBuf, Vec<u8>)]) -> Result<Director
         }
         fs::write(&file, contents).map_err(|error| cannot(&file, error))?;
     }
-    Ok(Directory { path, keep })
+    Ok(Directory { path, keep, agents: None })
 }
 
 #[cfg(test)]

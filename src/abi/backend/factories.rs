@@ -6,7 +6,7 @@
 use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::handles::{FactoryHandle, ResponseHandle};
 use crate::abi::server::Error;
-use crate::request::{Request, Response};
+use crate::request::Request;
 
 use super::responses::FINAL;
 
@@ -23,8 +23,12 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
         if factory.is_null() {
             return Err(null("factory"));
         }
-        let handle =
-            FactoryHandle { responses: request.responses(), id: request.id.clone(), is_counted: request.is_counted() };
+        let handle = FactoryHandle {
+            responses: request.responses(),
+            id: request.id.clone(),
+            is_counted: request.is_counted(),
+            shapes: request.output_shapes.clone(),
+        };
         // SAFETY: as above.
         unsafe { put(factory, give(handle)) }
     })
@@ -84,12 +88,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
         if response.is_null() {
             return Err(null("response"));
         }
-        let handle = ResponseHandle {
-            factory: factory.responses.clone(),
-            response: Response::new(factory.id.clone()),
-            outputs: Vec::new(),
-        };
         // SAFETY: as above.
-        unsafe { put(response, give(handle)) }
+        unsafe { put(response, give(ResponseHandle::from(factory))) }
     })
 }

@@ -101,13 +101,8 @@ fn named(given: &str, directory: &Path) -> Result<PathBuf, Status> {
 
 /// What C sees of a model whose backend is built in.
 fn handle_of(context: &Arc<ModelContext>, backend: &str, backend_directory: &Path) -> Arc<ModelHandle> {
-    let backend = Arc::new(BackendHandle {
-        name: c_string(backend),
-        config: "{}".to_owned(),
-        directory: c_string(&backend_directory.to_string_lossy()),
-        execution_policy: Default::default(),
-        state: UserState::default(),
-    });
+    let directory = backend_directory.to_string_lossy();
+    let backend = Arc::new(BackendHandle::new(backend, "{}", &directory, context.pool.clone()));
     ledger::expose(Arc::as_ptr(&backend));
     let handle = Arc::new(ModelHandle {
         name: c_string(&context.name),

@@ -191,6 +191,7 @@ impl Loader {
             spec,
             statistics,
             scheduler,
+            checks: Arc::clone(instances.checks()),
             labels,
             load_duration_secs: started.elapsed().as_secs_f64(),
         };

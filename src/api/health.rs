@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use super::{Api, Mail, Outcome, Protocol, ServerState, error};
+use super::{Api, Facts, Mail, Outcome, Protocol, ServerState, error};
 use crate::memory::Gather;
 use crate::protocol::http1::Response;
 use crate::protocol::service::CallKey;
-use crate::repository::{Checks, Verdict, ask_all};
+use crate::repository::{Checks, ModelMap, Verdict, ask_all};
 use crate::request::Status;
 use crate::wire::health::HealthCheckResponse;
 use crate::wire::health::health_check_response::ServingStatus;
@@ -24,26 +24,48 @@ pub enum Probe {
     Model,
 }
 
-impl Api {
+impl Facts {
     /// Initialised; while exiting an error.
-    pub(super) fn is_live(&self) -> Result<bool, Status> {
-        match self.facts.state() {
+    pub fn is_live(&self) -> Result<bool, Status> {
+        match self.state() {
             ServerState::Exiting => Err(Status::unavailable("Server exiting")),
             state => Ok(state == ServerState::Ready),
         }
     }
 
     /// Ready for requests, and with strict readiness complete; while exiting an error. What instances say comes on top.
-    pub(super) fn is_ready(&self) -> Result<bool, Status> {
-        Ok(self.is_live()? && (!self.facts.settings.strict_readiness || self.models.is_complete()))
+    pub fn is_ready(&self, models: &ModelMap) -> Result<bool, Status> {
+        Ok(self.is_live()? && (!self.settings.strict_readiness || models.is_complete()))
+    }
+
+    /// Whom to ask before the server is told ready; nobody if it is not, or if nobody has a say.
+    pub fn checks(&self, models: &ModelMap) -> Vec<Arc<Checks>> {
+        match self.is_ready(models) {
+            Ok(true) if self.settings.strict_readiness => models.checks(),
+            _ => Vec::new(),
+        }
     }
 
     /// What management answers while the server is exiting.
-    pub(super) fn check_not_exiting(&self) -> Result<(), Status> {
-        match self.facts.state() {
+    pub fn check_not_exiting(&self) -> Result<(), Status> {
+        match self.state() {
             ServerState::Exiting => Err(Status::unavailable("Server not ready")),
             ServerState::Starting | ServerState::Ready => Ok(()),
         }
+    }
+}
+
+impl Api {
+    pub(super) fn is_live(&self) -> Result<bool, Status> {
+        self.facts.is_live()
+    }
+
+    pub(super) fn is_ready(&self) -> Result<bool, Status> {
+        self.facts.is_ready(&self.models)
+    }
+
+    pub(super) fn check_not_exiting(&self) -> Result<(), Status> {
+        self.facts.check_not_exiting()
     }
 
     /// The version is ready; a lookup that fails is an error. What its instances say comes on top.
@@ -54,10 +76,7 @@ impl Api {
 
     /// Whom to ask before the server is told ready; nobody if it is not, or if nobody has a say.
     pub(super) fn checks_of_server(&self) -> Vec<Arc<Checks>> {
-        match self.is_ready() {
-            Ok(true) if self.facts.settings.strict_readiness => self.models.checks(),
-            _ => Vec::new(),
-        }
+        self.facts.checks(&self.models)
     }
 
     /// The same for a model version.
@@ -87,7 +106,7 @@ impl Api {
         match (is_ready, probe) {
             (true, _) => Response::empty(200),
             (false, Probe::Server | Probe::Serving) => Response::empty(400),
-            (false, Probe::Model) => error::error_body(&self.pool, 400, "Model version not ready", error::JSON),
+            (false, Probe::Model) => error::error_body(&self.pool, 400, "Model version not ready", None),
         }
     }
 

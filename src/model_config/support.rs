@@ -22,7 +22,7 @@ enum Rule {
 }
 
 /// Field names without indices; what is not here is not supported.
-const SUPPORTED: [(&str, Rule); 49] = [
+const SUPPORTED: [(&str, Rule); 50] = [
     ("name", Rule::Whole),
     ("platform", Rule::Whole),
     ("backend", Rule::Whole),
@@ -64,6 +64,8 @@ const SUPPORTED: [(&str, Rule); 49] = [
     // Told to the backend; they mean something beside an accelerator only.
     ("instance_group.secondary_devices", Rule::Whole),
     ("instance_group.rate_limiter", Rule::Whole),
+    // Refused by validation unless the platform is TensorRT's; its backend is told.
+    ("instance_group.profile", Rule::Whole),
     ("instance_group.passive", Rule::Whole),
     ("instance_group.host_policy", Rule::Whole),
     ("default_model_filename", Rule::Whole),
@@ -262,7 +264,8 @@ mod tests {
                       format: FORMAT_NCHW allow_ragged_batch: true } ]
             output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" } ]
             instance_group [ { kind: KIND_CPU count: 2 name: "g" }, { kind: KIND_AUTO }, { kind: KIND_GPU gpus: [0] },
-                             { kind: KIND_MODEL passive: true host_policy: "p" secondary_devices { device_id: 1 } } ]
+                             { kind: KIND_MODEL passive: true host_policy: "p" profile: "0"
+                               secondary_devices { device_id: 1 } } ]
             default_model_filename: "x"
             cc_model_filenames { key: "7.0" value: "x" }
             model_warmup { name: "w" batch_size: 1 count: 2 inputs { key: "INPUT0" value { zero_data: true } } }
@@ -291,7 +294,7 @@ mod tests {
     fn what_is_not_honoured_is_named_with_its_place() {
         let cases = [
             ("name: \"m\"\n\nmodel_repository_agents { agents { } }", "3:1", "model_repository_agents"),
-            ("input { name: \"a\" }\ninstance_group [ { },\n { profile: \"1\" } ]", "3:4", "instance_group[1].profile"),
+            ("input { name: \"a\" }\n\n runtime: \"libx.so\"", "3:2", "runtime"),
             ("model_repository_agents { agents { } }", "1:1", "model_repository_agents"),
             ("runtime: \"libx.so\"", "1:1", "runtime"),
             // The first one in the file, not in the order of field numbers.
@@ -305,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_known_and_documented() {
-        let expected = ["runtime", "instance_group.profile", "model_repository_agents"];
+        let expected = ["runtime", "model_repository_agents"];
         assert_eq!(refused(), expected);
         let page = include_str!("../../docs/models.md");
         let section = page.split_once("### Refused\n").expect("the page has a section on what is refused").1;
@@ -317,13 +320,13 @@ mod tests {
 
     #[test]
     fn all_that_is_refused_is_found_in_the_order_of_the_file() {
-        let text = "model_repository_agents { agents { } }\ninstance_group { } instance_group { profile: \"0\" }";
+        let text = "model_repository_agents { agents { } }\nruntime: \"libx.so\"";
         let document = parse("c", text.as_bytes()).unwrap();
         let found: Vec<String> = check_all(&document.message, Some(&document.positions), |_| true)
             .iter()
             .map(|unsupported| unsupported.field.clone())
             .collect();
-        assert_eq!(found, ["model_repository_agents", "instance_group[1].profile"]);
+        assert_eq!(found, ["model_repository_agents", "runtime"]);
     }
 
     #[test]

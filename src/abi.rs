@@ -9,5 +9,6 @@
 pub mod backend;
 mod border;
 pub mod handles;
+pub(crate) mod ledger;
 pub mod server;
 pub mod symbols;

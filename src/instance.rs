@@ -30,6 +30,7 @@ pub use self::confinement::confined;
 pub use self::loan::{Lending, Loan};
 pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
 pub use crate::backend::Payload;
+pub use crate::backend::batching::BatchStrategy;
 
 /// What a scheduler learns about a worker that joins it.
 #[derive(Debug, Clone)]

@@ -13,6 +13,7 @@ use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
 use super::log::{Wish, grant};
 use crate::backend::HostPolicies;
+use crate::observe::log::Hold;
 use crate::request::Status;
 use crate::server::access::Access;
 use crate::server::options::{
@@ -33,11 +34,12 @@ pub struct ServerOptions {
     options: Options,
     /// What was set and changes nothing, and why; each once.
     idle: Vec<(&'static str, &'static str)>,
+    _log: Hold,
 }
 
 impl ServerOptions {
     fn new() -> ServerOptions {
-        ServerOptions { options: Options::without_ports(), idle: Vec::new() }
+        ServerOptions { options: Options::without_ports(), idle: Vec::new(), _log: Hold::new() }
     }
 
     /// Starts a server. The options stay as they are, and are not needed any more.

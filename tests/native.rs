@@ -10,6 +10,8 @@ mod support {
 
 mod native_programs {
     pub mod in_process;
+    pub mod elf;
+    mod interface;
     pub mod program;
 }
 

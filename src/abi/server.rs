@@ -47,8 +47,12 @@ pub struct Message {
 }
 
 impl Message {
+    pub fn new(json: &str) -> Message {
+        Message { json: CString::new(json).unwrap_or_default() }
+    }
+
     pub fn into_raw(json: &str) -> *mut Message {
-        Box::into_raw(Box::new(Message { json: CString::new(json).unwrap_or_default() }))
+        Box::into_raw(Box::new(Message::new(json)))
     }
 
     pub fn json(&self) -> &str {

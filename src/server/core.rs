@@ -89,6 +89,7 @@ impl Core {
             load_thread_count: options.model_load_thread_count,
             load_retry_count: options.model_load_retry_count,
             backend_directory: options.backend_directory.clone(),
+            min_compute_capability: options.min_compute_capability,
             backend_settings: {
                 let options = options.clone();
                 Arc::new(move |backend| options.settings_of(backend))

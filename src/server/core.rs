@@ -220,16 +220,16 @@ fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
 }
 
 fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
-    let Some(first) = options.cache_settings.first() else { return Ok(None) };
+    let Some(name) = options.cache() else { return Ok(None) };
     let settings = options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone()));
     let settings: Vec<_> = settings.collect();
     let variable = |name: &str| std::env::var(name).ok();
-    let cache = Cache::open(&first.cache, &settings, &options.cache_directory, variable).map_err(Failure::Creating)?;
+    let cache = Cache::open(name, &settings, &options.cache_directory, variable).map_err(Failure::Creating)?;
     let shown = settings.iter().map(|(key, value)| match key.as_str() {
         "password" => "password=<hidden>".to_owned(),
         key => format!("{key}={value}"),
     });
-    info!("opened the response cache '{}': {}", first.cache, shown.collect::<Vec<_>>().join(", "));
+    info!("opened the response cache '{name}': {}", shown.collect::<Vec<_>>().join(", "));
     Ok(Some(Arc::new(cache)))
 }
 

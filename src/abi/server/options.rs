@@ -76,6 +76,11 @@ impl ServerOptions {
     fn set_cache(&mut self, cache: &str, settings: Vec<(String, String)>) {
         let settings = settings.into_iter().map(|(key, value)| CacheSetting { cache: cache.to_owned(), key, value });
         self.options.cache_settings.retain(|setting| setting.cache != cache);
+        if settings.len() == 0 {
+            self.options.bare_cache = Some(cache.to_owned());
+        } else if self.options.bare_cache.as_deref() == Some(cache) {
+            self.options.bare_cache = None;
+        }
         self.options.cache_settings.extend(settings);
     }
 }
@@ -257,7 +262,7 @@ setters! {
         Ok(it.options.backend_directory = backend_dir.into())
     };
     TRITONSERVER_ServerOptionsSetRepoAgentDirectory(repoagent_dir: *const c_char) = |it| {
-        Ok(it.options.agent_directory = repoagent_dir.into())
+        Ok(it.options.repoagent_directory = repoagent_dir.into())
     };
     TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(kind: u32, device_id: i32, fraction: f64) = |it| {
         check_device_limit(kind, device_id, fraction)?;
@@ -299,3 +304,6 @@ fn check_device_limit(kind: u32, device: i32, fraction: f64) -> Result<(), Statu
         false => Err(Status::invalid(format!("expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}"))),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,10 +113,9 @@ impl Access {
         self.models()?.lookup(name.as_bytes(), version).cloned()
     }
 
-    /// The document of `/v2`.
+    /// The document of `/v2`, also while the server ends.
     pub fn metadata(&self) -> Result<String, Status> {
         let core = self.core()?;
-        core.facts.check_not_exiting()?;
         Ok(documents::server_metadata(&core.options.server_id, &core.pool))
     }
 

@@ -187,7 +187,7 @@ static void comings_and_goings(const char* repository, const char* other) {
   const TRITONSERVER_Parameter* mapping[] = {alias};
   const TRITONSERVER_Parameter* unnamed[] = {wrong};
   fails(TRITONSERVER_ServerRegisterModelRepository(server, other, unnamed, 1), INVALID,
-        "the name of the model in directory 'config' must be a string parameter");
+        "Mapped model name must be a string, found another type for config");
   fails(TRITONSERVER_ServerRegisterModelRepository(server, "/nonexistent/repository", NULL, 0), INVALID,
         "failed to register '/nonexistent/repository', repository not found");
   succeeds(TRITONSERVER_ServerRegisterModelRepository(server, other, mapping, 1));
@@ -207,7 +207,9 @@ static void comings_and_goings(const char* repository, const char* other) {
   TRITONSERVER_Message* message = NULL;
   fails(TRITONSERVER_ServerLoadModel(server, "echo"), TRITONSERVER_ERROR_UNAVAILABLE, gone);
   fails(TRITONSERVER_ServerUnloadModel(server, "echo"), TRITONSERVER_ERROR_UNAVAILABLE, gone);
-  fails(TRITONSERVER_ServerMetadata(server, &message), TRITONSERVER_ERROR_UNAVAILABLE, gone);
+  succeeds(TRITONSERVER_ServerMetadata(server, &message));
+  succeeds(TRITONSERVER_MessageDelete(message));
+  fails(TRITONSERVER_ServerModelMetadata(server, "echo", -1, &message), TRITONSERVER_ERROR_UNAVAILABLE, gone);
   fails(TRITONSERVER_ServerModelIndex(server, 0, &message), TRITONSERVER_ERROR_UNAVAILABLE, gone);
   fails(TRITONSERVER_ServerRegisterModelRepository(server, other, NULL, 0), TRITONSERVER_ERROR_UNAVAILABLE, gone);
   succeeds(TRITONSERVER_ServerDelete(server));

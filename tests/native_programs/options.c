@@ -38,10 +38,10 @@ static void texts(TRITONSERVER_ServerOptions* options) {
 static void choices(TRITONSERVER_ServerOptions* options) {
   succeeds(TRITONSERVER_ServerOptionsSetModelControlMode(options, TRITONSERVER_MODEL_CONTROL_POLL));
   fails(TRITONSERVER_ServerOptionsSetModelControlMode(options, (TRITONSERVER_ModelControlMode)3), INVALID,
-        "unknown model control mode 3");
+        "unknown control mode '3'");
   succeeds(TRITONSERVER_ServerOptionsSetRateLimiterMode(options, TRITONSERVER_RATE_LIMIT_EXEC_COUNT));
   fails(TRITONSERVER_ServerOptionsSetRateLimiterMode(options, (TRITONSERVER_RateLimitMode)2), INVALID,
-        "unknown rate limit mode 2");
+        "unknown rate limit mode '2'");
   succeeds(TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(options, TRITONSERVER_INSTANCEGROUPKIND_GPU, 0, 0.5));
   fails(TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(options, TRITONSERVER_INSTANCEGROUPKIND_GPU, -1, 0.5),
         INVALID, "expects device ID >= 0, got -1");

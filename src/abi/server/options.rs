@@ -39,7 +39,9 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     fn new() -> ServerOptions {
-        ServerOptions { options: Options::without_ports(), idle: Vec::new(), _log: Hold::new() }
+        // Where the program completes configurations, an application has to ask for it, as with Triton.
+        let options = Options { auto_complete_config: false, ..Options::without_ports() };
+        ServerOptions { options, idle: Vec::new(), _log: Hold::new() }
     }
 
     /// Starts a server. The options stay as they are, and are not needed any more.
@@ -175,7 +177,7 @@ setters! {
             0 => ModelControl::None,
             1 => ModelControl::Poll { period_secs: POLL_SECS },
             2 => ModelControl::Explicit,
-            _ => return Err(Status::invalid(format!("unknown model control mode {mode}"))),
+            _ => return Err(Status::invalid(format!("unknown control mode '{mode}'"))),
         };
         Ok(())
     };
@@ -190,7 +192,7 @@ setters! {
         it.options.rate_limit = match mode {
             0 => false,
             1 => true,
-            _ => return Err(Status::invalid(format!("unknown rate limit mode {mode}"))),
+            _ => return Err(Status::invalid(format!("unknown rate limit mode '{mode}'"))),
         };
         Ok(())
     };

@@ -41,7 +41,7 @@ fn after(change: impl FnOnce(&mut ServerOptions)) -> Options {
 
 /// The options of a new server but for what `change` does.
 fn expected(change: impl FnOnce(&mut Options)) -> Options {
-    let mut options = Options::without_ports();
+    let mut options = Options { auto_complete_config: false, ..Options::without_ports() };
     change(&mut options);
     options
 }
@@ -82,24 +82,30 @@ fn each_setter_fills_in_its_option() {
             it.rate_limit_resources = vec![RateLimitResource { name: "R".into(), count: i64::MAX, device: Some(2) }]
         };
         TRITONSERVER_ServerOptionsSetPinnedMemoryPoolByteSize(7) => |it| it.pinned_memory_pool_byte_size = 7;
-        TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(1, 7) => |it| it.cuda_memory_pools = BTreeMap::from([(1, 7)]);
-        TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(1, 7) => |it| it;
-        TRITONSERVER_ServerOptionsSetResponseCacheByteSize(7) => |it| it.cache_settings = vec![cache("local", "size", "7")];
+        TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(1, 7) => |it| {
+            it.cuda_memory_pools = BTreeMap::from([(1, 7)])
+        };
+        TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(1, 7) => |_it| ();
+        TRITONSERVER_ServerOptionsSetResponseCacheByteSize(7) => |it| {
+            it.cache_settings = vec![cache("local", "size", "7")]
+        };
         TRITONSERVER_ServerOptionsSetCacheConfig(text(c"mine"), text(c"{\"a\":\"1\",\"b\":2}")) => |it| {
             it.cache_settings = vec![cache("mine", "a", "1"), cache("mine", "b", "2")]
         };
-        TRITONSERVER_ServerOptionsSetCacheConfig(text(c"mine"), text(c"{}")) => |it| it.bare_cache = Some("mine".into());
+        TRITONSERVER_ServerOptionsSetCacheConfig(text(c"mine"), text(c"{}")) => |it| {
+            it.bare_cache = Some("mine".into())
+        };
         TRITONSERVER_ServerOptionsSetCacheDirectory(text(c"/c")) => |it| it.cache_directory = "/c".into();
         TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability(7.5) => |it| it.min_compute_capability = 7.5;
         TRITONSERVER_ServerOptionsSetExitOnError(false) => |it| it.exit_on_error = false;
         TRITONSERVER_ServerOptionsSetStrictReadiness(false) => |it| it.strict_readiness = false;
         TRITONSERVER_ServerOptionsSetExitTimeout(7) => |it| it.exit_timeout_secs = 7;
-        TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(7) => |it| it;
+        TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(7) => |_it| ();
         TRITONSERVER_ServerOptionsSetModelLoadThreadCount(7) => |it| it.model_load_thread_count = 7;
         TRITONSERVER_ServerOptionsSetModelLoadThreadCount(0) => |it| it.model_load_thread_count = 1;
         TRITONSERVER_ServerOptionsSetModelLoadRetryCount(7) => |it| it.model_load_retry_count = 7;
         TRITONSERVER_ServerOptionsSetModelNamespacing(true) => |it| it.model_namespacing = true;
-        TRITONSERVER_ServerOptionsSetEnablePeerAccess(false) => |it| it;
+        TRITONSERVER_ServerOptionsSetEnablePeerAccess(false) => |_it| ();
         TRITONSERVER_ServerOptionsSetMetrics(false) => |it| {
             (it.metrics.allowed, it.allow_cpu_metrics, it.allow_gpu_metrics) = (false, false, false)
         };
@@ -109,7 +115,7 @@ fn each_setter_fills_in_its_option() {
         TRITONSERVER_ServerOptionsSetMetricsInterval(1 << 40) => |it| it.metrics_interval_ms = u32::MAX;
         TRITONSERVER_ServerOptionsSetBackendDirectory(text(c"/b")) => |it| it.backend_directory = "/b".into();
         TRITONSERVER_ServerOptionsSetRepoAgentDirectory(text(c"/r")) => |it| it.repoagent_directory = "/r".into();
-        TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(2, 0, 0.5) => |it| it;
+        TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(2, 0, 0.5) => |_it| ();
         TRITONSERVER_ServerOptionsSetBackendConfig(text(c"x"), text(c"k"), text(c"v")) => |it| {
             it.backend_settings = vec![BackendSetting { backend: Some("x".into()), key: "k".into(), value: "v".into() }]
         };
@@ -188,5 +194,5 @@ fn texts_have_to_be_there_and_to_be_utf_8() {
     assert_eq!(without, Err(Status::invalid("options must not be NULL")));
     let refused = set!(options, TRITONSERVER_ServerOptionsSetHostPolicy(text(c"p"), text(c"numa-node"), text(c"x")));
     assert_eq!(refused.unwrap_err().code, Code::InvalidArg);
-    assert_eq!(options.complete(), Options::without_ports());
+    assert_eq!(options.complete(), expected(|_| ()));
 }

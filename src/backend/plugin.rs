@@ -5,7 +5,9 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod guard;
 mod library;
+pub(crate) mod places;
 mod readiness;
 mod search;
 
@@ -14,6 +16,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, Readiness, fail};
 use crate::abi::handles::{InstanceHandle, ModelHandle};
+use crate::abi::ledger;
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::Holder;
 use crate::request::{OutputShape, OutputShapes, Request, Shape, Status, Text};
@@ -21,7 +24,7 @@ use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 use readiness::Gate;
 
-pub(crate) use library::{executing_model, note_release};
+pub(crate) use library::{executing_model, note_release, provide_soname};
 pub use search::{PluginSettings, Plugins};
 
 struct PluginBackend {
@@ -40,8 +43,10 @@ impl Backend for PluginBackend {
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
         let handle = Arc::new(ModelHandle::new(context, Arc::clone(&self.library.handle)));
+        ledger::expose(Arc::as_ptr(&handle));
         let library = Arc::clone(&self.library);
-        library.call(library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
+        library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         handle.is_sealed.store(true, Ordering::Release);
         Ok(Arc::new(PluginModel { handle, library }))
     }
@@ -61,7 +66,10 @@ impl Model for PluginModel {
         *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
         let shapes = output_shapes(&context.spec).map(Arc::new);
         let handle = Arc::new(InstanceHandle::new(context, Arc::clone(&self.handle)));
-        self.library.call(self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        ledger::expose(Arc::as_ptr(&handle));
+        let call = "TRITONBACKEND_ModelInstanceInitialize";
+        let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
+        self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         let gate = self.library.exports.instance_ready.map(|ready| Gate::new(ready, &self.library, &handle));
         Ok(Box::new(PluginInstance { handle, model: self, requests: Vec::new(), shapes, gate: gate.map(Arc::new) }))
     }
@@ -79,7 +87,8 @@ fn output_shapes(spec: &ModelSpec) -> Option<OutputShapes> {
 impl Drop for PluginModel {
     fn drop(&mut self) {
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = self.library.call(self.library.exports.model_finalize, handle) {
+        let work = self.library.work_on("TRITONBACKEND_ModelFinalize", &self.handle.context.name, "");
+        if let Err(status) = self.library.call(&work, self.library.exports.model_finalize, handle) {
             tracing::error!("model '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.statistics.memory_released(Holder::Model);
@@ -111,9 +120,13 @@ impl Instance for PluginInstance {
             requests.iter_mut().for_each(|request| request.output_shapes.clone_from(&self.shapes));
         }
         self.requests.extend(requests.into_iter().map(Box::into_raw));
+        ledger::expose_requests(&self.requests);
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let outcome = self.model.library.execute(instance, &self.handle.context.model.name, &mut self.requests);
-        let statistics = &self.handle.context.model.statistics;
+        let context = &self.handle.context;
+        let call = "TRITONBACKEND_ModelInstanceExecute";
+        let work = self.model.library.work_on(call, &context.model.name, &context.name);
+        let outcome = self.model.library.execute(&work, instance, &mut self.requests);
+        let statistics = &context.model.statistics;
         match outcome {
             Outcome::Done => {
                 self.requests.clear();
@@ -121,13 +134,14 @@ impl Instance for PluginInstance {
             }
             Outcome::Failed { status, released } => {
                 if !released.is_empty() {
-                    let name = &self.handle.context.name;
+                    let name = &context.name;
                     let count = released.len();
                     tracing::error!(
                         "instance '{name}': its backend returned an error after it released {count} requests"
                     );
                 }
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
                     // those that it released against that rule are left out.
                     payload.push(unsafe { Box::from_raw(request) });
@@ -136,6 +150,7 @@ impl Instance for PluginInstance {
             }
             Outcome::Threw { status, released } => {
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: the backend unwound before it released this request, so it is still the server's.
                     fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
                 }
@@ -152,7 +167,9 @@ impl Drop for PluginInstance {
         }
         let library = &self.model.library;
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = library.call(library.exports.instance_finalize, handle) {
+        let context = &self.handle.context;
+        let work = library.work_on("TRITONBACKEND_ModelInstanceFinalize", &context.model.name, &context.name);
+        if let Err(status) = library.call(&work, library.exports.instance_finalize, handle) {
             tracing::error!("instance '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.model.statistics.memory_released(self.handle.holder());

@@ -111,7 +111,7 @@ impl Core {
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
             host: Host::new(Arc::clone(&access)),
-            agents: Agents::new(agents::libraries(options.agent_directory.clone())),
+            agents: Agents::new(agents::libraries(options.repoagent_directory.clone())),
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle);
@@ -224,7 +224,7 @@ fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
 }
 
 fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
-    let Some(first) = options.cache_settings.first() else { return Ok(None) };
+    let Some(name) = options.cache() else { return Ok(None) };
     let settings = options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone()));
     let settings: Vec<_> = settings.collect();
     let variable = |name: &str| std::env::var(name).ok();
@@ -233,12 +233,12 @@ fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
         let opened = cache_library::open(name, &file, &options.cache_directory, settings);
         opened.map(|cache| Box::new(cache) as Box<_>)
     };
-    let cache = Cache::open(&first.cache, &settings, &library, variable).map_err(Failure::Creating)?;
+    let cache = Cache::open(name, &settings, &library, variable).map_err(Failure::Creating)?;
     let shown = settings.iter().map(|(key, value)| match key.as_str() {
         "password" => "password=<hidden>".to_owned(),
         key => format!("{key}={value}"),
     });
-    info!("opened the response cache '{}': {}", first.cache, shown.collect::<Vec<_>>().join(", "));
+    info!("opened the response cache '{name}': {}", shown.collect::<Vec<_>>().join(", "));
     Ok(Some(Arc::new(cache)))
 }
 

@@ -9,6 +9,7 @@ mod support {
 }
 
 mod native_programs {
+    mod custom_metrics;
     pub mod in_process;
     pub mod program;
 }

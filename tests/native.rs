@@ -13,6 +13,7 @@ mod support {
 }
 
 mod native_programs {
+    mod custom_metrics;
     pub mod elf;
     mod in_process;
     mod interface;

@@ -10,7 +10,6 @@ pub mod onnxruntime;
 pub mod plugin;
 pub mod registry;
 pub mod repeat;
-mod reshape;
 mod responders;
 pub mod square;
 mod vectors;

@@ -11,8 +11,10 @@ mod core;
 mod crash;
 mod doors;
 mod drain;
+mod home;
 pub mod options;
 mod shards;
+mod submission;
 mod tables;
 
 use std::io::Write;

@@ -6,19 +6,34 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::core::Core;
+use super::home::Home;
+use crate::memory::Pool;
 use crate::repository::Lifecycle;
 use crate::request::Status;
 
 /// See the [module](self). `TRITONSERVER_Server` points to one.
-#[derive(Default)]
 pub struct Access {
+    pool: Pool,
+    /// Of requests from inside the process.
+    home: Arc<Home>,
     lifecycle: OnceLock<Weak<Lifecycle>>,
     core: OnceLock<Weak<Core>>,
 }
 
 impl Access {
-    pub(super) fn new() -> Arc<Access> {
-        Arc::default()
+    pub(super) fn new(pool: &Pool) -> Arc<Access> {
+        let (lifecycle, core) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Access { pool: pool.clone(), home: Arc::default(), lifecycle, core })
+    }
+
+    /// Where requests from inside the process are at home.
+    pub(super) fn home(&self) -> &Arc<Home> {
+        &self.home
+    }
+
+    /// What their answers are made of.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// From now on models can be found.

@@ -61,7 +61,7 @@ impl Core {
         let metrics = Arc::new(Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
         let metrics_config = metrics_config(options);
-        let access = Access::new();
+        let access = Access::new(&pool);
         let settings = repository::Settings {
             stores: open_repositories(options)?,
             mode: match options.model_control {
@@ -93,7 +93,7 @@ impl Core {
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
-            host: Host::new(Arc::clone(&access)),
+            host: Host::new(Arc::clone(&access) as Arc<_>),
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle);

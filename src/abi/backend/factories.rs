@@ -6,7 +6,7 @@
 use crate::abi::border::{deref, entry, null, put};
 use crate::abi::handles::{FactoryHandle, ResponseHandle};
 use crate::abi::server::Error;
-use crate::request::{Request, Response};
+use crate::request::Request;
 
 use super::responses::FINAL;
 
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
         }
         let handle = ResponseHandle {
             factory: factory.responses.clone(),
-            response: Response::new(factory.id.clone()),
+            response: factory.responses.begin(factory.id.clone()),
             outputs: Vec::new(),
         };
         // SAFETY: as above.

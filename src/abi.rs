@@ -9,5 +9,6 @@
 pub mod backend;
 mod border;
 pub mod handles;
+pub mod interface;
 pub mod server;
 pub mod symbols;

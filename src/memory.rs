@@ -8,6 +8,7 @@
 
 mod block;
 mod gather;
+mod heap;
 mod lending;
 pub mod numa;
 mod pool;
@@ -18,6 +19,7 @@ mod target;
 
 pub use block::BlockMut;
 pub use gather::Gather;
+pub use heap::Heap;
 pub use lending::Lending;
 pub use pool::{Exhausted, Pool};
 pub use regions::{Region, Regions, Use, Window, WindowError};

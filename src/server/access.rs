@@ -3,27 +3,31 @@
 //! It is there before the models, which may keep it, and it keeps nothing alive: a call that comes too early or too
 //! late finds no server.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::core::Core;
+use super::embedded::Embedded;
 use super::home::Home;
 use crate::memory::Pool;
 use crate::repository::Lifecycle;
 use crate::request::Status;
 
 /// See the [module](self). `TRITONSERVER_Server` points to one.
+#[derive(Default)]
 pub struct Access {
-    pool: Pool,
+    /// What answers are made of.
+    pool: OnceLock<Pool>,
     /// Of requests from inside the process.
     home: Arc<Home>,
     lifecycle: OnceLock<Weak<Lifecycle>>,
     core: OnceLock<Weak<Core>>,
+    /// The server itself, where an application owns it.
+    pub(super) embedded: Mutex<Option<Arc<Embedded>>>,
 }
 
 impl Access {
-    pub(super) fn new(pool: &Pool) -> Arc<Access> {
-        let (lifecycle, core) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Access { pool: pool.clone(), home: Arc::default(), lifecycle, core })
+    pub(super) fn new() -> Arc<Access> {
+        Arc::default()
     }
 
     /// Where requests from inside the process are at home.
@@ -32,12 +36,13 @@ impl Access {
     }
 
     /// What their answers are made of.
-    pub(super) fn pool(&self) -> &Pool {
-        &self.pool
+    pub(super) fn pool(&self) -> Result<&Pool, Status> {
+        self.pool.get().ok_or_else(not_ready)
     }
 
     /// From now on models can be found.
-    pub(super) fn set_lifecycle(&self, lifecycle: &Arc<Lifecycle>) {
+    pub(super) fn set_lifecycle(&self, lifecycle: &Arc<Lifecycle>, pool: &Pool) {
+        let _ = self.pool.set(pool.clone());
         let _ = self.lifecycle.set(Arc::downgrade(lifecycle));
     }
 

@@ -27,7 +27,7 @@ impl Submit for Access {
         let version = (version != -1).then_some(version);
         let model = Arc::clone(map.lookup(model, version)?);
         let name = CString::new(model.name.as_bytes()).unwrap_or_default();
-        Ok(Arc::new(Pinned { name, model, home: Arc::clone(self.home()), pool: self.pool().clone() }))
+        Ok(Arc::new(Pinned { name, model, home: Arc::clone(self.home()), pool: self.pool()?.clone() }))
     }
 }
 

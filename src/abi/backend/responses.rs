@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use crate::abi::border::{deref, deref_mut, entry, null, put, put_if_asked, text};
 use crate::abi::handles::{OutputHandle, ResponseHandle};
-use crate::abi::server::Error;
+use crate::abi::server::{BufferAttributes, Error};
 use crate::request::{
     Asked, DataType, MemoryType, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count, format_shape,
 };
@@ -29,11 +29,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
         if response.is_null() {
             return Err(null("response"));
         }
-        let factory = request.responses();
-        let begun = factory.begin(request.id.clone());
-        let handle = ResponseHandle { factory, response: begun, outputs: Vec::new() };
         // SAFETY: as above.
-        unsafe { put(response, Box::into_raw(Box::new(handle))) }
+        unsafe { put(response, Box::into_raw(Box::new(ResponseHandle::from(request)))) }
     })
 }
 
@@ -112,7 +109,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
         let tensor =
             OutputTensor { name: Text::new(name.to_bytes()), datatype, shape: dims, data: smallvec![], index: 0 };
         let response: *const ResponseHandle = handle;
-        handle.outputs.push(Box::new(OutputHandle { tensor, buffer: None, has_buffer: false, response }));
+        let attributes = BufferAttributes::default();
+        handle.outputs.push(Box::new(OutputHandle { tensor, buffer: None, has_buffer: false, attributes, response }));
         let last = handle.outputs.last_mut().map_or(std::ptr::null_mut(), |output| &raw mut **output);
         // SAFETY: as above.
         unsafe { put(output, last) }
@@ -156,6 +154,8 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
         let (kind, id) = block.place();
         output.buffer = Some(block);
         output.has_buffer = true;
+        output.attributes.byte_size = len;
+        (output.attributes.memory_type, output.attributes.memory_type_id) = (kind, id);
         // SAFETY: as above.
         unsafe {
             put(buffer, at)?;
@@ -171,12 +171,25 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
 /// The pointers are NULL or readable.
 pub(super) unsafe fn place_at(memory_type: *const u32, memory_type_id: *const i64) -> Result<Place, Status> {
     // SAFETY: the caller's promise is passed on.
-    let (kind, id) = unsafe { (*deref(memory_type, "memory_type")?, *deref(memory_type_id, "memory_type_id")?) };
+    let (kind, id) = unsafe { (memory_type.as_ref(), memory_type_id.as_ref()) };
+    let (kind, id) = (*kind.ok_or_else(|| null("memory_type"))?, *id.ok_or_else(|| null("memory_type_id"))?);
     Ok(MemoryType::from_number(kind).map_or_else(Place::default, |memory_type| Place {
         memory_type,
         memory_type_id: id,
         cuda_ipc_handle: 0,
     }))
+}
+
+/// # Safety
+/// The output belongs to a response of the caller and the pointer is writable. The attributes live as long as the
+/// output; before there is a buffer they say nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
+    output: *const OutputHandle,
+    attributes: *mut *const BufferAttributes,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(attributes, &raw const deref(output, "output")?.attributes) })
 }
 
 /// # Safety
@@ -265,7 +278,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
             return Err(null("response"));
         }
         // SAFETY: the caller gives the response up.
-        let ResponseHandle { factory, mut response, outputs } = *unsafe { Box::from_raw(response) };
+        let ResponseHandle { factory, mut response, outputs, shapes } = *unsafe { Box::from_raw(response) };
         // SAFETY: by contract null or a live error.
         match unsafe { error.as_ref() } {
             Some(error) => response.error = Some(error.status()),
@@ -274,6 +287,9 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
                     let OutputHandle { mut tensor, buffer, .. } = *output;
                     tensor.data.extend(buffer.map(crate::memory::Target::freeze));
                     response.error = response.error.take().or_else(|| check_size(&tensor).err());
+                    if let Some(shapes) = &shapes {
+                        shapes.turn(&mut tensor);
+                    }
                     response.outputs.push(tensor);
                 }
             }

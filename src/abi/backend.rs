@@ -84,8 +84,12 @@ macro_rules! set_state {
 
 getters! {
     TRITONBACKEND_BackendName(BackendHandle, *const c_char) = |backend| backend.name.as_ptr();
-    TRITONBACKEND_BackendConfig(BackendHandle, *const Message) = |backend| lend(&backend.config, backend);
-    TRITONBACKEND_BackendMemoryManager(BackendHandle, *const Heap) = |backend| lend(&backend.memory, backend);
+    TRITONBACKEND_BackendConfig(BackendHandle, *const Message) = |backend| {
+        lend(&raw const backend.config, backend)
+    };
+    TRITONBACKEND_BackendMemoryManager(BackendHandle, *const Heap) = |backend| {
+        lend(&raw const backend.memory, backend)
+    };
     TRITONBACKEND_BackendExecutionPolicy(BackendHandle, u32) = |backend| {
         backend.execution_policy.load(Ordering::Acquire)
     };

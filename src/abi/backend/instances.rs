@@ -22,7 +22,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceHostPolicy(
     host_policy: *mut *const Message,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(host_policy, lend(&deref(instance, "instance")?.host_policy, instance)) })
+    entry(|| unsafe {
+        let message = &raw const deref(instance, "instance")?.host_policy;
+        put(host_policy, lend(message, instance))
+    })
 }
 
 /// # Safety

@@ -104,8 +104,8 @@ impl Book {
     pub fn write(&mut self, at: usize, entry: Entry) {
         let here = self.entries.entry(at).or_default();
         match here.iter_mut().find(|known| known.kind == entry.kind) {
-            // Lent once more: its parts are still there.
-            Some(known) if known.is_live() && !known.is_given && !entry.is_given => {}
+            // Shown once more: it is whose it was, and its parts are still there.
+            Some(known) if known.is_live() && !entry.is_given => {}
             Some(known) => *known = entry,
             None => here.push(entry),
         }

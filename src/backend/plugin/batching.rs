@@ -6,15 +6,15 @@
 
 use std::ffi::c_void;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use super::guard::{Work, guarded};
 use super::library::{provide_soname, returned};
 use super::places;
-use crate::abi::handles::{BackendHandle, ModelHandle, UserState, c_string};
+use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::ledger;
 use crate::backend::batching::BatchStrategy;
 use crate::backend::{Model, ModelContext};
@@ -104,16 +104,8 @@ fn handle_of(context: &Arc<ModelContext>, backend: &str, backend_directory: &Pat
     let directory = backend_directory.to_string_lossy();
     let backend = Arc::new(BackendHandle::new(backend, "{}", &directory, context.pool.clone()));
     ledger::expose(Arc::as_ptr(&backend));
-    let handle = Arc::new(ModelHandle {
-        name: c_string(&context.name),
-        directory: c_string(&context.directory.to_string_lossy()),
-        context: Arc::clone(context),
-        backend,
-        state: UserState::default(),
-        completed: Mutex::default(),
-        is_sealed: AtomicBool::new(true),
-        config: Mutex::default(),
-    });
+    let handle = Arc::new(ModelHandle::new(Arc::clone(context), backend));
+    handle.is_sealed.store(true, Ordering::Release);
     ledger::expose(Arc::as_ptr(&handle));
     handle
 }

@@ -4,10 +4,12 @@
 //! in its source and those that it told must be the same.
 
 mod support {
+    pub mod repository;
     pub mod skip;
 }
 
 mod native_programs {
+    pub mod in_process;
     pub mod elf;
     mod interface;
     pub mod program;

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use super::server::Error;
 use crate::request::Status;
@@ -56,6 +57,16 @@ pub(super) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a CSt
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
+/// The same of a text that has to be UTF-8.
+///
+/// # Safety
+/// `text` is NULL or a C string that outlives the returned reference.
+pub(super) unsafe fn utf8<'a>(given: *const c_char, what: &str) -> Result<&'a str, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let given = unsafe { text(given, what)? };
+    given.to_str().map_err(|_| Status::invalid(format!("{what} is not UTF-8: '{}'", given.to_string_lossy())))
+}
+
 /// # Safety
 /// `handle` is NULL or points to a live `T` that nobody writes to while the reference is used.
 pub(super) unsafe fn deref<'a, T>(handle: *const T, what: &str) -> Result<&'a T, Status> {
@@ -85,4 +96,21 @@ pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Statu
     }
     // SAFETY: by contract a box of ours that its holder gives up.
     Ok(unsafe { Box::from_raw(handle) })
+}
+
+/// Gives C a share of an object that others hold too, until [`take_shared`] gets it back.
+pub(super) fn give_shared<T>(object: Arc<T>) -> *const T {
+    Arc::into_raw(object)
+}
+
+/// Takes back what [`give_shared`] gave away.
+///
+/// # Safety
+/// `handle` is NULL or came from [`give_shared`], and nobody uses it afterwards.
+pub(super) unsafe fn take_shared<T>(handle: *const T, what: &str) -> Result<Arc<T>, Status> {
+    if handle.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: by contract a share of ours that its holder gives up.
+    Ok(unsafe { Arc::from_raw(handle) })
 }

@@ -1,9 +1,15 @@
-//! `TRITONSERVER_*`: versions, names, errors, messages, the log.
+//! `TRITONSERVER_*`: versions, names, errors, messages.
 
 pub mod buffer_attributes;
+pub mod life;
+pub mod log;
+pub mod metrics;
+pub mod models;
+pub mod options;
+pub mod parameters;
 pub mod trace;
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char};
 
 use crate::request::{Code, DataType, Status};
 
@@ -41,8 +47,12 @@ pub struct Message {
 }
 
 impl Message {
+    pub fn new(json: &str) -> Message {
+        Message { json: CString::new(json).unwrap_or_default() }
+    }
+
     pub fn into_raw(json: &str) -> *mut Message {
-        Box::into_raw(Box::new(Message { json: CString::new(json).unwrap_or_default() }))
+        Box::into_raw(Box::new(Message::new(json)))
     }
 
     pub fn json(&self) -> &str {
@@ -208,41 +218,5 @@ pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
         let json = &deref(message, "message")?.json;
         put(base, json.as_ptr())?;
         put(byte_size, json.as_bytes().len())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn TRITONSERVER_LogIsEnabled(level: u32) -> bool {
-    match level {
-        0 => tracing::enabled!(tracing::Level::INFO),
-        1 => tracing::enabled!(tracing::Level::WARN),
-        2 => tracing::enabled!(tracing::Level::ERROR),
-        3 => tracing::enabled!(tracing::Level::DEBUG),
-        _ => false,
-    }
-}
-
-/// # Safety
-/// `filename` and `message` are C strings or NULL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_LogMessage(
-    level: u32,
-    filename: *const c_char,
-    line: c_int,
-    message: *const c_char,
-) -> *mut Error {
-    entry(|| {
-        // SAFETY: the caller's promises are passed on.
-        let (file, message) = unsafe { (text(filename, "filename")?, text(message, "msg")?) };
-        let place = format!("{}:{line}", file.to_string_lossy());
-        let message = message.to_string_lossy();
-        match level {
-            0 => tracing::info!(place, "{message}"),
-            1 => tracing::warn!(place, "{message}"),
-            2 => tracing::error!(place, "{message}"),
-            3 => tracing::debug!(place, "{message}"),
-            _ => return Err(Status::invalid(format!("unknown log level {level}"))),
-        }
-        Ok(())
     })
 }

@@ -6,7 +6,7 @@
 use crate::abi::border::{deref, entry, null, put};
 use crate::abi::handles::{FactoryHandle, ResponseHandle};
 use crate::abi::server::Error;
-use crate::request::{Request, Response};
+use crate::request::Request;
 
 use super::responses::FINAL;
 
@@ -23,8 +23,12 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
         if factory.is_null() {
             return Err(null("factory"));
         }
-        let handle =
-            FactoryHandle { responses: request.responses(), id: request.id.clone(), is_counted: request.is_counted() };
+        let handle = FactoryHandle {
+            responses: request.responses(),
+            id: request.id.clone(),
+            is_counted: request.is_counted(),
+            shapes: request.output_shapes.clone(),
+        };
         // SAFETY: as above.
         unsafe { put(factory, Box::into_raw(Box::new(handle))) }
     })
@@ -86,12 +90,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
         if response.is_null() {
             return Err(null("response"));
         }
-        let handle = ResponseHandle {
-            factory: factory.responses.clone(),
-            response: Response::new(factory.id.clone()),
-            outputs: Vec::new(),
-        };
         // SAFETY: as above.
-        unsafe { put(response, Box::into_raw(Box::new(handle))) }
+        unsafe { put(response, Box::into_raw(Box::new(ResponseHandle::from(factory)))) }
     })
 }

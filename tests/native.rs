@@ -4,13 +4,17 @@
 //! in its source and those that it told must be the same.
 
 mod support {
+    pub mod http;
     pub mod repository;
+    pub mod server;
     pub mod skip;
+    pub mod variant;
 }
 
 mod native_programs {
-    pub mod in_process;
     pub mod elf;
+    pub mod in_process;
+    mod installed;
     mod interface;
     pub mod program;
 }

@@ -4,6 +4,7 @@
 //! in its source and those that it told must be the same.
 
 mod support {
+    pub mod backend;
     pub mod http;
     pub mod repository;
     pub mod server;
@@ -16,6 +17,7 @@ mod native_programs {
     pub mod in_process;
     mod installed;
     mod interface;
+    mod offered;
     pub mod program;
 }
 
@@ -24,5 +26,11 @@ use native_programs::program::Program;
 #[test]
 fn numbers_have_names() {
     let Some(program) = Program::compiled("names.c") else { return };
+    program.run::<&str>(&[]);
+}
+
+#[test]
+fn objects_are_what_was_put_into_them() {
+    let Some(program) = Program::compiled("objects.c") else { return };
     program.run::<&str>(&[]);
 }

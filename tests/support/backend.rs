@@ -50,6 +50,8 @@ fn compile(file: &str, libraries: &[&str]) -> Result<PathBuf, String> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{folder:?}: {error}"))?;
         let mut compiler = Command::new(program);
         compiler.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        compiler.arg("-I").arg(root.join("include")).arg("-I").arg(root.join("tests/native_programs"));
         match compiler.args(["-pthread", "-o"]).arg(&path).arg(&source).output() {
             Err(error) => return Err(format!("no compiler '{program}': {error}")),
             // A compiler that is there and refuses our own source is a failure, not a reason to skip.

@@ -1151,7 +1151,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_StateBufferAttributes(
 
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name);
 
-/* The caller owns the message: {"cmdline":{...}}. */
+/* The message is {"cmdline":{...}}. It stays the server's: never delete it. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendConfig(
     TRITONBACKEND_Backend* backend, TRITONSERVER_Message** backend_config);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendExecutionPolicy(
@@ -1194,7 +1194,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(
     TRITONBACKEND_ModelInstance* instance, int32_t* device_id);
 
-/* The caller owns the message. */
+/* The message stays the server's: never delete it. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceHostPolicy(
     TRITONBACKEND_ModelInstance* instance, TRITONSERVER_Message** host_policy);
 

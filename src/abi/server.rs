@@ -1,21 +1,27 @@
 //! `TRITONSERVER_*`: versions, names, errors, messages.
 
+mod allocators;
+mod application_trace;
 pub mod buffer_attributes;
+mod inference;
+mod inputs;
 pub mod life;
 pub mod log;
 pub mod metrics;
 pub mod models;
 pub mod options;
 pub mod parameters;
+mod requests;
+mod responses;
 pub mod trace;
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 
-use crate::request::{Code, DataType, Status};
+use crate::request::{Code, DataType, Status, Value};
 
 pub use buffer_attributes::BufferAttributes;
 
-use super::border::{deref, entry, null, put, text};
+use super::border::{deref, entry, give, null, put, text};
 
 /// Version of the server half of the interface: major, minor.
 pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
@@ -30,9 +36,12 @@ pub struct Error {
 impl Error {
     /// An error on its way to C.
     pub fn into_raw(status: Status) -> *mut Error {
+        give(Error::of(status))
+    }
+
+    fn of(status: Status) -> Error {
         let bytes: Vec<u8> = status.message.bytes().filter(|&byte| byte != 0).collect();
-        let message = CString::new(bytes).unwrap_or_default();
-        Box::into_raw(Box::new(Error { code: status.code, message }))
+        Error { code: status.code, message: CString::new(bytes).unwrap_or_default() }
     }
 
     pub fn status(&self) -> Status {
@@ -66,6 +75,17 @@ impl Message {
 pub unsafe extern "C" fn TRITONSERVER_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe { put(major, SERVER_API_VERSION.0).and_then(|()| put(minor, SERVER_API_VERSION.1)) })
+}
+
+/// `TRITONSERVER_ParameterType` of a value, and where it lies.
+pub(super) fn parameter_pointer(value: &Value) -> (u32, *const c_void) {
+    match value {
+        Value::String(text) => (0, text.as_c_str().as_ptr().cast()),
+        Value::Int(int) => (1, (&raw const *int).cast()),
+        Value::Bool(bool) => (2, (&raw const *bool).cast()),
+        Value::Double(double) => (3, (&raw const *double).cast()),
+        Value::Bytes(bytes) => (4, bytes.as_ptr().cast()),
+    }
 }
 
 fn name_of(names: &[&'static CStr], value: u32) -> *const c_char {

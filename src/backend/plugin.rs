@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod guard;
 mod library;
 mod readiness;
 mod search;
@@ -41,7 +42,8 @@ impl Backend for PluginBackend {
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
         let handle = Arc::new(ModelHandle::new(context, Arc::clone(&self.library.handle)));
         let library = Arc::clone(&self.library);
-        library.call(library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
+        library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         handle.is_sealed.store(true, Ordering::Release);
         Ok(Arc::new(PluginModel { handle, library }))
     }
@@ -61,7 +63,9 @@ impl Model for PluginModel {
         *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
         let shapes = output_shapes(&context.spec).map(Arc::new);
         let handle = Arc::new(InstanceHandle::new(context, Arc::clone(&self.handle)));
-        self.library.call(self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        let call = "TRITONBACKEND_ModelInstanceInitialize";
+        let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
+        self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         let gate = self.library.exports.instance_ready.map(|ready| Gate::new(ready, &self.library, &handle));
         Ok(Box::new(PluginInstance { handle, model: self, requests: Vec::new(), shapes, gate: gate.map(Arc::new) }))
     }
@@ -79,7 +83,8 @@ fn output_shapes(spec: &ModelSpec) -> Option<OutputShapes> {
 impl Drop for PluginModel {
     fn drop(&mut self) {
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = self.library.call(self.library.exports.model_finalize, handle) {
+        let work = self.library.work_on("TRITONBACKEND_ModelFinalize", &self.handle.context.name, "");
+        if let Err(status) = self.library.call(&work, self.library.exports.model_finalize, handle) {
             tracing::error!("model '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.statistics.memory_released(Holder::Model);
@@ -112,8 +117,11 @@ impl Instance for PluginInstance {
         }
         self.requests.extend(requests.into_iter().map(Box::into_raw));
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let outcome = self.model.library.execute(instance, &self.handle.context.model.name, &mut self.requests);
-        let statistics = &self.handle.context.model.statistics;
+        let context = &self.handle.context;
+        let call = "TRITONBACKEND_ModelInstanceExecute";
+        let work = self.model.library.work_on(call, &context.model.name, &context.name);
+        let outcome = self.model.library.execute(&work, instance, &mut self.requests);
+        let statistics = &context.model.statistics;
         match outcome {
             Outcome::Done => {
                 self.requests.clear();
@@ -121,7 +129,7 @@ impl Instance for PluginInstance {
             }
             Outcome::Failed { status, released } => {
                 if !released.is_empty() {
-                    let name = &self.handle.context.name;
+                    let name = &context.name;
                     let count = released.len();
                     tracing::error!(
                         "instance '{name}': its backend returned an error after it released {count} requests"
@@ -152,7 +160,9 @@ impl Drop for PluginInstance {
         }
         let library = &self.model.library;
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = library.call(library.exports.instance_finalize, handle) {
+        let context = &self.handle.context;
+        let work = library.work_on("TRITONBACKEND_ModelInstanceFinalize", &context.model.name, &context.name);
+        if let Err(status) = library.call(&work, library.exports.instance_finalize, handle) {
             tracing::error!("instance '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.model.statistics.memory_released(self.handle.holder());

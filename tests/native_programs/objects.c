@@ -1,4 +1,4 @@
-/* Objects that need no server: errors, messages, attributes of buffers. */
+/* Objects that need no server: errors, messages, attributes of buffers, response allocators, traces. */
 
 #include "check.h"
 
@@ -89,9 +89,106 @@ static void buffer_attributes(void) {
   refuses(TRITONSERVER_BufferAttributesDelete, TRITONSERVER_BufferAttributesDelete(NULL) == NULL);
 }
 
+/* Functions that are never called here. */
+
+static TRITONSERVER_Error* allocate(
+    TRITONSERVER_ResponseAllocator* allocator, const char* name, size_t byte_size, TRITONSERVER_MemoryType preferred,
+    int64_t preferred_id, void* userp, void** buffer, void** buffer_userp, TRITONSERVER_MemoryType* actual,
+    int64_t* actual_id) {
+  (void)allocator, (void)name, (void)byte_size, (void)preferred, (void)preferred_id, (void)userp;
+  (void)buffer, (void)buffer_userp, (void)actual, (void)actual_id;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "never called");
+}
+
+static TRITONSERVER_Error* give_back(
+    TRITONSERVER_ResponseAllocator* allocator, void* buffer, void* buffer_userp, size_t byte_size,
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id) {
+  (void)allocator, (void)buffer, (void)buffer_userp, (void)byte_size, (void)memory_type, (void)memory_type_id;
+  return NULL;
+}
+
+static TRITONSERVER_Error* start(TRITONSERVER_ResponseAllocator* allocator, void* userp) {
+  (void)allocator, (void)userp;
+  return NULL;
+}
+
+static TRITONSERVER_Error* query(
+    TRITONSERVER_ResponseAllocator* allocator, void* userp, const char* name, size_t* byte_size,
+    TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
+  (void)allocator, (void)userp, (void)name, (void)byte_size, (void)memory_type, (void)memory_type_id;
+  return NULL;
+}
+
+static TRITONSERVER_Error* describe(
+    TRITONSERVER_ResponseAllocator* allocator, const char* name, TRITONSERVER_BufferAttributes* attributes, void* userp,
+    void* buffer_userp) {
+  (void)allocator, (void)name, (void)attributes, (void)userp, (void)buffer_userp;
+  return NULL;
+}
+
+static void allocators(void) {
+  TRITONSERVER_ResponseAllocator* allocator = NULL;
+  const TRITONSERVER_Error_Code invalid = TRITONSERVER_ERROR_INVALID_ARG;
+  succeeds(TRITONSERVER_ResponseAllocatorNew(&allocator, allocate, give_back, NULL));
+  succeeds(TRITONSERVER_ResponseAllocatorDelete(allocator));
+  succeeds(TRITONSERVER_ResponseAllocatorNew(&allocator, allocate, give_back, start));
+  fails(TRITONSERVER_ResponseAllocatorNew(NULL, allocate, give_back, start), invalid, NULL);
+  fails(TRITONSERVER_ResponseAllocatorNew(&allocator, NULL, give_back, start), invalid, NULL);
+  fails(TRITONSERVER_ResponseAllocatorNew(&allocator, allocate, NULL, start), invalid, NULL);
+  succeeds(TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(allocator, describe));
+  fails(TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(NULL, describe), invalid, NULL);
+  succeeds(TRITONSERVER_ResponseAllocatorSetQueryFunction(allocator, query));
+  fails(TRITONSERVER_ResponseAllocatorSetQueryFunction(NULL, query), invalid, NULL);
+  succeeds(TRITONSERVER_ResponseAllocatorDelete(allocator));
+  fails(TRITONSERVER_ResponseAllocatorDelete(NULL), invalid, NULL);
+}
+
+static void activity(
+    TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTraceActivity what, uint64_t timestamp_ns, void* userp) {
+  (void)trace, (void)what, (void)timestamp_ns, (void)userp;
+}
+
+static void tensor_activity(
+    TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTraceActivity what, const char* name,
+    TRITONSERVER_DataType datatype, const void* base, size_t byte_size, const int64_t* shape, uint64_t dim_count,
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp) {
+  (void)trace, (void)what, (void)name, (void)datatype, (void)base, (void)byte_size, (void)shape, (void)dim_count;
+  (void)memory_type, (void)memory_type_id, (void)userp;
+}
+
+static void released(TRITONSERVER_InferenceTrace* trace, void* userp) {
+  (void)trace, (void)userp;
+}
+
+static void traces(void) {
+  TRITONSERVER_InferenceTrace* trace = NULL;
+  const TRITONSERVER_InferenceTraceLevel times = TRITONSERVER_TRACE_LEVEL_TIMESTAMPS;
+  const TRITONSERVER_InferenceTraceLevel all =
+      (TRITONSERVER_InferenceTraceLevel)(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS | TRITONSERVER_TRACE_LEVEL_TENSORS);
+  const TRITONSERVER_Error_Code invalid = TRITONSERVER_ERROR_INVALID_ARG;
+  const char* text = NULL;
+  uint64_t id = 0;
+  succeeds(TRITONSERVER_InferenceTraceNew(&trace, times, 7, activity, released, NULL));
+  fails(TRITONSERVER_InferenceTraceNew(NULL, times, 7, activity, released, NULL), invalid, NULL);
+  fails(TRITONSERVER_InferenceTraceNew(&trace, times, 7, NULL, released, NULL), invalid, NULL);
+  fails(TRITONSERVER_InferenceTraceNew(&trace, times, 7, activity, NULL, NULL), invalid, NULL);
+  expect(TRITONSERVER_InferenceTraceParentId(trace, &id) == NULL && id == 7);
+  succeeds(TRITONSERVER_InferenceTraceSetContext(trace, "{\"a\":1}"));
+  expect(TRITONSERVER_InferenceTraceContext(trace, &text) == NULL && strcmp(text, "{\"a\":1}") == 0);
+  fails(TRITONSERVER_InferenceTraceSetContext(trace, NULL), invalid, NULL);
+  fails(TRITONSERVER_InferenceTraceSetContext(NULL, "{}"), invalid, NULL);
+  succeeds(TRITONSERVER_InferenceTraceDelete(trace));
+  succeeds(TRITONSERVER_InferenceTraceTensorNew(&trace, all, 0, activity, tensor_activity, released, NULL));
+  fails(TRITONSERVER_InferenceTraceTensorNew(&trace, all, 0, activity, NULL, released, NULL), invalid, NULL);
+  succeeds(TRITONSERVER_InferenceTraceDelete(trace));
+  refuses(TRITONSERVER_InferenceTraceDelete, TRITONSERVER_InferenceTraceDelete(NULL) == NULL);
+}
+
 int main(void) {
   errors();
   messages();
   buffer_attributes();
+  allocators();
+  traces();
   return 0;
 }

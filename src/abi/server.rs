@@ -1,18 +1,18 @@
 //! `TRITONSERVER_*`: versions, names, errors, messages.
 
-mod allocators;
-mod application_trace;
+pub(crate) mod allocators;
+pub(crate) mod application_trace;
 pub mod buffer_attributes;
-mod inference;
-mod inputs;
+pub(crate) mod inference;
+pub(crate) mod inputs;
 pub mod life;
 pub mod log;
 pub mod metrics;
 pub mod models;
 pub mod options;
 pub mod parameters;
-mod requests;
-mod responses;
+pub(crate) mod requests;
+pub(crate) mod responses;
 pub mod trace;
 
 use std::ffi::{CStr, CString, c_char, c_void};

@@ -16,7 +16,7 @@ int main(void) {
   fails(TRITONBACKEND_ApiVersion(&major, NULL), TRITONSERVER_ERROR_INVALID_ARG, NULL);
 
   holds(TRITONSERVER_DataTypeString, strcmp(TRITONSERVER_DataTypeString(TRITONSERVER_TYPE_FP32), "FP32") == 0);
-  refuses(TRITONSERVER_DataTypeString, strcmp(TRITONSERVER_DataTypeString((TRITONSERVER_DataType)99), "<invalid>") == 0);
+  refuses(TRITONSERVER_DataTypeString, is(TRITONSERVER_DataTypeString((TRITONSERVER_DataType)99), "<invalid>"));
   holds(TRITONSERVER_StringToDataType, TRITONSERVER_StringToDataType("BF16") == TRITONSERVER_TYPE_BF16);
   refuses(TRITONSERVER_StringToDataType, TRITONSERVER_StringToDataType("FLOAT") == TRITONSERVER_TYPE_INVALID);
   holds(TRITONSERVER_DataTypeByteSize, TRITONSERVER_DataTypeByteSize(TRITONSERVER_TYPE_FP64) == 8);

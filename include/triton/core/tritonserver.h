@@ -873,7 +873,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParame
     TRITONSERVER_Server* server, const char* model_name, const TRITONSERVER_Parameter** parameters,
     uint64_t parameter_count);
 
-/* Returns at once; the model goes when its last request is answered. */
+/* The model takes no new requests when this returns; it is gone when the last one is answered. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerUnloadModel(
     TRITONSERVER_Server* server, const char* model_name);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(

@@ -17,7 +17,6 @@ mod native_programs {
     pub mod in_process;
     mod installed;
     mod interface;
-    mod offered;
     pub mod program;
 }
 

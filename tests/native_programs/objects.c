@@ -145,7 +145,8 @@ static void allocators(void) {
 
 static void activity(
     TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTraceActivity what, uint64_t timestamp_ns, void* userp) {
-  (void)trace, (void)what, (void)timestamp_ns, (void)userp;
+  (void)trace;
+  if (what == TRITONSERVER_TRACE_CUSTOM_ACTIVITY && timestamp_ns == 5) *(int*)userp += 1;
 }
 
 static void tensor_activity(
@@ -160,6 +161,39 @@ static void released(TRITONSERVER_InferenceTrace* trace, void* userp) {
   (void)trace, (void)userp;
 }
 
+/* What is known of a trace, here of one whose request was never sent. */
+static void reads(TRITONSERVER_InferenceTrace* trace) {
+  const TRITONSERVER_Error_Code invalid = TRITONSERVER_ERROR_INVALID_ARG;
+  const char* text = NULL;
+  uint64_t id = 0, other = 0;
+  int64_t version = 0;
+  TRITONSERVER_InferenceTrace* child = NULL;
+  succeeds(TRITONSERVER_InferenceTraceId(trace, &id));
+  expect(id != 0);
+  fails(TRITONSERVER_InferenceTraceId(NULL, &id), invalid, NULL);
+  succeeds(TRITONSERVER_InferenceTraceParentId(trace, &other));
+  expect(other == 7);
+  fails(TRITONSERVER_InferenceTraceParentId(trace, NULL), invalid, NULL);
+  succeeds(TRITONSERVER_InferenceTraceModelName(trace, &text));
+  expect(strcmp(text, "") == 0);
+  fails(TRITONSERVER_InferenceTraceModelName(NULL, &text), invalid, NULL);
+  succeeds(TRITONSERVER_InferenceTraceModelVersion(trace, &version));
+  fails(TRITONSERVER_InferenceTraceModelVersion(trace, NULL), invalid, NULL);
+  succeeds(TRITONSERVER_InferenceTraceRequestId(trace, &text));
+  expect(strcmp(text, "") == 0);
+  fails(TRITONSERVER_InferenceTraceRequestId(NULL, &text), invalid, NULL);
+  succeeds(TRITONSERVER_InferenceTraceReportActivity(trace, 5, "MINE"));
+  fails(TRITONSERVER_InferenceTraceReportActivity(trace, 5, NULL), invalid, NULL);
+  fails(TRITONSERVER_InferenceTraceReportActivity(NULL, 5, "MINE"), invalid, NULL);
+
+  succeeds(TRITONSERVER_InferenceTraceSpawnChildTrace(trace, &child));
+  expect(TRITONSERVER_InferenceTraceParentId(child, &other) == NULL && other == id);
+  expect(TRITONSERVER_InferenceTraceReportActivity(child, 5, "ITS OWN") == NULL);
+  expect(TRITONSERVER_InferenceTraceDelete(child) == NULL);
+  fails(TRITONSERVER_InferenceTraceSpawnChildTrace(trace, NULL), invalid, NULL);
+  fails(TRITONSERVER_InferenceTraceSpawnChildTrace(NULL, &child), invalid, NULL);
+}
+
 static void traces(void) {
   TRITONSERVER_InferenceTrace* trace = NULL;
   const TRITONSERVER_InferenceTraceLevel times = TRITONSERVER_TRACE_LEVEL_TIMESTAMPS;
@@ -167,14 +201,17 @@ static void traces(void) {
       (TRITONSERVER_InferenceTraceLevel)(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS | TRITONSERVER_TRACE_LEVEL_TENSORS);
   const TRITONSERVER_Error_Code invalid = TRITONSERVER_ERROR_INVALID_ARG;
   const char* text = NULL;
-  uint64_t id = 0;
-  succeeds(TRITONSERVER_InferenceTraceNew(&trace, times, 7, activity, released, NULL));
+  int activities = 0;
+  succeeds(TRITONSERVER_InferenceTraceNew(&trace, times, 7, activity, released, &activities));
   fails(TRITONSERVER_InferenceTraceNew(NULL, times, 7, activity, released, NULL), invalid, NULL);
   fails(TRITONSERVER_InferenceTraceNew(&trace, times, 7, NULL, released, NULL), invalid, NULL);
   fails(TRITONSERVER_InferenceTraceNew(&trace, times, 7, activity, NULL, NULL), invalid, NULL);
-  expect(TRITONSERVER_InferenceTraceParentId(trace, &id) == NULL && id == 7);
+  reads(trace);
+  expect(activities == 2);
   succeeds(TRITONSERVER_InferenceTraceSetContext(trace, "{\"a\":1}"));
-  expect(TRITONSERVER_InferenceTraceContext(trace, &text) == NULL && strcmp(text, "{\"a\":1}") == 0);
+  succeeds(TRITONSERVER_InferenceTraceContext(trace, &text));
+  expect(strcmp(text, "{\"a\":1}") == 0);
+  fails(TRITONSERVER_InferenceTraceContext(NULL, &text), invalid, NULL);
   fails(TRITONSERVER_InferenceTraceSetContext(trace, NULL), invalid, NULL);
   fails(TRITONSERVER_InferenceTraceSetContext(NULL, "{}"), invalid, NULL);
   succeeds(TRITONSERVER_InferenceTraceDelete(trace));

@@ -18,6 +18,7 @@ mod native_programs {
     mod installed;
     mod interface;
     pub mod program;
+    mod valgrind;
 }
 
 use native_programs::program::Program;
@@ -32,4 +33,5 @@ fn numbers_have_names() {
 fn objects_are_what_was_put_into_them() {
     let Some(program) = Program::compiled("objects.c") else { return };
     program.run::<&str>(&[]);
+    program.run_watched::<&str>(&[]);
 }

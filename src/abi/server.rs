@@ -199,6 +199,10 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     byte_size: usize,
 ) -> *mut Error {
     entry(|| {
+        // Looked at first: nobody would delete a message that has no place.
+        if message.is_null() {
+            return Err(null("message"));
+        }
         if base.is_null() {
             return Err(null("base"));
         }

@@ -1,12 +1,12 @@
 //! What `nereid install` makes is enough to build on: the example program, compiled by the line in its head and also run
 //! under valgrind, and a backend, which the installed server loads.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
 use super::program::library_directory;
+use super::valgrind;
 use crate::support::http::Peer;
 use crate::support::repository::Repository;
 use crate::support::server::Server;
@@ -64,13 +64,8 @@ fn example() -> Option<PathBuf> {
     MADE.as_ref().map_err(|reason| skip(reason)).ok().cloned()
 }
 
-/// The example on the repositories that its head names.
-fn run(words: &[&OsStr]) -> Output {
-    let (program, arguments) = words.split_first().expect("a program");
-    let mut command = Command::new(program);
-    command.args(arguments).args(["model_repository", "examples/c/models"]).current_dir(root());
-    command.output().unwrap_or_else(|error| panic!("{program:?}: {error}"))
-}
+/// The repositories that the head of the example names.
+const REPOSITORIES: [&str; 2] = ["model_repository", "examples/c/models"];
 
 /// What the example says when all went well.
 fn check_result(said: &str) {
@@ -96,28 +91,14 @@ fn check_result(said: &str) {
 #[test]
 fn the_example_asks_its_own_server() {
     let Some(program) = example() else { return };
-    check_result(&succeeded(&run(&[program.as_os_str()])));
+    let output = Command::new(program).args(REPOSITORIES).current_dir(root()).output();
+    check_result(&succeeded(&output.expect("the example starts")));
 }
 
 #[test]
 fn the_example_leaks_nothing_and_touches_no_foreign_memory() {
     let Some(program) = example() else { return };
-    if let Err(error) = Command::new("valgrind").arg("--version").output() {
-        return skip(&format!("no valgrind: {error}"));
-    }
-    let flags = [
-        "valgrind",
-        "--error-exitcode=99",
-        "--leak-check=full",
-        "--show-leak-kinds=definite,indirect",
-        "--errors-for-leak-kinds=definite,indirect",
-    ];
-    let mut words: Vec<_> = flags.iter().map(OsStr::new).collect();
-    words.push(program.as_os_str());
-    let output = run(&words);
-    let report = String::from_utf8_lossy(&output.stderr);
-    check_result(&succeeded(&output));
-    assert!(report.contains("ERROR SUMMARY: 0 errors"), "{report}");
+    valgrind::run(&program, &REPOSITORIES).into_iter().for_each(|said| check_result(&said));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
@@ -32,6 +33,8 @@ pub struct ServedModel {
     /// Class labels by output name, where an output has a label file.
     pub labels: BTreeMap<String, Labels>,
     pub load_duration_secs: f64,
+    /// How many hold on to it without a request to it.
+    pub pins: AtomicUsize,
 }
 
 impl ServedModel {
@@ -85,6 +88,7 @@ impl ServedModel {
             scheduler: Arc::clone(&self.scheduler),
             labels: self.labels.clone(),
             load_duration_secs: self.load_duration_secs,
+            pins: AtomicUsize::new(0),
         }
     }
 }

@@ -27,41 +27,58 @@ impl Submit for Access {
         let version = (version != -1).then_some(version);
         let model = Arc::clone(map.lookup(model, version)?);
         let name = CString::new(model.name.as_bytes()).unwrap_or_default();
-        Ok(Arc::new(Pinned { name, model, home: Arc::clone(self.home()), pool: self.pool()?.clone() }))
+        let (home, pool) = (Arc::clone(self.home()), self.pool()?.clone());
+        Ok(Arc::new(Pinned(Arc::new(Choice { name, pin: Pin::of(model), home, pool }))))
     }
 }
 
-/// A model version that somebody chose.
-struct Pinned {
+/// A model version that somebody chose, and the ways to it and back.
+struct Pinned(Arc<Choice>);
+
+struct Choice {
     name: CString,
-    model: Arc<ServedModel>,
+    pin: Pin,
     home: Arc<Home>,
     pool: Pool,
 }
 
+/// Holds on to a model without a request to it: a server that ends does not wait for such.
+struct Pin(Arc<ServedModel>);
+
+impl Pin {
+    fn of(model: Arc<ServedModel>) -> Pin {
+        model.pins.fetch_add(1, Ordering::SeqCst);
+        Pin(model)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.0.pins.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Callee for Pinned {
     fn name(&self) -> &CStr {
-        &self.name
+        &self.0.name
     }
 
     fn version(&self) -> i64 {
-        self.model.version
+        self.0.pin.0.version
     }
 
     fn spec(&self) -> &ModelSpec {
-        &self.model.spec
+        &self.0.pin.0.spec
     }
 
     fn label(&self, output: &[u8], class: usize) -> Option<&[u8]> {
-        self.model.labels.get(std::str::from_utf8(output).ok()?)?.get(class)
+        self.0.pin.0.labels.get(std::str::from_utf8(output).ok()?)?.get(class)
     }
 
     fn request(&self, answers: Arc<dyn Sink>) -> (Box<Request>, Arc<dyn Call>) {
         let submission = Arc::new_cyclic(|me| Submission {
             me: Weak::clone(me),
-            model: Arc::clone(&self.model),
-            home: Arc::clone(&self.home),
-            pool: self.pool.clone(),
+            choice: Arc::clone(&self.0),
             answers,
             state: Mutex::default(),
             is_cancelled: AtomicBool::new(false),
@@ -73,16 +90,14 @@ impl Callee for Pinned {
     }
 
     fn check(&self, request: &mut Request) -> Result<(), Status> {
-        self.model.check(request)
+        self.0.pin.0.check(request)
     }
 }
 
 /// One request: where its answers come, and from where it is called back.
 struct Submission {
     me: Weak<Submission>,
-    model: Arc<ServedModel>,
-    home: Arc<Home>,
-    pool: Pool,
+    choice: Arc<Choice>,
     answers: Arc<dyn Sink>,
     state: Mutex<State>,
     is_cancelled: AtomicBool,
@@ -95,12 +110,22 @@ struct State {
     /// From its acceptance to its end.
     ticket: Option<Arc<Ticket>>,
     expiry: Option<TimerKey>,
+    /// While it is under way: a server that ends waits for it.
+    under_way: Option<Arc<ServedModel>>,
     has_ended: bool,
 }
 
 impl Submission {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model(&self) -> &Arc<ServedModel> {
+        &self.choice.pin.0
+    }
+
+    fn home(&self) -> &Home {
+        &self.choice.home
     }
 
     fn ticket(&self) -> Option<Arc<Ticket>> {
@@ -120,10 +145,10 @@ impl Submission {
                 if let Some(me) = me.upgrade()
                     && let Some(ticket) = me.ticket()
                 {
-                    home.wake(me.model.scheduler.expire(&ticket));
+                    home.wake(me.model().scheduler.expire(&ticket));
                 }
             };
-            state.expiry = Some(self.home.time(at_ns, Box::new(expire)));
+            state.expiry = Some(self.home().time(at_ns, Box::new(expire)));
         }
         drop(state);
         if self.is_cancelled() {
@@ -133,44 +158,48 @@ impl Submission {
 
     /// Its last answer is there.
     fn ended(&self) {
-        let (ticket, expiry) = {
+        let (ticket, expiry, under_way) = {
             let mut state = self.state();
             state.has_ended = true;
-            (state.ticket.take(), state.expiry.take())
+            (state.ticket.take(), state.expiry.take(), state.under_way.take())
         };
         if let Some(key) = expiry {
-            self.home.forget(key);
+            self.home().forget(key);
         }
-        drop(ticket);
+        drop((ticket, under_way));
     }
 
     /// At home, because whoever wins answers there, in code of the sender's that may hold what the sender holds now.
     fn call_back(&self) {
         let me = Weak::clone(&self.me);
-        self.home.post(Box::new(move |home: &mut dyn request::Home| {
+        self.home().post(Box::new(move |home: &mut dyn request::Home| {
             if let Some(me) = me.upgrade()
                 && let Some(ticket) = me.ticket()
             {
-                home.wake(me.model.scheduler.cancel(&ticket));
+                home.wake(me.model().scheduler.cancel(&ticket));
             }
         }));
     }
 
     /// This thread runs no code of users.
     fn is_on_shard(&self) -> bool {
-        never_waits() && !self.home.is_here()
+        never_waits() && !self.home().is_here()
     }
 }
 
 impl Call for Submission {
     fn submit(&self, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
-        match self.model.accept(request) {
+        self.state().under_way = Some(Arc::clone(self.model()));
+        match self.model().accept(request) {
             Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
                 wake_up.now();
                 self.accepted(ticket, expires_at_ns);
                 Ok(())
             }
-            Err(Refused { status, request }) => Err((status, request)),
+            Err(Refused { status, request }) => {
+                self.state().under_way = None;
+                Err((status, request))
+            }
         }
     }
 
@@ -186,7 +215,7 @@ impl Call for Submission {
 
     fn run_foreign(&self, job: Box<dyn FnOnce() + Send>) {
         match self.is_on_shard() {
-            true => self.home.post(Box::new(move |_: &mut dyn request::Home| job())),
+            true => self.home().post(Box::new(move |_: &mut dyn request::Home| job())),
             false => job(),
         }
     }
@@ -202,14 +231,14 @@ impl Sink for Submission {
         }
         let Some(me) = self.me.upgrade() else { return };
         self.put_off.fetch_add(1, Ordering::AcqRel);
-        self.home.post(Box::new(move |_: &mut dyn request::Home| {
+        self.home().post(Box::new(move |_: &mut dyn request::Home| {
             me.answers.deliver(0, delivery);
             me.put_off.fetch_sub(1, Ordering::AcqRel);
         }));
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
-        self.pool.get(byte_size)
+        self.choice.pool.get(byte_size)
     }
 
     fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
@@ -228,7 +257,7 @@ impl Sink for Submission {
     }
 
     fn at_home(&self, job: Box<dyn Job>) {
-        self.home.post(job);
+        self.home().post(job);
     }
 }
 

@@ -5,6 +5,7 @@
 //!                     └──────────────────── lifecycle: when, and in which order ───────────────────┘
 //! ```
 
+pub mod agents;
 mod composed;
 mod directory;
 mod index;
@@ -25,6 +26,7 @@ use crate::observe::metrics::{MetricsConfig, Registry};
 use crate::request::Status;
 use store::Store;
 
+pub use crate::instance::{Checks, Verdict, ask_all, wait_for_all};
 pub use index::IndexRow;
 pub use lifecycle::{InFlight, Lifecycle, Publisher};
 pub use models::{Entry, ModelId, ModelMap, ServedModel, VersionState, parse_version};
@@ -79,6 +81,8 @@ pub struct Settings {
     pub scheduling: crate::scheduler::Services,
     /// The server, for backends whose models call others.
     pub host: Host,
+    /// What models name in `model_repository_agents`.
+    pub agents: agents::Agents,
 }
 
 impl From<crate::model_config::Error> for Status {

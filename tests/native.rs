@@ -31,7 +31,7 @@ fn numbers_have_names() {
 
 #[test]
 fn objects_are_what_was_put_into_them() {
-    let Some(program) = Program::compiled("objects.c") else { return };
+    let Some(program) = Program::compiled("standalone.c") else { return };
     program.run::<&str>(&[]);
     program.run_watched::<&str>(&[]);
 }

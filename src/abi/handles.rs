@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use super::server::{BufferAttributes, Message};
+use crate::abi::ledger;
 use crate::backend::{Attributes, InstanceContext, ModelContext};
 use crate::memory::{Heap, Pool, Target};
 use crate::observe::statistics::Holder;
@@ -52,7 +53,7 @@ impl BackendHandle {
     pub fn new(name: &str, config: &str, directory: &str, pool: Pool) -> BackendHandle {
         BackendHandle {
             name: c_string(name),
-            config: Message::new(config),
+            config: Message::lent(config),
             directory: c_string(directory),
             execution_policy: AtomicU32::new(0),
             state: UserState::default(),
@@ -116,7 +117,7 @@ impl InstanceHandle {
             name: c_string(&context.name),
             model,
             state: UserState::default(),
-            host_policy: Message::new(&context.host_policy.json()),
+            host_policy: Message::lent(&context.host_policy.json()),
             profiles: context.group.profile.iter().map(|profile| c_string(profile)).collect(),
             context,
         }
@@ -127,6 +128,19 @@ impl InstanceHandle {
         Holder::Instance(std::ptr::from_ref(self).addr())
     }
 }
+
+/// Exposed handles: what C must not use any more when they are gone.
+macro_rules! reclaimed {
+    ($($handle:ty),*) => {$(
+        impl Drop for $handle {
+            fn drop(&mut self) {
+                ledger::reclaim(self);
+            }
+        }
+    )*};
+}
+
+reclaimed!(BackendHandle, ModelHandle, InstanceHandle);
 
 /// `TRITONBACKEND_Response`: under construction, owned by the plug-in until it is sent.
 pub struct ResponseHandle {

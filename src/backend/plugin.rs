@@ -5,8 +5,10 @@
 
 #![allow(unsafe_code)]
 
+pub mod batching;
 pub(crate) mod guard;
 mod library;
+pub(crate) mod places;
 mod readiness;
 mod search;
 
@@ -15,6 +17,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, Readiness, fail};
 use crate::abi::handles::{InstanceHandle, ModelHandle};
+use crate::abi::ledger;
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::Holder;
 use crate::request::{OutputShape, OutputShapes, Request, Shape, Status, Text};
@@ -22,7 +25,7 @@ use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 use readiness::Gate;
 
-pub(crate) use library::{executing_model, note_release};
+pub(crate) use library::{executing_model, note_release, provide_soname};
 pub use search::{PluginSettings, Plugins};
 
 struct PluginBackend {
@@ -41,6 +44,7 @@ impl Backend for PluginBackend {
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
         let handle = Arc::new(ModelHandle::new(context, Arc::clone(&self.library.handle)));
+        ledger::expose(Arc::as_ptr(&handle));
         let library = Arc::clone(&self.library);
         let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
         library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
@@ -59,10 +63,15 @@ impl Model for PluginModel {
         self.handle.completed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn handle(&self) -> Option<Arc<ModelHandle>> {
+        Some(Arc::clone(&self.handle))
+    }
+
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
         *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
         let shapes = output_shapes(&context.spec).map(Arc::new);
         let handle = Arc::new(InstanceHandle::new(context, Arc::clone(&self.handle)));
+        ledger::expose(Arc::as_ptr(&handle));
         let call = "TRITONBACKEND_ModelInstanceInitialize";
         let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
         self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
@@ -116,6 +125,7 @@ impl Instance for PluginInstance {
             requests.iter_mut().for_each(|request| request.output_shapes.clone_from(&self.shapes));
         }
         self.requests.extend(requests.into_iter().map(Box::into_raw));
+        ledger::expose_requests(&self.requests);
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
         let context = &self.handle.context;
         let call = "TRITONBACKEND_ModelInstanceExecute";
@@ -136,6 +146,7 @@ impl Instance for PluginInstance {
                     );
                 }
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
                     // those that it released against that rule are left out.
                     payload.push(unsafe { Box::from_raw(request) });
@@ -144,6 +155,7 @@ impl Instance for PluginInstance {
             }
             Outcome::Threw { status, released } => {
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: the backend unwound before it released this request, so it is still the server's.
                     fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
                 }

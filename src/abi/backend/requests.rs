@@ -3,7 +3,8 @@
 use std::ffi::{c_char, c_void};
 
 use super::responses::place_at;
-use crate::abi::border::{deref, entry, put, text};
+use crate::abi::border::{deref, entry, lend, put, take, text};
+use crate::abi::ledger;
 use crate::abi::server::{Error, parameter_pointer};
 use crate::backend::plugin::note_release;
 use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status};
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
             Status::invalid(format!("{id}unknown request input name {name}"))
         })?;
         // SAFETY: as above.
-        unsafe { put(input, &raw const *found) }
+        unsafe { put(input, lend(found, request)) }
     })
 }
 
@@ -134,7 +135,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
     input: *mut *const InputTensor,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(input, &raw const *at(&deref(request, "request")?.inputs, index, "inputs")?) })
+    entry(|| unsafe { put(input, lend(at(&deref(request, "request")?.inputs, index, "inputs")?, request)) })
 }
 
 /// # Safety
@@ -191,6 +192,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
                 let owned = unsafe { Box::from_raw(request) };
                 return match owned.reschedule() {
                     Ok(()) => {
+                        ledger::reclaim(request);
                         note_release(request);
                         Ok(())
                     }
@@ -203,9 +205,10 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
             }
             _ => return Err(Status::invalid(format!("unknown request release flags {flags}"))),
         }
-        note_release(request);
         // SAFETY: the plug-in owns the request until now and gives it up here.
-        drop(unsafe { Box::from_raw(request) });
+        let owned = unsafe { take(request, "request")? };
+        note_release(request);
+        drop(owned);
         Ok(())
     })
 }

@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering;
 
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
+use super::guard::{Thrown, Work, guarded};
 use super::search::Presence;
 use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::handles::{AttributeHandle, BackendHandle};
-use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
+use crate::abi::ledger;
+use crate::abi::server::Error;
 use crate::backend::{Attributes, ExecutionPolicy};
 use crate::request::{Request, Status};
-
-use super::guard::{Thrown, Work, guarded};
 
 pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Describe = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;
@@ -112,17 +112,13 @@ fn threw(thrown: &Thrown) -> Status {
 }
 
 /// Takes over an error that a plug-in returned; NULL is success.
-fn returned(error: *mut c_void) -> Result<(), Status> {
+pub(super) fn returned(error: *mut c_void) -> Result<(), Status> {
     let error: *mut Error = error.cast();
     if error.is_null() {
         return Ok(());
     }
     // SAFETY: plug-ins make errors with our functions only, and give them up by returning them.
-    unsafe {
-        let status = (*error).status();
-        TRITONSERVER_ErrorDelete(error);
-        Err(status)
-    }
+    Err(unsafe { Error::returned(error) })
 }
 
 impl Library {
@@ -144,6 +140,7 @@ impl Library {
             let reason = reason_of(&error);
             Status::not_found(format!("unable to find required entrypoint '{EXECUTE}' in shared library: {reason}"))
         })?;
+        super::places::remember(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
         // SAFETY: as above.
         let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
         let exports = Exports {
@@ -163,6 +160,7 @@ impl Library {
             _library: std::mem::ManuallyDrop::new(library),
             _presence: presence,
         };
+        ledger::expose(Arc::as_ptr(&library.handle));
         library.begin(initialize, describe)
     }
 
@@ -183,9 +181,11 @@ impl Library {
     fn describe(&mut self, describe: Describe, backend: *mut c_void) -> Result<(), Status> {
         let mut attributes = AttributeHandle::default();
         let into = (&raw mut attributes).cast();
+        ledger::expose(&raw const attributes);
         let work = self.work("TRITONBACKEND_GetBackendAttribute");
         // SAFETY: both handles live through the call, and the guard keeps exceptions out of Rust.
         let error = guarded(&work, || unsafe { describe(backend, into) });
+        ledger::reclaim(&raw const attributes);
         returned(error.map_err(|thrown| threw(&thrown))?)?;
         self.attributes = attributes.attributes;
         Ok(())
@@ -245,6 +245,7 @@ impl Drop for Library {
             let name = self.handle.name.to_string_lossy();
             tracing::warn!("backend '{name}' ended without freeing {count} allocations of {bytes} bytes");
         }
+        ledger::report(self.handle.name.to_str().ok());
     }
 }
 
@@ -259,7 +260,7 @@ fn reason_of(error: &libloading::Error) -> String {
 
 /// Loads an empty library named libtritonserver.so once, unless the process already has the real one: plug-ins list
 /// that name as needed, and the loader would search the disk for it.
-fn provide_soname() -> std::io::Result<()> {
+pub(crate) fn provide_soname() -> std::io::Result<()> {
     static STUB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtritonserver_stub.so"));
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     let outcome = LOADED.get_or_init(|| {

@@ -33,8 +33,8 @@ impl Readiness for Gate {
         let behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         match &*behind {
             Some((library, instance)) => {
-                let model = &instance.context.model.name;
-                let work = library.work_on("TRITONBACKEND_ModelInstanceReady", model, &instance.context.name);
+                let context = &instance.context;
+                let work = library.work_on("TRITONBACKEND_ModelInstanceReady", &context.model.name, &context.name);
                 library.call(&work, Some(self.ready), Arc::as_ptr(instance).cast_mut().cast())
             }
             None => Ok(()),

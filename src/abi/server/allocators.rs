@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 
 use super::{BufferAttributes, Error};
 use crate::abi::border::{deref_mut, entry, give, null, put, take};
+use crate::abi::ledger;
 use crate::backend::plugin::guard::{Work, guarded};
 use crate::request::{MemoryType, Place, Status};
 
@@ -149,7 +150,7 @@ fn called(call: &'static str, function: impl FnOnce() -> *mut Error) -> Result<(
         return Ok(());
     }
     // SAFETY: what the function returns is an error of this interface that belongs to its caller.
-    Err(unsafe { take(error, "error")? }.status())
+    Err(unsafe { Error::returned(error) })
 }
 
 impl Allocating {
@@ -231,10 +232,13 @@ impl Allocating {
             byte_size: buffer.byte_size,
             ..BufferAttributes::default()
         };
+        ledger::expose(&raw const attributes);
         // SAFETY: the name is a C string, the attributes live through the call.
-        called("TRITONSERVER_ResponseAllocatorBufferAttributesFn_t", || unsafe {
+        let outcome = called("TRITONSERVER_ResponseAllocatorBufferAttributesFn_t", || unsafe {
             describe(self.allocator, name.as_ptr(), &raw mut attributes, self.userp, buffer.userp)
-        })?;
+        });
+        ledger::reclaim(&raw const attributes);
+        outcome?;
         buffer.place = Place {
             memory_type: MemoryType::from_number(attributes.memory_type).unwrap_or_default(),
             memory_type_id: attributes.memory_type_id,

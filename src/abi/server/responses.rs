@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::allocators::Buffer;
 use super::{Error, parameter_pointer};
-use crate::abi::border::{deref, entry, put, put_if_asked, take};
+use crate::abi::border::{deref, entry, lend, put, put_if_asked, take};
 use crate::request::{Callee, DataType, Parameters, Place, Shape, Status, Text};
 
 /// `TRITONSERVER_InferenceResponse`. Deleting it gives its buffers back.
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(response: *const In
     let failed = entry(|| {
         // SAFETY: the caller's promise is passed on.
         let response = unsafe { deref(response, "inference_response")? };
-        found = response.error.as_ref().map_or(std::ptr::null_mut(), |error| std::ptr::from_ref(error).cast_mut());
+        found = response.error.as_ref().map_or(std::ptr::null_mut(), |error| lend(error, response).cast_mut());
         Ok(())
     });
     if failed.is_null() { found } else { failed }

@@ -13,8 +13,9 @@ mod support {
 }
 
 mod native_programs {
+    mod custom_metrics;
     pub mod elf;
-    pub mod in_process;
+    mod in_process;
     mod installed;
     mod interface;
     pub mod program;

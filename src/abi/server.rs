@@ -3,6 +3,7 @@
 pub(crate) mod allocators;
 pub(crate) mod application_trace;
 pub mod buffer_attributes;
+pub mod custom_metrics;
 pub(crate) mod inference;
 pub(crate) mod inputs;
 pub mod life;

@@ -8,6 +8,7 @@
 mod library;
 mod readiness;
 mod search;
+pub(crate) mod soname;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

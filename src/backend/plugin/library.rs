@@ -9,13 +9,12 @@ use std::sync::atomic::Ordering;
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use super::search::Presence;
+use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
 use crate::backend::{Attributes, ExecutionPolicy};
 use crate::request::{Request, Status};
-
-use super::soname;
 
 pub(super) type Call = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Describe = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *mut c_void;

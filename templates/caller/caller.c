@@ -115,6 +115,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
 TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
   void* state;
   TRY(TRITONBACKEND_ModelState(model, &state));
+  /* Triton finalises what failed to initialise, too. */
+  if (state == NULL) return NULL;
   Model* made = state;
   TELL(TRITONSERVER_ResponseAllocatorDelete(made->allocator));
   free(made);

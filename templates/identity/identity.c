@@ -31,7 +31,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   if (made == NULL) return no_memory();
   TRITONSERVER_Error* error = max_batch_size_of(model, &made->max_batch_size);
   if (error == NULL) error = TRITONBACKEND_ModelSetState(model, made);
-  /* A model that does not initialise is not finalised. */
+  /* Nobody else knows of it: where a model that failed is finalised all the same, its state is NULL. */
   if (error != NULL) free(made);
   return error;
 }

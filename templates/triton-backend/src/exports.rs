@@ -90,7 +90,7 @@ pub unsafe fn model_initialize<B: Backend>(model: Handle) -> Failure {
         let state = Box::into_raw(made);
         let kept = check(ffi::TRITONBACKEND_ModelSetState(model, state.cast()));
         if kept.is_err() {
-            // What does not initialise is not finalised.
+            // Nobody else knows of it.
             drop(Box::from_raw(state));
         }
         kept
@@ -107,11 +107,15 @@ unsafe fn model_state<B: Backend>(model: Handle) -> Result<*mut Arc<B::Model>, E
 }
 
 /// # Safety
-/// The server calls it for a model that was initialised here, once, and uses the model no more.
+/// The server calls it once for a model, and uses the model no more.
 pub unsafe fn model_finalize<B: Backend>(model: Handle) -> Failure {
     // SAFETY: by contract; the box was made by `model_initialize`.
     entry(|| unsafe {
-        drop(Box::from_raw(model_state::<B>(model)?));
+        let state = model_state::<B>(model)?;
+        // Triton finalises what failed to initialise, too.
+        if !state.is_null() {
+            drop(Box::from_raw(state));
+        }
         Ok(())
     })
 }
@@ -143,11 +147,14 @@ unsafe fn instance_state<B: Backend>(instance: Handle) -> Result<*mut B, Error> 
 }
 
 /// # Safety
-/// The server calls it for an instance that was initialised here, once, and uses the instance no more.
+/// The server calls it once for an instance, and uses the instance no more.
 pub unsafe fn instance_finalize<B: Backend>(instance: Handle) -> Failure {
     // SAFETY: by contract; the box was made by `instance_initialize`.
     entry(|| unsafe {
-        drop(Box::from_raw(instance_state::<B>(instance)?));
+        let state = instance_state::<B>(instance)?;
+        if !state.is_null() {
+            drop(Box::from_raw(state));
+        }
         Ok(())
     })
 }

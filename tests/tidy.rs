@@ -40,8 +40,9 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     // one
     // border.
     ("backend", &["memory", "observe", "abi"]),
-    // Beside the path: the backend half names backend, memory and observe, the server half the server.
-    ("abi", &["backend", "memory", "observe", "server"]),
+    // Beside the path: the backend half names backend, memory and observe, the server half the server; a cache library
+    // stands behind a trait of the scheduler, an agent library behind one of the repository.
+    ("abi", &["backend", "memory", "observe", "repository", "scheduler", "server"]),
     ("shard", &["queue", "memory", "observe"]),
     ("memory", &[]),
     ("queue", &[]),

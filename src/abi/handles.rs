@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use super::server::{BufferAttributes, Message};
+use crate::abi::ledger;
 use crate::backend::{Attributes, InstanceContext, ModelContext};
 use crate::memory::{Heap, Pool, Target};
 use crate::observe::statistics::Holder;
@@ -127,6 +128,19 @@ impl InstanceHandle {
         Holder::Instance(std::ptr::from_ref(self).addr())
     }
 }
+
+/// Exposed handles: what C must not use any more when they are gone.
+macro_rules! reclaimed {
+    ($($handle:ty),*) => {$(
+        impl Drop for $handle {
+            fn drop(&mut self) {
+                ledger::reclaim(self);
+            }
+        }
+    )*};
+}
+
+reclaimed!(BackendHandle, ModelHandle, InstanceHandle);
 
 /// `TRITONBACKEND_Response`: under construction, owned by the plug-in until it is sent.
 pub struct ResponseHandle {

@@ -15,7 +15,7 @@ use crate::request::{Code, DataType, Status};
 
 pub use buffer_attributes::BufferAttributes;
 
-use super::border::{deref, entry, null, put, text};
+use super::border::{deref, entry, entry_or, give, null, put, take, text};
 
 /// Version of the server half of the interface: major, minor.
 pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
@@ -32,7 +32,16 @@ impl Error {
     pub fn into_raw(status: Status) -> *mut Error {
         let bytes: Vec<u8> = status.message.bytes().filter(|&byte| byte != 0).collect();
         let message = CString::new(bytes).unwrap_or_default();
-        Box::into_raw(Box::new(Error { code: status.code, message }))
+        give(Error { code: status.code, message })
+    }
+
+    /// What an error says that foreign code gives up by returning it.
+    ///
+    /// # Safety
+    /// The error came from this interface and nobody uses it afterwards.
+    pub unsafe fn returned(error: *mut Error) -> Status {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { take(error, "the returned error") }.map_or_else(|fault| fault, |error| error.status())
     }
 
     pub fn status(&self) -> Status {
@@ -52,7 +61,7 @@ impl Message {
     }
 
     pub fn into_raw(json: &str) -> *mut Message {
-        Box::into_raw(Box::new(Message::new(json)))
+        give(Message::new(json))
     }
 
     pub fn json(&self) -> &str {
@@ -128,19 +137,19 @@ pub extern "C" fn TRITONSERVER_InstanceGroupKindString(kind: u32) -> *const c_ch
 /// `message` is a C string or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorNew(code: u32, message: *const c_char) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
-    let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
-    Box::into_raw(Box::new(Error { code: Code::from_number(code), message }))
+    entry_or(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise is passed on.
+        let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
+        Ok(give(Error { code: Code::from_number(code), message }))
+    })
 }
 
 /// # Safety
 /// `error` came from this interface, is not used afterwards, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
-    if !error.is_null() {
-        // SAFETY: every error of this interface is a box that its holder owns.
-        drop(unsafe { Box::from_raw(error) });
-    }
+    // SAFETY: the caller's promise is passed on.
+    entry_or((), || unsafe { take(error, "error") }.map(drop));
 }
 
 /// # Safety
@@ -148,7 +157,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorCode(error: *const Error) -> u32 {
     // SAFETY: the caller's promise is passed on.
-    unsafe { deref(error, "error") }.map_or(Code::Unknown as u32, |error| error.code as u32)
+    entry_or(Code::Unknown as u32, || Ok(unsafe { deref(error, "error")? }.code as u32))
 }
 
 /// # Safety
@@ -158,7 +167,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *c
     const NAMES: [&CStr; 7] =
         [c"Unknown", c"Internal", c"Not found", c"Invalid argument", c"Unavailable", c"Unsupported", c"Already exists"];
     // SAFETY: the caller's promise is passed on.
-    let code = unsafe { TRITONSERVER_ErrorCode(error) };
+    let code = entry_or(Code::Unknown as u32, || Ok(unsafe { deref(error, "error")? }.code as u32));
     NAMES.get(code as usize).unwrap_or(&c"<invalid code>").as_ptr()
 }
 
@@ -167,7 +176,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorMessage(error: *const Error) -> *const c_char {
     // SAFETY: the caller's promise is passed on.
-    unsafe { deref(error, "error") }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
+    entry_or(c"".as_ptr(), || Ok(unsafe { deref(error, "error")? }.message.as_ptr()))
 }
 
 /// # Safety
@@ -198,11 +207,11 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
 /// `message` is a live message that is not used afterwards, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MessageDelete(message: *mut Message) -> *mut Error {
-    if !message.is_null() {
-        // SAFETY: messages are boxes that their holder owns.
-        drop(unsafe { Box::from_raw(message) });
+    if message.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(message, "message") }.map(drop))
 }
 
 /// # Safety

@@ -5,7 +5,9 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod guard;
 mod library;
+pub(crate) mod places;
 mod readiness;
 mod search;
 pub(crate) mod soname;
@@ -15,6 +17,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, Readiness, fail};
 use crate::abi::handles::{InstanceHandle, ModelHandle};
+use crate::abi::ledger;
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::Holder;
 use crate::request::{OutputShape, OutputShapes, Request, Shape, Status, Text};
@@ -41,8 +44,10 @@ impl Backend for PluginBackend {
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
         let handle = Arc::new(ModelHandle::new(context, Arc::clone(&self.library.handle)));
+        ledger::expose(Arc::as_ptr(&handle));
         let library = Arc::clone(&self.library);
-        library.call(library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
+        library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         handle.is_sealed.store(true, Ordering::Release);
         Ok(Arc::new(PluginModel { handle, library }))
     }
@@ -62,7 +67,10 @@ impl Model for PluginModel {
         *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
         let shapes = output_shapes(&context.spec).map(Arc::new);
         let handle = Arc::new(InstanceHandle::new(context, Arc::clone(&self.handle)));
-        self.library.call(self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        ledger::expose(Arc::as_ptr(&handle));
+        let call = "TRITONBACKEND_ModelInstanceInitialize";
+        let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
+        self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         let gate = self.library.exports.instance_ready.map(|ready| Gate::new(ready, &self.library, &handle));
         Ok(Box::new(PluginInstance { handle, model: self, requests: Vec::new(), shapes, gate: gate.map(Arc::new) }))
     }
@@ -80,7 +88,8 @@ fn output_shapes(spec: &ModelSpec) -> Option<OutputShapes> {
 impl Drop for PluginModel {
     fn drop(&mut self) {
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = self.library.call(self.library.exports.model_finalize, handle) {
+        let work = self.library.work_on("TRITONBACKEND_ModelFinalize", &self.handle.context.name, "");
+        if let Err(status) = self.library.call(&work, self.library.exports.model_finalize, handle) {
             tracing::error!("model '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.statistics.memory_released(Holder::Model);
@@ -112,9 +121,13 @@ impl Instance for PluginInstance {
             requests.iter_mut().for_each(|request| request.output_shapes.clone_from(&self.shapes));
         }
         self.requests.extend(requests.into_iter().map(Box::into_raw));
+        ledger::expose_requests(&self.requests);
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let outcome = self.model.library.execute(instance, &self.handle.context.model.name, &mut self.requests);
-        let statistics = &self.handle.context.model.statistics;
+        let context = &self.handle.context;
+        let call = "TRITONBACKEND_ModelInstanceExecute";
+        let work = self.model.library.work_on(call, &context.model.name, &context.name);
+        let outcome = self.model.library.execute(&work, instance, &mut self.requests);
+        let statistics = &context.model.statistics;
         match outcome {
             Outcome::Done => {
                 self.requests.clear();
@@ -122,13 +135,14 @@ impl Instance for PluginInstance {
             }
             Outcome::Failed { status, released } => {
                 if !released.is_empty() {
-                    let name = &self.handle.context.name;
+                    let name = &context.name;
                     let count = released.len();
                     tracing::error!(
                         "instance '{name}': its backend returned an error after it released {count} requests"
                     );
                 }
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
                     // those that it released against that rule are left out.
                     payload.push(unsafe { Box::from_raw(request) });
@@ -137,6 +151,7 @@ impl Instance for PluginInstance {
             }
             Outcome::Threw { status, released } => {
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: the backend unwound before it released this request, so it is still the server's.
                     fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
                 }
@@ -153,7 +168,9 @@ impl Drop for PluginInstance {
         }
         let library = &self.model.library;
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = library.call(library.exports.instance_finalize, handle) {
+        let context = &self.handle.context;
+        let work = library.work_on("TRITONBACKEND_ModelInstanceFinalize", &context.model.name, &context.name);
+        if let Err(status) = library.call(&work, library.exports.instance_finalize, handle) {
             tracing::error!("instance '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.model.statistics.memory_released(self.handle.holder());

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::abi::border::{deref, entry, put, text};
+use crate::abi::border::{deref, entry, lend, put, take, text};
+use crate::abi::ledger;
 use crate::abi::server::Error;
 use crate::backend::plugin::note_release;
 use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status, Value};
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
             Status::invalid(format!("{id}unknown request input name {name}"))
         })?;
         // SAFETY: as above.
-        unsafe { put(input, &raw const *found) }
+        unsafe { put(input, lend(found, request)) }
     })
 }
 
@@ -141,7 +142,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
     input: *mut *const InputTensor,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(input, &raw const *at(&deref(request, "request")?.inputs, index, "inputs")?) })
+    entry(|| unsafe { put(input, lend(at(&deref(request, "request")?.inputs, index, "inputs")?, request)) })
 }
 
 /// # Safety
@@ -194,6 +195,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
                 let owned = unsafe { Box::from_raw(request) };
                 return match owned.reschedule() {
                     Ok(()) => {
+                        ledger::reclaim(request);
                         note_release(request);
                         Ok(())
                     }
@@ -206,9 +208,10 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
             }
             _ => return Err(Status::invalid(format!("unknown request release flags {flags}"))),
         }
-        note_release(request);
         // SAFETY: the plug-in owns the request until now and gives it up here.
-        drop(unsafe { Box::from_raw(request) });
+        let owned = unsafe { take(request, "request")? };
+        note_release(request);
+        drop(owned);
         Ok(())
     })
 }

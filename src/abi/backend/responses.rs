@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use smallvec::smallvec;
 
-use crate::abi::border::{deref, deref_mut, entry, null, put, put_if_asked, text};
+use crate::abi::border::{deref, deref_mut, entry, give, lend, null, put, put_if_asked, take, text};
 use crate::abi::handles::{OutputHandle, ResponseHandle};
 use crate::abi::server::{BufferAttributes, Error};
 use crate::request::{DataType, OutputTensor, Request, Shape, Status, Text, Value, element_count, format_shape};
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
             return Err(null("response"));
         }
         // SAFETY: as above.
-        unsafe { put(response, Box::into_raw(Box::new(ResponseHandle::from(request)))) }
+        unsafe { put(response, give(ResponseHandle::from(request))) }
     })
 }
 
@@ -37,11 +37,11 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
 /// The response belongs to the caller, was not sent, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHandle) -> *mut Error {
-    if !response.is_null() {
-        // SAFETY: responses are boxes that their holder owns.
-        drop(unsafe { Box::from_raw(response) });
+    if response.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(response, "response") }.map(drop))
 }
 
 /// Exports the setters of response parameters.
@@ -111,6 +111,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
         let attributes = BufferAttributes::default();
         handle.outputs.push(Box::new(OutputHandle { tensor, buffer: None, has_buffer: false, attributes, response }));
         let last = handle.outputs.last_mut().map_or(std::ptr::null_mut(), |output| &raw mut **output);
+        lend(last, response);
         // SAFETY: as above.
         unsafe { put(output, last) }
     })
@@ -248,14 +249,15 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
     error: *const Error,
 ) -> *mut Error {
     entry(|| {
-        if response.is_null() {
-            return Err(null("response"));
-        }
+        let failure = match error.is_null() {
+            true => None,
+            // SAFETY: not null, and by contract a live error.
+            false => Some(unsafe { deref(error, "error")? }.status()),
+        };
         // SAFETY: the caller gives the response up.
-        let ResponseHandle { factory, mut response, outputs, shapes } = *unsafe { Box::from_raw(response) };
-        // SAFETY: by contract null or a live error.
-        match unsafe { error.as_ref() } {
-            Some(error) => response.error = Some(error.status()),
+        let ResponseHandle { factory, mut response, outputs, shapes } = *unsafe { take(response, "response")? };
+        match failure {
+            Some(failure) => response.error = Some(failure),
             None => {
                 for output in outputs {
                     let OutputHandle { mut tensor, buffer, .. } = *output;

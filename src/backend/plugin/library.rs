@@ -1,7 +1,7 @@
 //! One opened plug-in library: its exports, and every call into it behind the exception guard.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,32 +12,16 @@ use super::search::Presence;
 use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::handles::{AttributeHandle, BackendHandle};
-use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
+use crate::abi::ledger;
+use crate::abi::server::Error;
 use crate::backend::{Attributes, ExecutionPolicy};
 use crate::request::{Request, Status};
 
-pub(super) type Call = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-type Describe = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *mut c_void;
-type Execute = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, u32) -> *mut c_void;
+use super::guard::{Thrown, Work, guarded};
 
-unsafe extern "C" {
-    fn nereid_guard_call(function: Call, handle: *mut c_void, thrown: *mut c_char, capacity: usize) -> *mut c_void;
-    fn nereid_guard_describe(
-        function: Describe,
-        handle: *mut c_void,
-        into: *mut c_void,
-        thrown: *mut c_char,
-        capacity: usize,
-    ) -> *mut c_void;
-    fn nereid_guard_execute(
-        function: Execute,
-        instance: *mut c_void,
-        requests: *mut *mut c_void,
-        count: u32,
-        thrown: *mut c_char,
-        capacity: usize,
-    ) -> *mut c_void;
-}
+pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+type Describe = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;
+type Execute = unsafe extern "C-unwind" fn(*mut c_void, *mut *mut c_void, u32) -> *mut c_void;
 
 /// What the library offers (c_api.md section 5); only execution is required.
 pub(super) struct Exports {
@@ -122,24 +106,8 @@ fn stop_noting(wanted: bool) -> Vec<*mut Request> {
     })
 }
 
-const THROWN: usize = 512;
-
-/// Room for the text of an exception.
-struct Thrown([c_char; THROWN]);
-
-impl Thrown {
-    fn new() -> Thrown {
-        Thrown([0; THROWN])
-    }
-
-    fn status(&self) -> Option<Status> {
-        if self.0[0] == 0 {
-            return None;
-        }
-        // SAFETY: the guard writes a NUL-terminated text into the array.
-        let text = unsafe { CStr::from_ptr(self.0.as_ptr()) }.to_string_lossy().into_owned();
-        Some(Status::internal(format!("the backend threw an exception: {text}")))
-    }
+fn threw(thrown: &Thrown) -> Status {
+    Status::internal(format!("the backend threw an exception: {thrown}"))
 }
 
 /// Takes over an error that a plug-in returned; NULL is success.
@@ -149,11 +117,7 @@ fn returned(error: *mut c_void) -> Result<(), Status> {
         return Ok(());
     }
     // SAFETY: plug-ins make errors with our functions only, and give them up by returning them.
-    unsafe {
-        let status = (*error).status();
-        TRITONSERVER_ErrorDelete(error);
-        Err(status)
-    }
+    Err(unsafe { Error::returned(error) })
 }
 
 impl Library {
@@ -176,6 +140,7 @@ impl Library {
             let reason = reason_of(&error);
             Status::not_found(format!("unable to find required entrypoint '{EXECUTE}' in shared library: {reason}"))
         })?;
+        super::places::remember(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
         // SAFETY: as above.
         let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
         let exports = Exports {
@@ -200,8 +165,9 @@ impl Library {
 
     fn begin(mut self, initialize: Option<Call>, describe: Option<Describe>) -> Result<Library, Status> {
         let library = &mut self;
+        ledger::expose(Arc::as_ptr(&library.handle));
         let backend_handle = Arc::as_ptr(&library.handle).cast_mut().cast();
-        if let Err(status) = library.call(initialize, backend_handle) {
+        if let Err(status) = library.call(&library.work("TRITONBACKEND_Initialize"), initialize, backend_handle) {
             // What did not initialise is not finalised.
             library.exports.finalize = None;
             return Err(status);
@@ -213,12 +179,14 @@ impl Library {
     }
 
     fn describe(&mut self, describe: Describe, backend: *mut c_void) -> Result<(), Status> {
-        let (mut attributes, mut thrown) = (AttributeHandle::default(), Thrown::new());
+        let mut attributes = AttributeHandle::default();
         let into = (&raw mut attributes).cast();
+        ledger::expose(&raw const attributes);
+        let work = self.work("TRITONBACKEND_GetBackendAttribute");
         // SAFETY: both handles live through the call, and the guard keeps exceptions out of Rust.
-        let error = unsafe { nereid_guard_describe(describe, backend, into, thrown.0.as_mut_ptr(), THROWN) };
-        thrown.status().map_or(Ok(()), Err)?;
-        returned(error)?;
+        let error = guarded(&work, || unsafe { describe(backend, into) });
+        ledger::reclaim(&raw const attributes);
+        returned(error.map_err(|thrown| threw(&thrown))?)?;
         self.attributes = attributes.attributes;
         Ok(())
     }
@@ -232,31 +200,36 @@ impl Library {
         Attributes { execution_policy, ..self.attributes.clone() }
     }
 
+    /// Who is at work while `call` lasts, as far as it is about no model.
+    fn work(&self, call: &'static str) -> Work<'_> {
+        Work { kind: "backend", name: self.handle.name.to_str().unwrap_or_default(), call, ..Work::default() }
+    }
+
+    /// The same for a model, and for an instance unless that is empty.
+    pub fn work_on<'a>(&'a self, call: &'static str, model: &'a str, instance: &'a str) -> Work<'a> {
+        Work { model, instance, ..self.work(call) }
+    }
+
     /// Calls an export that takes one handle; one that the library lacks succeeds.
-    pub fn call(&self, function: Option<Call>, handle: *mut c_void) -> Result<(), Status> {
+    pub fn call(&self, work: &Work<'_>, function: Option<Call>, handle: *mut c_void) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
-        let mut thrown = Thrown::new();
         // SAFETY: the handle is of the kind that this export takes and lives through the call.
-        let error = unsafe { nereid_guard_call(function, handle, thrown.0.as_mut_ptr(), THROWN) };
-        thrown.status().map_or(Ok(()), Err)?;
-        returned(error)
+        let error = guarded(work, || unsafe { function(handle) });
+        returned(error.map_err(|thrown| threw(&thrown))?)
     }
 
     /// Runs one batch.
-    pub fn execute(&self, instance: *mut c_void, model: &str, requests: &mut [*mut Request]) -> Outcome {
-        start_noting(model);
-        let mut thrown = Thrown::new();
+    pub fn execute(&self, work: &Work<'_>, instance: *mut c_void, requests: &mut [*mut Request]) -> Outcome {
+        start_noting(work.model);
         let count = requests.len() as u32;
         let list = requests.as_mut_ptr().cast::<*mut c_void>();
         // SAFETY: the requests came from boxes, the instance handle lives, and exceptions stop at the guard.
-        let error =
-            unsafe { nereid_guard_execute(self.exports.execute, instance, list, count, thrown.0.as_mut_ptr(), THROWN) };
-        let threw = thrown.status();
-        let released = stop_noting(threw.is_some() || !error.is_null());
-        match (threw, returned(error)) {
-            (Some(status), _) => Outcome::Threw { status, released },
-            (None, Err(status)) => Outcome::Failed { status, released },
-            (None, Ok(())) => Outcome::Done,
+        let outcome = guarded(work, || unsafe { (self.exports.execute)(instance, list, count) });
+        let released = stop_noting(!matches!(outcome, Ok(error) if error.is_null()));
+        match outcome.map(returned) {
+            Err(thrown) => Outcome::Threw { status: threw(&thrown), released },
+            Ok(Err(status)) => Outcome::Failed { status, released },
+            Ok(Ok(())) => Outcome::Done,
         }
     }
 }
@@ -264,7 +237,7 @@ impl Library {
 impl Drop for Library {
     fn drop(&mut self) {
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = self.call(self.exports.finalize, handle) {
+        if let Err(status) = self.call(&self.work("TRITONBACKEND_Finalize"), self.exports.finalize, handle) {
             tracing::error!("backend '{}' failed to finalize: {status}", self.handle.name.to_string_lossy());
         }
         let (count, bytes) = self.handle.memory.in_use();
@@ -272,6 +245,7 @@ impl Drop for Library {
             let name = self.handle.name.to_string_lossy();
             tracing::warn!("backend '{name}' ended without freeing {count} allocations of {bytes} bytes");
         }
+        ledger::report(self.handle.name.to_str().ok());
     }
 }
 

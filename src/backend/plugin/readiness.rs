@@ -32,7 +32,11 @@ impl Readiness for Gate {
     fn check(&self) -> Result<(), Status> {
         let behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         match &*behind {
-            Some((library, instance)) => library.call(Some(self.ready), Arc::as_ptr(instance).cast_mut().cast()),
+            Some((library, instance)) => {
+                let context = &instance.context;
+                let work = library.work_on("TRITONBACKEND_ModelInstanceReady", &context.model.name, &context.name);
+                library.call(&work, Some(self.ready), Arc::as_ptr(instance).cast_mut().cast())
+            }
             None => Ok(()),
         }
     }

@@ -112,11 +112,11 @@ impl Core {
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
-            host: Host::new(Arc::clone(&access)),
+            host: Host::new(Arc::clone(&access) as Arc<_>),
             agents: Agents::new(agents::libraries(options.repoagent_directory.clone())),
         };
         let lifecycle = Lifecycle::new(settings);
-        access.set_lifecycle(&lifecycle);
+        access.set_lifecycle(&lifecycle, &pool);
         let is_complete = lifecycle.start().map_err(Failure::Creating)?;
         tables::log_start(options, &lifecycle.map(), &lifecycle.agents());
         if options.exit_on_error && !is_complete {

@@ -5,12 +5,13 @@
 pub struct Kind(&'static str);
 
 /// Types whose handles are all in the ledger, so that one that is not there is none.
-const KNOWN: [(&str, &str); 18] = [
+const KNOWN: [(&str, &str); 19] = [
     ("AttributeHandle", "TRITONBACKEND_BackendAttribute"),
     ("BackendHandle", "TRITONBACKEND_Backend"),
     ("BufferAttributes", "TRITONSERVER_BufferAttributes"),
     ("Error", "TRITONSERVER_Error"),
     ("FactoryHandle", "TRITONBACKEND_ResponseFactory"),
+    ("Heap", "TRITONBACKEND_MemoryManager"),
     ("InputTensor", "TRITONBACKEND_Input"),
     ("InstanceHandle", "TRITONBACKEND_ModelInstance"),
     ("Message", "TRITONSERVER_Message"),

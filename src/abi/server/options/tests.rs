@@ -50,7 +50,7 @@ fn expected(change: impl FnOnce(&mut Options)) -> Options {
 macro_rules! rows {
     ($($name:ident($($argument:expr),*) => |$it:ident| $change:expr;)*) => {$({
         let found = after(|options| assert_eq!(set!(options, $name($($argument),*)), Ok(()), stringify!($name)));
-        let wanted = expected(|$it: &mut Options| { $change; });
+        let wanted = expected(|$it: &mut Options| $change);
         assert_eq!(found, wanted, stringify!($name));
     })*};
 }

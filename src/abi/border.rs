@@ -54,20 +54,7 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Status> {
     Ok(())
 }
 
-/// Hands out what is only made if there is a place for it: nobody could give back what got nowhere.
-///
-/// # Safety
-/// `to` is NULL or valid for writing a pointer.
-pub(super) unsafe fn put_new<T>(to: *mut *mut T, make: impl FnOnce() -> *mut T) -> Result<(), Status> {
-    if to.is_null() {
-        return Err(null("the pointer for the result"));
-    }
-    // SAFETY: not null, and by contract writable.
-    unsafe { to.write(make()) };
-    Ok(())
-}
-
-/// Writes a result, where NULL means that the caller does not ask.
+/// The same, where NULL means that the caller does not ask.
 ///
 /// # Safety
 /// `to` is NULL or valid for writing a `T`.

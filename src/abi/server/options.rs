@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use super::super::border::{deref_mut, entry, give, put_new, take, utf8};
+use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
 use super::log::{Wish, grant};
 use crate::backend::HostPolicies;
@@ -156,7 +156,11 @@ macro_rules! setters {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(options: *mut *mut ServerOptions) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put_new(options, || give(ServerOptions::new())) })
+    entry(|| unsafe {
+        // Looked at first: nobody would delete options that have no place.
+        put(options, std::ptr::null_mut())?;
+        put(options, give(ServerOptions::new()))
+    })
 }
 
 /// # Safety

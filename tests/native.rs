@@ -4,13 +4,18 @@
 //! in its source and those that it told must be the same.
 
 mod support {
+    pub mod http;
+    pub mod library;
     pub mod repository;
+    pub mod server;
     pub mod skip;
+    pub mod variant;
 }
 
 mod native_programs {
     pub mod elf;
     pub mod in_process;
+    mod inference;
     mod interface;
     pub mod program;
 }

@@ -6,14 +6,16 @@
 
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
 use crate::observe::trace::next_id;
-use crate::request::{DataType, Mark, Observation, Observer, SeenAt, SeenTensor, Status, Text, TraceFacts};
+use crate::request::{
+    DataType, Mark, Observation, Observer, OutputTensor, SeenAt, SeenTensor, Status, Text, TraceFacts,
+};
 
 pub(super) type ActivityFn = unsafe extern "C-unwind" fn(*mut Observation, u32, u64, *mut c_void);
 pub(super) type TensorActivityFn = unsafe extern "C-unwind" fn(
@@ -72,6 +74,8 @@ pub(super) struct ApplicationTrace {
     /// What the application calls it by: a box of its own that holds on to this.
     handle: AtomicPtr<Observation>,
     stage: AtomicU8,
+    /// Who has still something to tell: its request, and what waits for the answers.
+    holds: AtomicU32,
     /// It entered a queue and was not executed since.
     is_queued: AtomicBool,
     named: OnceLock<Named>,
@@ -106,6 +110,7 @@ impl ApplicationTrace {
             parent_id,
             handle: AtomicPtr::default(),
             stage: AtomicU8::new(stage),
+            holds: AtomicU32::new(1),
             is_queued: AtomicBool::new(false),
             named: OnceLock::new(),
             context: Mutex::default(),
@@ -148,8 +153,11 @@ impl ApplicationTrace {
         }
     }
 
-    /// Its request is over: the application has it again.
-    fn release(&self) {
+    /// Nobody has anything more to tell: the application has it again.
+    fn let_go(&self) {
+        if self.holds.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
         let Functions { release, userp, .. } = self.functions;
         let handle = self.handle();
         // SAFETY: as above; the handle is the application's from now on.
@@ -188,7 +196,7 @@ impl Observer for ApplicationTrace {
                 // The handle's own end is none of a request.
                 if self.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                     self.tell(REQUEST_END, at_ns);
-                    self.release();
+                    self.let_go();
                 }
             }
         }
@@ -299,26 +307,52 @@ impl TraceFacts for ApplicationTrace {
     }
 }
 
+/// Shows the outputs of answers to the trace of their request. While this lives, the trace is not released.
+pub(super) struct Watching(Arc<dyn Observer>);
+
+impl Watching {
+    pub fn show(&self, outputs: &[OutputTensor]) {
+        for OutputTensor { name, datatype, shape, data, .. } in outputs {
+            self.0.tensor(SeenAt::BackendOutput, SeenTensor { name, datatype: *datatype, shape, data });
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if let Some(own) = self.0.as_any().and_then(|own| own.downcast_ref::<ApplicationTrace>()) {
+            own.let_go();
+        }
+    }
+}
+
 /// Takes the trace that a request is given; NULL is none. One of an application is its request's until that ends, any
 /// other one for good.
 ///
 /// # Safety
 /// The trace is NULL or live, and belongs to the caller.
-pub(super) unsafe fn adopt(trace: *mut Observation) -> Result<Option<Observation>, Status> {
+pub(super) unsafe fn adopt(trace: *mut Observation) -> Result<Adopted, Status> {
     if trace.is_null() {
-        return Ok(None);
+        return Ok((None, None));
     }
     // SAFETY: the caller's promise is passed on.
     let observation = unsafe { deref(trace, "trace")? };
     let Some(own) = ApplicationTrace::of(observation) else {
         // SAFETY: as above; such a trace was given to the caller by `TRITONSERVER_InferenceTraceSpawnChildTrace`.
-        return Ok(Some(*unsafe { take(trace, "trace")? }));
+        return Ok((Some(*unsafe { take(trace, "trace")? }), None));
     };
     if own.stage.compare_exchange(HELD, IN_USE, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return Err(Status::invalid("the trace belongs to another request already"));
+        return Err(Status::invalid("the trace belongs to a request, or did"));
     }
-    Ok(Some(Observation::new(observation.observer())))
+    let watching = own.wants_tensors().then(|| {
+        own.holds.fetch_add(1, Ordering::AcqRel);
+        Watching(observation.observer())
+    });
+    Ok((Some(Observation::new(observation.observer())), watching))
 }
+
+/// What goes with the request, and what goes with its answers.
+type Adopted = (Option<Observation>, Option<Watching>);
 
 /// What a level means: the two old names of it stand for times.
 fn level_of(level: u32) -> Result<u32, Status> {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use self::core::Core;
+use crate::abi::ledger;
 use crate::api::ServerState;
 use crate::observe::log::Logger;
 use crate::request::Status;
@@ -98,6 +99,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     }
     let outcome = drain::run(options, facts, shards, lifecycle);
     core.finish_traces();
+    ledger::report(None);
     outcome
 }
 

@@ -4,6 +4,7 @@
 //! in its source and those that it told must be the same.
 
 mod support {
+    pub mod backend;
     pub mod http;
     pub mod library;
     pub mod repository;
@@ -13,8 +14,9 @@ mod support {
 }
 
 mod native_programs {
+    mod custom_metrics;
     pub mod elf;
-    pub mod in_process;
+    mod in_process;
     mod inference;
     mod interface;
     pub mod program;

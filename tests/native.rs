@@ -6,7 +6,6 @@
 mod support {
     pub mod backend;
     pub mod http;
-    pub mod library;
     pub mod repository;
     pub mod server;
     pub mod skip;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::program::Program;
+use crate::support::backend;
 use crate::support::http::{Peer, request};
-use crate::support::library;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
 use crate::support::variant::{self, each};
@@ -111,17 +111,7 @@ fn traces_follow_requests() {
 
 /// The backend that asks other models. None, after a visible skip, without a compiler.
 fn caller() -> Option<PathBuf> {
-    let library = library::compiled("caller.c")?;
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("callers-{}", std::process::id()));
-    std::fs::create_dir_all(directory.join("caller")).expect("a directory for backends");
-    let place = directory.join("caller/libtriton_caller.so");
-    if !place.exists() {
-        // Complete at once, for other tests of this process.
-        let copy = directory.join(format!("{:?}.so", std::thread::current().id()));
-        std::fs::copy(&library, &copy).expect("copy a library");
-        std::fs::rename(&copy, &place).expect("put a library in its place");
-    }
-    Some(directory)
+    backend::compiled("caller.c")
 }
 
 fn calling(repository: &Repository, name: &str, callee: &str, more: &str) {

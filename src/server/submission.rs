@@ -213,10 +213,10 @@ impl Call for Submission {
         self.is_cancelled.load(Ordering::SeqCst)
     }
 
-    fn run_foreign(&self, job: Box<dyn FnOnce() + Send>) {
-        match self.is_on_shard() {
-            true => self.home().post(Box::new(move |_: &mut dyn request::Home| job())),
-            false => job(),
+    fn run_foreign(&self, job: Box<dyn FnOnce() + Send>, is_fine_here: bool) {
+        match self.home().is_here() || (is_fine_here && !never_waits()) {
+            true => job(),
+            false => self.home().post(Box::new(move |_: &mut dyn request::Home| job())),
         }
     }
 }

@@ -173,10 +173,11 @@ fn models_ask_other_models() {
         assert_eq!((status, json["error"].as_str()), (400, Some(expected)));
         let (status, json) = infer(&mut peer, "lost", &[1], "{}");
         assert_eq!((status, json["error"].as_str()), (404, Some("Request for unknown model: 'nosuch' is not found")));
-        // What models ask is counted as what clients ask.
-        let statistics = peer.get("/v2/models/call/stats").json();
+        // What models ask is counted as what clients ask: twice by `call`, once by each of the two `call` that `deep`
+        // asks for, and by the two steps of each of the two `chain` that `ensembled` asks for.
+        let statistics = peer.get("/v2/models/fixed/stats").json();
         let count = &statistics["model_stats"][0]["inference_stats"]["success"]["count"];
-        assert_eq!(*count, json!(4 * 20 * 3), "{statistics}");
+        assert_eq!(*count, json!(4 * 20 * (2 + 2 + 2 * 2)), "{statistics}");
         server.stop();
     });
 }
@@ -186,7 +187,7 @@ fn models_ask_other_models() {
 fn a_model_that_is_warmed_may_ask() {
     let Some(backends) = caller() else { return };
     let repository = repository();
-    let sample = "model_warmup { name: \"zeros\" count: 3 inputs { key: \"INPUT0\" value { data_type: TYPE_INT32 \
+    let sample = "model_warmup { name: \"zeros\" batch_size: 1 count: 3 inputs { key: \"INPUT0\" value { data_type: TYPE_INT32 \
                   dims: [ 4 ] zero_data: true } } }";
     calling(&repository, "warm", "fixed", sample);
     calling(&repository, "cold", "nosuch", sample);

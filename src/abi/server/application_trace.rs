@@ -7,14 +7,14 @@
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
 use crate::observe::trace::next_id;
 use crate::request::{
-    DataType, Mark, Observation, Observer, OutputTensor, SeenAt, SeenTensor, Status, Text, TraceFacts,
+    Call, DataType, Mark, Observation, Observer, OutputTensor, SeenAt, SeenTensor, Status, Text, TraceFacts, now_ns,
 };
 
 pub(super) type ActivityFn = unsafe extern "C-unwind" fn(*mut Observation, u32, u64, *mut c_void);
@@ -76,6 +76,9 @@ pub(super) struct ApplicationTrace {
     stage: AtomicU8,
     /// Who has still something to tell: its request, and what waits for the answers.
     holds: AtomicU32,
+    /// Of the request that it is, or is a child of: where its end is told. A request may end in the middle of a queue.
+    call: OnceLock<Arc<dyn Call>>,
+    me: Weak<ApplicationTrace>,
     /// It entered a queue and was not executed since.
     is_queued: AtomicBool,
     named: OnceLock<Named>,
@@ -104,8 +107,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ApplicationTrace {
     /// The trace and its handle.
     fn begin(functions: Functions, parent_id: u64, stage: u8) -> Arc<ApplicationTrace> {
-        let trace = Arc::new(ApplicationTrace {
+        let trace = Arc::new_cyclic(|me| ApplicationTrace {
             functions,
+            call: OnceLock::new(),
+            me: Weak::clone(me),
             id: next_id(),
             parent_id,
             handle: AtomicPtr::default(),
@@ -153,6 +158,18 @@ impl ApplicationTrace {
         }
     }
 
+    fn end(&self, at_ns: u64) {
+        let (Some(me), Some(call)) = (self.me.upgrade(), self.call.get()) else {
+            self.tell(REQUEST_END, at_ns);
+            return self.let_go();
+        };
+        let tell = move || {
+            me.tell(REQUEST_END, at_ns);
+            me.let_go();
+        };
+        call.run_foreign(Box::new(tell), false);
+    }
+
     /// Nobody has anything more to tell: the application has it again.
     fn let_go(&self) {
         if self.holds.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -195,8 +212,7 @@ impl Observer for ApplicationTrace {
             Mark::RequestEnd => {
                 // The handle's own end is none of a request.
                 if self.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                    self.tell(REQUEST_END, at_ns);
-                    self.let_go();
+                    self.end(at_ns);
                 }
             }
         }
@@ -266,7 +282,11 @@ impl Observer for ApplicationTrace {
     }
 
     fn child(&self) -> Option<Arc<dyn Observer>> {
-        Some(ApplicationTrace::begin(self.functions, self.id, IN_USE))
+        let child = ApplicationTrace::begin(self.functions, self.id, IN_USE);
+        if let Some(call) = self.call.get() {
+            let _ = child.call.set(Arc::clone(call));
+        }
+        Some(child)
     }
 
     fn trace(&self) -> Option<&dyn TraceFacts> {
@@ -331,7 +351,7 @@ impl Drop for Watching {
 ///
 /// # Safety
 /// The trace is NULL or live, and belongs to the caller.
-pub(super) unsafe fn adopt(trace: *mut Observation) -> Result<Adopted, Status> {
+pub(super) unsafe fn adopt(trace: *mut Observation, call: &Arc<dyn Call>) -> Result<Adopted, Status> {
     if trace.is_null() {
         return Ok((None, None));
     }
@@ -344,11 +364,22 @@ pub(super) unsafe fn adopt(trace: *mut Observation) -> Result<Adopted, Status> {
     if own.stage.compare_exchange(HELD, IN_USE, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return Err(Status::invalid("the trace belongs to a request, or did"));
     }
+    let _ = own.call.set(Arc::clone(call));
     let watching = own.wants_tensors().then(|| {
         own.holds.fetch_add(1, Ordering::AcqRel);
         Watching(observation.observer())
     });
     Ok((Some(Observation::new(observation.observer())), watching))
+}
+
+/// A request was refused after it had taken its trace, which goes back at once.
+pub(super) fn give_back(observation: Observation) {
+    if let Some(own) = ApplicationTrace::of(&observation)
+        && own.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    {
+        own.tell(REQUEST_END, now_ns());
+        own.let_go();
+    }
 }
 
 /// What goes with the request, and what goes with its answers.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Error;
 use super::allocators::Buffer;
-use super::application_trace::{Watching, adopt};
+use super::application_trace::{Watching, adopt, give_back};
 use super::inputs::{Chunk, Input};
 use super::requests::{Answering, InferenceRequest, ReleaseFn};
 use super::responses::{Data, InferenceResponse, Output};
@@ -19,8 +19,8 @@ use crate::backend::plugin::guard::{Work, guarded};
 use crate::memory::{BlockMut, Exhausted, Given, Lending, Slice, Target};
 use crate::request::validate::{Raw, raw_input};
 use crate::request::{
-    Apart, Asked, Beside, Call, Callee, Delivery, InputTensor, MemoryType, Observation, OutputTensor, Place, Request,
-    RequestedOutput, Response, Sink, Status, Text, log_id,
+    Admission, Apart, Asked, Beside, Call, Callee, Delivery, InputTensor, MemoryType, Observation, OutputTensor, Place,
+    Request, RequestedOutput, Response, Sink, Status, Text, log_id,
 };
 use crate::server::access::Access;
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         let (mut request, call) = given.callee.request(Arc::clone(&answers) as Arc<dyn Sink>);
         // A cancellation may come from now on.
         *given.call() = Some(Arc::clone(&call));
-        let lending = Arc::new(lending(inference_request, release, &call));
+        let lending = Arc::new(lending(inference_request, release, (&call, request.admission())));
         let checked = fill(&mut request, given, &lending).and_then(|()| given.callee.check(&mut request));
         if let Err(status) = checked {
             lending.dismiss();
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             return Err(status);
         }
         // SAFETY: what the caller promises of its trace.
-        match unsafe { adopt(trace) } {
+        match unsafe { adopt(trace, &call) } {
             Ok((observer, watching)) => {
                 request.observer = observer;
                 *answers.watching() = watching;
@@ -81,6 +81,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             }
             // It came back: nobody else has it, nor will.
             given.is_out.store(false, Ordering::Release);
+            if let Some(observer) = request.observer.take() {
+                give_back(observer);
+            }
             request.withdraw();
             answers.stop_watching();
             status
@@ -108,17 +111,18 @@ unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<Answers>, (Relea
     Ok((Arc::new(answers), release))
 }
 
-/// What the request's caller is told when nobody looks at its memory any more.
+/// What the request's caller is told when nobody looks at its memory any more. That may happen in the middle of a queue,
+/// where no code of users may run.
 fn lending(
     request: *mut InferenceRequest,
     (release, userp): (ReleaseFn, *mut c_void),
-    call: &Arc<dyn Call>,
+    (call, admission): (&Arc<dyn Call>, &Arc<Admission>),
 ) -> Lending {
     struct Released(*mut InferenceRequest, *mut c_void);
     // SAFETY: the pointers go back to the application, whose function takes them on any thread.
     unsafe impl Send for Released {}
 
-    let (released, call) = (Released(request, userp), Arc::clone(call));
+    let (released, call, admission) = (Released(request, userp), Arc::clone(call), Arc::clone(admission));
     Lending::new(move || {
         let tell = move || {
             // All of it, not its fields one by one.
@@ -128,7 +132,7 @@ fn lending(
             // SAFETY: the function gets what it was registered with.
             told("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe { release(request, RELEASE_ALL, userp) });
         };
-        call.run_foreign(Box::new(tell));
+        call.run_foreign(Box::new(tell), admission.is_taken());
     })
 }
 

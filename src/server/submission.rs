@@ -1,7 +1,7 @@
 //! Requests from inside the process on their way to a model and back.
 //!
-//! A request is handed to the model's scheduler in its sender's thread, as a shard does it for a client. Its home is the
-//! server's [`Home`]: there it expires, there it is cancelled, and there ensembles go on. Answers are passed on by
+//! A request is handed to the model's scheduler in its sender's thread, as a shard does it for a client. Its home is
+//! the server's [`Home`]: there it expires, there it is cancelled, and there ensembles go on. Answers are passed on by
 //! whoever brings them, because they end in code of users; only what a shard brings goes home first, and what follows
 //! it then goes the same way, which keeps their order.
 

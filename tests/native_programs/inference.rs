@@ -187,8 +187,8 @@ fn models_ask_other_models() {
 fn a_model_that_is_warmed_may_ask() {
     let Some(backends) = caller() else { return };
     let repository = repository();
-    let sample = "model_warmup { name: \"zeros\" batch_size: 1 count: 3 inputs { key: \"INPUT0\" value { data_type: TYPE_INT32 \
-                  dims: [ 4 ] zero_data: true } } }";
+    let sample = "model_warmup { name: \"zeros\" batch_size: 1 count: 3 inputs { key: \"INPUT0\" value { \
+                  data_type: TYPE_INT32 dims: [ 4 ] zero_data: true } } }";
     calling(&repository, "warm", "fixed", sample);
     calling(&repository, "cold", "nosuch", sample);
     let flag = format!("--backend-directory={}", backends.display());

@@ -33,8 +33,8 @@ const FINAL: u32 = 1;
 const WIDEST: usize = 8;
 
 /// # Safety
-/// Server and request are live, and so is the trace unless it is NULL. Without an error the server has the request until
-/// it is released; the trace then comes back through its own release function.
+/// Server and request are live, and so is the trace unless it is NULL. Without an error the server has the request
+/// until it is released; the trace then comes back through its own release function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     server: *const Access,
@@ -111,8 +111,8 @@ unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<Answers>, (Relea
     Ok((Arc::new(answers), release))
 }
 
-/// What the request's caller is told when nobody looks at its memory any more. That may happen in the middle of a queue,
-/// where no code of users may run.
+/// What the request's caller is told when nobody looks at its memory any more. That may happen in the middle of a
+/// queue, where no code of users may run.
 fn lending(
     request: *mut InferenceRequest,
     (release, userp): (ReleaseFn, *mut c_void),

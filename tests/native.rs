@@ -17,8 +17,10 @@ mod native_programs {
     pub mod elf;
     mod in_process;
     mod inference;
+    mod installed;
     mod interface;
     pub mod program;
+    mod valgrind;
 }
 
 use native_programs::program::Program;
@@ -27,4 +29,11 @@ use native_programs::program::Program;
 fn numbers_have_names() {
     let Some(program) = Program::compiled("names.c") else { return };
     program.run::<&str>(&[]);
+}
+
+#[test]
+fn objects_are_what_was_put_into_them() {
+    let Some(program) = Program::compiled("standalone.c") else { return };
+    program.run::<&str>(&[]);
+    program.run_watched::<&str>(&[]);
 }

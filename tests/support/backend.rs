@@ -24,6 +24,11 @@ pub fn compiled(file: &str) -> Option<PathBuf> {
     made(file, &[&format!("{name}/libtriton_{name}.so")])
 }
 
+/// The same under other names: `libraries` are `<backend>/libtriton_<backend>.so`.
+pub fn compiled_as(file: &str, libraries: &[&str]) -> Option<PathBuf> {
+    made(file, libraries)
+}
+
 /// What came of compiling each file.
 type Made = HashMap<String, Result<PathBuf, String>>;
 
@@ -50,6 +55,8 @@ fn compile(file: &str, libraries: &[&str]) -> Result<PathBuf, String> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{folder:?}: {error}"))?;
         let mut compiler = Command::new(program);
         compiler.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        compiler.arg("-I").arg(root.join("include")).arg("-I").arg(root.join("tests/native_programs"));
         match compiler.args(["-pthread", "-o"]).arg(&path).arg(&source).output() {
             Err(error) => return Err(format!("no compiler '{program}': {error}")),
             // A compiler that is there and refuses our own source is a failure, not a reason to skip.

@@ -37,9 +37,6 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
 /// The response belongs to the caller, was not sent, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHandle) -> *mut Error {
-    if response.is_null() {
-        return std::ptr::null_mut();
-    }
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe { take(response, "response") }.map(drop))
 }

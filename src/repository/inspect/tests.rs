@@ -142,7 +142,7 @@ fn backends_are_looked_for_and_asked() {
     // To open it is another matter.
     let (inspector, mut seen) = (inspector(true), inspector(true).inspect("m", &model.0, None));
     inspector.complete(&mut seen);
-    assert!(problems(&seen)[0].starts_with("unable to load backend library '~/libtriton_nowhere.so': "));
+    assert!(problems(&seen)[0].starts_with("unable to load shared library: ~/libtriton_nowhere.so: "));
     assert!(seen.spec.is_none());
 
     let model =

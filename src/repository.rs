@@ -5,6 +5,7 @@
 //!                     └──────────────────── lifecycle: when, and in which order ───────────────────┘
 //! ```
 
+pub mod agents;
 mod composed;
 mod directory;
 mod index;
@@ -80,6 +81,8 @@ pub struct Settings {
     pub scheduling: crate::scheduler::Services,
     /// The server, for backends whose models call others.
     pub host: Host,
+    /// What models name in `model_repository_agents`.
+    pub agents: agents::Agents,
 }
 
 impl From<crate::model_config::Error> for Status {

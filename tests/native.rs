@@ -9,7 +9,9 @@ mod support {
 }
 
 mod native_programs {
+    pub mod elf;
     pub mod in_process;
+    mod interface;
     pub mod program;
 }
 

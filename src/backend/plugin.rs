@@ -25,7 +25,7 @@ use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 use readiness::Gate;
 
-pub(crate) use library::{executing_model, note_release};
+pub(crate) use library::{executing_model, note_release, provide_soname};
 pub use search::{PluginSettings, Plugins};
 
 struct PluginBackend {

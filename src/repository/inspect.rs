@@ -160,6 +160,11 @@ impl<'a> Inspector<'a> {
             return seen;
         }
         let mut config = seen.stages.written.clone();
+        for agent in config.model_repository_agents.iter().flat_map(|agents| &agents.agents) {
+            let text =
+                format!("the repository agent '{}' is not asked here, only when the model is loaded", agent.name);
+            seen.warnings.push(text);
+        }
         let normalized = normalize::normalize(&mut config, name, &layout);
         seen.stages.normalized = config.clone();
         if let Err(error) = normalized {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 use super::Settings;
+use super::agents::AgentModels;
 use super::composed::Composed;
 use super::models::{ModelId, ServedModel};
 use super::poll::{Polled, honoured};
@@ -32,8 +33,9 @@ use crate::wire::inference::model_metrics::metric_control::MetricOptions;
 pub struct Directory {
     pub path: PathBuf,
     /// A temporary copy is removed when the last holder lets go.
-    #[expect(dead_code, reason = "held, never looked at")]
     pub keep: Arc<dyn Any + Send + Sync>,
+    /// The agents that had a hand in it.
+    pub agents: Option<Arc<AgentModels>>,
 }
 
 /// Opens versions. One value lives as long as the server: it knows which libraries are open.
@@ -71,6 +73,25 @@ impl RunningVersion {
     pub fn holders(&self) -> usize {
         let former: usize = self.former.iter().map(Weak::strong_count).sum();
         former + Arc::strong_count(&self.served) - 1
+    }
+
+    /// It begins to serve: its agents' model is there as long as a version of it. One of an ensemble stays for the time
+    /// when its parts are back.
+    pub fn enter(&self) {
+        if let Some(agents) = self.directory.agents.as_ref().filter(|_| !self.is_ensemble()) {
+            agents.enter();
+        }
+    }
+
+    /// It serves no more.
+    pub fn leave(&self) {
+        if let Some(agents) = self.directory.agents.as_ref().filter(|_| !self.is_ensemble()) {
+            agents.leave();
+        }
+    }
+
+    fn is_ensemble(&self) -> bool {
+        self.served.spec.platform == normalize::ENSEMBLE_PLATFORM
     }
 
     /// Finishes what was accepted, and ends. What comes later is refused.

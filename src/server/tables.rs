@@ -11,9 +11,11 @@ use crate::backend::registry::NATIVE_NAMES;
 use crate::observe::log::Table;
 use crate::repository::{ModelMap, VersionState};
 
-pub fn log_start(options: &Options, models: &ModelMap) {
-    // There are no agents yet; who reads the log by its tables finds all of them.
-    info!(object = %Table::new(["Repository Agent", "Path"]), "");
+/// `agents`: the names of those that are open, and where their code is.
+pub fn log_start(options: &Options, models: &ModelMap, agents: &[(String, String)]) {
+    let mut table = Table::new(["Repository Agent", "Path"]);
+    agents.iter().for_each(|(name, path)| table.push([name, path]));
+    info!(object = %table, "");
     info!(object = %backends(options, models), "");
     info!(object = %versions(models), "");
     info!(object = %settings(options), "");

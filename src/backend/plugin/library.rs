@@ -260,7 +260,7 @@ fn reason_of(error: &libloading::Error) -> String {
 
 /// Loads an empty library named libtritonserver.so once, unless the process already has the real one: plug-ins list
 /// that name as needed, and the loader would search the disk for it.
-pub(super) fn provide_soname() -> std::io::Result<()> {
+pub(crate) fn provide_soname() -> std::io::Result<()> {
     static STUB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtritonserver_stub.so"));
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     let outcome = LOADED.get_or_init(|| {

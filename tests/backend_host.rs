@@ -11,6 +11,10 @@ mod support {
     pub mod variant;
 }
 
+mod native_programs {
+    pub mod program;
+}
+
 mod hosting {
     pub mod calls;
     pub mod libraries;

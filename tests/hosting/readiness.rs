@@ -4,6 +4,7 @@
 use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
 use tritonserver::wire::inference::{ModelReadyRequest, ModelReadyResponse, ServerReadyRequest, ServerReadyResponse};
 
+use crate::native_programs::program::Program;
 use crate::support::backend;
 use crate::support::grpc::{Grpc, code, decode, frame};
 use crate::support::http::{Peer, request};
@@ -115,4 +116,13 @@ fn an_instance_that_takes_its_time_holds_up_nobody_else() {
         }
         server.stop();
     });
+}
+
+#[test]
+fn an_application_is_told_the_same() {
+    let Some(directory) = backend::compiled("ready.c") else { return };
+    let Some(program) = Program::compiled("readiness.c") else { return };
+    let repository = repository();
+    let told = program.run(&[repository.path(), &directory]);
+    assert!(told.contains("ready.c: asked asked_1_0 passive 1."), "{told}");
 }

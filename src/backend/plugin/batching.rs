@@ -9,10 +9,10 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::Library as Handle;
 
 use super::guard::{Work, guarded};
-use super::library::{provide_soname, returned};
+use super::library::{open_file, provide_soname, returned};
 use super::places;
 use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::ledger;
@@ -139,8 +139,7 @@ impl BatchLibrary {
         let cannot = |error: &dyn std::fmt::Display| {
             Status::invalid(format!("unable to load batching library '{shown}': {error}"))
         };
-        // SAFETY: running a library's initialisers is what loading it means; who owns the repository chose it.
-        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| cannot(&error))?;
+        let library = open_file(path).map_err(|error| cannot(&error))?;
         let library = std::mem::ManuallyDrop::new(library);
         let missing = |name: &str| {
             let text = format!("unable to load batching library '{shown}': it has no function {name}");

@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn all_that_is_refused_is_found_in_the_order_of_the_file() {
-        let text = "name: \"m\"\nruntime: \"libx.so\"";
+        let text = "max_batch_size: 1\nruntime: \"libx.so\"";
         let document = parse("c", text.as_bytes()).unwrap();
         let found: Vec<String> = check_all(&document.message, Some(&document.positions), |_| true)
             .iter()

@@ -70,8 +70,20 @@ fn repository() -> Repository {
 
 #[test]
 fn every_function_succeeds_and_fails_as_it_should() {
+    call_all(&[]);
+}
+
+#[test]
+fn they_do_the_same_where_handles_are_checked() {
+    if let Some(log) = call_all(&[("NEREID_CHECK_HANDLES", "1")]) {
+        assert!(log.contains("at the end of backend 'calls' all handles were given back"), "{log}");
+    }
+}
+
+/// The server's log; None, after a visible skip, without a compiler.
+fn call_all(environment: &[(&str, &str)]) -> Option<String> {
     let libraries = ["calls/libtriton_calls.so", "tensorrt/libtriton_tensorrt.so"];
-    let Some(directory) = backend::compiled_as("calls.c", &libraries) else { return };
+    let directory = backend::compiled_as("calls.c", &libraries)?;
     let repository = repository();
     let flags = [
         &*format!("--backend-directory={}", directory.display()),
@@ -79,7 +91,7 @@ fn every_function_succeeds_and_fails_as_it_should() {
         "--min-supported-compute-capability=7.5",
         "--backend-config=default-max-batch-size=16",
     ];
-    let server = Server::start(usual(), repository.path(), &flags);
+    let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", environment);
     let mut peer = Peer::connect(server.http);
     let input = r#"{"name":"INPUT0","datatype":"INT32","shape":[SHAPE],"data":[5,-7]}"#;
     let parameters = [
@@ -105,4 +117,5 @@ fn every_function_succeeds_and_fails_as_it_should() {
         let missing: Vec<_> = offered.iter().filter(|name| !told.contains(name.as_str())).collect();
         assert!(missing.is_empty(), "{sign}{missing:?} was never seen");
     }
+    Some(log)
 }

@@ -152,3 +152,41 @@ fn what_is_no_backend_is_refused_with_its_reason() {
     }
     assert!(!log.contains("finalised without being initialised"), "{log}");
 }
+
+#[test]
+fn a_backend_ends_with_its_last_model_and_begins_again() {
+    let Some(directory) = backend::directory() else { return };
+    let repository = Repository::new();
+    let pairs = [Pair::new("INT8", "-1")];
+    let fail = "parameters { key: \"fail_load\" value { string_value: \"I will not\" } }";
+    for (name, more) in [("one", ""), ("two", ""), ("refused", fail)] {
+        repository.identity_of("copycat", name, 0, &pairs, more);
+    }
+    let flag = format!("--backend-directory={}", directory.display());
+    let flags = [&*flag, "--model-control-mode=explicit", "--load-model=one", "--load-model=two"];
+    let server = Server::start(usual(), repository.path(), &flags);
+    let mut peer = Peer::connect(server.http);
+    let mut control = |name: &str, what: &str| peer.post(&format!("/v2/repository/models/{name}/{what}"), &[], b"");
+    // A model that is refused ends neither itself nor the others.
+    assert_eq!(control("refused", "load").status, 400);
+    assert_eq!(control("one", "unload").status, 200);
+    server.wait_for_log("identity.c: model finalize: one");
+    assert!(!server.log().contains("identity.c: finalize:"), "one model is left: {}", server.log());
+    assert_eq!(control("two", "unload").status, 200);
+    server.wait_for_log("identity.c: finalize: copycat");
+    assert_eq!(control("one", "load").status, 200);
+    let log = server.stop();
+    assert!(!log.contains("model finalize: refused"), "{log}");
+    let steps: Vec<&str> = log
+        .lines()
+        .filter_map(|line| {
+            let (_, said) = line.split_once("identity.c: ")?;
+            ["initialize: copycat", "finalize: copycat"].into_iter().find(|step| said.starts_with(step))
+        })
+        .collect();
+    assert_eq!(
+        steps,
+        ["initialize: copycat", "finalize: copycat", "initialize: copycat", "finalize: copycat"],
+        "{log}"
+    );
+}

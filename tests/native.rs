@@ -4,13 +4,18 @@
 //! in its source and those that it told must be the same.
 
 mod support {
+    pub mod backend;
+    pub mod http;
     pub mod repository;
+    pub mod server;
     pub mod skip;
+    pub mod variant;
 }
 
 mod native_programs {
+    mod custom_metrics;
     pub mod elf;
-    pub mod in_process;
+    mod in_process;
     mod interface;
     pub mod program;
 }

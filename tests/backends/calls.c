@@ -304,7 +304,7 @@ static void look(TRITONBACKEND_Request* request, bool is_plain) {
   int64_t id = 5;
   succeeds(TRITONBACKEND_RequestOutputBufferProperties(request, "OUTPUT0", &size, &memory, &id));
   expect(memory == TRITONSERVER_MEMORY_CPU && id == 0);
-  fails(TRITONBACKEND_RequestOutputBufferProperties(request, NULL, &size, &memory, &id), INVALID, NULL);
+  fails(TRITONBACKEND_RequestOutputBufferProperties(NULL, "OUTPUT0", &size, &memory, &id), INVALID, NULL);
 }
 
 static void read_inputs(TRITONBACKEND_Request* request) {
@@ -411,6 +411,8 @@ static TRITONBACKEND_Response* write_answer(TRITONBACKEND_Request* request, TRIT
   const int64_t shape[] = {1, 2};
   succeeds(TRITONBACKEND_ResponseOutput(response, &output, "OUTPUT0", TRITONSERVER_TYPE_INT32, shape, 2));
   fails(TRITONBACKEND_ResponseOutput(response, &output, "OUTPUT0", TRITONSERVER_TYPE_INVALID, shape, 2), INVALID, NULL);
+  fails(TRITONBACKEND_ResponseOutput(response, &output, "OUTPUT0", TRITONSERVER_TYPE_INT32, shape, UINT32_MAX), INVALID,
+      "output 'OUTPUT0' has 4294967295 dimensions, more than 1024");
   TRITONSERVER_BufferAttributes* attributes = NULL;
   void* buffer = NULL;
   TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_GPU;

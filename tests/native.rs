@@ -16,8 +16,10 @@ mod native_programs {
     mod custom_metrics;
     pub mod elf;
     mod in_process;
+    mod installed;
     mod interface;
     pub mod program;
+    mod valgrind;
 }
 
 use native_programs::program::Program;
@@ -26,4 +28,11 @@ use native_programs::program::Program;
 fn numbers_have_names() {
     let Some(program) = Program::compiled("names.c") else { return };
     program.run::<&str>(&[]);
+}
+
+#[test]
+fn objects_are_what_was_put_into_them() {
+    let Some(program) = Program::compiled("standalone.c") else { return };
+    program.run::<&str>(&[]);
+    program.run_watched::<&str>(&[]);
 }

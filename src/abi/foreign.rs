@@ -8,7 +8,7 @@ use libloading::os::unix::Library as Handle;
 use super::border::take;
 use super::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
-use crate::backend::plugin::{open_file, provide_soname, reason_of};
+use crate::backend::plugin::{open_file, reason_of};
 use crate::request::Status;
 
 /// One library. Never closed: its threads and destructors may outlive the last call.
@@ -20,8 +20,6 @@ pub(super) struct Library {
 impl Library {
     /// Opens the library at `path`, which finds the server's own functions.
     pub fn open(path: &Path) -> Result<Library, Status> {
-        super::symbols::keep();
-        provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         let handle = open_file(path);
         let handle = handle.map_err(|text| Status::not_found(format!("unable to load shared library: {text}")))?;
         Ok(Library { handle: ManuallyDrop::new(handle), path: path.to_owned() })

@@ -1,19 +1,19 @@
 //! `TRITONSERVER_*`: versions, names, errors, messages.
 
-mod allocators;
-mod application_trace;
+pub(crate) mod allocators;
+pub(crate) mod application_trace;
 pub mod buffer_attributes;
 pub mod custom_metrics;
-mod inference;
-mod inputs;
+pub(crate) mod inference;
+pub(crate) mod inputs;
 pub mod life;
 pub mod log;
 pub mod metrics;
 pub mod models;
 pub mod options;
 pub mod parameters;
-mod requests;
-mod responses;
+pub(crate) mod requests;
+pub(crate) mod responses;
 pub mod trace;
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -212,6 +212,10 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     byte_size: usize,
 ) -> *mut Error {
     entry(|| {
+        // Looked at first: nobody would delete a message that has no place.
+        if message.is_null() {
+            return Err(null("message"));
+        }
         if base.is_null() {
             return Err(null("base"));
         }

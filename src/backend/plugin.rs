@@ -12,6 +12,7 @@ mod library;
 pub(crate) mod places;
 mod readiness;
 mod search;
+pub(crate) mod soname;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -26,7 +27,7 @@ use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 use readiness::Gate;
 
-pub(crate) use library::{executing_model, note_release, open_file, provide_soname, reason_of};
+pub(crate) use library::{executing_model, note_release, open_file, reason_of};
 pub use search::{PluginSettings, Plugins};
 
 struct PluginBackend {

@@ -156,7 +156,11 @@ macro_rules! setters {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(options: *mut *mut ServerOptions) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(options, give(ServerOptions::new())) })
+    entry(|| unsafe {
+        // Looked at first: nobody would delete options that have no place.
+        put(options, std::ptr::null_mut())?;
+        put(options, give(ServerOptions::new()))
+    })
 }
 
 /// # Safety

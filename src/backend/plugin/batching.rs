@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libloading::os::unix::Library as Handle;
 
 use super::guard::{Work, guarded};
-use super::library::{open_file, provide_soname, returned};
+use super::library::{open_file, returned};
 use super::places;
 use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::ledger;
@@ -133,8 +133,6 @@ struct BatchLibrary {
 
 impl BatchLibrary {
     fn open(path: &Path, model: Arc<ModelHandle>) -> Result<BatchLibrary, Status> {
-        crate::abi::symbols::keep();
-        provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         let shown = path.display().to_string();
         let cannot = |error: &dyn std::fmt::Display| {
             Status::invalid(format!("unable to load batching library '{shown}': {error}"))

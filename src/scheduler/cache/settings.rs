@@ -1,8 +1,8 @@
 //! `--cache-config`: which cache, and what its settings say. Names of settings and error texts are those of Triton's
 //! cache libraries.
 //!
-//! A built-in cache wins over a library of the same name unless its setting `library` names a file; a library never sees
-//! that setting. Every other name is that of a library, with whatever settings it has.
+//! A built-in cache wins over a library of the same name unless its setting `library` names a file; a library never
+//! sees that setting. Every other name is that of a library, with whatever settings it has.
 
 use std::collections::BTreeMap;
 

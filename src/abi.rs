@@ -12,5 +12,7 @@ mod border;
 pub mod cache;
 mod foreign;
 pub mod handles;
+pub mod interface;
+pub(crate) mod ledger;
 pub mod server;
 pub mod symbols;

@@ -9,6 +9,7 @@ mod clouds;
 mod copying;
 mod delays;
 mod dialect;
+pub mod documents;
 mod error;
 mod events;
 mod forwarding;

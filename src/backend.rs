@@ -10,7 +10,6 @@ pub mod onnxruntime;
 pub mod plugin;
 pub mod registry;
 pub mod repeat;
-mod reshape;
 mod responders;
 pub mod square;
 mod vectors;
@@ -28,8 +27,8 @@ use crate::model_config::normalize::PreferredGroup;
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
 use crate::request::{Request, Response, Status, TimeSums, now_ns};
-use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_instance_group::Kind;
+use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
 pub use host_policy::{HostPolicies, HostPolicy};
 
@@ -174,6 +173,8 @@ pub struct InstanceContext {
     /// What it executes now is warm-up, which is not counted.
     pub is_warming: Arc<AtomicBool>,
     pub host_policy: Arc<HostPolicy>,
+    /// The group of the configuration that asks for it, without name and count.
+    pub group: Arc<ModelInstanceGroup>,
     /// The final configuration.
     pub spec: Arc<ModelSpec>,
     pub model: Arc<ModelContext>,
@@ -190,6 +191,7 @@ impl InstanceContext {
             is_passive: false,
             is_warming: Arc::default(),
             host_policy: Arc::default(),
+            group: Arc::default(),
             spec,
             model,
         }
@@ -271,7 +273,19 @@ pub trait Instance: Send {
         Mobility::Bound
     }
 
+    /// Who says, beside the server's own state, whether it could serve; `None` for one that always can.
+    fn readiness(&self) -> Option<Arc<dyn Readiness>> {
+        None
+    }
+
     /// Runs the requests of `payload`. `Ok`: the instance took all of them and answers each, now or later, from any
     /// thread. `Err`: it took none; the caller answers them all with the error.
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status>;
+}
+
+/// Says whether an instance could serve. It is asked from other threads than the one that drives the instance, also while
+/// that one executes, and one question after the other.
+pub trait Readiness: Send + Sync {
+    /// An error says why not. May take its time; once the instance is gone there is nothing to object to.
+    fn check(&self) -> Result<(), Status>;
 }

@@ -220,6 +220,7 @@ impl Instances {
             is_passive: share.is_passive,
             is_warming: Arc::default(),
             host_policy: Arc::clone(&policy),
+            group: Arc::new(wish.key.group().clone()),
             spec: Arc::clone(&plan.spec),
             model: Arc::clone(&plan.context),
         });

@@ -8,6 +8,7 @@
 
 mod block;
 mod gather;
+mod heap;
 pub mod numa;
 mod pool;
 pub mod regions;
@@ -17,6 +18,7 @@ mod target;
 
 pub use block::BlockMut;
 pub use gather::Gather;
+pub use heap::Heap;
 pub use pool::{Exhausted, Pool};
 pub use regions::{Region, Regions, Use, Window, WindowError};
 pub use slab::{Full, Key, Slab};

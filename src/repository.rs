@@ -63,6 +63,8 @@ pub struct Settings {
     pub load_thread_count: usize,
     pub load_retry_count: u32,
     pub backend_directory: PathBuf,
+    /// `--min-supported-compute-capability`; backends are told.
+    pub min_compute_capability: f64,
     /// What `--backend-config` says to a backend, later settings win.
     pub backend_settings: Arc<BackendSettings>,
     /// Where workers may run; empty: anywhere.

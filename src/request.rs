@@ -13,6 +13,8 @@ mod keeper;
 mod mutants;
 mod observer;
 mod parameters;
+mod placement;
+mod reshape;
 mod response;
 pub mod shared;
 mod stamps;
@@ -38,6 +40,8 @@ pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use parameters::{Parameter, Parameters, Value};
+pub use placement::{Apart, Beside, Kept, MemoryType, Place};
+pub use reshape::{OutputShape, OutputShapes};
 pub use response::{OutputTensor, Response};
 pub use stamps::{Stamps, now_ns};
 pub use states::{StateHandle, StateTensor, States};
@@ -123,6 +127,8 @@ pub struct Request {
     pub times: Option<Arc<Times>>,
     /// What it has in shared memory, until it is submitted.
     pub shared: shared::Draft,
+    /// What the model's outputs look like to clients, where that is not what its backend makes.
+    pub output_shapes: Option<Arc<OutputShapes>>,
     /// Who watches it; few requests have one.
     pub observer: Option<Observation>,
     completion: completion::Holder,
@@ -150,6 +156,7 @@ impl Request {
             loan: None,
             times: None,
             shared: None,
+            output_shapes: None,
             observer: None,
             completion: completion::Holder::new(completion),
             keeper: None,

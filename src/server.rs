@@ -11,6 +11,7 @@ mod core;
 mod crash;
 mod doors;
 mod drain;
+pub mod embedded;
 pub mod options;
 mod shards;
 mod tables;

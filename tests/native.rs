@@ -4,10 +4,14 @@
 //! in its source and those that it told must be the same.
 
 mod support {
+    pub mod repository;
     pub mod skip;
 }
 
 mod native_programs {
+    pub mod elf;
+    pub mod in_process;
+    mod interface;
     pub mod program;
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 const MAY_USE: [(&str, &[&str]); 18] = [
     ("main", &["cli"]),
     // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
-    // models as loading would, and at the cores they would get.
-    ("cli", &["server", "backend", "observe", "repository", "shard"]),
+    // models as loading would, and at the cores they would get; installing writes the headers of the C interface.
+    ("cli", &["server", "backend", "observe", "repository", "shard", "abi"]),
     (
         "server",
         &[

@@ -1,15 +1,21 @@
-//! `TRITONSERVER_*`: versions, names, errors, messages, the log.
+//! `TRITONSERVER_*`: versions, names, errors, messages.
 
 pub mod buffer_attributes;
+pub mod life;
+pub mod log;
+pub mod metrics;
+pub mod models;
+pub mod options;
+pub mod parameters;
 pub mod trace;
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char};
 
 use crate::request::{Code, DataType, Status};
 
 pub use buffer_attributes::BufferAttributes;
 
-use super::border::{deref, entry, null, put, text};
+use super::border::{deref, entry, entry_or, give, null, put, take, text};
 
 /// Version of the server half of the interface: major, minor.
 pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
@@ -26,7 +32,16 @@ impl Error {
     pub fn into_raw(status: Status) -> *mut Error {
         let bytes: Vec<u8> = status.message.bytes().filter(|&byte| byte != 0).collect();
         let message = CString::new(bytes).unwrap_or_default();
-        Box::into_raw(Box::new(Error { code: status.code, message }))
+        give(Error { code: status.code, message })
+    }
+
+    /// What an error says that foreign code gives up by returning it.
+    ///
+    /// # Safety
+    /// The error came from this interface and nobody uses it afterwards.
+    pub unsafe fn returned(error: *mut Error) -> Status {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { take(error, "the returned error") }.map_or_else(|fault| fault, |error| error.status())
     }
 
     pub fn status(&self) -> Status {
@@ -41,8 +56,12 @@ pub struct Message {
 }
 
 impl Message {
+    pub fn new(json: &str) -> Message {
+        Message { json: CString::new(json).unwrap_or_default() }
+    }
+
     pub fn into_raw(json: &str) -> *mut Message {
-        Box::into_raw(Box::new(Message { json: CString::new(json).unwrap_or_default() }))
+        give(Message::new(json))
     }
 
     pub fn json(&self) -> &str {
@@ -118,19 +137,19 @@ pub extern "C" fn TRITONSERVER_InstanceGroupKindString(kind: u32) -> *const c_ch
 /// `message` is a C string or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorNew(code: u32, message: *const c_char) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
-    let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
-    Box::into_raw(Box::new(Error { code: Code::from_number(code), message }))
+    entry_or(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise is passed on.
+        let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
+        Ok(give(Error { code: Code::from_number(code), message }))
+    })
 }
 
 /// # Safety
 /// `error` came from this interface, is not used afterwards, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
-    if !error.is_null() {
-        // SAFETY: every error of this interface is a box that its holder owns.
-        drop(unsafe { Box::from_raw(error) });
-    }
+    // SAFETY: the caller's promise is passed on.
+    entry_or((), || unsafe { take(error, "error") }.map(drop));
 }
 
 /// # Safety
@@ -138,7 +157,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorCode(error: *const Error) -> u32 {
     // SAFETY: the caller's promise is passed on.
-    unsafe { deref(error, "error") }.map_or(Code::Unknown as u32, |error| error.code as u32)
+    entry_or(Code::Unknown as u32, || Ok(unsafe { deref(error, "error")? }.code as u32))
 }
 
 /// # Safety
@@ -148,7 +167,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *c
     const NAMES: [&CStr; 7] =
         [c"Unknown", c"Internal", c"Not found", c"Invalid argument", c"Unavailable", c"Unsupported", c"Already exists"];
     // SAFETY: the caller's promise is passed on.
-    let code = unsafe { TRITONSERVER_ErrorCode(error) };
+    let code = entry_or(Code::Unknown as u32, || Ok(unsafe { deref(error, "error")? }.code as u32));
     NAMES.get(code as usize).unwrap_or(&c"<invalid code>").as_ptr()
 }
 
@@ -157,7 +176,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorMessage(error: *const Error) -> *const c_char {
     // SAFETY: the caller's promise is passed on.
-    unsafe { deref(error, "error") }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
+    entry_or(c"".as_ptr(), || Ok(unsafe { deref(error, "error")? }.message.as_ptr()))
 }
 
 /// # Safety
@@ -188,11 +207,11 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
 /// `message` is a live message that is not used afterwards, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MessageDelete(message: *mut Message) -> *mut Error {
-    if !message.is_null() {
-        // SAFETY: messages are boxes that their holder owns.
-        drop(unsafe { Box::from_raw(message) });
+    if message.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(message, "message") }.map(drop))
 }
 
 /// # Safety
@@ -208,41 +227,5 @@ pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
         let json = &deref(message, "message")?.json;
         put(base, json.as_ptr())?;
         put(byte_size, json.as_bytes().len())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn TRITONSERVER_LogIsEnabled(level: u32) -> bool {
-    match level {
-        0 => tracing::enabled!(tracing::Level::INFO),
-        1 => tracing::enabled!(tracing::Level::WARN),
-        2 => tracing::enabled!(tracing::Level::ERROR),
-        3 => tracing::enabled!(tracing::Level::DEBUG),
-        _ => false,
-    }
-}
-
-/// # Safety
-/// `filename` and `message` are C strings or NULL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONSERVER_LogMessage(
-    level: u32,
-    filename: *const c_char,
-    line: c_int,
-    message: *const c_char,
-) -> *mut Error {
-    entry(|| {
-        // SAFETY: the caller's promises are passed on.
-        let (file, message) = unsafe { (text(filename, "filename")?, text(message, "msg")?) };
-        let place = format!("{}:{line}", file.to_string_lossy());
-        let message = message.to_string_lossy();
-        match level {
-            0 => tracing::info!(place, "{message}"),
-            1 => tracing::warn!(place, "{message}"),
-            2 => tracing::error!(place, "{message}"),
-            3 => tracing::debug!(place, "{message}"),
-            _ => return Err(Status::invalid(format!("unknown log level {level}"))),
-        }
-        Ok(())
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Api, EXTENSIONS, SERVER_VERSION};
 use crate::memory::{Gather, Pool};
 use crate::protocol::json::{GatherSink, Writer};
-use crate::repository::{ServedModel, parse_version};
+use crate::repository::{ModelMap, ServedModel, parse_version};
 use crate::request::{Shape, Status};
 use crate::wire::inference::model_metadata_response::TensorMetadata;
 use crate::wire::inference::{ModelMetadataResponse, ServerMetadataResponse};
@@ -29,6 +29,16 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
+    /// Of one version, or of all that are ready.
+    pub fn of(models: &ModelMap, name: &[u8], version: Option<i64>) -> Result<ModelFacts, Status> {
+        let model = Arc::clone(models.lookup(name, version)?);
+        let versions = match version {
+            None => models.ready_versions(&model.name).map(|version| version.to_string()).collect(),
+            Some(version) => vec![version.to_string()],
+        };
+        Ok(ModelFacts { model, versions })
+    }
+
     fn tensors(&self) -> (Vec<TensorFacts<'_>>, Vec<TensorFacts<'_>>) {
         let spec = &self.model.spec;
         let batching = spec.max_batch_size > 0;
@@ -95,6 +105,23 @@ impl ModelFacts {
     }
 }
 
+/// The answer to `/v2`.
+pub fn server_json(id: &str, pool: &Pool) -> Gather {
+    let mut body = Gather::new();
+    let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
+    writer.begin_object();
+    writer.key("name");
+    writer.string(id);
+    writer.key("version");
+    writer.string(SERVER_VERSION);
+    writer.key("extensions");
+    writer.begin_array();
+    EXTENSIONS.iter().for_each(|extension| writer.string(extension));
+    writer.end_array();
+    writer.end_object();
+    body
+}
+
 impl Api {
     /// The model that a request names, by texts of the wire.
     pub(super) fn find(&self, model: &[u8], version: &[u8]) -> Result<Arc<ServedModel>, Status> {
@@ -103,28 +130,11 @@ impl Api {
 
     pub(super) fn model_facts(&self, model: &[u8], version: &[u8]) -> Result<ModelFacts, Status> {
         self.check_not_exiting()?;
-        let found = self.find(model, version)?;
-        let versions = match version.is_empty() {
-            true => self.models.ready_versions(&found.name).map(|version| version.to_string()).collect(),
-            false => vec![found.version.to_string()],
-        };
-        Ok(ModelFacts { model: found, versions })
+        ModelFacts::of(&self.models, model, parse_version(version)?)
     }
 
     pub(super) fn server_json(&self) -> Gather {
-        let mut body = Gather::new();
-        let mut writer = Writer::new(GatherSink { gather: &mut body, pool: &self.pool });
-        writer.begin_object();
-        writer.key("name");
-        writer.string(&self.facts.settings.id);
-        writer.key("version");
-        writer.string(SERVER_VERSION);
-        writer.key("extensions");
-        writer.begin_array();
-        EXTENSIONS.iter().for_each(|extension| writer.string(extension));
-        writer.end_array();
-        writer.end_object();
-        body
+        server_json(&self.facts.settings.id, &self.pool)
     }
 
     pub(super) fn server_message(&self) -> ServerMetadataResponse {

@@ -13,7 +13,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::{Api, Mail, Outcome, Protocol, error};
-use crate::memory::{Gather, Slice};
+use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1::Response;
 use crate::protocol::json::{Document, GatherSink, Writer};
 use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply};
@@ -222,7 +222,7 @@ impl Api {
             Protocol::Http => {
                 let reply = match outcome {
                     Ok(Outcome::Loaded | Outcome::Unloaded) => Response::empty(200),
-                    Ok(Outcome::Index(rows)) => error::reply(200, error::JSON, self.index_json(&rows)),
+                    Ok(Outcome::Index(rows)) => error::reply(200, error::JSON, index_json(&rows, &self.pool)),
                     Ok(Outcome::Regions(outcome)) => self.regions_reply(outcome),
                     Err(status) => error::http_error(&self.pool, &status, error::JSON),
                 };
@@ -245,25 +245,25 @@ impl Api {
             }
         }
     }
+}
 
-    fn index_json(&self, rows: &[IndexRow]) -> Gather {
-        let mut body = Gather::new();
-        let mut writer = Writer::new(GatherSink { gather: &mut body, pool: &self.pool });
-        writer.begin_array();
-        for row in rows {
-            let version = row.version.map(|version| version.to_string()).unwrap_or_default();
-            writer.begin_object();
-            let members =
-                [("name", &*row.name), ("version", &*version), ("state", row.state), ("reason", &*row.reason)];
-            for (key, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
-                writer.key(key);
-                writer.string(value);
-            }
-            writer.end_object();
+/// The answer to `/v2/repository/index`.
+pub fn index_json(rows: &[IndexRow], pool: &Pool) -> Gather {
+    let mut body = Gather::new();
+    let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
+    writer.begin_array();
+    for row in rows {
+        let version = row.version.map(|version| version.to_string()).unwrap_or_default();
+        writer.begin_object();
+        let members = [("name", &*row.name), ("version", &*version), ("state", row.state), ("reason", &*row.reason)];
+        for (key, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
+            writer.key(key);
+            writer.string(value);
         }
-        writer.end_array();
-        body
+        writer.end_object();
     }
+    writer.end_array();
+    body
 }
 
 fn index_message(rows: Vec<IndexRow>) -> wire::RepositoryIndexResponse {

@@ -233,7 +233,8 @@ impl Value<'_> {
         let text = self.text();
         let parts: Vec<&str> = text.split(':').collect();
         let int = |part: &str| self.part(part).int();
-        let resource = |name: &str, count, device| RateLimitResource { name: name.to_owned(), count, device };
+        let resource =
+            |name: &str, count: i32, device| RateLimitResource { name: name.to_owned(), count: count.into(), device };
         match parts[..] {
             [name, count] => Ok(resource(name, int(count)?, None)),
             // -1 is how Triton writes each device.

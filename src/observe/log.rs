@@ -13,7 +13,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tracing_subscriber::layer::SubscriberExt;
@@ -80,27 +80,37 @@ pub fn installed() -> Option<&'static Logger> {
 #[derive(Debug, Clone)]
 pub struct Logger {
     layer: LogLayer,
-    file: Option<Arc<Path>>,
+    file: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl Logger {
     /// Opens the file, if one is named, and starts the writing thread. `escapes` is false where
     /// TRITON_SERVER_ESCAPE_LOG_MESSAGES says `0`.
     pub fn start(settings: &LogSettings, escapes: bool) -> Result<Logger, LogError> {
-        let sinks = match &settings.file {
-            None => Sinks { plain: Box::new(io::stdout()), alarming: Some(Box::new(io::stderr())), distress: None },
-            Some(path) => match OpenOptions::new().append(true).create(true).open(path) {
-                Ok(file) => Sinks { plain: Box::new(file), alarming: None, distress: Some(Box::new(io::stderr())) },
-                Err(error) => return Err(LogError::Open { path: path.clone(), error }),
-            },
-        };
-        Logger::with_sinks(settings, escapes, sinks, CAPACITY)
+        Logger::with_sinks(settings, escapes, sinks(settings.file.as_deref())?, CAPACITY)
+    }
+
+    /// The log of a process that is not the server's own: an application that links the server has none until its
+    /// options speak of one, and from then on what Triton begins with. Where the application has set a subscriber of
+    /// its own, that one stays, and this fails.
+    pub fn of_application() -> Result<&'static Logger, LogError> {
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(logger) = INSTALLED.get() {
+            return Ok(logger);
+        }
+        if tracing::dispatcher::has_been_set() {
+            return Err(LogError::Installed);
+        }
+        let escapes = std::env::var_os("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");
+        Logger::start(&LogSettings::default(), escapes)?.install()?;
+        INSTALLED.get().ok_or(LogError::Installed)
     }
 
     fn with_sinks(settings: &LogSettings, escapes: bool, sinks: Sinks, capacity: usize) -> Result<Logger, LogError> {
         let switches = Arc::new(Switches::new(escapes));
         let queue = Queue::start(Arc::clone(&switches), sinks, capacity).map_err(LogError::Thread)?;
-        let file = settings.file.as_deref().map(Arc::from);
+        let file = Arc::new(Mutex::new(settings.file.clone()));
         let logger = Logger { layer: LogLayer { switches, queue }, file };
         logger.set_info(settings.info);
         logger.set_warning(settings.warning);
@@ -130,7 +140,7 @@ impl Logger {
             error: switches.error.load(Ordering::Relaxed),
             verbose_level: switches.verbose_level.load(Ordering::Relaxed),
             format: switches.style().format,
-            file: self.file.as_deref().map(Path::to_owned),
+            file: self.file(),
         }
     }
 
@@ -154,6 +164,19 @@ impl Logger {
         self.change(|switches| switches.format.store(format.index(), Ordering::Relaxed));
     }
 
+    /// What is logged from now on goes to this file, or to stdout and stderr.
+    pub fn set_file(&self, path: Option<&Path>) -> Result<(), LogError> {
+        let sinks = sinks(path)?;
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        self.layer.queue.move_to(sinks);
+        *file = path.map(Path::to_owned);
+        Ok(())
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Messages lost since the start, because the queue was full or writing failed.
     pub fn dropped(&self) -> u64 {
         self.layer.queue.dropped()
@@ -162,10 +185,10 @@ impl Logger {
     /// Waits until everything logged so far is written, and says what is wrong with the file. For the start: a disk
     /// that is full opens a file all the same.
     pub fn check_file(&self) -> Result<(), LogError> {
-        let Some(path) = &self.file else { return Ok(()) };
+        let Some(path) = self.file() else { return Ok(()) };
         self.flush();
         match self.layer.queue.failure() {
-            Some(error) => Err(LogError::Write { path: path.to_path_buf(), error }),
+            Some(error) => Err(LogError::Write { path, error }),
             None => Ok(()),
         }
     }
@@ -179,6 +202,17 @@ impl Logger {
     fn change(&self, change: impl FnOnce(&Switches)) {
         change(&self.layer.switches);
         tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+/// Where lines go: to the file, appended, or to stdout and stderr.
+fn sinks(file: Option<&Path>) -> Result<Sinks, LogError> {
+    let Some(path) = file else {
+        return Ok(Sinks { plain: Box::new(io::stdout()), alarming: Some(Box::new(io::stderr())), distress: None });
+    };
+    match OpenOptions::new().append(true).create(true).open(path) {
+        Ok(file) => Ok(Sinks { plain: Box::new(file), alarming: None, distress: Some(Box::new(io::stderr())) }),
+        Err(error) => Err(LogError::Open { path: path.to_owned(), error }),
     }
 }
 

@@ -210,6 +210,12 @@ impl Lifecycle {
         std::thread::Builder::new().name("model-control".to_owned()).spawn(run).map(drop).map_err(cannot)
     }
 
+    /// Runs `job` on the calling thread, as an operation that the end of the server waits for.
+    pub fn run<T>(self: &Arc<Self>, job: impl FnOnce(&Arc<Lifecycle>) -> Result<T, Status>) -> Result<T, Status> {
+        let _operation = self.begin()?;
+        job(self)
+    }
+
     fn begin(self: &Arc<Self>) -> Result<Operation, Status> {
         let operation = Operation::new(Arc::clone(self));
         if self.is_stopping.load(Ordering::SeqCst) {

@@ -26,6 +26,7 @@ pub enum ParameterValue {
     Bytes(Vec<u8>),
     Integer(i64),
     Boolean(bool),
+    Double(f64),
 }
 
 impl ParameterValue {
@@ -36,6 +37,7 @@ impl ParameterValue {
             ParameterValue::Bytes(_) => "BYTES",
             ParameterValue::Integer(_) => "INT",
             ParameterValue::Boolean(_) => "BOOL",
+            ParameterValue::Double(_) => "DOUBLE",
         }
     }
 }

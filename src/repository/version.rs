@@ -13,7 +13,7 @@ use super::agents::AgentModels;
 use super::composed::Composed;
 use super::models::{ModelId, ServedModel};
 use super::poll::{Polled, honoured};
-use crate::backend::plugin::Plugins;
+use crate::backend::plugin::{PluginSettings, Plugins};
 use crate::backend::registry::NativeBackends;
 use crate::backend::{Attributes, Backend, Model, ModelContext};
 use crate::instance::{Instances, Plan, confined};
@@ -100,7 +100,12 @@ impl RunningVersion {
 
 impl Loader {
     pub fn new(settings: Arc<Settings>) -> Loader {
-        let plugins = Plugins::new(settings.backend_directory.clone(), settings.auto_complete);
+        let plugins = Plugins::new(PluginSettings {
+            directory: settings.backend_directory.clone(),
+            auto_complete: settings.auto_complete,
+            min_compute_capability: settings.min_compute_capability,
+            pool: settings.pool.clone(),
+        });
         Loader { settings, backends: NativeBackends::default(), plugins }
     }
 

@@ -3,9 +3,10 @@
 //! It is there before the models, which may keep it, and it keeps nothing alive: a call that comes too early or too
 //! late finds no server.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::core::Core;
+use super::embedded::Embedded;
 use crate::repository::Lifecycle;
 use crate::request::Status;
 
@@ -14,6 +15,8 @@ use crate::request::Status;
 pub struct Access {
     lifecycle: OnceLock<Weak<Lifecycle>>,
     core: OnceLock<Weak<Core>>,
+    /// The server itself, where an application owns it.
+    pub(super) embedded: Mutex<Option<Arc<Embedded>>>,
 }
 
 impl Access {

@@ -56,15 +56,28 @@ pub struct Core {
 impl Core {
     /// Opens everything and loads the models of the start.
     pub fn start(options: &Options) -> Result<Arc<Core>, Failure> {
-        options.check().map_err(Failure::Creating)?;
-        let cannot = |error: std::io::Error| Failure::Start(format!("cannot read the cores: {error}"));
-        let cores = Cores::of_this_process().map_err(cannot)?;
+        let cores = cores()?;
         let placement = cores.place(options.io_cores.as_ref()).map_err(|error| Failure::Start(error.to_string()))?;
+        Core::placed(options, &cores, placement, Access::new())
+    }
+
+    /// The same inside an application, whose cores are its own to give: no thread of ours is bound to one.
+    pub fn start_embedded(options: &Options, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
+        let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin: false };
+        Core::placed(options, &cores()?, placement, access)
+    }
+
+    fn placed(
+        options: &Options,
+        cores: &Cores,
+        placement: Placement,
+        access: Arc<Access>,
+    ) -> Result<Arc<Core>, Failure> {
+        options.check().map_err(Failure::Creating)?;
         let pool = Pool::new(pool_limit());
         let metrics = Arc::new(Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
         let metrics_config = metrics_config(options);
-        let access = Access::new();
         let settings = repository::Settings {
             stores: open_repositories(options)?,
             mode: match options.model_control {
@@ -79,6 +92,7 @@ impl Core {
             load_thread_count: options.model_load_thread_count,
             load_retry_count: options.model_load_retry_count,
             backend_directory: options.backend_directory.clone(),
+            min_compute_capability: options.min_compute_capability,
             backend_settings: {
                 let options = options.clone();
                 Arc::new(move |backend| options.settings_of(backend))
@@ -162,6 +176,10 @@ impl Core {
             warn!("not all traces could be written before the end");
         }
     }
+}
+
+fn cores() -> Result<Cores, Failure> {
+    Cores::of_this_process().map_err(|error| Failure::Start(format!("cannot read the cores: {error}")))
 }
 
 fn restrictions(given: &[Restriction]) -> impl Iterator<Item = (&str, &str, &str)> {

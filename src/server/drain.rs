@@ -106,17 +106,34 @@ pub fn run(
     lifecycle.refuse_changes();
     shards.drain();
     wait_for_connections(&shards, &budget);
+    let unloaded = finish(lifecycle, &budget);
+    shards.stop();
+    match unloaded && !budget.is_spent() {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Failure::Stop(expired())),
+    }
+}
+
+/// The same for a server without ports.
+pub fn run_without_ports(exit_timeout_secs: u32, facts: &Facts, lifecycle: &Arc<Lifecycle>) -> Result<(), Status> {
+    let budget = Budget(Instant::now() + Duration::from_secs(u64::from(exit_timeout_secs)));
+    facts.set_state(ServerState::Exiting);
+    lifecycle.refuse_changes();
+    if finish(lifecycle, &budget) { Ok(()) } else { Err(expired()) }
+}
+
+fn expired() -> Status {
+    Status::internal("Exit timeout expired. Exiting immediately.")
+}
+
+/// Finishes the requests that models have, and ends the models. False: not within the budget.
+fn finish(lifecycle: &Arc<Lifecycle>, budget: &Budget) -> bool {
     info!("Waiting for in-flight requests to complete.");
     lifecycle.stop_scheduling();
-    let answered = wait_for(&budget, || lifecycle.in_flight().is_empty(), || log_in_flight(lifecycle, &budget));
+    let answered = wait_for(budget, || lifecycle.in_flight().is_empty(), || log_in_flight(lifecycle, budget));
     info!("All models are stopped, unloading models");
     lifecycle.detach();
-    let unloaded = answered && wait_for_models(lifecycle, &budget);
-    shards.stop();
-    if unloaded && !budget.is_spent() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    Err(Failure::Stop(Status::internal("Exit timeout expired. Exiting immediately.")))
+    answered && wait_for_models(lifecycle, budget)
 }
 
 /// Waits until `is_done`, and tells once a second what it waits for. False if the budget is spent first.

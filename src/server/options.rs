@@ -13,6 +13,11 @@ pub use crate::net::{Credentials, Keepalive};
 pub use crate::protocol::compression::Level;
 pub use crate::shard::placement::IoCores;
 
+/// Why settings of GPUs change nothing.
+pub const NO_GPU: &str = "this version of Nereid places nothing on a GPU by itself";
+/// Why the number of threads that copy tensors changes nothing.
+pub const NO_COPYING_THREADS: &str = "a worker gathers its batch itself, beside its model";
+
 /// One listening service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listen {
@@ -94,7 +99,7 @@ pub struct CacheSetting {
 pub struct RateLimitResource {
     pub name: String,
     /// Not checked: a negative one is more than anybody asks for, as in Triton.
-    pub count: i32,
+    pub count: i64,
     /// `None`: on each device.
     pub device: Option<i32>,
 }
@@ -286,6 +291,19 @@ impl Default for Options {
 pub const WILDCARD: &str = "*";
 
 impl Options {
+    /// For a server without ports, which an application links.
+    pub fn without_ports() -> Options {
+        let closed = |listen: Listen| Listen { allowed: false, ..listen };
+        let options = Options::default();
+        Options {
+            http: closed(options.http),
+            grpc: closed(options.grpc),
+            sagemaker: closed(options.sagemaker),
+            vertex: closed(options.vertex),
+            ..options
+        }
+    }
+
     /// What no server can be created with.
     pub fn check(&self) -> Result<(), Status> {
         if self.model_repositories.is_empty() {
@@ -304,7 +322,7 @@ impl Options {
     }
 
     /// `--rate-limit-resource` by name and device, -1 for each device. Of equal ones the first counts.
-    pub fn rate_limits(&self) -> BTreeMap<(&str, i32), i32> {
+    pub fn rate_limits(&self) -> BTreeMap<(&str, i32), i64> {
         let mut limits = BTreeMap::new();
         for resource in &self.rate_limit_resources {
             limits.entry((&*resource.name, resource.device.unwrap_or(-1))).or_insert(resource.count);

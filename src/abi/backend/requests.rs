@@ -1,11 +1,11 @@
-//! `TRITONBACKEND_Request*` and `TRITONBACKEND_Input*`: a plug-in reads the server's own request.
+//! `TRITONBACKEND_Request*`: a plug-in reads the server's own request.
 
 use std::ffi::{c_char, c_void};
 
-use crate::abi::border::{deref, entry, put, put_if_asked, text};
+use crate::abi::border::{deref, entry, lend, put, take, text};
+use crate::abi::ledger;
 use crate::abi::server::Error;
 use crate::backend::plugin::note_release;
-use crate::memory::Slice;
 use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status, Value};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`, `_RESCHEDULE`.
@@ -18,7 +18,7 @@ fn out_of_range(what: &str, index: u32, count: usize) -> Status {
     Status::invalid(format!("out of bounds index {index}: request has {count} {what}"))
 }
 
-fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
+pub(super) fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
     let found = usize::try_from(index).ok().and_then(|index| list.get(index));
     found.ok_or_else(|| out_of_range(what, index, list.len()))
 }
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
             Status::invalid(format!("{id}unknown request input name {name}"))
         })?;
         // SAFETY: as above.
-        unsafe { put(input, &raw const *found) }
+        unsafe { put(input, lend(found, request)) }
     })
 }
 
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
     input: *mut *const InputTensor,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(input, &raw const *at(&deref(request, "request")?.inputs, index, "inputs")?) })
+    entry(|| unsafe { put(input, lend(at(&deref(request, "request")?.inputs, index, "inputs")?, request)) })
 }
 
 /// # Safety
@@ -195,6 +195,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
                 let owned = unsafe { Box::from_raw(request) };
                 return match owned.reschedule() {
                     Ok(()) => {
+                        ledger::reclaim(request);
                         note_release(request);
                         Ok(())
                     }
@@ -207,63 +208,10 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
             }
             _ => return Err(Status::invalid(format!("unknown request release flags {flags}"))),
         }
-        note_release(request);
         // SAFETY: the plug-in owns the request until now and gives it up here.
-        drop(unsafe { Box::from_raw(request) });
+        let owned = unsafe { take(request, "request")? };
+        note_release(request);
+        drop(owned);
         Ok(())
-    })
-}
-
-/// # Safety
-/// The input belongs to a live request; pointers are writable, or NULL for what is not asked.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
-    input: *const InputTensor,
-    name: *mut *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dims_count: *mut u32,
-    byte_size: *mut u64,
-    buffer_count: *mut u32,
-) -> *mut Error {
-    entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        let input = unsafe { deref(input, "input")? };
-        let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
-        // SAFETY: as above; NULL means that the caller does not ask.
-        unsafe {
-            put_if_asked(name, input.name.as_c_str().as_ptr());
-            put_if_asked(datatype, input.datatype as u32);
-            put_if_asked(shape, dims.as_ptr());
-            put_if_asked(dims_count, dims.len() as u32);
-            put_if_asked(byte_size, input.byte_size() as u64);
-            put_if_asked(buffer_count, input.data.len() as u32);
-        }
-        Ok(())
-    })
-}
-
-/// # Safety
-/// The input belongs to a live request; the pointers are writable. The buffer is read only and lives with the request.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
-    input: *const InputTensor,
-    index: u32,
-    buffer: *mut *const c_void,
-    byte_size: *mut u64,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-) -> *mut Error {
-    entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        let input = unsafe { deref(input, "input")? };
-        let piece: &Slice = at(&input.data, index, "buffers of the input")?;
-        // SAFETY: as above.
-        unsafe {
-            put(buffer, piece.as_ptr().cast())?;
-            put(byte_size, piece.len() as u64)?;
-            put(memory_type, MEMORY_CPU)?;
-            put(memory_type_id, 0)
-        }
     })
 }

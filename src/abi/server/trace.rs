@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::abi::border::{deref, entry, null, put, text};
+use crate::abi::border::{deref, entry, give, lend, null, put, take, text};
 use crate::abi::server::Error;
 use crate::request::{Observation, Request, Status, TraceFacts};
 
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestTrace(
         let request = unsafe { deref(request, "request")? };
         let observer = request.observer.as_ref().filter(|observer| observer.trace().is_some());
         // SAFETY: as above.
-        unsafe { put(trace, observer.map_or(std::ptr::null(), |observer| &raw const *observer)) }
+        unsafe { put(trace, observer.map_or(std::ptr::null(), |observer| lend(observer, request))) }
     })
 }
 
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
         let child = unsafe { deref(trace, "trace")? }.child();
         let child = child.ok_or_else(|| Status::internal("the trace has no children"))?;
         // SAFETY: not null, and by contract writable.
-        unsafe { put(child_trace, Box::into_raw(Box::new(Observation::new(child)))) }
+        unsafe { put(child_trace, give(Observation::new(child))) }
     })
 }
 
@@ -99,11 +99,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
 /// The trace was spawned, is not used afterwards, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(trace: *mut Observation) -> *mut Error {
-    if !trace.is_null() {
-        // SAFETY: spawned traces are boxes that their holder owns.
-        drop(unsafe { Box::from_raw(trace) });
+    if trace.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(trace, "trace") }.map(drop))
 }
 
 #[unsafe(no_mangle)]

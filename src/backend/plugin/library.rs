@@ -7,19 +7,21 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
+use super::search::Presence;
 use crate::abi::backend::DEVICE_BLOCKING;
-use crate::abi::handles::{AttributeHandle, BackendHandle, UserState, c_string};
-use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
+use crate::abi::handles::{AttributeHandle, BackendHandle};
+use crate::abi::ledger;
+use crate::abi::server::Error;
 use crate::backend::{Attributes, ExecutionPolicy};
 use crate::request::{Request, Status};
 
 use super::guard::{Thrown, Work, guarded};
 
-type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Describe = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;
 type Execute = unsafe extern "C-unwind" fn(*mut c_void, *mut *mut c_void, u32) -> *mut c_void;
 
@@ -30,6 +32,7 @@ pub(super) struct Exports {
     pub model_finalize: Option<Call>,
     pub instance_initialize: Option<Call>,
     pub instance_finalize: Option<Call>,
+    pub instance_ready: Option<Call>,
     execute: Execute,
 }
 
@@ -49,6 +52,8 @@ pub(super) struct Library {
     attributes: Attributes,
     /// Never closed: threads and destructors of a plug-in may outlive its last model.
     _library: std::mem::ManuallyDrop<Handle>,
+    /// Behind the plug-in's end.
+    _presence: Presence,
 }
 
 /// What the plug-in released during the execution on this thread.
@@ -114,30 +119,29 @@ fn returned(error: *mut c_void) -> Result<(), Status> {
         return Ok(());
     }
     // SAFETY: plug-ins make errors with our functions only, and give them up by returning them.
-    unsafe {
-        let status = (*error).status();
-        TRITONSERVER_ErrorDelete(error);
-        Err(status)
-    }
+    Err(unsafe { Error::returned(error) })
 }
 
 impl Library {
-    /// Opens, looks up, initialises and asks for attributes.
-    pub fn open(backend: &str, path: &Path, place: &Path, cmdline: &[(String, String)]) -> Result<Library, Status> {
+    /// Opens, looks up, initialises and asks for attributes. `backend` is what the plug-in is told of itself.
+    pub fn open(path: &Path, backend: BackendHandle, presence: Presence) -> Result<Library, Status> {
         crate::abi::symbols::keep();
         provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
-        let cannot = |error: &dyn std::fmt::Display| {
-            Status::invalid(format!("unable to load backend library '{}': {error}", path.display()))
-        };
         // SAFETY: running a plug-in's initialisers is what loading a backend means; the operator chose the library.
-        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| cannot(&error))?;
+        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        let library = library
+            .map_err(|error| Status::not_found(format!("unable to load shared library: {}", reason_of(&error))))?;
         let find = |name: &str| {
             // SAFETY: the symbol is a function of this signature by the interface's definition.
             unsafe { library.get::<Call>(name) }.ok().map(|symbol| *symbol)
         };
         // SAFETY: as above.
-        let execute = unsafe { library.get::<Execute>("TRITONBACKEND_ModelInstanceExecute") };
-        let execute = *execute.map_err(|error| cannot(&error))?;
+        let execute = unsafe { library.get::<Execute>(EXECUTE) };
+        let execute = *execute.map_err(|error| {
+            let reason = reason_of(&error);
+            Status::not_found(format!("unable to find required entrypoint '{EXECUTE}' in shared library: {reason}"))
+        })?;
+        super::places::remember(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
         // SAFETY: as above.
         let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
         let exports = Exports {
@@ -146,18 +150,23 @@ impl Library {
             model_finalize: find("TRITONBACKEND_ModelFinalize"),
             instance_initialize: find("TRITONBACKEND_ModelInstanceInitialize"),
             instance_finalize: find("TRITONBACKEND_ModelInstanceFinalize"),
+            instance_ready: find("TRITONBACKEND_ModelInstanceReady"),
             execute,
         };
         let initialize = find("TRITONBACKEND_Initialize");
-        let handle = Arc::new(BackendHandle {
-            name: c_string(backend),
-            config: config_json(cmdline),
-            directory: c_string(&place.to_string_lossy()),
-            execution_policy: AtomicU32::new(0),
-            state: UserState::default(),
-        });
-        let library = std::mem::ManuallyDrop::new(library);
-        let mut library = Library { handle, exports, attributes: Attributes::default(), _library: library };
+        let library = Library {
+            handle: Arc::new(backend),
+            exports,
+            attributes: Attributes::default(),
+            _library: std::mem::ManuallyDrop::new(library),
+            _presence: presence,
+        };
+        library.begin(initialize, describe)
+    }
+
+    fn begin(mut self, initialize: Option<Call>, describe: Option<Describe>) -> Result<Library, Status> {
+        let library = &mut self;
+        ledger::expose(Arc::as_ptr(&library.handle));
         let backend_handle = Arc::as_ptr(&library.handle).cast_mut().cast();
         if let Err(status) = library.call(&library.work("TRITONBACKEND_Initialize"), initialize, backend_handle) {
             // What did not initialise is not finalised.
@@ -167,15 +176,17 @@ impl Library {
         if let Some(describe) = describe {
             library.describe(describe, backend_handle)?;
         }
-        Ok(library)
+        Ok(self)
     }
 
     fn describe(&mut self, describe: Describe, backend: *mut c_void) -> Result<(), Status> {
         let mut attributes = AttributeHandle::default();
         let into = (&raw mut attributes).cast();
+        ledger::expose(&raw const attributes);
         let work = self.work("TRITONBACKEND_GetBackendAttribute");
         // SAFETY: both handles live through the call, and the guard keeps exceptions out of Rust.
         let error = guarded(&work, || unsafe { describe(backend, into) });
+        ledger::reclaim(&raw const attributes);
         returned(error.map_err(|thrown| threw(&thrown))?)?;
         self.attributes = attributes.attributes;
         Ok(())
@@ -230,14 +241,22 @@ impl Drop for Library {
         if let Err(status) = self.call(&self.work("TRITONBACKEND_Finalize"), self.exports.finalize, handle) {
             tracing::error!("backend '{}' failed to finalize: {status}", self.handle.name.to_string_lossy());
         }
+        let (count, bytes) = self.handle.memory.in_use();
+        if count > 0 {
+            let name = self.handle.name.to_string_lossy();
+            tracing::warn!("backend '{name}' ended without freeing {count} allocations of {bytes} bytes");
+        }
+        ledger::report(self.handle.name.to_str().ok());
     }
 }
 
-/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5). A later setting wins.
-fn config_json(settings: &[(String, String)]) -> String {
-    let cmdline: serde_json::Map<_, _> =
-        settings.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
-    serde_json::json!({ "cmdline": cmdline }).to_string()
+/// The required export.
+const EXECUTE: &str = "TRITONBACKEND_ModelInstanceExecute";
+
+/// What the loader says, without the name of its function before it.
+fn reason_of(error: &libloading::Error) -> String {
+    // What it displays itself is only which function failed.
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Loads an empty library named libtritonserver.so once, unless the process already has the real one: plug-ins list

@@ -1,8 +1,8 @@
 //! Flags of rate limiting, memory and the host.
 
-use super::repository::NO_GPU;
 use super::{Flag, Group};
 use crate::cli::values::{Value, ValueError};
+use crate::server::options::{NO_COPYING_THREADS, NO_GPU};
 
 const RATE: Group = Group("Rate limiting");
 const MEMORY: Group = Group("Memory and host");
@@ -56,7 +56,7 @@ pub static FLAGS: &[Flag] = &[
         "buffer-manager-thread-count",
         "integer",
         "Threads that copy tensors. Default: 0.",
-        "a worker gathers its batch itself, beside its model",
+        NO_COPYING_THREADS,
         |_, v| v.int().map(|_| ()),
     ),
     MEMORY.set(

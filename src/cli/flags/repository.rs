@@ -3,11 +3,9 @@
 use super::{Flag, Group};
 use crate::cli::given::ControlMode;
 use crate::cli::values::{Value, ValueError};
+use crate::server::options::NO_GPU;
 
 const REPOSITORY: Group = Group("Model repository");
-
-/// Why the GPU's flags change nothing.
-pub const NO_GPU: &str = "this version of Nereid places nothing on a GPU by itself";
 
 pub static FLAGS: &[Flag] = &[
     REPOSITORY.set("model-repository", "path", "Directory of models. May be given several times.", |g, v| {

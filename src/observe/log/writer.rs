@@ -49,6 +49,14 @@ struct Counts {
 enum Entry {
     Record(Record),
     Flush(SyncSender<()>),
+    /// Lines go elsewhere from here on.
+    Move(Box<Sinks>),
+}
+
+impl std::fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sinks")
+    }
 }
 
 impl Queue {
@@ -78,6 +86,12 @@ impl Queue {
             self.counts.bytes_waiting.fetch_sub(bytes, Ordering::Relaxed);
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// What is handed over from now on goes to `sinks`. Waits for room in the queue.
+    pub fn move_to(&self, sinks: Sinks) {
+        // The thread only ends with the last sender.
+        let _ = self.sender.send(Entry::Move(Box::new(sinks)));
     }
 
     /// Waits until everything handed over before is written, or cannot be; not longer than `patience`, for whoever
@@ -168,6 +182,11 @@ impl Writer {
                     self.write_chunk();
                     self.report_losses();
                     let _ = done.try_send(());
+                }
+                Entry::Move(sinks) => {
+                    self.write_chunk();
+                    self.sinks = *sinks;
+                    self.counts.set_failure(None);
                 }
             }
         }

@@ -446,7 +446,7 @@ fn cache(cache: &str, key: &str, value: &str) -> CacheSetting {
     CacheSetting { cache: cache.into(), key: key.into(), value: value.into() }
 }
 
-fn resource(name: &str, count: i32, device: Option<i32>) -> RateLimitResource {
+fn resource(name: &str, count: i64, device: Option<i32>) -> RateLimitResource {
     RateLimitResource { name: name.into(), count, device }
 }
 

@@ -1,0 +1,102 @@
+//! `TRITONSERVER_Server`: its beginning and end, and how it is.
+//!
+//! An application that starts a server owns it through its handle. What a backend gets from `TRITONBACKEND_ModelServer`
+//! points to a value of the same type and can be asked the same; only its owner may end it.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use super::super::border::{deref, entry, give_shared, null, put, take_shared, utf8};
+use super::Error;
+use super::options::ServerOptions;
+use crate::server::access::Access;
+
+/// The highest version that is ready.
+const ANY_VERSION: i64 = -1;
+
+pub(super) fn version_of(number: i64) -> Option<i64> {
+    Some(number).filter(|number| *number != ANY_VERSION)
+}
+
+/// # Safety
+/// `options` is live and `server` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerNew(
+    server: *mut *const Access,
+    options: *const ServerOptions,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let options = unsafe { deref(options, "options")? };
+        if server.is_null() {
+            return Err(null("server"));
+        }
+        let access = options.start()?;
+        // SAFETY: not null, and by contract writable.
+        unsafe { put(server, give_shared(access)) }
+    })
+}
+
+/// Stops the server if it was not stopped. When that fails the handle stays valid.
+///
+/// # Safety
+/// `server` is live, and unless this fails not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerDelete(server: *const Access) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { deref(server, "server")? }.end()?;
+        // SAFETY: only its owner could end it, and has it from ServerNew.
+        unsafe { take_shared(server, "server") }.map(|access: Arc<Access>| drop(access))
+    })
+}
+
+/// # Safety
+/// `server` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerStop(server: *const Access) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { deref(server, "server")? }.stop())
+}
+
+/// # Safety
+/// `server` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(server: *const Access, timeout: u32) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { deref(server, "server")? }.set_exit_timeout(timeout))
+}
+
+/// # Safety
+/// `server` is live and `live` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerIsLive(server: *const Access, live: *mut bool) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe { put(live, deref(server, "server")?.is_live()?) })
+}
+
+/// # Safety
+/// `server` is live and `ready` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerIsReady(server: *const Access, ready: *mut bool) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe { put(ready, deref(server, "server")?.is_ready()?) })
+}
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL, `ready` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerModelIsReady(
+    server: *const Access,
+    model_name: *const c_char,
+    model_version: i64,
+    ready: *mut bool,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
+        // A lookup that fails is an error, as it is over HTTP.
+        let is_ready = server.model(name, version_of(model_version)).map(|_| true)?;
+        put(ready, is_ready)
+    })
+}

@@ -1,0 +1,61 @@
+//! `TRITONSERVER_Metrics`: the metrics of a server as they were when they were asked for.
+
+use std::ffi::c_char;
+
+use super::super::border::{deref, entry, give, null, put, take};
+use super::Error;
+use crate::request::Status;
+use crate::server::access::Access;
+
+/// `TRITONSERVER_MetricFormat`.
+const PROMETHEUS: u32 = 0;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Metrics {
+    page: Box<str>,
+}
+
+/// # Safety
+/// `server` is live and `metrics` writable; the caller owns what it gets.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerMetrics(server: *const Access, metrics: *mut *mut Metrics) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let server = unsafe { deref(server, "server")? };
+        if metrics.is_null() {
+            return Err(null("metrics"));
+        }
+        let page = server.render_metrics()?.into();
+        // SAFETY: not null, and by contract writable.
+        unsafe { put(metrics, give(Metrics { page })) }
+    })
+}
+
+/// # Safety
+/// `metrics` is live and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(metrics: *mut Metrics) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(metrics, "metrics") }.map(drop))
+}
+
+/// # Safety
+/// `metrics` is live, the rest writable; the text lives as long as the metrics, and no 0 ends it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
+    metrics: *const Metrics,
+    format: u32,
+    base: *mut *const c_char,
+    byte_size: *mut usize,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        let page = &deref(metrics, "metrics")?.page;
+        if format != PROMETHEUS {
+            return Err(Status::invalid(format!("unknown metrics format '{format}'")));
+        }
+        put(base, page.as_ptr().cast())?;
+        put(byte_size, page.len())
+    })
+}

@@ -1,0 +1,260 @@
+//! `TRITONSERVER_Server`: what it says of its models, and how they come and go.
+//!
+//! The documents are those that clients get over HTTP, errors those of the same question there.
+
+use std::ffi::{c_char, c_void};
+
+use super::super::border::{deref, entry, put, put_if_asked, utf8};
+use super::life::version_of;
+use super::parameters::{Parameter, listed};
+use super::{Error, Message};
+use crate::request::Status;
+use crate::server::access::Access;
+
+/// `TRITONSERVER_ModelBatchFlag`.
+const BATCH_UNKNOWN: u32 = 1;
+const BATCH_FIRST_DIM: u32 = 2;
+
+/// `TRITONSERVER_ModelTxnPropertyFlag`.
+const TXN_ONE_TO_ONE: u32 = 1;
+const TXN_DECOUPLED: u32 = 2;
+
+/// `TRITONSERVER_ModelIndexFlag`.
+const INDEX_READY: u32 = 1;
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL, `flags` writable, `voidp` writable or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerModelBatchProperties(
+    server: *const Access,
+    model_name: *const c_char,
+    model_version: i64,
+    flags: *mut u32,
+    voidp: *mut *mut c_void,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        put_if_asked(voidp, std::ptr::null_mut());
+        let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
+        let model = server.model(name, version_of(model_version))?;
+        put(flags, if model.spec.max_batch_size > 0 { BATCH_FIRST_DIM } else { BATCH_UNKNOWN })
+    })
+}
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL, `txn_flags` writable, `voidp` writable or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerModelTransactionProperties(
+    server: *const Access,
+    model_name: *const c_char,
+    model_version: i64,
+    txn_flags: *mut u32,
+    voidp: *mut *mut c_void,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        put_if_asked(voidp, std::ptr::null_mut());
+        let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
+        let model = server.model(name, version_of(model_version))?;
+        put(txn_flags, if model.spec.decoupled { TXN_DECOUPLED } else { TXN_ONE_TO_ONE })
+    })
+}
+
+/// # Safety
+/// `server` is live and `server_metadata` writable; the caller owns the message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerMetadata(
+    server: *const Access,
+    server_metadata: *mut *mut Message,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe { tell(server_metadata, || deref(server, "server")?.metadata()) })
+}
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL, `model_metadata` writable; the caller owns the message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerModelMetadata(
+    server: *const Access,
+    model_name: *const c_char,
+    model_version: i64,
+    model_metadata: *mut *mut Message,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        tell(model_metadata, || {
+            let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
+            server.model_metadata(name, version_of(model_version))
+        })
+    })
+}
+
+/// An empty name asks for all models.
+///
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL, `model_stats` writable; the caller owns the message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerModelStatistics(
+    server: *const Access,
+    model_name: *const c_char,
+    model_version: i64,
+    model_stats: *mut *mut Message,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        tell(model_stats, || {
+            let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
+            server.model_statistics(name, version_of(model_version))
+        })
+    })
+}
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL, `model_config` writable; the caller owns the message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerModelConfig(
+    server: *const Access,
+    model_name: *const c_char,
+    model_version: i64,
+    config_version: u32,
+    model_config: *mut *mut Message,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        tell(model_config, || {
+            let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
+            server.model_config(name, version_of(model_version), config_version)
+        })
+    })
+}
+
+/// # Safety
+/// `server` is live and `model_index` writable; the caller owns the message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerModelIndex(
+    server: *const Access,
+    flags: u32,
+    model_index: *mut *mut Message,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe { tell(model_index, || deref(server, "server")?.index(flags & INDEX_READY != 0)) })
+}
+
+/// Hands out a document as a message.
+///
+/// # Safety
+/// `message` is NULL or writable.
+unsafe fn tell(message: *mut *mut Message, document: impl FnOnce() -> Result<String, Status>) -> Result<(), Status> {
+    // Looked at first: nobody would delete a message that has no place.
+    // SAFETY: by contract NULL or writable, so that a NULL may stand there.
+    unsafe { put(message, std::ptr::null_mut())? };
+    let json = document()?;
+    // SAFETY: as above.
+    unsafe { put(message, Message::into_raw(&json)) }
+}
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerLoadModel(server: *const Access, model_name: *const c_char) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe { deref(server, "server")?.load(utf8(model_name, "model_name")?, Vec::new()) })
+}
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL, `parameters` readable for `parameter_count` live parameters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
+    server: *const Access,
+    model_name: *const c_char,
+    parameters: *const *const Parameter,
+    parameter_count: u64,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
+        let given = listed(parameters, count_of(parameter_count)?, "parameters")?;
+        let given = given.into_iter().map(|parameter| parameter.of_load()).collect::<Result<_, _>>()?;
+        server.load(name, given)
+    })
+}
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerUnloadModel(
+    server: *const Access,
+    model_name: *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe { deref(server, "server")?.unload(utf8(model_name, "model_name")?, false) })
+}
+
+/// # Safety
+/// `server` is live, `model_name` a C string or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerUnloadModelAndDependents(
+    server: *const Access,
+    model_name: *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe { deref(server, "server")?.unload(utf8(model_name, "model_name")?, true) })
+}
+
+/// `name_mapping`: directories of the repository, each with the name of the model that it holds.
+///
+/// # Safety
+/// `server` is live, `repository_path` a C string or NULL, `name_mapping` readable for `mapping_count` live parameters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
+    server: *const Access,
+    repository_path: *const c_char,
+    name_mapping: *const *const Parameter,
+    mapping_count: u32,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe {
+        let (server, path) = (deref(server, "server")?, utf8(repository_path, "repository_path")?);
+        let mapping = listed(name_mapping, count_of(u64::from(mapping_count))?, "name_mapping")?;
+        let mapping = mapping.into_iter().map(named_directory).collect::<Result<Vec<_>, _>>()?;
+        server.register_repository(path, &mapping)
+    })
+}
+
+/// A directory, and the name under which it is served.
+fn named_directory(parameter: &Parameter) -> Result<(String, String), Status> {
+    let directory = parameter.name()?;
+    let name = parameter.string().ok_or_else(|| {
+        Status::invalid(format!("the name of the model in directory '{directory}' must be a string parameter"))
+    });
+    Ok((directory.to_owned(), name??.to_owned()))
+}
+
+/// # Safety
+/// `server` is live, `repository_path` a C string or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerUnregisterModelRepository(
+    server: *const Access,
+    repository_path: *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promises are passed on.
+    entry(|| unsafe { deref(server, "server")?.unregister_repository(utf8(repository_path, "repository_path")?) })
+}
+
+/// # Safety
+/// `server` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(server: *const Access) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { deref(server, "server")? }.poll())
+}
+
+/// Parameters of one call; more would be a mistake.
+const PARAMETERS_MAX: u64 = 1 << 20;
+
+fn count_of(count: u64) -> Result<usize, Status> {
+    match count <= PARAMETERS_MAX {
+        true => Ok(count as usize),
+        false => Err(Status::invalid(format!("{count} parameters exceed the limit of {PARAMETERS_MAX}"))),
+    }
+}

@@ -1,0 +1,299 @@
+//! `TRITONSERVER_ServerOptions`: what a server of an application's own is told to do.
+//!
+//! Each setter fills in what the flag of the same meaning fills in for the program, with the same checks; what only
+//! makes sense together is checked when the server starts.
+
+use std::ffi::c_char;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tracing::info;
+
+use super::super::border::{deref_mut, entry, give, put, take, utf8};
+use super::Error;
+use super::log::{Wish, grant};
+use crate::backend::HostPolicies;
+use crate::request::Status;
+use crate::server::access::Access;
+use crate::server::options::{
+    BackendSetting, CacheSetting, HostPolicySetting, ModelControl, NO_COPYING_THREADS, NO_GPU, Options,
+    RateLimitResource,
+};
+
+/// Seconds between two looks at the repositories in mode POLL, beside those that the application asks for.
+const POLL_SECS: u32 = 15;
+
+/// `TRITONSERVER_InstanceGroupKind`.
+const KIND_GPU: u32 = 2;
+const KINDS: [&str; 4] = ["AUTO", "CPU", "GPU", "MODEL"];
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct ServerOptions {
+    options: Options,
+    /// What was set and changes nothing, and why; each once.
+    idle: Vec<(&'static str, &'static str)>,
+}
+
+impl ServerOptions {
+    fn new() -> ServerOptions {
+        ServerOptions { options: Options::without_ports(), idle: Vec::new() }
+    }
+
+    /// Starts a server. The options stay as they are, and are not needed any more.
+    pub fn start(&self) -> Result<Arc<Access>, Status> {
+        for (option, reason) in &self.idle {
+            info!("{option} has no effect: {reason}");
+        }
+        Access::embed(&self.complete())
+    }
+
+    /// With what depends on several of them.
+    fn complete(&self) -> Options {
+        let mut options = self.options.clone();
+        match options.model_control {
+            ModelControl::Explicit => {
+                options.startup_models.sort();
+                options.startup_models.dedup();
+            }
+            // Models of the start are for the explicit mode only.
+            ModelControl::None | ModelControl::Poll { .. } => options.startup_models.clear(),
+        }
+        options.allow_cpu_metrics &= options.metrics.allowed;
+        options.allow_gpu_metrics &= options.metrics.allowed;
+        options
+    }
+
+    fn note_idle(&mut self, option: &'static str, reason: &'static str) {
+        if self.idle.iter().all(|(noted, _)| *noted != option) {
+            self.idle.push((option, reason));
+        }
+    }
+
+    /// Takes the place of all that was said of this cache.
+    fn set_cache(&mut self, cache: &str, settings: Vec<(String, String)>) {
+        let settings = settings.into_iter().map(|(key, value)| CacheSetting { cache: cache.to_owned(), key, value });
+        self.options.cache_settings.retain(|setting| setting.cache != cache);
+        self.options.cache_settings.extend(settings);
+    }
+}
+
+/// The members of a flat JSON object, as texts.
+fn members(json: &str) -> Result<Vec<(String, String)>, Status> {
+    let wrong = |what: &str| Status::invalid(format!("failed to parse the cache's configuration: {what}"));
+    let object: serde_json::Value = serde_json::from_str(json).map_err(|error| wrong(&error.to_string()))?;
+    let serde_json::Value::Object(members) = object else { return Err(wrong("it is no JSON object")) };
+    let member = |(key, value): (String, serde_json::Value)| match value {
+        serde_json::Value::String(text) => (key, text),
+        other => (key, other.to_string()),
+    };
+    Ok(members.into_iter().map(member).collect())
+}
+
+/// An argument as C gives it.
+trait Argument {
+    type Given;
+
+    /// # Safety
+    /// A pointer is NULL or a C string.
+    unsafe fn given(self, what: &'static str) -> Result<Self::Given, Status>;
+}
+
+macro_rules! plain_arguments {
+    ($($kind:ty)*) => {$(
+        impl Argument for $kind {
+            type Given = $kind;
+
+            unsafe fn given(self, _what: &'static str) -> Result<$kind, Status> {
+                Ok(self)
+            }
+        }
+    )*};
+}
+
+plain_arguments! { bool i32 u32 u64 usize f64 }
+
+impl Argument for *const c_char {
+    type Given = String;
+
+    unsafe fn given(self, what: &'static str) -> Result<String, Status> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { utf8(self, what) }.map(str::to_owned)
+    }
+}
+
+/// Exports setters of the form `(options, arguments…) -> error`.
+macro_rules! setters {
+    ($($name:ident($($argument:ident: $kind:ty),*) = |$it:ident| $body:expr;)*) => {$(
+        /// # Safety
+        /// `options` is live and used by this call only; texts are C strings or NULL.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(options: *mut ServerOptions, $($argument: $kind),*) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                let $it = unsafe { deref_mut(options, "options")? };
+                // SAFETY: as above.
+                $(let $argument = unsafe { $argument.given(stringify!($argument))? };)*
+                #[allow(clippy::unit_arg)]
+                let outcome: Result<(), Status> = $body;
+                outcome
+            })
+        }
+    )*};
+}
+
+/// # Safety
+/// `options` is writable; who gets the options owns them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(options: *mut *mut ServerOptions) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(options, give(ServerOptions::new())) })
+}
+
+/// # Safety
+/// `options` is live and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(options: *mut ServerOptions) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(options, "options") }.map(drop))
+}
+
+setters! {
+    TRITONSERVER_ServerOptionsSetServerId(server_id: *const c_char) = |it| Ok(it.options.server_id = server_id);
+    TRITONSERVER_ServerOptionsSetModelRepositoryPath(model_repository_path: *const c_char) = |it| {
+        Ok(it.options.model_repositories.push(PathBuf::from(model_repository_path)))
+    };
+    TRITONSERVER_ServerOptionsSetModelControlMode(mode: u32) = |it| {
+        it.options.model_control = match mode {
+            0 => ModelControl::None,
+            1 => ModelControl::Poll { period_secs: POLL_SECS },
+            2 => ModelControl::Explicit,
+            _ => return Err(Status::invalid(format!("unknown model control mode {mode}"))),
+        };
+        Ok(())
+    };
+    TRITONSERVER_ServerOptionsSetStartupModel(model_name: *const c_char) = |it| {
+        Ok(it.options.startup_models.push(model_name))
+    };
+    TRITONSERVER_ServerOptionsSetStrictModelConfig(strict: bool) = |it| Ok(it.options.auto_complete_config = !strict);
+    TRITONSERVER_ServerOptionsSetModelConfigName(model_config_name: *const c_char) = |it| {
+        Ok(it.options.model_config_name = Some(model_config_name).filter(|name| !name.is_empty()))
+    };
+    TRITONSERVER_ServerOptionsSetRateLimiterMode(mode: u32) = |it| {
+        it.options.rate_limit = match mode {
+            0 => false,
+            1 => true,
+            _ => return Err(Status::invalid(format!("unknown rate limit mode {mode}"))),
+        };
+        Ok(())
+    };
+    TRITONSERVER_ServerOptionsAddRateLimiterResource(
+        resource_name: *const c_char, resource_count: usize, device: i32
+    ) = |it| {
+        Ok(it.options.rate_limit_resources.push(RateLimitResource {
+            name: resource_name,
+            count: i64::try_from(resource_count).unwrap_or(i64::MAX),
+            device: Some(device).filter(|device| *device != -1),
+        }))
+    };
+    TRITONSERVER_ServerOptionsSetPinnedMemoryPoolByteSize(size: u64) = |it| {
+        it.note_idle("the size of the pool of pinned memory", NO_GPU);
+        Ok(it.options.pinned_memory_pool_byte_size = size)
+    };
+    TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(gpu_device: i32, size: u64) = |it| {
+        it.note_idle("the size of a pool of CUDA memory", NO_GPU);
+        it.options.cuda_memory_pools.insert(gpu_device, size);
+        Ok(())
+    };
+    TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(_gpu_device: i32, _cuda_virtual_address_size: usize) = |it| {
+        Ok(it.note_idle("the size of CUDA's virtual addresses", NO_GPU))
+    };
+    TRITONSERVER_ServerOptionsSetResponseCacheByteSize(size: u64) = |it| {
+        Ok(it.set_cache("local", vec![("size".to_owned(), size.to_string())]))
+    };
+    TRITONSERVER_ServerOptionsSetCacheConfig(cache_name: *const c_char, config_json: *const c_char) = |it| {
+        Ok(it.set_cache(&cache_name, members(&config_json)?))
+    };
+    TRITONSERVER_ServerOptionsSetCacheDirectory(cache_dir: *const c_char) = |it| {
+        Ok(it.options.cache_directory = cache_dir.into())
+    };
+    TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability(cc: f64) = |it| {
+        it.note_idle("the least compute capability", NO_GPU);
+        Ok(it.options.min_compute_capability = cc)
+    };
+    TRITONSERVER_ServerOptionsSetExitOnError(exit: bool) = |it| Ok(it.options.exit_on_error = exit);
+    TRITONSERVER_ServerOptionsSetStrictReadiness(strict: bool) = |it| Ok(it.options.strict_readiness = strict);
+    TRITONSERVER_ServerOptionsSetExitTimeout(timeout: u32) = |it| Ok(it.options.exit_timeout_secs = timeout);
+    TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(_thread_count: u32) = |it| {
+        Ok(it.note_idle("the number of threads that copy tensors", NO_COPYING_THREADS))
+    };
+    TRITONSERVER_ServerOptionsSetModelLoadThreadCount(thread_count: u32) = |it| {
+        Ok(it.options.model_load_thread_count = thread_count.max(1) as usize)
+    };
+    TRITONSERVER_ServerOptionsSetModelLoadRetryCount(retry_count: u32) = |it| {
+        Ok(it.options.model_load_retry_count = retry_count)
+    };
+    TRITONSERVER_ServerOptionsSetModelNamespacing(enable_namespace: bool) = |it| {
+        Ok(it.options.model_namespacing = enable_namespace)
+    };
+    TRITONSERVER_ServerOptionsSetEnablePeerAccess(_enable_peer_access: bool) = |it| {
+        Ok(it.note_idle("access of GPUs to each other's memory", NO_GPU))
+    };
+    TRITONSERVER_ServerOptionsSetLogFile(file: *const c_char) = |_it| grant(&Wish::File(&file));
+    TRITONSERVER_ServerOptionsSetLogInfo(log: bool) = |_it| grant(&Wish::Info(log));
+    TRITONSERVER_ServerOptionsSetLogWarn(log: bool) = |_it| grant(&Wish::Warning(log));
+    TRITONSERVER_ServerOptionsSetLogError(log: bool) = |_it| grant(&Wish::Error(log));
+    TRITONSERVER_ServerOptionsSetLogFormat(format: u32) = |_it| grant(&Wish::Format(format));
+    TRITONSERVER_ServerOptionsSetLogVerbose(level: i32) = |_it| grant(&Wish::Verbose(level));
+    TRITONSERVER_ServerOptionsSetMetrics(metrics: bool) = |it| Ok(it.options.metrics.allowed = metrics);
+    TRITONSERVER_ServerOptionsSetGpuMetrics(gpu_metrics: bool) = |it| Ok(it.options.allow_gpu_metrics = gpu_metrics);
+    TRITONSERVER_ServerOptionsSetCpuMetrics(cpu_metrics: bool) = |it| Ok(it.options.allow_cpu_metrics = cpu_metrics);
+    TRITONSERVER_ServerOptionsSetMetricsInterval(metrics_interval_ms: u64) = |it| {
+        Ok(it.options.metrics_interval_ms = u32::try_from(metrics_interval_ms).unwrap_or(u32::MAX))
+    };
+    TRITONSERVER_ServerOptionsSetBackendDirectory(backend_dir: *const c_char) = |it| {
+        Ok(it.options.backend_directory = backend_dir.into())
+    };
+    TRITONSERVER_ServerOptionsSetRepoAgentDirectory(repoagent_dir: *const c_char) = |it| {
+        Ok(it.options.agent_directory = repoagent_dir.into())
+    };
+    TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(kind: u32, device_id: i32, fraction: f64) = |it| {
+        check_device_limit(kind, device_id, fraction)?;
+        Ok(it.note_idle("the limit of a device's memory for loads", NO_GPU))
+    };
+    TRITONSERVER_ServerOptionsSetBackendConfig(
+        backend_name: *const c_char, setting: *const c_char, value: *const c_char
+    ) = |it| {
+        let backend = Some(backend_name).filter(|name| !name.is_empty());
+        Ok(it.options.backend_settings.push(BackendSetting { backend, key: setting, value }))
+    };
+    TRITONSERVER_ServerOptionsSetHostPolicy(
+        policy_name: *const c_char, setting: *const c_char, value: *const c_char
+    ) = |it| {
+        HostPolicies::new(&[(policy_name.clone(), setting.clone(), value.clone())]).map_err(Status::invalid)?;
+        Ok(it.options.host_policies.push(HostPolicySetting { policy: policy_name, key: setting, value }))
+    };
+    TRITONSERVER_ServerOptionsSetMetricsConfig(
+        name: *const c_char, setting: *const c_char, value: *const c_char
+    ) = |it| {
+        match name.is_empty() {
+            true => Ok(it.options.metrics_settings.push((setting, value))),
+            false => Err(Status::unsupported(format!("there is no configuration of the metrics of '{name}' alone"))),
+        }
+    };
+}
+
+/// The checks of `--model-load-gpu-limit`, and that of the kind, which the flag implies.
+fn check_device_limit(kind: u32, device: i32, fraction: f64) -> Result<(), Status> {
+    if kind != KIND_GPU {
+        let shown = usize::try_from(kind).ok().and_then(|kind| KINDS.get(kind)).unwrap_or(&"<invalid>");
+        return Err(Status::invalid(format!("given device kind is not supported, got: {shown}")));
+    }
+    if device < 0 {
+        return Err(Status::invalid(format!("expects device ID >= 0, got {device}")));
+    }
+    match (0.0..=1.0).contains(&fraction) {
+        true => Ok(()),
+        false => Err(Status::invalid(format!("expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}"))),
+    }
+}

@@ -1,0 +1,216 @@
+//! A server inside an application that links the library (c_api.md section 4, "Server"), and what those inside any
+//! server's process may ask of it.
+//!
+//! An application owns its server through the [`Access`] that it was given: nothing runs before it, and nothing is left
+//! of it afterwards. What backends of a program's server get is the same value, which owns nothing: they may ask and
+//! load, but not end a server that is not theirs.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::info;
+
+use super::access::Access;
+use super::control::{ControlThread, RepositoryPoller};
+use super::core::Core;
+use super::options::{ModelControl, Options};
+use super::{Failure, drain};
+use crate::api::{ServerState, documents};
+use crate::repository::{Lifecycle, ModelMap, ServedModel};
+use crate::request::Status;
+
+pub use crate::repository::{Parameter as LoadParameter, ParameterValue as LoadValue};
+
+/// A server that an application owns.
+pub struct Embedded {
+    core: Arc<Core>,
+    exit_timeout_secs: AtomicU32,
+    running: Mutex<Option<Running>>,
+}
+
+/// What runs beside the models until the server stops.
+struct Running {
+    _poller: Option<RepositoryPoller>,
+    /// Gives back memory that requests no longer need.
+    housekeeping: ControlThread,
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Status {
+        match failure {
+            Failure::Creating(status) | Failure::Stop(status) => status,
+            Failure::Start(text) => Status::internal(text),
+        }
+    }
+}
+
+impl Access {
+    /// Starts a server of an application's own: loads the models of the start, and returns when all have settled.
+    pub fn embed(options: &Options) -> Result<Arc<Access>, Status> {
+        let access = Access::new();
+        let core = Core::start_embedded(options, Arc::clone(&access))?;
+        let embedded = Embedded::start(core)?;
+        *access.embedded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(embedded));
+        Ok(access)
+    }
+
+    fn embedded(&self) -> Result<Arc<Embedded>, Status> {
+        let embedded = self.embedded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        embedded.ok_or_else(|| Status::unsupported("this server belongs to its own program, which alone may end it"))
+    }
+
+    /// Refuses changes, finishes what was accepted, and unloads the models; all of it within the exit timeout. Once
+    /// that was asked for, later calls change nothing.
+    pub fn stop(&self) -> Result<(), Status> {
+        self.embedded()?.stop()
+    }
+
+    /// Stops the server if need be, and lets go of it. After a failure it is still there, stopped.
+    pub fn end(&self) -> Result<(), Status> {
+        self.embedded()?.stop()?;
+        let embedded = self.embedded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(embedded);
+        Ok(())
+    }
+
+    /// For the next stop.
+    pub fn set_exit_timeout(&self, secs: u32) -> Result<(), Status> {
+        self.embedded()?.exit_timeout_secs.store(secs, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Before the models of the start have settled it is not; while it ends that is an error.
+    pub fn is_live(&self) -> Result<bool, Status> {
+        match (self.lifecycle(), self.core()) {
+            (Ok(_), Err(_)) => Ok(false),
+            (_, core) => core?.facts.is_live(),
+        }
+    }
+
+    /// Live, and with strict readiness complete.
+    pub fn is_ready(&self) -> Result<bool, Status> {
+        match (self.lifecycle(), self.core()) {
+            (Ok(_), Err(_)) => Ok(false),
+            (_, core) => {
+                let core = core?;
+                core.facts.is_ready(&core.lifecycle.map())
+            }
+        }
+    }
+
+    /// The models of the moment, unless the server ends.
+    fn models(&self) -> Result<Arc<ModelMap>, Status> {
+        let lifecycle = self.lifecycle()?;
+        if lifecycle.is_stopping() {
+            return Err(Status::unavailable("Server not ready"));
+        }
+        Ok(lifecycle.map())
+    }
+
+    /// A model version that is ready; `None`: the highest.
+    pub fn model(&self, name: &str, version: Option<i64>) -> Result<Arc<ServedModel>, Status> {
+        self.models()?.lookup(name.as_bytes(), version).cloned()
+    }
+
+    /// The document of `/v2`.
+    pub fn metadata(&self) -> Result<String, Status> {
+        let core = self.core()?;
+        core.facts.check_not_exiting()?;
+        Ok(documents::server_metadata(&core.options.server_id, &core.pool))
+    }
+
+    /// The document of `/v2/models/<name>`.
+    pub fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
+        documents::model_metadata(&*self.models()?, name, version, &self.core()?.pool)
+    }
+
+    /// The document of `/v2/models/<name>/config`.
+    pub fn model_config(&self, name: &str, version: Option<i64>, config_version: u32) -> Result<String, Status> {
+        documents::model_config(&*self.models()?, name, version, config_version)
+    }
+
+    /// The document of `/v2/models/<name>/stats`; without a name that of all models.
+    pub fn model_statistics(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
+        documents::model_statistics(&*self.models()?, name, version, &self.core()?.pool)
+    }
+
+    /// The document of `/v2/repository/index`.
+    pub fn index(&self, only_ready: bool) -> Result<String, Status> {
+        let pool = self.core()?.pool.clone();
+        self.change(|lifecycle| Ok(documents::index(&lifecycle.index(only_ready)?, &pool)))
+    }
+
+    /// The metrics page.
+    pub fn render_metrics(&self) -> Result<String, Status> {
+        Ok(self.core()?.render_metrics())
+    }
+
+    pub fn load(&self, name: &str, parameters: Vec<LoadParameter>) -> Result<(), Status> {
+        self.change(|lifecycle| lifecycle.load(name, parameters))
+    }
+
+    pub fn unload(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
+        self.change(|lifecycle| lifecycle.unload(name, unload_dependents))
+    }
+
+    /// `mapping`: directories of the repository, and the names under which they are served.
+    pub fn register_repository(&self, location: &str, mapping: &[(String, String)]) -> Result<(), Status> {
+        self.change(|lifecycle| lifecycle.register_repository(location, mapping))
+    }
+
+    pub fn unregister_repository(&self, location: &str) -> Result<(), Status> {
+        self.change(|lifecycle| lifecycle.unregister_repository(location))
+    }
+
+    /// Looks for what was added, changed or removed; returns when all of that has settled.
+    pub fn poll(&self) -> Result<(), Status> {
+        let core = self.core()?;
+        if !matches!(core.options.model_control, ModelControl::Poll { .. }) {
+            return Err(Status::unavailable("polling is disabled"));
+        }
+        self.change(|lifecycle| {
+            lifecycle.poll();
+            Ok(())
+        })
+    }
+
+    /// What the end of the server waits for.
+    fn change<T>(&self, change: impl FnOnce(&Arc<Lifecycle>) -> Result<T, Status>) -> Result<T, Status> {
+        self.lifecycle()?.run(change)
+    }
+}
+
+impl Embedded {
+    fn start(core: Arc<Core>) -> Result<Embedded, Status> {
+        let cannot = |error| {
+            drain::unload(&core.lifecycle);
+            Status::internal(format!("cannot start a thread: {error}"))
+        };
+        let housekeeping = ControlThread::start("memory", Some(core.pool.clone())).map_err(cannot)?;
+        let poller = match core.options.model_control {
+            ModelControl::Poll { period_secs } => Some(RepositoryPoller::start(&core.lifecycle, period_secs)),
+            ModelControl::None | ModelControl::Explicit => None,
+        };
+        let poller = poller.transpose().map_err(cannot)?;
+        core.facts.set_state(ServerState::Ready);
+        let exit_timeout_secs = AtomicU32::new(core.options.exit_timeout_secs);
+        let running = Mutex::new(Some(Running { _poller: poller, housekeeping }));
+        Ok(Embedded { core, exit_timeout_secs, running })
+    }
+
+    fn stop(&self) -> Result<(), Status> {
+        let Some(Running { _poller, housekeeping }) =
+            self.running.lock().unwrap_or_else(PoisonError::into_inner).take()
+        else {
+            return Ok(());
+        };
+        drop(_poller);
+        let core = &self.core;
+        let outcome =
+            drain::run_without_ports(self.exit_timeout_secs.load(Ordering::Relaxed), &core.facts, &core.lifecycle);
+        housekeeping.join();
+        core.finish_traces();
+        info!("the server has stopped");
+        outcome
+    }
+}

@@ -1,0 +1,143 @@
+/* A server of an application's own: its beginning, how it is, and its end.
+ *
+ * Arguments: a repository whose models serve, one in which a model is broken, a directory for backends. */
+
+#include "check.h"
+
+#include <dirent.h>
+#include <time.h>
+
+static TRITONSERVER_ServerOptions* options_for(const char* repository, const char* backends) {
+  TRITONSERVER_ServerOptions* options = NULL;
+  succeeds(TRITONSERVER_ServerOptionsNew(&options));
+  succeeds(TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, repository));
+  succeeds(TRITONSERVER_ServerOptionsSetBackendDirectory(options, backends));
+  return options;
+}
+
+/* The threads of this process. */
+static int threads(void) {
+  int count = 0;
+  DIR* directory = opendir("/proc/self/task");
+  expect(directory != NULL);
+  for (struct dirent* entry; (entry = readdir(directory)) != NULL;) count += entry->d_name[0] != '.';
+  closedir(directory);
+  return count;
+}
+
+/* A thread that has ended leaves the list a moment later. */
+static void wait_for_threads(int count) {
+  for (int attempt = 0; threads() != count; ++attempt) {
+    if (attempt == 3000) check_failed(__FILE__, __LINE__, "wait_for_threads", "threads are left");
+    nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+  }
+}
+
+static void lives_once(const char* repository, const char* backends) {
+  TRITONSERVER_ServerOptions* options = options_for(repository, backends);
+  TRITONSERVER_Server* server = NULL;
+  succeeds(TRITONSERVER_ServerNew(&server, options));
+  succeeds(TRITONSERVER_ServerOptionsDelete(options));
+
+  bool is = false;
+  succeeds(TRITONSERVER_ServerIsLive(server, &is));
+  expect(is);
+  is = false;
+  succeeds(TRITONSERVER_ServerIsReady(server, &is));
+  expect(is);
+  is = false;
+  succeeds(TRITONSERVER_ServerModelIsReady(server, "echo", -1, &is));
+  expect(is);
+  succeeds(TRITONSERVER_ServerModelIsReady(server, "echo", 1, &is));
+  fails(TRITONSERVER_ServerModelIsReady(server, "nosuch", -1, &is), TRITONSERVER_ERROR_NOT_FOUND,
+        "Request for unknown model: 'nosuch' is not found");
+  fails(TRITONSERVER_ServerModelIsReady(server, "echo", 7, &is), TRITONSERVER_ERROR_NOT_FOUND,
+        "Request for unknown model: 'echo' version 7 is not found");
+  fails(TRITONSERVER_ServerModelIsReady(server, NULL, -1, &is), TRITONSERVER_ERROR_INVALID_ARG,
+        "model_name must not be NULL");
+
+  succeeds(TRITONSERVER_ServerSetExitTimeout(server, 20));
+  succeeds(TRITONSERVER_ServerStop(server));
+  succeeds(TRITONSERVER_ServerStop(server));
+  fails(TRITONSERVER_ServerIsLive(server, &is), TRITONSERVER_ERROR_UNAVAILABLE, "Server exiting");
+  fails(TRITONSERVER_ServerIsReady(server, &is), TRITONSERVER_ERROR_UNAVAILABLE, "Server exiting");
+  fails(TRITONSERVER_ServerModelIsReady(server, "echo", -1, &is), TRITONSERVER_ERROR_UNAVAILABLE, "Server not ready");
+  succeeds(TRITONSERVER_ServerDelete(server));
+}
+
+static void models_may_be_broken(const char* repository, const char* backends) {
+  TRITONSERVER_ServerOptions* options = options_for(repository, backends);
+  TRITONSERVER_Server* server = NULL;
+  fails(TRITONSERVER_ServerNew(&server, options), TRITONSERVER_ERROR_INTERNAL, "failed to load all models");
+  expect(server == NULL);
+
+  succeeds(TRITONSERVER_ServerOptionsSetExitOnError(options, false));
+  succeeds(TRITONSERVER_ServerNew(&server, options));
+  bool is = false;
+  succeeds(TRITONSERVER_ServerIsLive(server, &is));
+  expect(is);
+  succeeds(TRITONSERVER_ServerIsReady(server, &is));
+  expect(!is);
+  succeeds(TRITONSERVER_ServerModelIsReady(server, "echo", -1, &is));
+  expect(is);
+  succeeds(TRITONSERVER_ServerDelete(server));
+
+  succeeds(TRITONSERVER_ServerOptionsSetStrictReadiness(options, false));
+  succeeds(TRITONSERVER_ServerNew(&server, options));
+  succeeds(TRITONSERVER_ServerIsReady(server, &is));
+  expect(is);
+  succeeds(TRITONSERVER_ServerDelete(server));
+  succeeds(TRITONSERVER_ServerOptionsDelete(options));
+}
+
+/* Two at once, which know nothing of each other; the end of one is not that of the other. */
+static void servers_stand_side_by_side(const char* repository, const char* backends) {
+  TRITONSERVER_ServerOptions* options = options_for(repository, backends);
+  TRITONSERVER_Server *one = NULL, *other = NULL;
+  succeeds(TRITONSERVER_ServerNew(&one, options));
+  succeeds(TRITONSERVER_ServerOptionsSetModelControlMode(options, TRITONSERVER_MODEL_CONTROL_EXPLICIT));
+  succeeds(TRITONSERVER_ServerNew(&other, options));
+  succeeds(TRITONSERVER_ServerOptionsDelete(options));
+  bool is = false;
+  succeeds(TRITONSERVER_ServerModelIsReady(one, "echo", -1, &is));
+  fails(TRITONSERVER_ServerModelIsReady(other, "echo", -1, &is), TRITONSERVER_ERROR_NOT_FOUND,
+        "Request for unknown model: 'echo' is not found");
+  succeeds(TRITONSERVER_ServerDelete(one));
+  is = false;
+  succeeds(TRITONSERVER_ServerIsReady(other, &is));
+  expect(is);
+  succeeds(TRITONSERVER_ServerDelete(other));
+}
+
+int main(int argc, char** argv) {
+  expect(argc == 4);
+  const char *repository = argv[1], *broken = argv[2], *backends = argv[3];
+  int before = threads();
+
+  fails(TRITONSERVER_ServerOptionsNew(NULL), TRITONSERVER_ERROR_INVALID_ARG, NULL);
+  fails(TRITONSERVER_ServerOptionsDelete(NULL), TRITONSERVER_ERROR_INVALID_ARG, "options must not be NULL");
+  TRITONSERVER_Server* server = NULL;
+  fails(TRITONSERVER_ServerNew(&server, NULL), TRITONSERVER_ERROR_INVALID_ARG, "options must not be NULL");
+  TRITONSERVER_ServerOptions* options = NULL;
+  succeeds(TRITONSERVER_ServerOptionsNew(&options));
+  fails(TRITONSERVER_ServerNew(NULL, options), TRITONSERVER_ERROR_INVALID_ARG, "server must not be NULL");
+  fails(TRITONSERVER_ServerNew(&server, options), TRITONSERVER_ERROR_INVALID_ARG,
+        "--model-repository must be specified");
+  succeeds(TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, "/nonexistent/repository"));
+  fails(TRITONSERVER_ServerNew(&server, options), TRITONSERVER_ERROR_INTERNAL, NULL);
+  expect(server == NULL);
+  succeeds(TRITONSERVER_ServerOptionsDelete(options));
+  fails(TRITONSERVER_ServerDelete(NULL), TRITONSERVER_ERROR_INVALID_ARG, "server must not be NULL");
+  fails(TRITONSERVER_ServerStop(NULL), TRITONSERVER_ERROR_INVALID_ARG, "server must not be NULL");
+  fails(TRITONSERVER_ServerSetExitTimeout(NULL, 1), TRITONSERVER_ERROR_INVALID_ARG, "server must not be NULL");
+  fails(TRITONSERVER_ServerIsLive(NULL, NULL), TRITONSERVER_ERROR_INVALID_ARG, "server must not be NULL");
+
+  for (int life = 0; life < 3; ++life) {
+    lives_once(repository, backends);
+    wait_for_threads(before);
+  }
+  models_may_be_broken(broken, backends);
+  servers_stand_side_by_side(repository, backends);
+  wait_for_threads(before);
+  return 0;
+}

@@ -10,6 +10,7 @@ mod support {
 
 mod native_programs {
     pub mod elf;
+    mod custom_metrics;
     pub mod in_process;
     mod interface;
     pub mod program;

@@ -17,6 +17,7 @@ mod support {
 
 mod surface_life {
     mod compression;
+    mod custom_metrics;
     mod forwarding;
     mod generate;
     mod http_streaming;

@@ -1,6 +1,7 @@
 //! `TRITONSERVER_*`: versions, names, errors, messages.
 
 pub mod buffer_attributes;
+pub mod custom_metrics;
 pub mod life;
 pub mod log;
 pub mod metrics;

@@ -42,15 +42,17 @@ pub struct Core {
     pub lifecycle: Arc<Lifecycle>,
     pub facts: Arc<Facts>,
     pub pool: Pool,
+    /// Custom ones, the process's.
     pub metrics: Arc<Registry>,
+    own_metrics: Registry,
     pub traces: Arc<Traces>,
     /// How those inside the process reach it.
     pub access: Arc<Access>,
     metrics_config: MetricsConfig,
     host: Arc<HostGauges>,
     _host_poller: Option<HostPoller>,
-    /// Metrics that live as long as the server.
-    _own_metrics: Vec<Box<dyn Any + Send + Sync>>,
+    /// Those that live as long as the server.
+    _kept_metrics: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl Core {
@@ -75,7 +77,7 @@ impl Core {
     ) -> Result<Arc<Core>, Failure> {
         options.check().map_err(Failure::Creating)?;
         let pool = Pool::new(pool_limit());
-        let metrics = Arc::new(Registry::default());
+        let (metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
         let metrics_config = metrics_config(options);
         let settings = repository::Settings {
@@ -144,8 +146,8 @@ impl Core {
             let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
             facts.regions.clerk().start().map_err(cannot)?;
         }
-        let mut kept = trace_metrics(&metrics, &traces);
-        kept.extend(own_metrics(&metrics, &facts, &pool));
+        let mut kept = trace_metrics(&own_metrics, &traces);
+        kept.extend(general_metrics(&own_metrics, &facts, &pool));
         let host_poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
         let core = Arc::new(Core {
             options: options.clone(),
@@ -154,12 +156,13 @@ impl Core {
             facts,
             pool,
             metrics,
+            own_metrics,
             traces,
             access,
             metrics_config,
             host,
             _host_poller: host_poller,
-            _own_metrics: kept,
+            _kept_metrics: kept,
         });
         core.access.set_core(&core);
         Ok(core)
@@ -167,7 +170,7 @@ impl Core {
 
     /// The metrics page.
     pub fn render_metrics(&self) -> String {
-        render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &self.metrics)
+        render_page(&self.lifecycle.map(), &self.metrics_config, &self.host, &[&self.own_metrics, &self.metrics])
     }
 
     /// Lets the traces be written; what cannot be in time is told.
@@ -248,7 +251,7 @@ fn start_traces(options: &Options) -> Result<Arc<Traces>, Failure> {
     traces.map(Arc::new).map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))
 }
 
-fn trace_metrics(metrics: &Arc<Registry>, traces: &Arc<Traces>) -> Vec<Box<dyn Any + Send + Sync>> {
+fn trace_metrics(metrics: &Registry, traces: &Arc<Traces>) -> Vec<Box<dyn Any + Send + Sync>> {
     let count = |name: &str, help: &str, read: fn(&trace::Counts) -> u64| {
         let counts = Arc::clone(traces.counts());
         let counter = metrics.counter(name, help, &[], move || read(&counts));
@@ -278,7 +281,7 @@ fn start_poller(options: &Options, host: &Arc<HostGauges>) -> Option<HostPoller>
 }
 
 /// Our own families beside Triton's.
-fn own_metrics(metrics: &Arc<Registry>, facts: &Arc<Facts>, pool: &Pool) -> Vec<Box<dyn Any + Send + Sync>> {
+fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<Box<dyn Any + Send + Sync>> {
     let (facts, pool) = (Arc::clone(facts), pool.clone());
     let gauges = [
         metrics.counter("nereid_stale_deliveries", "Answers that came after their client had left", &[], move || {
@@ -304,7 +307,7 @@ fn metrics_config(options: &Options) -> MetricsConfig {
     config
 }
 
-fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, metrics: &Registry) -> String {
+fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, metrics: &[&Registry]) -> String {
     let mut snapshots: Vec<(&Arc<ServedModel>, Snapshot, Option<Distributions>)> = Vec::new();
     for model in models.ready() {
         let (snapshot, distributions) = (model.statistics.counters(), model.statistics.distributions());

@@ -43,6 +43,7 @@ fn made(file: &str, libraries: &[&str]) -> Option<PathBuf> {
 fn compile(file: &str, libraries: &[&str]) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends").join(file);
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}-{}", std::process::id()));
+    let headers = ["include", "tests/native_programs"].map(|path| Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
     let (program, standard) = if file.ends_with(".cc") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
     for library in libraries {
         let path = directory.join(library);
@@ -50,6 +51,9 @@ fn compile(file: &str, libraries: &[&str]) -> Result<PathBuf, String> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{folder:?}: {error}"))?;
         let mut compiler = Command::new(program);
         compiler.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]);
+        for headers in &headers {
+            compiler.arg("-I").arg(headers);
+        }
         match compiler.args(["-pthread", "-o"]).arg(&path).arg(&source).output() {
             Err(error) => return Err(format!("no compiler '{program}': {error}")),
             // A compiler that is there and refuses our own source is a failure, not a reason to skip.

@@ -1,7 +1,7 @@
 //! Load reports in answers of `generate` (spec: http.md section 7).
 //!
-//! The metrics that they are made of come from backends of language models, through a part of the C API that is not
-//! there yet: what a report says is tested beside the code. Here: that nothing is said where there is nothing to say.
+//! What they say is tested where a backend keeps the metrics that they are made of (`custom_metrics`). Here: that
+//! nothing is said where there is nothing to say.
 
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};

@@ -1,6 +1,6 @@
 //! Families of histograms and summaries (metrics.md section 2), and our own histograms of every phase.
 
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, Kind, Value};
 use super::families::{LabelText, ModelSample};
 use super::settings::{FIRST_RESPONSE, MetricsConfig, PHASE_FAMILIES};
 use crate::observe::statistics::{Distributions, HistogramReading, Latency};
@@ -95,7 +95,7 @@ fn write_histogram<'a>(
     let mut family = exposition.family(name, help, Kind::Histogram);
     for (labels, model) in models {
         if let Some(histogram) = model.distributions.and_then(&of) {
-            family.histogram(labels.plain(), &histogram.bounds, &histogram.counts, histogram.sum);
+            family.histogram(labels.plain(), &histogram.bounds, &histogram.counts, Value::Integer(histogram.sum));
         }
     }
 }
@@ -104,7 +104,6 @@ fn write_histogram<'a>(
 mod tests {
     use super::*;
     use crate::observe::metrics::host::HostGauges;
-    use crate::observe::metrics::registry::Registry;
     use crate::observe::metrics::render;
     use crate::observe::statistics::ModelStatistics;
 
@@ -125,7 +124,7 @@ mod tests {
             distributions: distributions.as_ref(),
             ..ModelSample::of(name, snapshot)
         });
-        let text = render(samples, config, &HostGauges::new(false), &Registry::default());
+        let text = render(samples, config, &HostGauges::new(false), &[]);
         let is_ours =
             |line: &&str| line.contains("_summary_") || line.contains("_histogram_") || line.contains("nereid");
         text.lines().filter(is_ours).filter(|line| !line.contains("queue_full")).map(str::to_owned).collect()

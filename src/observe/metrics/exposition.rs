@@ -32,6 +32,15 @@ pub enum Value {
     Real(f64),
 }
 
+impl Value {
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Value::Integer(value) => value as f64,
+            Value::Real(value) => value,
+        }
+    }
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -81,10 +90,10 @@ impl Family<'_> {
 
     /// The samples of a histogram: all values, their sum, and for each of the `bounds` how many are not above it;
     /// `counts` are those of each bucket alone, the last one has no bound.
-    pub fn histogram(&mut self, labels: &str, bounds: &[f64], counts: &[u64], sum: u64) {
+    pub fn histogram(&mut self, labels: &str, bounds: &[f64], counts: &[u64], sum: Value) {
         let all = counts.iter().fold(0u64, |all, count| all.wrapping_add(*count));
         self.sample_of("_count", labels, Value::Integer(all));
-        self.sample_of("_sum", labels, Value::Integer(sum));
+        self.sample_of("_sum", labels, sum);
         let (mut so_far, mut bucket_labels) = (0u64, String::new());
         for (bound, count) in bounds.iter().zip(counts) {
             so_far = so_far.wrapping_add(*count);
@@ -168,9 +177,15 @@ pub fn is_metric_name(name: &str) -> bool {
         && name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_' || char == ':')
 }
 
-/// `[a-zA-Z_][a-zA-Z0-9_]*`, and not `__…`: those are the Prometheus server's own.
-pub fn is_label_name(name: &str) -> bool {
-    is_metric_name(name) && !name.contains(':') && !name.starts_with("__")
+/// `[a-zA-Z_][a-zA-Z0-9_]*`, and not `__…`: those are the Prometheus server's own. Nor what the samples of the kind are
+/// told apart by.
+pub fn is_label_name(name: &str, kind: Kind) -> bool {
+    let is_taken = match kind {
+        Kind::Histogram => name == "le",
+        Kind::Summary => name == "quantile",
+        Kind::Counter | Kind::Gauge => false,
+    };
+    is_metric_name(name) && !name.contains(':') && !name.starts_with("__") && !is_taken
 }
 
 #[cfg(test)]
@@ -201,7 +216,12 @@ mod tests {
     #[test]
     fn histograms_and_summaries_have_their_lines() {
         let mut exposition = Exposition::default();
-        exposition.family("h", "x", Kind::Histogram).histogram("a=\"1\"", &[0.5, 100.0], &[1, 2, 3], 77);
+        exposition.family("h", "x", Kind::Histogram).histogram(
+            "a=\"1\"",
+            &[0.5, 100.0],
+            &[1, 2, 3],
+            Value::Integer(77),
+        );
         exposition.family("s", "y", Kind::Summary).summary("", &[(0.5, Some(3.5)), (0.99, None)], 4, 9);
         let expected = "# HELP h x\n# TYPE h histogram\nh_count{a=\"1\"} 6\nh_sum{a=\"1\"} 77\n\
                         h_bucket{a=\"1\",le=\"0.5\"} 1\nh_bucket{a=\"1\",le=\"100\"} 3\n\
@@ -237,12 +257,14 @@ mod tests {
     #[test]
     fn names_follow_the_grammar() {
         for good in ["a", "_a", "a1", "A_b"] {
-            assert!(is_metric_name(good) && is_label_name(good), "{good}");
+            assert!(is_metric_name(good) && is_label_name(good, Kind::Gauge), "{good}");
         }
-        assert!(is_metric_name("a:b") && !is_label_name("a:b"));
-        assert!(is_metric_name("__a") && !is_label_name("__a"));
+        assert!(is_metric_name("a:b") && !is_label_name("a:b", Kind::Gauge));
+        assert!(is_metric_name("__a") && !is_label_name("__a", Kind::Gauge));
         for bad in ["", "1a", "a b", "a-b", "ä", "a\n", "a{"] {
-            assert!(!is_metric_name(bad) && !is_label_name(bad), "{bad}");
+            assert!(!is_metric_name(bad) && !is_label_name(bad, Kind::Gauge), "{bad}");
         }
+        assert!(is_label_name("le", Kind::Counter) && !is_label_name("le", Kind::Histogram));
+        assert!(is_label_name("quantile", Kind::Histogram) && !is_label_name("quantile", Kind::Summary));
     }
 }

@@ -36,12 +36,12 @@ impl<'a> ModelSample<'a> {
     }
 }
 
-/// The whole text of `GET /metrics`. Grows with the number of models: not for a shard's thread.
+/// The whole text of `GET /metrics`; no two of the `registries` hold a family of the same name. Grows with the number of models: not for a shard's thread.
 pub fn render<'a>(
     models: impl IntoIterator<Item = ModelSample<'a>>,
     config: &MetricsConfig,
     host: &HostGauges,
-    registry: &Registry,
+    registries: &[&Registry],
 ) -> String {
     let models: Vec<_> = models.into_iter().map(|model| (LabelText::new(&model), model)).collect();
     let mut exposition = Exposition::default();
@@ -71,7 +71,7 @@ pub fn render<'a>(
     }
     distributions::write(&mut exposition, &models, config);
     host.render(&mut exposition);
-    registry.render(&mut exposition);
+    registries.iter().for_each(|registry| registry.render(&mut exposition));
     exposition.into_text()
 }
 
@@ -83,11 +83,16 @@ const QUEUE_FULL: &str = "nereid_queue_full_total";
 pub fn is_reserved(name: &str) -> bool {
     const BEGINNINGS: [&str; 7] =
         ["nv_inference_", "nv_cache_", "nv_gpu_", "nv_energy_", "nv_cpu_", "nv_pinned_memory_pool_", "nv_model_load_"];
-    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) || is_own(name)
+    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) || is_per_model(name)
+}
+
+/// Names of this beginning are those of our own families, for each server.
+pub fn is_own(name: &str) -> bool {
+    name.starts_with("nereid_")
 }
 
 /// Whether a line of one of our own per-model families could begin with this name.
-fn is_own(name: &str) -> bool {
+fn is_per_model(name: &str) -> bool {
     let families = PHASE_FAMILIES.into_iter().chain([QUEUE_FULL]);
     families.into_iter().any(|family| name.starts_with(family))
 }
@@ -251,7 +256,7 @@ mod tests {
     }
 
     fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &HostGauges, registry: &Registry) -> String {
-        super::render(models, &MetricsConfig::default(), host, registry)
+        super::render(models, &MetricsConfig::default(), host, &[registry])
     }
 
     /// metrics.md section 1: the five durations and the four of the cache go, the others freeze, gauges live on.
@@ -259,7 +264,7 @@ mod tests {
     fn without_counters_of_latencies_the_others_freeze() {
         let caching = Snapshot { is_caching: true, cache_hit: Tally { count: 7, ns: 1 }, ..snapshot() };
         let config = MetricsConfig { counter_latencies: false, ..MetricsConfig::default() };
-        let text = super::render([sample("m", &caching)], &config, &HostGauges::new(false), &Registry::default());
+        let text = super::render([sample("m", &caching)], &config, &HostGauges::new(false), &[]);
         let samples: Vec<_> = text.lines().filter(|line| line.contains("model=")).collect();
         let expected = [
             r#"nv_inference_request_success{model="m",version="1"} 0"#,
@@ -283,6 +288,8 @@ mod tests {
             assert!(registry.counter_family(name, "x").is_err(), "{name}");
         }
         assert!(registry.counter_family("nereid_other", "x").is_ok());
+        let refused = Registry::of_process().counter_family("nereid_other", "x").unwrap_err();
+        assert_eq!(refused.to_string(), "metric family 'nereid_other' belongs to the server");
     }
 
     #[test]
@@ -339,7 +346,8 @@ mod tests {
         let registry = Registry::default();
         let family = registry.counter_family("backend_total", "Line one\nline two").unwrap();
         let counter = family.counter(&[("what", nasty)]).unwrap();
-        counter.increment_real(1.5).unwrap();
+        counter.increment(1);
+        family.metric(&[("what", nasty)], &[]).unwrap().increment(0.5).unwrap();
         let text = render([sample(nasty, &first), sample("m", &second)], &HostGauges::new(true), &registry);
         let samples = parse(&text);
         let find = |name: &str, labels: &[(&str, &str)]| {

@@ -5,16 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::exposition::{Exposition, Kind, Value, is_label_name, is_metric_name, push_label};
+use super::values::{Count, Distribution, Level};
 
 /// Families and series that may exist at once. Backends can make one per whatever they like.
 pub const MAX_SERIES: usize = 16_384;
 
 /// Bytes of help text, or of all labels of one series.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;
+
+/// Bounds of one histogram: each is a line of the page.
+pub const MAX_BOUNDS: usize = 1_024;
 
 /// Why a family or a series cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,20 +39,36 @@ pub enum MetricError {
     TooLong,
     #[error("the server holds {MAX_SERIES} metrics at most")]
     TooMany,
-    #[error("a counter can only be incremented by finite non-negative values")]
+    #[error("TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.")]
     NotMonotonic,
+    #[error("TRITONSERVER_METRIC_KIND_{kind} does not support {what}")]
+    Unsupported { kind: &'static str, what: &'static str },
+    #[error("bucket boundaries of a histogram are finite and strictly increasing numbers, {MAX_BOUNDS} at most")]
+    InvalidBounds,
 }
 
-/// The process's custom metrics. Clones share them.
+/// A server's own metrics, or the process's custom ones. Clones share them.
 #[derive(Clone, Default)]
 pub struct Registry {
     inner: Arc<Inner>,
 }
 
 impl Registry {
+    /// The custom metrics of the process, which every server in it shows: who makes one names no server (c_api.md
+    /// section 4, custom metrics). Names of servers' own families are refused.
+    pub fn of_process() -> &'static Registry {
+        static OF_PROCESS: OnceLock<Registry> = OnceLock::new();
+        OF_PROCESS.get_or_init(|| Registry { inner: Arc::new(Inner { is_custom: true, ..Inner::default() }) })
+    }
+
     /// A family of counters. A second call with the same name shares the first one's family, its help included.
     pub fn counter_family(&self, name: &str, help: &str) -> Result<Family, MetricError> {
-        self.family(name, help, Kind::Counter).map(|cell| Family { cell })
+        self.custom_family(name, help, Kind::Counter)
+    }
+
+    /// A family of any kind; otherwise as [`Registry::counter_family`].
+    pub fn custom_family(&self, name: &str, help: &str, kind: Kind) -> Result<Family, MetricError> {
+        self.family(name, help, kind).map(|cell| Family { cell })
     }
 
     /// A gauge that is asked when somebody reads the metrics; `read` must not block. Gone when the handle is dropped.
@@ -73,20 +93,17 @@ impl Registry {
         self.observe(name, help, Kind::Counter, labels, Box::new(move || Value::Integer(read())))
     }
 
-    /// Tells `each` the labels, by name, and the value of every sample of a family; nothing if there is none.
+    /// Tells `each` the labels, by name, and the value of every sample of a family; nothing if there is none, and
+    /// nothing of a family of histograms.
     pub fn read(&self, family: &str, mut each: impl FnMut(&[(String, String)], f64)) {
         let found = self.inner.families().get(family).and_then(Weak::upgrade);
         let Some(found) = found else { return };
         // As in a rendering: callbacks are asked without the lock.
         let series: Vec<_> = found.series().values().filter_map(Weak::upgrade).collect();
         for series in series {
-            each(
-                &series.labels,
-                match series.source.read() {
-                    Value::Integer(value) => value as f64,
-                    Value::Real(value) => value,
-                },
-            );
+            if let Some(value) = series.source.read() {
+                each(&series.labels, value.as_f64());
+            }
         }
     }
 
@@ -98,7 +115,12 @@ impl Registry {
             let series: Vec<_> = family.series().values().filter_map(Weak::upgrade).collect();
             let mut samples = exposition.family(&family.name, &family.help, family.kind);
             for series in series {
-                samples.sample(&series.label_text, series.source.read());
+                match &series.source {
+                    Source::Distribution(values) => {
+                        samples.histogram(&series.label_text, values.bounds(), &values.counts(), values.sum());
+                    }
+                    source => source.read().into_iter().for_each(|value| samples.sample(&series.label_text, value)),
+                }
             }
         }
     }
@@ -110,7 +132,7 @@ impl Registry {
         if help.len() > MAX_TEXT_BYTES || name.len() > MAX_TEXT_BYTES {
             return Err(MetricError::TooLong);
         }
-        if super::families::is_reserved(name) {
+        if super::families::is_reserved(name) || (self.inner.is_custom && super::families::is_own(name)) {
             return Err(MetricError::Reserved(name.to_owned()));
         }
         let mut families = self.inner.families();
@@ -151,7 +173,7 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// Counters that differ in their labels. Clones share it.
+/// Metrics that differ in their labels. Clones share it.
 #[derive(Clone)]
 pub struct Family {
     cell: Arc<FamilyCell>,
@@ -163,12 +185,41 @@ impl Family {
         let (series, _) = self.cell.add(labels, Source::Count(Count::default()))?;
         match &series.source {
             Source::Count(_) => Ok(Counter { series }),
+            _ => Err(MetricError::Taken(self.cell.name.clone())),
+        }
+    }
+
+    /// The metric of the family's kind with these labels; `bounds` are those of a histogram. Handles with equal labels
+    /// share one series, and with it the bounds of the first one.
+    pub fn metric(&self, labels: &[(&str, &str)], bounds: &[f64]) -> Result<Metric, MetricError> {
+        let source = match self.cell.kind {
+            Kind::Counter => Source::Count(Count::default()),
+            Kind::Histogram => Source::Distribution(Distribution::new(checked_bounds(bounds)?)),
+            Kind::Gauge | Kind::Summary => Source::Level(Level::default()),
+        };
+        let (series, _) = self.cell.add(labels, source)?;
+        match &series.source {
             Source::Callback(_) => Err(MetricError::Taken(self.cell.name.clone())),
+            _ => Ok(Metric { series }),
         }
     }
 
     pub fn name(&self) -> &str {
         &self.cell.name
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.cell.kind
+    }
+}
+
+/// Without a last bound of infinity, which every histogram has in any case.
+fn checked_bounds(bounds: &[f64]) -> Result<&[f64], MetricError> {
+    let bounds = bounds.strip_suffix(&[f64::INFINITY]).unwrap_or(bounds);
+    let are_increasing = bounds.windows(2).all(|pair| matches!(pair, [low, high] if low < high));
+    match are_increasing && bounds.iter().all(|bound| bound.is_finite()) && bounds.len() <= MAX_BOUNDS {
+        true => Ok(bounds),
+        false => Err(MetricError::InvalidBounds),
     }
 }
 
@@ -182,27 +233,61 @@ impl Counter {
     /// Wait-free.
     pub fn increment(&self, amount: u64) {
         if let Source::Count(count) = &self.series.source {
-            count.whole.fetch_add(amount, Ordering::Relaxed);
+            count.add_whole(amount);
         }
     }
 
-    /// Adds an amount that need not be whole, as the C API does.
-    pub fn increment_real(&self, amount: f64) -> Result<(), MetricError> {
-        if !amount.is_finite() || amount < 0.0 {
-            return Err(MetricError::NotMonotonic);
-        }
-        if let Source::Count(count) = &self.series.source {
-            let add = |bits| Some((f64::from_bits(bits) + amount).to_bits());
-            let _ = count.real_bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    pub fn value(&self) -> f64 {
+        self.series.source.read().map_or(0.0, Value::as_f64)
+    }
+}
+
+/// Handle of one metric of any kind, as the C API has it: what its kind cannot do is refused. Its samples are shown as
+/// long as a handle lives. No call takes a lock.
+pub struct Metric {
+    series: Arc<Series>,
+}
+
+impl Metric {
+    pub fn kind(&self) -> Kind {
+        self.series.family.kind
+    }
+
+    pub fn value(&self) -> Result<f64, MetricError> {
+        self.series.source.read().map(Value::as_f64).ok_or_else(|| self.unsupported("Value"))
+    }
+
+    pub fn increment(&self, amount: f64) -> Result<(), MetricError> {
+        match &self.series.source {
+            // A counter that is no finite number could never grow again.
+            Source::Count(_) if !amount.is_finite() || amount < 0.0 => return Err(MetricError::NotMonotonic),
+            Source::Count(count) => count.add_real(amount),
+            Source::Level(level) => level.add(amount),
+            Source::Distribution(_) | Source::Callback(_) => return Err(self.unsupported("Increment")),
         }
         Ok(())
     }
 
-    pub fn value(&self) -> f64 {
-        match self.series.source.read() {
-            Value::Integer(value) => value as f64,
-            Value::Real(value) => value,
-        }
+    pub fn set(&self, value: f64) -> Result<(), MetricError> {
+        let Source::Level(level) = &self.series.source else { return Err(self.unsupported("Set")) };
+        level.set(value);
+        Ok(())
+    }
+
+    pub fn observe(&self, value: f64) -> Result<(), MetricError> {
+        let Source::Distribution(values) = &self.series.source else { return Err(self.unsupported("Observe")) };
+        values.observe(value);
+        Ok(())
+    }
+
+    fn unsupported(&self, what: &'static str) -> MetricError {
+        let kind = match self.kind() {
+            Kind::Counter => "COUNTER",
+            Kind::Gauge => "GAUGE",
+            Kind::Histogram => "HISTOGRAM",
+            Kind::Summary => "SUMMARY",
+        };
+        MetricError::Unsupported { kind, what }
     }
 }
 
@@ -217,6 +302,8 @@ struct Inner {
     families: Mutex<BTreeMap<String, Weak<FamilyCell>>>,
     /// Families and series alive.
     taken: AtomicUsize,
+    /// Names of servers' own families are refused.
+    is_custom: bool,
 }
 
 impl Inner {
@@ -265,7 +352,7 @@ impl FamilyCell {
         labels: &[(&str, &str)],
         source: Source,
     ) -> Result<(Arc<Series>, bool), MetricError> {
-        let labels = sorted(labels)?;
+        let labels = sorted(labels, self.kind)?;
         let mut all = self.series();
         if let Some(series) = all.get(&labels).and_then(Weak::upgrade) {
             drop(all);
@@ -317,39 +404,31 @@ impl Drop for Series {
 
 enum Source {
     Count(Count),
+    Level(Level),
+    Distribution(Distribution),
     Callback(Box<dyn Fn() -> Value + Send + Sync>),
 }
 
 impl Source {
-    fn read(&self) -> Value {
+    /// None of a histogram, which is more than one value.
+    fn read(&self) -> Option<Value> {
         match self {
-            Source::Callback(read) => read(),
-            Source::Count(count) => {
-                let whole = count.whole.load(Ordering::Relaxed);
-                match f64::from_bits(count.real_bits.load(Ordering::Relaxed)) {
-                    0.0 => Value::Integer(whole),
-                    real => Value::Real(whole as f64 + real),
-                }
-            }
+            Source::Count(count) => Some(count.read()),
+            Source::Level(level) => Some(level.read()),
+            Source::Callback(read) => Some(read()),
+            Source::Distribution(_) => None,
         }
     }
 }
 
-/// Whole amounts are kept apart from the others so that adding one is a single instruction and stays exact.
-#[derive(Default)]
-struct Count {
-    whole: AtomicU64,
-    real_bits: AtomicU64,
-}
-
-fn sorted(labels: &[(&str, &str)]) -> Result<Labels, MetricError> {
+fn sorted(labels: &[(&str, &str)], kind: Kind) -> Result<Labels, MetricError> {
     let bytes = labels.iter().fold(0usize, |sum, (name, value)| sum.saturating_add(name.len() + value.len()));
     if bytes > MAX_TEXT_BYTES {
         return Err(MetricError::TooLong);
     }
     let mut sorted = BTreeMap::new();
     for (name, value) in labels {
-        if !is_label_name(name) {
+        if !is_label_name(name, kind) {
             return Err(MetricError::InvalidLabel(excerpt(name)));
         }
         if sorted.insert((*name).to_owned(), (*value).to_owned()).is_some() {
@@ -377,6 +456,13 @@ impl fmt::Debug for Counter {
     }
 }
 
+impl fmt::Debug for Metric {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Series { family, label_text, .. } = &*self.series;
+        write!(formatter, "{}{{{label_text}}}", family.name)
+    }
+}
+
 impl fmt::Debug for Observed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Series { family, label_text, .. } = &*self._series;
@@ -385,154 +471,4 @@ impl fmt::Debug for Observed {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(registry: &Registry) -> String {
-        let mut exposition = Exposition::default();
-        registry.render(&mut exposition);
-        exposition.into_text()
-    }
-
-    #[test]
-    fn samples_live_as_long_as_their_handles() {
-        let registry = Registry::default();
-        let family = registry.counter_family("requests", "Requests seen").unwrap();
-        assert_eq!(text(&registry), "", "no sample, no heading");
-        let first = family.counter(&[("model", "a")]).unwrap();
-        let second = family.counter(&[("model", "b")]).unwrap();
-        first.increment(2);
-        second.increment(1);
-        let head = "# HELP requests Requests seen\n# TYPE requests counter\n";
-        assert_eq!(text(&registry), format!("{head}requests{{model=\"a\"}} 2\nrequests{{model=\"b\"}} 1\n"));
-        drop(first);
-        assert_eq!(text(&registry), format!("{head}requests{{model=\"b\"}} 1\n"));
-        assert_eq!(family.cell.series().len(), 1, "the family forgets it, too");
-        drop(family);
-        assert_eq!(text(&registry), format!("{head}requests{{model=\"b\"}} 1\n"), "a series keeps its family");
-        drop(second);
-        assert_eq!(text(&registry), "");
-        assert!(registry.inner.families().is_empty(), "nothing is left behind");
-        assert_eq!(registry.inner.taken.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn equal_names_and_labels_share_and_other_kinds_are_refused() {
-        let registry = Registry::default();
-        let first = registry.counter_family("shared", "first").unwrap();
-        let second = registry.clone().counter_family("shared", "second").unwrap();
-        let one = first.counter(&[("x", "1"), ("y", "2")]).unwrap();
-        let same = second.counter(&[("y", "2"), ("x", "1")]).unwrap();
-        one.increment(3);
-        same.increment(4);
-        assert_eq!(one.value(), 7.0);
-        drop(one);
-        assert_eq!(text(&registry), "# HELP shared first\n# TYPE shared counter\nshared{x=\"1\",y=\"2\"} 7\n");
-        let refused = registry.gauge("shared", "", &[], || 0.0).unwrap_err();
-        assert_eq!(refused, MetricError::OtherKind { name: "shared".into(), kind: Kind::Counter });
-        let refused = registry.counter("shared", "", &[("x", "1"), ("y", "2")], || 0).unwrap_err();
-        assert_eq!(refused, MetricError::Taken("shared".into()));
-    }
-
-    #[test]
-    fn counters_take_whole_and_real_amounts_and_nothing_else() {
-        let registry = Registry::default();
-        let counter = registry.counter_family("c", "").unwrap().counter(&[]).unwrap();
-        counter.increment(1 << 60);
-        counter.increment(1);
-        assert!(text(&registry).ends_with("c 1152921504606846977\n"), "whole amounts stay exact");
-        let other = registry.counter_family("d", "").unwrap().counter(&[]).unwrap();
-        other.increment(2);
-        other.increment_real(0.25).unwrap();
-        other.increment_real(0.25).unwrap();
-        assert_eq!(other.value(), 2.5);
-        for bad in [-0.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            assert_eq!(other.increment_real(bad), Err(MetricError::NotMonotonic));
-        }
-        assert!(text(&registry).ends_with("d 2.5\n"));
-    }
-
-    #[test]
-    fn a_family_can_be_read_without_its_page() {
-        let registry = Registry::default();
-        let read = |name: &str| {
-            let mut seen = Vec::new();
-            registry.read(name, |labels, value| seen.push((labels.to_vec(), value)));
-            seen
-        };
-        assert!(read("blocks").is_empty());
-        let family = registry.counter_family("blocks", "").unwrap();
-        assert!(read("blocks").is_empty());
-        let used = family.counter(&[("kind", "used"), ("a", "1")]).unwrap();
-        used.increment(7);
-        let most = registry.counter("blocks", "", &[("kind", "max")], || 9).unwrap();
-        let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let expected = [(vec![label("a", "1"), label("kind", "used")], 7.0), (vec![label("kind", "max")], 9.0)];
-        assert_eq!(read("blocks"), expected);
-        drop((used, most));
-        assert!(read("blocks").is_empty() && read("block").is_empty());
-    }
-
-    #[test]
-    fn callbacks_are_asked_at_every_reading() {
-        let registry = Registry::default();
-        let level = Arc::new(AtomicU64::new(5));
-        let seen = Arc::clone(&level);
-        let gauge = registry.gauge("nereid_level", "Level", &[], move || seen.load(Ordering::Relaxed) as f64).unwrap();
-        assert!(text(&registry).ends_with("# TYPE nereid_level gauge\nnereid_level 5\n"));
-        level.store(6, Ordering::Relaxed);
-        assert!(text(&registry).ends_with("nereid_level 6\n"));
-        let total = registry.counter("nereid_total", "Total", &[("kind", "a\"b")], || u64::MAX).unwrap();
-        assert!(text(&registry).ends_with("nereid_total{kind=\"a\\\"b\"} 18446744073709551615\n"));
-        drop((gauge, total));
-        assert_eq!(text(&registry), "");
-        assert_eq!(Arc::strong_count(&level), 1, "the callback went with its handle");
-    }
-
-    #[test]
-    fn bad_names_labels_and_lengths_are_refused() {
-        let registry = Registry::default();
-        assert_eq!(registry.counter_family("a b", "").unwrap_err(), MetricError::InvalidName("a b".into()));
-        assert_eq!(
-            registry.counter_family("nv_inference_count", "").unwrap_err(),
-            MetricError::Reserved("nv_inference_count".into())
-        );
-        let long = "x".repeat(MAX_TEXT_BYTES + 1);
-        assert_eq!(registry.counter_family("a", &long).unwrap_err(), MetricError::TooLong);
-        let family = registry.counter_family("a", "").unwrap();
-        assert_eq!(family.counter(&[("1", "")]).unwrap_err(), MetricError::InvalidLabel("1".into()));
-        assert_eq!(family.counter(&[("l", ""), ("l", "x")]).unwrap_err(), MetricError::DuplicateLabel("l".into()));
-        assert_eq!(family.counter(&[("l", &long)]).unwrap_err(), MetricError::TooLong);
-        assert_eq!(text(&registry), "");
-    }
-
-    #[test]
-    fn the_number_of_series_is_bounded_and_places_come_back() {
-        let registry = Registry::default();
-        let family = registry.counter_family("many", "").unwrap();
-        let mut counters: Vec<_> = (1..MAX_SERIES).map(|n| family.counter(&[("n", &n.to_string())]).unwrap()).collect();
-        assert_eq!(family.counter(&[("n", "more")]).unwrap_err(), MetricError::TooMany);
-        assert_eq!(registry.counter_family("other", "").unwrap_err(), MetricError::TooMany);
-        assert!(family.counter(&[("n", "1")]).is_ok(), "one that exists costs nothing");
-        counters.pop();
-        assert!(family.counter(&[("n", "more")]).is_ok());
-    }
-
-    #[test]
-    fn handles_may_come_and_go_while_others_read() {
-        let registry = Registry::default();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..500 {
-                        let family = registry.counter_family("busy", "").unwrap();
-                        family.counter(&[("a", "b")]).unwrap().increment(1);
-                        text(&registry);
-                    }
-                });
-            }
-        });
-        assert_eq!(text(&registry), "");
-        assert_eq!(registry.inner.taken.load(Ordering::Relaxed), 0);
-    }
-}
+mod tests;

@@ -1,0 +1,9 @@
+//! Metrics that an application keeps (spec: metrics.md section 2, c_api.md section 4).
+
+use super::program::Program;
+
+#[test]
+fn an_application_keeps_metrics() {
+    let Some(program) = Program::compiled("metrics.c") else { return };
+    program.run::<&str>(&[]);
+}

@@ -9,8 +9,8 @@ mod support {
 }
 
 mod native_programs {
-    pub mod elf;
     mod custom_metrics;
+    pub mod elf;
     pub mod in_process;
     mod interface;
     pub mod program;

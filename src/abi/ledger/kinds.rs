@@ -5,10 +5,14 @@
 pub struct Kind(&'static str);
 
 /// Types whose handles are all in the ledger, so that one that is not there is none.
-const KNOWN: [(&str, &str); 15] = [
+const KNOWN: [(&str, &str); 19] = [
+    ("AgentHandle", "TRITONREPOAGENT_Agent"),
+    ("AgentModelHandle", "TRITONREPOAGENT_AgentModel"),
+    ("AllocatorHandle", "TRITONCACHE_Allocator"),
     ("AttributeHandle", "TRITONBACKEND_BackendAttribute"),
     ("BackendHandle", "TRITONBACKEND_Backend"),
     ("BufferAttributes", "TRITONSERVER_BufferAttributes"),
+    ("EntryHandle", "TRITONCACHE_CacheEntry"),
     ("Error", "TRITONSERVER_Error"),
     ("FactoryHandle", "TRITONBACKEND_ResponseFactory"),
     ("InputTensor", "TRITONBACKEND_Input"),

@@ -114,7 +114,9 @@ mod tests {
     #[test]
     fn a_library_is_asked_for_by_another_name_or_by_its_file() {
         let asks = |text: &str| format!("Unsupported - {text}");
-        let cases: [(&str, &[(&str, &str)], &str); 4] = [
+        /// Cache, settings, outcome.
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+        let cases: [Case<'_>; 4] = [
             ("mine", &[("size", "1"), ("size", "2")], r#"mine None {"size": "2"}"#),
             // A setting of its own, whatever it means there.
             ("mine", &[("library", "x")], r#"mine None {"library": "x"}"#),

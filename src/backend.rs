@@ -4,6 +4,7 @@
 //! backend stand behind the same calls: `execute` owns what it takes, may answer later and from any thread, and the
 //! instance is free as soon as it returns.
 
+pub mod batching;
 mod host_policy;
 pub mod identity;
 pub mod onnxruntime;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
+use crate::abi::handles::ModelHandle;
 use crate::memory::Pool;
 use crate::model_config::ModelSpec;
 use crate::model_config::normalize::PreferredGroup;
@@ -152,6 +154,11 @@ impl ModelContext {
 pub trait Model: Send + Sync {
     /// The configuration as auto-completion changed it; `None`: unchanged.
     fn completed_config(&self) -> Option<ModelConfig> {
+        None
+    }
+
+    /// What C sees of the model, where it has been shown to C.
+    fn handle(&self) -> Option<Arc<ModelHandle>> {
         None
     }
 

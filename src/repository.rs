@@ -26,6 +26,7 @@ use crate::observe::metrics::{MetricsConfig, Registry};
 use crate::request::Status;
 use store::Store;
 
+pub use crate::instance::{Checks, Verdict, ask_all, wait_for_all};
 pub use index::IndexRow;
 pub use lifecycle::{InFlight, Lifecycle, Publisher};
 pub use models::{Entry, ModelId, ModelMap, ServedModel, VersionState, parse_version};

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use self::core::Core;
+use crate::abi::ledger;
 use crate::api::ServerState;
 use crate::observe::log::Logger;
 use crate::request::Status;
@@ -96,6 +97,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     }
     let outcome = drain::run(options, facts, shards, lifecycle);
     core.finish_traces();
+    ledger::report(None);
     outcome
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
 use super::server::{Error, Message};
-use crate::abi::border::{deref, deref_mut, entry, put};
+use crate::abi::border::{deref, deref_mut, entry, lend, put};
 use crate::backend::{report_failure, tell_executed};
 use crate::memory::Heap;
 use crate::model_config::json;
@@ -82,8 +82,12 @@ macro_rules! set_state {
 
 getters! {
     TRITONBACKEND_BackendName(BackendHandle, *const c_char) = |backend| backend.name.as_ptr();
-    TRITONBACKEND_BackendConfig(BackendHandle, *const Message) = |backend| &raw const backend.config;
-    TRITONBACKEND_BackendMemoryManager(BackendHandle, *const Heap) = |backend| &raw const backend.memory;
+    TRITONBACKEND_BackendConfig(BackendHandle, *const Message) = |backend| {
+        lend(&raw const backend.config, backend)
+    };
+    TRITONBACKEND_BackendMemoryManager(BackendHandle, *const Heap) = |backend| {
+        lend(&raw const backend.memory, backend)
+    };
     TRITONBACKEND_BackendExecutionPolicy(BackendHandle, u32) = |backend| {
         backend.execution_policy.load(Ordering::Acquire)
     };

@@ -53,7 +53,7 @@ impl BackendHandle {
     pub fn new(name: &str, config: &str, directory: &str, pool: Pool) -> BackendHandle {
         BackendHandle {
             name: c_string(name),
-            config: Message::new(config),
+            config: Message::lent(config),
             directory: c_string(directory),
             execution_policy: AtomicU32::new(0),
             state: UserState::default(),
@@ -117,7 +117,7 @@ impl InstanceHandle {
             name: c_string(&context.name),
             model,
             state: UserState::default(),
-            host_policy: Message::new(&context.host_policy.json()),
+            host_policy: Message::lent(&context.host_policy.json()),
             profiles: context.group.profile.iter().map(|profile| c_string(profile)).collect(),
             context,
         }

@@ -54,15 +54,18 @@ impl Error {
 #[derive(Debug)]
 pub struct Message {
     json: CString,
+    /// Part of something else: whoever reads it may not delete it.
+    is_lent: bool,
 }
 
 impl Message {
-    pub fn new(json: &str) -> Message {
-        Message { json: CString::new(json).unwrap_or_default() }
+    /// One that stays the server's.
+    pub fn lent(json: &str) -> Message {
+        Message { json: CString::new(json).unwrap_or_default(), is_lent: true }
     }
 
     pub fn into_raw(json: &str) -> *mut Message {
-        give(Message::new(json))
+        give(Message { is_lent: false, ..Message::lent(json) })
     }
 
     pub fn json(&self) -> &str {
@@ -212,7 +215,12 @@ pub unsafe extern "C" fn TRITONSERVER_MessageDelete(message: *mut Message) -> *m
         return std::ptr::null_mut();
     }
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { take(message, "message") }.map(drop))
+    entry(|| unsafe {
+        if deref(message, "message")?.is_lent {
+            return Err(Status::invalid("the message stays the server's and may not be deleted"));
+        }
+        take(message, "message").map(drop)
+    })
 }
 
 /// # Safety

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod batching;
 pub(crate) mod guard;
 mod library;
 pub(crate) mod places;
@@ -61,6 +62,10 @@ struct PluginModel {
 impl Model for PluginModel {
     fn completed_config(&self) -> Option<ModelConfig> {
         self.handle.completed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn handle(&self) -> Option<Arc<ModelHandle>> {
+        Some(Arc::clone(&self.handle))
     }
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {

@@ -20,7 +20,7 @@ enum Rule {
 }
 
 /// Field names without indices; what is not here is not supported.
-const SUPPORTED: [(&str, Rule); 49] = [
+const SUPPORTED: [(&str, Rule); 50] = [
     ("name", Rule::Whole),
     ("platform", Rule::Whole),
     ("backend", Rule::Whole),
@@ -62,6 +62,8 @@ const SUPPORTED: [(&str, Rule); 49] = [
     // Told to the backend; they mean something beside an accelerator only.
     ("instance_group.secondary_devices", Rule::Whole),
     ("instance_group.rate_limiter", Rule::Whole),
+    // Refused by validation unless the platform is TensorRT's; its backend is told.
+    ("instance_group.profile", Rule::Whole),
     ("instance_group.passive", Rule::Whole),
     ("instance_group.host_policy", Rule::Whole),
     ("default_model_filename", Rule::Whole),
@@ -249,7 +251,8 @@ mod tests {
                       format: FORMAT_NCHW allow_ragged_batch: true } ]
             output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" } ]
             instance_group [ { kind: KIND_CPU count: 2 name: "g" }, { kind: KIND_AUTO }, { kind: KIND_GPU gpus: [0] },
-                             { kind: KIND_MODEL passive: true host_policy: "p" secondary_devices { device_id: 1 } } ]
+                             { kind: KIND_MODEL passive: true host_policy: "p" profile: "0"
+                               secondary_devices { device_id: 1 } } ]
             default_model_filename: "x"
             cc_model_filenames { key: "7.0" value: "x" }
             model_warmup { name: "w" batch_size: 1 count: 2 inputs { key: "INPUT0" value { zero_data: true } } }
@@ -277,10 +280,8 @@ mod tests {
     #[test]
     fn what_is_not_honoured_is_named_with_its_place() {
         let cases = [
-            ("input { name: \"a\" }\ninstance_group [ { },\n { profile: \"1\" } ]", "3:4", "instance_group[1].profile"),
+            ("input { name: \"a\" }\n\n runtime: \"libx.so\"", "3:2", "runtime"),
             ("runtime: \"libx.so\"", "1:1", "runtime"),
-            // The first one in the file, not in the order of field numbers.
-            ("instance_group { profile: \"1\" }\nruntime: \"libx.so\"", "1:18", "instance_group[0].profile"),
         ];
         for (text, place, field) in cases {
             let expected = format!("m/config.pbtxt:{place}: '{field}' is not supported by this version of Nereid");
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_known_and_documented() {
-        let expected = ["runtime", "instance_group.profile"];
+        let expected = ["runtime"];
         assert_eq!(refused(), expected);
         let page = include_str!("../../docs/models.md");
         let section = page.split_once("### Refused\n").expect("the page has a section on what is refused").1;
@@ -302,20 +303,20 @@ mod tests {
 
     #[test]
     fn all_that_is_refused_is_found_in_the_order_of_the_file() {
-        let text = "runtime: \"libx.so\"\ninstance_group { } instance_group { profile: \"0\" }";
+        let text = "max_batch_size: 1\nruntime: \"libx.so\"";
         let document = parse("c", text.as_bytes()).unwrap();
         let found: Vec<String> = check_all(&document.message, Some(&document.positions), |_| true)
             .iter()
             .map(|unsupported| unsupported.field.clone())
             .collect();
-        assert_eq!(found, ["runtime", "instance_group[1].profile"]);
+        assert_eq!(found, ["runtime"]);
     }
 
     #[test]
     fn an_override_has_no_place() {
-        let config = json::read(br#"{"backend":"identity","instanceGroup":[{"profile":["0"]}]}"#).unwrap();
+        let config = json::read(br#"{"runtime":"libx.so"}"#).unwrap();
         let error = check(&to_dynamic(&config).unwrap(), None, |_| true).unwrap_err();
-        assert_eq!(error.to_string(), "'instance_group[0].profile' is not supported by this version of Nereid");
+        assert_eq!(error.to_string(), "'runtime' is not supported by this version of Nereid");
         assert_eq!((error.file.as_str(), error.position), ("", None));
     }
 }

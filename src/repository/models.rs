@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::instance::Checks;
 use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
@@ -29,6 +30,8 @@ pub struct ServedModel {
     pub spec: Arc<ModelSpec>,
     pub statistics: Arc<ModelStatistics>,
     pub scheduler: Arc<dyn Scheduler>,
+    /// What the instances say of their readiness.
+    pub checks: Arc<Checks>,
     /// Class labels by output name, where an output has a label file.
     pub labels: BTreeMap<String, Labels>,
     pub load_duration_secs: f64,
@@ -73,6 +76,7 @@ impl ServedModel {
             spec,
             statistics: Arc::clone(&self.statistics),
             scheduler: Arc::clone(&self.scheduler),
+            checks: Arc::clone(&self.checks),
             labels: self.labels.clone(),
             load_duration_secs: self.load_duration_secs,
         }
@@ -287,6 +291,11 @@ impl ModelMap {
             true => Err(Status::invalid(format!("requested model version is not available for model '{shown}'"))),
             false => Ok(found),
         }
+    }
+
+    /// Those of the ready models whose instances have a say in readiness.
+    pub fn checks(&self) -> Vec<Arc<Checks>> {
+        self.ready().filter(|model| model.checks.is_needed()).map(|model| Arc::clone(&model.checks)).collect()
     }
 
     /// Every known model has a version, and every version is ready or was asked to go: what strict readiness asks.

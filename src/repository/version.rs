@@ -13,7 +13,8 @@ use super::agents::AgentModels;
 use super::composed::Composed;
 use super::models::{ModelId, ServedModel};
 use super::poll::{Polled, honoured};
-use crate::backend::plugin::{PluginSettings, Plugins};
+use crate::backend::batching::BatchStrategy;
+use crate::backend::plugin::{PluginSettings, Plugins, batching};
 use crate::backend::registry::NativeBackends;
 use crate::backend::{Attributes, Backend, Model, ModelContext};
 use crate::instance::{Instances, Plan, confined};
@@ -23,6 +24,7 @@ use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
 use crate::scheduler::{self, Purpose, Registration, Scheduling};
 use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_metrics::MetricControl;
 use crate::wire::inference::model_metrics::metric_control::MetricOptions;
 
@@ -49,6 +51,8 @@ pub struct RunningVersion {
     /// What was served under older configurations by the same instances.
     former: Vec<Weak<ServedModel>>,
     instances: Instances,
+    /// The model's own batching, which ends before the model does.
+    strategy: Option<Arc<dyn BatchStrategy>>,
     /// What more instances would be made from.
     model: Arc<dyn Model>,
     context: Arc<ModelContext>,
@@ -95,6 +99,9 @@ impl RunningVersion {
         self.served.scheduler.stop();
         self.served.scheduler.close();
         self.instances.join();
+        if let Some(strategy) = &self.strategy {
+            strategy.close();
+        }
     }
 }
 
@@ -194,12 +201,18 @@ impl Loader {
         // Before any instance is made (model_config.md section 6, row "rate limiter").
         let limiter = self.settings.scheduling.limiter.as_ref();
         let registration = limiter.map(|limiter| limiter.register(&spec.config.instance_group)).transpose()?;
+        let strategy = {
+            let was_sequence = matches!(polled.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)));
+            let backend_directory = self.settings.backend_directory.join(&spec.config.backend);
+            batching::strategy_of(&spec, was_sequence, &*model, &context, &backend_directory)?
+        };
         let purpose = Purpose {
             spec: Arc::clone(&spec),
             version,
             statistics: Arc::clone(&statistics),
             directory: directory.path.clone(),
             pool: self.settings.pool.clone(),
+            strategy: strategy.clone(),
         };
         let Scheduling { scheduler, source } = scheduler::create(&purpose, &self.settings.scheduling)?;
         let attributes = backend.attributes();
@@ -212,6 +225,7 @@ impl Loader {
             spec,
             statistics,
             scheduler,
+            checks: Arc::clone(instances.checks()),
             labels,
             load_duration_secs: started.elapsed().as_secs_f64(),
         };
@@ -219,6 +233,7 @@ impl Loader {
             served: Arc::new(served),
             former: Vec::new(),
             instances,
+            strategy,
             model,
             context,
             attributes,

@@ -16,7 +16,7 @@ use super::core::Core;
 use super::options::{ModelControl, Options};
 use super::{Failure, drain};
 use crate::api::{ServerState, documents};
-use crate::repository::{Lifecycle, ModelMap, ServedModel};
+use crate::repository::{Checks, Lifecycle, ModelMap, ServedModel, Verdict, wait_for_all};
 use crate::request::Status;
 
 pub use crate::repository::{Parameter as LoadParameter, ParameterValue as LoadValue};
@@ -87,15 +87,24 @@ impl Access {
         }
     }
 
-    /// Live, and with strict readiness complete.
+    /// Live, and with strict readiness complete, which instances may have a say in.
     pub fn is_ready(&self) -> Result<bool, Status> {
-        match (self.lifecycle(), self.core()) {
-            (Ok(_), Err(_)) => Ok(false),
+        let (is_ready, checks) = match (self.lifecycle(), self.core()) {
+            (Ok(_), Err(_)) => return Ok(false),
             (_, core) => {
                 let core = core?;
-                core.facts.is_ready(&core.lifecycle.map())
+                let models = core.lifecycle.map();
+                (core.facts.is_ready(&models)?, core.facts.checks(&models))
             }
-        }
+        };
+        // Instances may take their time: nothing is held meanwhile.
+        Ok(is_ready && agreed(&checks)?)
+    }
+
+    /// The version is ready, which its instances may have a say in; a lookup that fails is an error.
+    pub fn is_model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+        let checks = Arc::clone(&self.model(name, version)?.checks);
+        agreed(&[checks])
     }
 
     /// The models of the moment, unless the server ends.
@@ -212,5 +221,14 @@ impl Embedded {
         core.finish_traces();
         info!("the server has stopped");
         outcome
+    }
+}
+
+/// Whether the instances of these versions agree. Waits for their answer.
+fn agreed(checks: &[Arc<Checks>]) -> Result<bool, Status> {
+    match wait_for_all(checks) {
+        Verdict::Ready => Ok(true),
+        Verdict::NotReady(_) => Ok(false),
+        Verdict::Unknown(status) => Err(status),
     }
 }

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::ffi::{c_char, c_void};
 
 use super::requests::at;
-use crate::abi::border::{deref, entry, put, put_if_asked, text};
+use crate::abi::border::{deref, entry, lend, put, put_if_asked, text};
 use crate::abi::server::{BufferAttributes, Error};
 use crate::memory::Slice;
 use crate::request::{InputTensor, Status};
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
         // SAFETY: as above.
         unsafe {
             put(buffer, piece.as_ptr().cast())?;
-            put(attributes, found)
+            put(attributes, lend(found, input))
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::abi::border::{deref, entry, put};
+use crate::abi::border::{deref, entry, lend, put};
 use crate::abi::handles::InstanceHandle;
 use crate::abi::server::{Error, Message};
 use crate::request::Status;
@@ -22,7 +22,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceHostPolicy(
     host_policy: *mut *const Message,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(host_policy, &raw const deref(instance, "instance")?.host_policy) })
+    entry(|| unsafe {
+        let message = &raw const deref(instance, "instance")?.host_policy;
+        put(host_policy, lend(message, instance))
+    })
 }
 
 /// # Safety

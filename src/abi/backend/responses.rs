@@ -164,7 +164,10 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
     attributes: *mut *const BufferAttributes,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(attributes, &raw const deref(output, "output")?.attributes) })
+    entry(|| unsafe {
+        let found = &raw const deref(output, "output")?.attributes;
+        put(attributes, lend(found, output))
+    })
 }
 
 /// # Safety

@@ -5,7 +5,7 @@
 pub struct Kind(&'static str);
 
 /// Types whose handles are all in the ledger, so that one that is not there is none.
-const KNOWN: [(&str, &str); 19] = [
+const KNOWN: [(&str, &str); 20] = [
     ("AgentHandle", "TRITONREPOAGENT_Agent"),
     ("AgentModelHandle", "TRITONREPOAGENT_AgentModel"),
     ("AllocatorHandle", "TRITONCACHE_Allocator"),
@@ -15,6 +15,7 @@ const KNOWN: [(&str, &str); 19] = [
     ("EntryHandle", "TRITONCACHE_CacheEntry"),
     ("Error", "TRITONSERVER_Error"),
     ("FactoryHandle", "TRITONBACKEND_ResponseFactory"),
+    ("Heap", "TRITONBACKEND_MemoryManager"),
     ("InputTensor", "TRITONBACKEND_Input"),
     ("InstanceHandle", "TRITONBACKEND_ModelInstance"),
     ("Message", "TRITONSERVER_Message"),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
+use super::guard::{Thrown, Work, guarded};
 use super::search::Presence;
 use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
@@ -16,8 +17,6 @@ use crate::abi::ledger;
 use crate::abi::server::Error;
 use crate::backend::{Attributes, ExecutionPolicy};
 use crate::request::{Request, Status};
-
-use super::guard::{Thrown, Work, guarded};
 
 pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Describe = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;
@@ -111,7 +110,7 @@ fn threw(thrown: &Thrown) -> Status {
 }
 
 /// Takes over an error that a plug-in returned; NULL is success.
-fn returned(error: *mut c_void) -> Result<(), Status> {
+pub(super) fn returned(error: *mut c_void) -> Result<(), Status> {
     let error: *mut Error = error.cast();
     if error.is_null() {
         return Ok(());
@@ -160,12 +159,12 @@ impl Library {
             _library: std::mem::ManuallyDrop::new(library),
             _presence: presence,
         };
+        ledger::expose(Arc::as_ptr(&library.handle));
         library.begin(initialize, describe)
     }
 
     fn begin(mut self, initialize: Option<Call>, describe: Option<Describe>) -> Result<Library, Status> {
         let library = &mut self;
-        ledger::expose(Arc::as_ptr(&library.handle));
         let backend_handle = Arc::as_ptr(&library.handle).cast_mut().cast();
         if let Err(status) = library.call(&library.work("TRITONBACKEND_Initialize"), initialize, backend_handle) {
             // What did not initialise is not finalised.

@@ -15,7 +15,6 @@ mod responders;
 pub mod square;
 mod vectors;
 
-use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +27,7 @@ use crate::model_config::ModelSpec;
 use crate::model_config::normalize::PreferredGroup;
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
-use crate::request::{Request, Response, Status, TimeSums, now_ns};
+use crate::request::{Request, Response, Status, Submit, TimeSums, now_ns};
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
@@ -103,11 +102,16 @@ pub trait Backend: Send + Sync {
 
 /// The server that runs a model: to backends a handle that models call other models by, kept alive by who has it.
 #[derive(Clone, Default)]
-pub struct Host(Option<Arc<dyn Any + Send + Sync>>);
+pub struct Host(Option<Arc<dyn Submit>>);
 
 impl Host {
-    pub fn new<T: Any + Send + Sync>(server: Arc<T>) -> Host {
+    pub fn new(server: Arc<dyn Submit>) -> Host {
         Host(Some(server))
+    }
+
+    /// The way to call other models; none where no server is.
+    pub fn submit(&self) -> Option<&Arc<dyn Submit>> {
+        self.0.as_ref()
     }
 
     /// Where the server's own value lies; null where no server is.

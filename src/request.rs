@@ -20,6 +20,7 @@ pub mod shared;
 mod stamps;
 mod states;
 mod status;
+mod submit;
 mod tensor;
 mod text;
 mod ticket;
@@ -29,11 +30,11 @@ mod witness;
 
 use std::sync::Arc;
 
-use crate::memory::{BlockMut, Exhausted};
+use crate::memory::{BlockMut, Exhausted, Lending};
 
 pub use cancel::{Admission, CancelToken, State};
-pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
-pub use credit::{Credit, NeverWaits, never_wait_here};
+pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
+pub use credit::{Credit, NeverWaits, never_wait_here, never_waits};
 pub use datatype::DataType;
 pub use grant::{Grant, Lender, Loan};
 pub use home::{Home, Job, WakeUp, Waker};
@@ -46,6 +47,7 @@ pub use response::{OutputTensor, Response};
 pub use stamps::{Stamps, now_ns};
 pub use states::{StateHandle, StateTensor, States};
 pub use status::{Code, Status};
+pub use submit::{Call, Callee, Submit};
 pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
 pub use text::Text;
 pub use ticket::Ticket;
@@ -134,6 +136,8 @@ pub struct Request {
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
+    /// What its caller lent for it. Last, because with the last holder the caller may take it away.
+    pub lending: Option<Arc<Lending>>,
 }
 
 impl Request {
@@ -160,6 +164,7 @@ impl Request {
             observer: None,
             completion: completion::Holder::new(completion),
             keeper: None,
+            lending: None,
         }
     }
 

@@ -12,8 +12,10 @@ mod crash;
 mod doors;
 mod drain;
 pub mod embedded;
+mod home;
 pub mod options;
 mod shards;
+mod submission;
 mod tables;
 
 use std::io::Write;

@@ -59,11 +59,13 @@ const NOUNS: [&str; 4] = ["request", "model_config", "memory", "wire"];
 const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"];
 
 /// Where `unsafe` may stand, as paths under src/.
-/// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`.
-const UNSAFE: [&str; 8] = [
+/// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`. Requests are stamped by
+/// libc's clock, which tools that watch a process can follow: `request/stamps`.
+const UNSAFE: [&str; 9] = [
     "abi",
     "memory",
     "queue",
+    "request/stamps",
     "shard/engine",
     "backend/onnxruntime",
     "backend/plugin",

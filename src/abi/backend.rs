@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
 use super::server::{Error, Message};
-use crate::abi::border::{deref, deref_mut, entry, lend, put};
+use crate::abi::border::{deref, deref_mut, entry, lend, null, put};
 use crate::backend::{report_failure, tell_executed};
 use crate::memory::Heap;
 use crate::model_config::json;
@@ -259,6 +259,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let model = unsafe { deref(model, "model")? };
+        // Looked at first: nobody would delete a message that has no place.
+        if config.is_null() {
+            return Err(null("model_config"));
+        }
         let text =
             json::write(&model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner), config_version)?;
         // SAFETY: as above.

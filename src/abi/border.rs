@@ -143,7 +143,11 @@ pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Statu
 
 /// Gives C a share of an object that others hold too, until [`take_shared`] gets it back.
 pub(super) fn give_shared<T>(object: Arc<T>) -> *const T {
-    Arc::into_raw(object)
+    let at = Arc::into_raw(object);
+    if ledger::is_on() {
+        ledger::given(at);
+    }
+    at
 }
 
 /// Takes back what [`give_shared`] gave away.
@@ -153,6 +157,10 @@ pub(super) fn give_shared<T>(object: Arc<T>) -> *const T {
 pub(super) unsafe fn take_shared<T>(handle: *const T, what: &str) -> Result<Arc<T>, Status> {
     if handle.is_null() {
         return Err(null(what));
+    }
+    if ledger::is_on() {
+        ledger::check(handle, what)?;
+        ledger::reclaim(handle);
     }
     // SAFETY: by contract a share of ours that its holder gives up.
     Ok(unsafe { Arc::from_raw(handle) })

@@ -155,7 +155,8 @@ pub struct ResponseHandle {
 
 impl ResponseHandle {
     fn new(factory: ResponseFactory, id: Text, shapes: Option<Arc<OutputShapes>>) -> ResponseHandle {
-        ResponseHandle { factory, response: Response::new(id), outputs: Vec::new(), shapes }
+        let response = factory.begin(id);
+        ResponseHandle { factory, response, outputs: Vec::new(), shapes }
     }
 }
 

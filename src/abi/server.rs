@@ -1,18 +1,24 @@
 //! `TRITONSERVER_*`: versions, names, errors, messages.
 
+pub(crate) mod allocators;
+pub(crate) mod application_trace;
 pub mod buffer_attributes;
 pub mod custom_metrics;
+pub(crate) mod inference;
+pub(crate) mod inputs;
 pub mod life;
 pub mod log;
 pub mod metrics;
 pub mod models;
 pub mod options;
 pub mod parameters;
+pub(crate) mod requests;
+pub(crate) mod responses;
 pub mod trace;
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 
-use crate::request::{Code, DataType, Status};
+use crate::request::{Code, DataType, Status, Value};
 
 pub use buffer_attributes::BufferAttributes;
 
@@ -31,9 +37,12 @@ pub struct Error {
 impl Error {
     /// An error on its way to C.
     pub fn into_raw(status: Status) -> *mut Error {
+        give(Error::of(status))
+    }
+
+    fn of(status: Status) -> Error {
         let bytes: Vec<u8> = status.message.bytes().filter(|&byte| byte != 0).collect();
-        let message = CString::new(bytes).unwrap_or_default();
-        give(Error { code: status.code, message })
+        Error { code: status.code, message: CString::new(bytes).unwrap_or_default() }
     }
 
     /// What an error says that foreign code gives up by returning it.
@@ -79,6 +88,17 @@ impl Message {
 pub unsafe extern "C" fn TRITONSERVER_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe { put(major, SERVER_API_VERSION.0).and_then(|()| put(minor, SERVER_API_VERSION.1)) })
+}
+
+/// `TRITONSERVER_ParameterType` of a value, and where it lies.
+pub(super) fn parameter_pointer(value: &Value) -> (u32, *const c_void) {
+    match value {
+        Value::String(text) => (0, text.as_c_str().as_ptr().cast()),
+        Value::Int(int) => (1, (&raw const *int).cast()),
+        Value::Bool(bool) => (2, (&raw const *bool).cast()),
+        Value::Double(double) => (3, (&raw const *double).cast()),
+        Value::Bytes(bytes) => (4, bytes.as_ptr().cast()),
+    }
 }
 
 fn name_of(names: &[&'static CStr], value: u32) -> *const c_char {
@@ -192,6 +212,10 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     byte_size: usize,
 ) -> *mut Error {
     entry(|| {
+        // Looked at first: nobody would delete a message that has no place.
+        if message.is_null() {
+            return Err(null("message"));
+        }
         if base.is_null() {
             return Err(null("base"));
         }

@@ -166,7 +166,7 @@ impl Pulse {
     /// Another ping without data between is not too many.
     fn may_ping(&self, counters: Counters) -> bool {
         let most = self.flags.pings_without_data_max.max(0).unsigned_abs();
-        most == 0 || counters.pings_sent_since_data < u64::from(most)
+        most == 0 || counters.pings_sent_since_data < most
     }
 
     /// Looks at pings of the peer that came since the last time; true if they are too many (A8).
@@ -176,8 +176,9 @@ impl Pulse {
             return false;
         }
         self.pings_seen = signs.counters.pings_received;
-        let since_data = signs.counters.pings_since_data.min(new);
-        if signs.counters.pings_since_data <= new {
+        let pings_since_data = u64::from(signs.counters.pings_since_data);
+        let since_data = pings_since_data.min(new);
+        if pings_since_data <= new {
             // Data came or went since the ping before these.
             (self.strikes, self.pinged_us_ns) = (0, None);
         }
@@ -385,7 +386,7 @@ mod tests {
     /// Pings at these milliseconds, and how many of them stand behind the last data at each; the strike-out.
     #[test]
     fn pings_that_come_too_often_are_counted() {
-        let run = |flags: Keepalive, has_calls: bool, pings: &[(u64, u64)]| {
+        let run = |flags: Keepalive, has_calls: bool, pings: &[(u64, u32)]| {
             let mut pulse = Pulse::new(flags, 0);
             let mut counters = Counters::default();
             pings.iter().position(|&(at_ms, since_data)| {

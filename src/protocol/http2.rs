@@ -98,9 +98,9 @@ pub struct Counters {
     pub streams: u64,
     pub pings_received: u64,
     /// PINGs since the last HEADERS or DATA in either direction: what gRPC's ping strikes look at.
-    pub pings_since_data: u64,
+    pub pings_since_data: u32,
     /// PINGs of ours since we last sent HEADERS or DATA.
-    pub pings_sent_since_data: u64,
+    pub pings_sent_since_data: u32,
     pub resets_received: u64,
     pub streams_refused: u64,
 }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use crate::instance::Checks;
 use crate::model_config::ModelSpec;
@@ -35,17 +36,29 @@ pub struct ServedModel {
     /// Class labels by output name, where an output has a label file.
     pub labels: BTreeMap<String, Labels>,
     pub load_duration_secs: f64,
+    /// How many hold on to it without a request to it.
+    pub pins: AtomicUsize,
 }
 
 impl ServedModel {
     /// Checks a request against this model and hands it to the scheduler: the one way in, for clients as for the steps
     /// of ensembles.
     pub fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        match self.check(&mut request) {
+            Ok(()) => self.accept(request),
+            Err(status) => Err(Refused { status, request }),
+        }
+    }
+
+    /// The first half of [`submit`](ServedModel::submit): nobody learns of what does not pass.
+    pub fn check(&self, request: &mut Request) -> Result<(), Status> {
         request.stamps.started_ns = now_ns();
         request.priority = self.spec.priority(request.priority);
-        if let Err(status) = validate(&mut request, &self.spec) {
-            return Err(Refused { status, request });
-        }
+        validate(request, &self.spec)
+    }
+
+    /// The second half, for a request that passed.
+    pub fn accept(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
         if let Err(status) = self.borrow(&mut request) {
             return Err(Refused { status, request });
         }
@@ -79,6 +92,7 @@ impl ServedModel {
             checks: Arc::clone(&self.checks),
             labels: self.labels.clone(),
             load_duration_secs: self.load_duration_secs,
+            pins: AtomicUsize::new(0),
         }
     }
 }

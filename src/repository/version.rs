@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -228,6 +229,7 @@ impl Loader {
             checks: Arc::clone(instances.checks()),
             labels,
             load_duration_secs: started.elapsed().as_secs_f64(),
+            pins: AtomicUsize::new(0),
         };
         Ok(RunningVersion {
             served: Arc::new(served),

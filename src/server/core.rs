@@ -112,11 +112,11 @@ impl Core {
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
-            host: Host::new(Arc::clone(&access)),
-            agents: Agents::new(agents::libraries(options.agent_directory.clone())),
+            host: Host::new(Arc::clone(&access) as Arc<_>),
+            agents: Agents::new(agents::libraries(options.repoagent_directory.clone())),
         };
         let lifecycle = Lifecycle::new(settings);
-        access.set_lifecycle(&lifecycle);
+        access.set_lifecycle(&lifecycle, &pool);
         let is_complete = lifecycle.start().map_err(Failure::Creating)?;
         tables::log_start(options, &lifecycle.map(), &lifecycle.agents());
         if options.exit_on_error && !is_complete {
@@ -227,7 +227,7 @@ fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
 }
 
 fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
-    let Some(first) = options.cache_settings.first() else { return Ok(None) };
+    let Some(name) = options.cache() else { return Ok(None) };
     let settings = options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone()));
     let settings: Vec<_> = settings.collect();
     let variable = |name: &str| std::env::var(name).ok();
@@ -236,12 +236,12 @@ fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
         let opened = cache_library::open(name, &file, &options.cache_directory, settings);
         opened.map(|cache| Box::new(cache) as Box<_>)
     };
-    let cache = Cache::open(&first.cache, &settings, &library, variable).map_err(Failure::Creating)?;
+    let cache = Cache::open(name, &settings, &library, variable).map_err(Failure::Creating)?;
     let shown = settings.iter().map(|(key, value)| match key.as_str() {
         "password" => "password=<hidden>".to_owned(),
         key => format!("{key}={value}"),
     });
-    info!("opened the response cache '{}': {}", first.cache, shown.collect::<Vec<_>>().join(", "));
+    info!("opened the response cache '{name}': {}", shown.collect::<Vec<_>>().join(", "));
     Ok(Some(Arc::new(cache)))
 }
 

@@ -104,7 +104,7 @@ fn settings(options: &Options) -> Table {
     row("min_supported_compute_capability", format!("{:.1}", options.min_compute_capability));
     row("strict_readiness", flag(options.strict_readiness));
     row("exit_timeout", options.exit_timeout_secs.to_string());
-    row("cache_enabled", flag(!options.cache_settings.is_empty()));
+    row("cache_enabled", flag(options.cache().is_some()));
     table
 }
 

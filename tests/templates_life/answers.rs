@@ -129,7 +129,7 @@ fn a_caller_answers_what_the_other_model_answers() {
         for (model, status, text) in [
             (json!("nobody"), 404, "Request for unknown model: 'nobody' is not found"),
             (json!(3), 400, "parameter 'model' is INT and must be STRING"),
-            (json!("squares"), 400, "unexpected inference input 'INPUT0' for model 'squares'"),
+            (json!("squares"), 400, "unexpected inference output 'OUTPUT0' for model 'squares'"),
         ] {
             let refused = call(model.clone());
             assert!(refused[1].as_str().is_some_and(|found| found.contains(text)), "{model}: {refused}");

@@ -873,7 +873,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParame
     TRITONSERVER_Server* server, const char* model_name, const TRITONSERVER_Parameter** parameters,
     uint64_t parameter_count);
 
-/* Returns at once; the model goes when its last request is answered. */
+/* The model takes no new requests when this returns; it is gone when the last one is answered. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerUnloadModel(
     TRITONSERVER_Server* server, const char* model_name);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(
@@ -1151,7 +1151,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_StateBufferAttributes(
 
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name);
 
-/* The caller owns the message: {"cmdline":{...}}. */
+/* The message is {"cmdline":{...}}. It stays the server's: never delete it. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendConfig(
     TRITONBACKEND_Backend* backend, TRITONSERVER_Message** backend_config);
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_BackendExecutionPolicy(
@@ -1194,7 +1194,7 @@ TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(
     TRITONBACKEND_ModelInstance* instance, int32_t* device_id);
 
-/* The caller owns the message. */
+/* The message stays the server's: never delete it. */
 TRITONBACKEND_DECLSPEC TRITONSERVER_Error* TRITONBACKEND_ModelInstanceHostPolicy(
     TRITONBACKEND_ModelInstance* instance, TRITONSERVER_Message** host_policy);
 

@@ -2,17 +2,16 @@
 
 use std::ffi::{c_char, c_void};
 
+use super::responses::place_at;
 use crate::abi::border::{deref, entry, lend, put, take, text};
 use crate::abi::ledger;
-use crate::abi::server::Error;
+use crate::abi::server::{Error, parameter_pointer};
 use crate::backend::plugin::note_release;
-use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status, Value};
+use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`, `_RESCHEDULE`.
 const RELEASE_ALL: u32 = 1;
 const RELEASE_RESCHEDULE: u32 = 2;
-/// `TRITONSERVER_MEMORY_CPU`.
-const MEMORY_CPU: u32 = 0;
 
 fn out_of_range(what: &str, index: u32, count: usize) -> Status {
     Status::invalid(format!("out of bounds index {index}: request has {count} {what}"))
@@ -82,13 +81,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestParameter(
         let Some(Parameter { name, value: given }) = found else {
             return Err(out_of_range("parameters", index, request.parameters.len()));
         };
-        let (number, pointer): (u32, *const c_void) = match given {
-            Value::String(text) => (0, text.as_c_str().as_ptr().cast()),
-            Value::Int(int) => (1, (&raw const *int).cast()),
-            Value::Bool(bool) => (2, (&raw const *bool).cast()),
-            Value::Double(double) => (3, (&raw const *double).cast()),
-            Value::Bytes(bytes) => (4, bytes.as_ptr().cast()),
-        };
+        let (number, pointer) = parameter_pointer(given);
         // SAFETY: as above.
         unsafe {
             put(key, name.as_c_str().as_ptr())?;
@@ -160,24 +153,28 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputName(
     })
 }
 
-/// Where an output would best be written: everything is in CPU memory.
+/// Where an output would best be written: what an application's allocator says, and plain memory for clients over the
+/// wire.
 ///
 /// # Safety
-/// The request is live, `name` a C string, `byte_size` readable or NULL, the other pointers writable.
+/// The request is live, `name` a C string or NULL, `byte_size` readable or NULL, the other pointers readable and
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
     request: *const Request,
     name: *const c_char,
-    _byte_size: *mut usize,
+    byte_size: *mut usize,
     memory_type: *mut u32,
     memory_type_id: *mut i64,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe {
-        deref(request, "request")?;
-        text(name, "name")?;
-        put(memory_type, MEMORY_CPU)?;
-        put(memory_type_id, 0)
+        let request = deref(request, "request")?;
+        let wanted = place_at(memory_type, memory_type_id)?;
+        let name = (!name.is_null()).then(|| text(name, "name")).transpose()?;
+        let place = request.completion().preferred_place((name, byte_size.as_ref().copied()), wanted)?;
+        put(memory_type, place.memory_type as u32)?;
+        put(memory_type_id, place.memory_type_id)
     })
 }
 

@@ -7,11 +7,12 @@ use smallvec::smallvec;
 use crate::abi::border::{deref, deref_mut, entry, give, lend, null, put, put_if_asked, take, text};
 use crate::abi::handles::{OutputHandle, ResponseHandle};
 use crate::abi::server::{BufferAttributes, Error};
-use crate::request::{DataType, OutputTensor, Request, Shape, Status, Text, Value, element_count, format_shape};
+use crate::request::{
+    Asked, DataType, MemoryType, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count, format_shape,
+};
 
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`.
 pub(super) const FINAL: u32 = 1;
-const MEMORY_CPU: u32 = 0;
 /// Far beyond any machine's memory, and far enough below the largest number for sums.
 pub(super) const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
 
@@ -141,18 +142,43 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
         })?;
         // SAFETY: the output belongs to its response, which the caller still owns.
         let response = unsafe { deref(output.response, "response")? };
-        let mut block = response.factory.allocate_output(output.tensor.name.as_bytes(), len)?;
+        // SAFETY: the caller's promise is passed on: both say what is preferred before they say what it is.
+        let place = unsafe { place_at(memory_type, memory_type_id)? };
+        if buffer.is_null() {
+            return Err(null("buffer"));
+        }
+        let name = output.tensor.name.as_bytes();
+        let is_begun = response.response.is_begun;
+        let asked = Asked { name, byte_size: len, place, is_begun, is_aligned: false };
+        let mut block = response.factory.allocate_asked(&asked)?;
         let at = if len == 0 { std::ptr::null_mut() } else { block.as_mut_ptr().cast() };
+        let (kind, id) = block.place();
         output.buffer = Some(block);
         output.has_buffer = true;
         output.attributes.byte_size = len;
+        (output.attributes.memory_type, output.attributes.memory_type_id) = (kind, id);
         // SAFETY: as above.
         unsafe {
             put(buffer, at)?;
-            put(memory_type, MEMORY_CPU)?;
-            put(memory_type_id, 0)
+            put(memory_type, kind)?;
+            put(memory_type_id, id)
         }
     })
+}
+
+/// What a plug-in says of where it would like memory; a kind that does not exist is no wish.
+///
+/// # Safety
+/// The pointers are NULL or readable.
+pub(super) unsafe fn place_at(memory_type: *const u32, memory_type_id: *const i64) -> Result<Place, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let (kind, id) = unsafe { (memory_type.as_ref(), memory_type_id.as_ref()) };
+    let (kind, id) = (*kind.ok_or_else(|| null("memory_type"))?, *id.ok_or_else(|| null("memory_type_id"))?);
+    Ok(MemoryType::from_number(kind).map_or_else(Place::default, |memory_type| Place {
+        memory_type,
+        memory_type_id: id,
+        cuda_ipc_handle: 0,
+    }))
 }
 
 /// # Safety

@@ -130,6 +130,8 @@ signatures! {
     (A B C D E F G H I J) (A B C D E F G H I J K) (A B C D E F G H I J K L)
 }
 
+/// Where this does not compile, a function has another number of parameters than its declaration, or the module that
+/// defines it is private.
 #[test]
 fn exported_functions_have_the_shape_of_their_declarations() {
     let signatures = include!(concat!(env!("OUT_DIR"), "/signatures.rs"));

@@ -5,7 +5,7 @@
 pub struct Kind(&'static str);
 
 /// Types whose handles are all in the ledger, so that one that is not there is none.
-const KNOWN: [(&str, &str); 20] = [
+const KNOWN: &[(&str, &str)] = &[
     ("AgentHandle", "TRITONREPOAGENT_Agent"),
     ("AgentModelHandle", "TRITONREPOAGENT_AgentModel"),
     ("AllocatorHandle", "TRITONCACHE_Allocator"),
@@ -16,15 +16,21 @@ const KNOWN: [(&str, &str); 20] = [
     ("Error", "TRITONSERVER_Error"),
     ("FactoryHandle", "TRITONBACKEND_ResponseFactory"),
     ("Heap", "TRITONBACKEND_MemoryManager"),
+    ("InferenceRequest", "TRITONSERVER_InferenceRequest"),
+    ("InferenceResponse", "TRITONSERVER_InferenceResponse"),
     ("InputTensor", "TRITONBACKEND_Input"),
     ("InstanceHandle", "TRITONBACKEND_ModelInstance"),
     ("Message", "TRITONSERVER_Message"),
+    ("Metrics", "TRITONSERVER_Metrics"),
     ("ModelHandle", "TRITONBACKEND_Model"),
     ("Observation", "TRITONSERVER_InferenceTrace"),
     ("OutputHandle", "TRITONBACKEND_Output"),
+    ("Parameter", "TRITONSERVER_Parameter"),
     ("Request", "TRITONBACKEND_Request"),
+    ("ResponseAllocator", "TRITONSERVER_ResponseAllocator"),
     ("ResponseHandle", "TRITONBACKEND_Response"),
     ("ResponseStatisticsHandle", "TRITONBACKEND_ModelInstanceResponseStatistics"),
+    ("ServerOptions", "TRITONSERVER_ServerOptions"),
     ("StateHandle", "TRITONBACKEND_State"),
 ];
 

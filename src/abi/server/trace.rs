@@ -1,5 +1,5 @@
-//! `TRITONSERVER_InferenceTrace*` and `TRITONBACKEND_RequestTrace`, as far as backends call them: what a request's
-//! trace is called, and activities of the backend's own.
+//! `TRITONSERVER_InferenceTrace*` and `TRITONBACKEND_RequestTrace`: what a request's trace is called, and activities of
+//! a backend's own. How an application makes traces is in `application_trace`.
 //!
 //! The handle is the request's hold on its observer, or one of a child's own; a request without a trace has none.
 
@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char};
 
 use crate::abi::border::{deref, entry, give, lend, null, put, take, text};
 use crate::abi::server::Error;
+use crate::abi::server::application_trace::ApplicationTrace;
 use crate::request::{Observation, Request, Status, TraceFacts};
 
 /// # Safety
@@ -88,7 +89,12 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
             return Err(null("child_trace"));
         }
         // SAFETY: the caller's promise is passed on.
-        let child = unsafe { deref(trace, "trace")? }.child();
+        let parent = unsafe { deref(trace, "trace")? };
+        if let Some(own) = ApplicationTrace::of(parent) {
+            // SAFETY: not null, and by contract writable.
+            return unsafe { put(child_trace, own.spawn()) };
+        }
+        let child = parent.child();
         let child = child.ok_or_else(|| Status::internal("the trace has no children"))?;
         // SAFETY: not null, and by contract writable.
         unsafe { put(child_trace, give(Observation::new(child))) }
@@ -96,7 +102,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
 }
 
 /// # Safety
-/// The trace was spawned, is not used afterwards, or is NULL.
+/// The trace was made or spawned and no request has it, it is not used afterwards, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(trace: *mut Observation) -> *mut Error {
     if trace.is_null() {

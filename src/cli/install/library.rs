@@ -1,4 +1,5 @@
-//! Finds the library that belongs to this program: beside it, as a build or an installation leaves it.
+//! Finds the library that belongs to this program: beside it, as a build or an installation leaves it. Where a build has
+//! left two, the newer one.
 
 use std::fs;
 use std::io;
@@ -42,5 +43,6 @@ pub fn find(program: &Path, named: Option<&Path>) -> Result<PathBuf, LibraryErro
 
 fn beside(program: &Path) -> Option<PathBuf> {
     let directory = program.parent()?;
-    PLACES.iter().map(|place| directory.join(place).join(NAME)).find(|path| path.is_file())
+    let found = PLACES.iter().map(|place| directory.join(place).join(NAME)).filter(|path| path.is_file());
+    found.max_by_key(|path| path.metadata().and_then(|it| it.modified()).ok())
 }

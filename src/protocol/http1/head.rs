@@ -18,6 +18,8 @@ pub struct Head {
     query: Option<Span>,
     version: Version,
     fields: Vec<(Span, Span)>,
+    /// A bit for each length that a field's name has, by [`bit_of`]: most names that are asked for are not there.
+    lengths: u64,
     body: BodyLength,
     keep_alive: bool,
     expects_continue: bool,
@@ -103,6 +105,17 @@ struct Span {
     end: u32,
 }
 
+impl Span {
+    fn len(self) -> usize {
+        self.end.saturating_sub(self.start) as usize
+    }
+}
+
+/// The bit of names of that length. The longest share one.
+fn bit_of(length: usize) -> u64 {
+    1 << length.min(63)
+}
+
 impl Head {
     pub fn method(&self) -> Method {
         self.method
@@ -132,12 +145,20 @@ impl Head {
 
     /// The value of the first field of that name; names match in any case.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
-        self.headers().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        let named = self.fields_of_length(name.len()).find(|(field, _)| self.has_name(*field, name));
+        named.map(|(_, value)| self.bytes(*value))
     }
 
     /// The values of all fields of that name.
     pub fn headers_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.headers().filter(move |(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        let named = self.fields_of_length(name.len()).filter(move |(field, _)| self.has_name(*field, name));
+        named.map(|(_, value)| self.bytes(*value))
+    }
+
+    /// Fields whose names are so long.
+    fn fields_of_length(&self, length: usize) -> impl Iterator<Item = &(Span, Span)> {
+        let fields = if self.lengths & bit_of(length) == 0 { &[] } else { &self.fields[..] };
+        fields.iter().filter(move |(field, _)| field.len() == length)
     }
 
     /// All fields in their order and original spelling.
@@ -164,6 +185,7 @@ impl Head {
         self.raw.clear();
         self.raw.extend_from_slice(raw);
         self.fields.clear();
+        self.lengths = 0;
         self.query = None;
         let mut fields = [const { MaybeUninit::uninit() }; Limits::MAX_HEADERS];
         let room = limits.headers.min(Limits::MAX_HEADERS);
@@ -198,19 +220,25 @@ impl Head {
     fn interpret(&mut self) -> Result<(), HeadError> {
         let (mut length, mut close, mut keep, mut expects) = (None, false, false, false);
         let mut codings = Codings::default();
-        for (name, value) in self.headers() {
+        let mut lengths = 0;
+        for &(name, value) in &self.fields {
+            lengths |= bit_of(name.len());
             // Few names matter, and their lengths differ.
             match name.len() {
-                6 if name.eq_ignore_ascii_case("expect") => expects |= value.eq_ignore_ascii_case(b"100-continue"),
-                10 if name.eq_ignore_ascii_case("connection") => {
-                    close |= list(value).any(|option| option.eq_ignore_ascii_case(b"close"));
-                    keep |= list(value).any(|option| option.eq_ignore_ascii_case(b"keep-alive"));
+                6 if self.has_name(name, "expect") => {
+                    expects |= self.bytes(value).eq_ignore_ascii_case(b"100-continue");
                 }
-                14 if name.eq_ignore_ascii_case("content-length") => match length {
-                    Some(first) if first != value => return Err(HeadError::ConflictingLengths),
-                    _ => length = Some(value),
+                10 if self.has_name(name, "connection") => {
+                    for option in list(self.bytes(value)) {
+                        close |= option.eq_ignore_ascii_case(b"close");
+                        keep |= option.eq_ignore_ascii_case(b"keep-alive");
+                    }
+                }
+                14 if self.has_name(name, "content-length") => match (length, self.bytes(value)) {
+                    (Some(first), value) if first != value => return Err(HeadError::ConflictingLengths),
+                    (_, value) => length = Some(value),
                 },
-                17 if name.eq_ignore_ascii_case("transfer-encoding") => codings.add(value),
+                17 if self.has_name(name, "transfer-encoding") => codings.add(self.bytes(value)),
                 _ => {}
             }
         }
@@ -221,11 +249,16 @@ impl Head {
             (false, Some(value)) => content_length(value),
             (false, None) => BodyLength::Known(0),
         };
+        self.lengths = lengths;
         self.body = body;
         self.keep_alive = !close && (keep || self.version == Version::Http11);
         // An HTTP/1.0 peer knows no interim responses (RFC 9110, section 10.1.1).
         self.expects_continue = expects && self.version == Version::Http11;
         Ok(())
+    }
+
+    fn has_name(&self, field: Span, name: &str) -> bool {
+        self.bytes(field).eq_ignore_ascii_case(name.as_bytes())
     }
 
     fn bytes(&self, span: Span) -> &[u8] {

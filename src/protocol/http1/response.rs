@@ -102,6 +102,9 @@ pub(super) enum Framing {
     Close,
 }
 
+/// Room for a head as most are.
+const HEAD_BYTES: usize = 256;
+
 /// The head of the commonest answer up to its length.
 const JSON_OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
 
@@ -120,31 +123,44 @@ impl ResponseHead {
             return;
         }
         let status = if (100..=999).contains(&self.status) { self.status } else { 500 };
-        out.extend_from_slice(if version == Version::Http11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
-        out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(reason(status).as_bytes());
-        out.extend_from_slice(b"\r\n");
+        out.reserve(HEAD_BYTES);
+        if (status, version) == (200, Version::Http11) {
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        } else {
+            out.extend_from_slice(if version == Version::Http11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
+            out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+            out.push(b' ');
+            out.extend_from_slice(reason(status).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
         for (name, value) in &self.headers {
             match value {
                 FieldValue::Text(text) => put_field(out, name, text),
-                FieldValue::Number(number) => put_field(out, name, itoa::Buffer::new().format(*number)),
+                FieldValue::Number(number) => {
+                    put_clean(out, name);
+                    out.extend_from_slice(b": ");
+                    out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
+                    out.extend_from_slice(b"\r\n");
+                }
             }
         }
-        put_field(out, "Content-Type", content_type);
+        out.extend_from_slice(b"Content-Type: ");
+        put_clean(out, content_type);
         match framing {
             // RFC 9110, section 8.6: these never carry a length.
             Framing::Length(_) if status < 200 || status == 204 => {}
-            Framing::Length(len) => put_field(out, "Content-Length", itoa::Buffer::new().format(len)),
-            Framing::Chunked => put_field(out, "Transfer-Encoding", "chunked"),
+            Framing::Length(len) => {
+                out.extend_from_slice(b"\r\nContent-Length: ");
+                out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+            }
+            Framing::Chunked => out.extend_from_slice(b"\r\nTransfer-Encoding: chunked"),
             Framing::Close => {}
         }
-        match (keep_alive, version) {
-            (false, _) => put_field(out, "Connection", "close"),
-            (true, Version::Http10) => put_field(out, "Connection", "keep-alive"),
-            (true, Version::Http11) => {}
-        }
-        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(match (keep_alive, version) {
+            (false, _) => b"\r\nConnection: close\r\n\r\n",
+            (true, Version::Http10) => b"\r\nConnection: keep-alive\r\n\r\n",
+            (true, Version::Http11) => b"\r\n\r\n",
+        });
     }
 
     /// True if a response of this status has a body at all (RFC 9112, section 6.3).
@@ -155,11 +171,21 @@ impl ResponseHead {
 
 /// Writes one field. Bytes that could end it are replaced: names and values may come from a model.
 pub(super) fn put_field(out: &mut Vec<u8>, name: &str, value: &str) {
-    let clean = |byte: u8| if matches!(byte, b'\r' | b'\n' | 0) { b' ' } else { byte };
-    out.extend(name.bytes().map(clean));
+    put_clean(out, name);
     out.extend_from_slice(b": ");
-    out.extend(value.bytes().map(clean));
+    put_clean(out, value);
     out.extend_from_slice(b"\r\n");
+}
+
+fn put_clean(out: &mut Vec<u8>, text: &str) {
+    let start = out.len();
+    out.extend_from_slice(text.as_bytes());
+    let is_bad = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0);
+    let put = out.get_mut(start..).unwrap_or_default();
+    // All bytes are looked at, which takes fewer steps than stopping at the first.
+    if put.iter().fold(false, |any, byte| any | is_bad(byte)) {
+        put.iter_mut().filter(|byte| is_bad(byte)).for_each(|byte| *byte = b' ');
+    }
 }
 
 fn reason(status: u16) -> &'static str {

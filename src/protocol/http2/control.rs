@@ -62,7 +62,8 @@ impl Connection {
     /// Asks the peer to prove that it is there; the handler gets the payload back.
     pub fn ping(&mut self, payload: [u8; 8]) {
         if self.failure.is_none() {
-            self.counters.pings_sent_since_data += 1;
+            let sent = &mut self.counters.pings_sent_since_data;
+            *sent = sent.saturating_add(1);
             self.put_frame(FrameHead { length: 8, kind: kind::PING, flags: 0, stream: 0 }, &payload);
         }
     }
@@ -265,7 +266,8 @@ impl Connection {
         let Some(payload) = payload.first_chunk::<8>() else { return Ok(()) };
         if !head.has(flag::ACK) {
             self.counters.pings_received += 1;
-            self.counters.pings_since_data += 1;
+            let since = &mut self.counters.pings_since_data;
+            *since = since.saturating_add(1);
             self.put_frame(FrameHead { length: 8, kind: kind::PING, flags: flag::ACK, stream: 0 }, payload);
             return self.count_reply(super::frame::HEAD_LEN + 8);
         }

@@ -93,7 +93,7 @@ impl Lifecycle {
         let map = self.map();
         let mut found = Vec::new();
         for served in map.ready() {
-            let ours = 2 + map.references(served);
+            let ours = 2 + map.references(served) + served.pins.load(Ordering::SeqCst);
             let requests = Arc::strong_count(served).saturating_sub(ours).max(served.scheduler.unfinished());
             if requests > 0 {
                 found.push(InFlight { name: served.name.clone(), version: served.version, requests });

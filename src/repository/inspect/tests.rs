@@ -168,7 +168,6 @@ fn an_override_stands_in_for_the_file() {
         problems(&seen),
         ["Invalid config override: unknown field \"backendd\" in ModelConfig; did you mean \"backend\"?"]
     );
-    let seen =
-        inspector.inspect("m", &model.0, Some(br#"{"backend":"identity","instance_group":[{"profile":["0"]}]}"#));
-    assert_eq!(problems(&seen)[..1], ["'instance_group[0].profile' is not supported by this version of Nereid"]);
+    let seen = inspector.inspect("m", &model.0, Some(br#"{"runtime":"libx.so"}"#));
+    assert_eq!(problems(&seen)[..1], ["'runtime' is not supported by this version of Nereid"]);
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::Library as Handle;
 
-use super::border::take;
 use super::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
 use crate::backend::plugin::{open_file, reason_of};
@@ -60,8 +59,7 @@ pub(super) fn call(work: &Work<'_>, function: impl FnOnce() -> *mut Error) -> Re
         return Ok(());
     }
     // SAFETY: an error that a library returns came from this interface, and is the caller's from then on.
-    let error = unsafe { take(error, "error") }?;
-    Err(error.status())
+    Err(unsafe { Error::returned(error) })
 }
 
 #[cfg(test)]

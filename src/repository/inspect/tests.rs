@@ -75,7 +75,8 @@ fn a_model_that_would_load() {
 #[test]
 fn all_that_is_wrong_comes_at_once_with_its_place() {
     let model = Scratch::new("bad").config(
-        "name: \"other\"\nbackend: \"identity\"\nmax_batch_size: -1\nmodel_repository_agents { agents { name: \"a\" } }\n\
+        "name: \"other\"\nbackend: \"identity\"\nmax_batch_size: -1\n\
+         model_repository_agents { agents { name: \"a\" } }\n\
          version_policy { specific { versions: 7 } }\n\
          input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }\n\
          output { name: \"OUTPUT0\"\n data_type: TYPE_FP32 dims: [ 0 ] label_filename: \"absent.txt\" }\n\

@@ -77,15 +77,24 @@ struct Options {
 
 /// Installs and prints what was done.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let program = || std::env::current_exe().map_err(InstallError::Program);
-    match options(&arguments.words).and_then(|options| match options {
-        Some(options) => install(&options, &program()?, &mut print),
-        None => Ok(print(USAGE)),
-    }) {
+    match asked(&arguments.words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn asked(words: &[OsString]) -> Result<(), InstallError> {
+    match options(words)? {
+        Some(options) => {
+            let program = std::env::current_exe().map_err(InstallError::Program)?;
+            install(&options, &program, &mut print)
+        }
+        None => {
+            print(USAGE);
+            Ok(())
         }
     }
 }

@@ -40,14 +40,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname.
+/// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname, which is written
+/// over the one here when it is loaded.
 fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=src/backend/plugin");
     cc::Build::new().cpp(true).std("c++17").file("src/backend/plugin/guard.cc").compile("nereid_guard");
+    let soname = fs::read_to_string("src/backend/plugin/soname.txt")?;
     let status = cc::Build::new()
         .get_compiler()
         .to_command()
-        .args(["-shared", "-nostdlib", "-Wl,-soname,libtritonserver.so", "-o"])
+        .args(["-shared", "-nostdlib", &format!("-Wl,-soname,{}", soname.trim_end()), "-o"])
         .arg(out.join("libtritonserver_stub.so"))
         .arg("src/backend/plugin/stub.c")
         .status()?;

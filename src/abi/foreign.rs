@@ -9,7 +9,7 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use super::border::take;
 use super::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
-use crate::backend::plugin::provide_soname;
+use crate::backend::plugin::soname;
 use crate::request::Status;
 
 /// One library. Never closed: its threads and destructors may outlive the last call.
@@ -22,7 +22,8 @@ impl Library {
     /// Opens the library at `path`, which finds the server's own functions.
     pub fn open(path: &Path) -> Result<Library, Status> {
         super::symbols::keep();
-        provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
+        soname::provide_for(path)
+            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         // SAFETY: running the initialisers of a library is what loading it means; the operator chose it.
         let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         let cannot = |error: &dyn Display| Status::not_found(format!("unable to load shared library: {error}"));

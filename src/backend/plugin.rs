@@ -11,6 +11,7 @@ mod library;
 pub(crate) mod places;
 mod readiness;
 mod search;
+pub(crate) mod soname;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -25,7 +26,7 @@ use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 use readiness::Gate;
 
-pub(crate) use library::{executing_model, note_release, provide_soname};
+pub(crate) use library::{executing_model, note_release};
 pub use search::{PluginSettings, Plugins};
 
 struct PluginBackend {

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use super::guard::{Work, guarded};
-use super::library::{provide_soname, returned};
-use super::places;
+use super::library::returned;
+use super::{places, soname};
 use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::ledger;
 use crate::backend::batching::BatchStrategy;
@@ -134,7 +134,8 @@ struct BatchLibrary {
 impl BatchLibrary {
     fn open(path: &Path, model: Arc<ModelHandle>) -> Result<BatchLibrary, Status> {
         crate::abi::symbols::keep();
-        provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
+        soname::provide_for(path)
+            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         let shown = path.display().to_string();
         let cannot = |error: &dyn std::fmt::Display| {
             Status::invalid(format!("unable to load batching library '{shown}': {error}"))

@@ -2,17 +2,15 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use super::guard::{Thrown, Work, guarded};
 use super::search::Presence;
+use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
 use crate::abi::handles::{AttributeHandle, BackendHandle};
 use crate::abi::ledger;
@@ -125,7 +123,8 @@ impl Library {
     /// Opens, looks up, initialises and asks for attributes. `backend` is what the plug-in is told of itself.
     pub fn open(path: &Path, backend: BackendHandle, presence: Presence) -> Result<Library, Status> {
         crate::abi::symbols::keep();
-        provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
+        soname::provide_for(path)
+            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         // SAFETY: running a plug-in's initialisers is what loading a backend means; the operator chose the library.
         let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         let library = library
@@ -256,35 +255,4 @@ const EXECUTE: &str = "TRITONBACKEND_ModelInstanceExecute";
 fn reason_of(error: &libloading::Error) -> String {
     // What it displays itself is only which function failed.
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-/// Loads an empty library named libtritonserver.so once, unless the process already has the real one: plug-ins list
-/// that name as needed, and the loader would search the disk for it.
-pub(crate) fn provide_soname() -> std::io::Result<()> {
-    static STUB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtritonserver_stub.so"));
-    static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
-    let outcome = LOADED.get_or_init(|| {
-        // SAFETY: RTLD_NOLOAD runs no code, it only asks whether the name is known.
-        if unsafe { Handle::open(Some("libtritonserver.so"), RTLD_NOW | libc::RTLD_NOLOAD) }.is_ok() {
-            return Ok(());
-        }
-        let load = || -> std::io::Result<()> {
-            // SAFETY: a plain system call with a constant name.
-            let fd = unsafe { libc::memfd_create(c"libtritonserver.so".as_ptr(), libc::MFD_CLOEXEC) };
-            if fd < 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // SAFETY: the descriptor was just made and belongs to nobody else.
-            let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-            file.write_all(STUB)?;
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            // SAFETY: the library has no code.
-            let library =
-                unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }.map_err(std::io::Error::other)?;
-            std::mem::forget(library);
-            Ok(())
-        };
-        load().map_err(|error| error.to_string())
-    });
-    outcome.clone().map_err(std::io::Error::other)
 }

@@ -26,7 +26,7 @@ struct Collector {
 
 impl Collector {
     fn start() -> Collector {
-        Collector::start_behind(|stream, kept| serve(stream, kept))
+        Collector::start_behind(serve)
     }
 
     /// The same behind TLS, as the server of those certificates.

@@ -325,8 +325,8 @@ fn restricted_groups_count_here_too() {
         let server = Server::start_in(variant, repository.path(), &all, "/v2", &ROUTES);
         let mut peer = Peer::connect(SocketAddr::from(([127, 0, 0, 1], port)));
         let redirected = [(REDIRECT, "v2/models/stats")];
-        let cases: [(&str, &str, &str, &[(&str, &str)]); 3] = [
-            ("GET", HEALTH, "health", &[]),
+        let cases = [
+            ("GET", HEALTH, "health", &[][..]),
             ("POST", PREDICT, "inference", &[]),
             ("POST", PREDICT, "statistics", &redirected),
         ];

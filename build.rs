@@ -2,12 +2,16 @@
 //!
 //! protox reads the .proto files, so that a build needs no protoc on the machine.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use prost::Message;
+
+#[allow(dead_code)] // A build needs the functions only.
+#[path = "src/abi/interface/table.rs"]
+mod table;
 
 const FILES: [&str; 6] = [
     "inference.proto",
@@ -36,14 +40,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname.
+/// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname, which is written
+/// over the one here when it is loaded.
 fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=src/backend/plugin");
     cc::Build::new().cpp(true).std("c++17").file("src/backend/plugin/guard.cc").compile("nereid_guard");
+    let soname = fs::read_to_string("src/backend/plugin/soname.txt")?;
     let status = cc::Build::new()
         .get_compiler()
         .to_command()
-        .args(["-shared", "-nostdlib", "-Wl,-soname,libtritonserver.so", "-o"])
+        .args(["-shared", "-nostdlib", &format!("-Wl,-soname,{}", soname.trim_end()), "-o"])
         .arg(out.join("libtritonserver_stub.so"))
         .arg("src/backend/plugin/stub.c")
         .status()?;
@@ -54,7 +60,7 @@ fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
 /// macro of its file, where its name begins a line.
 fn symbols(out: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=src/abi");
-    let mut names = BTreeSet::new();
+    let mut names = BTreeMap::new();
     let mut pending = vec![PathBuf::from("src/abi")];
     while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(directory)? {
@@ -63,16 +69,40 @@ fn symbols(out: &Path) -> Result<(), Box<dyn Error>> {
                 pending.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path)?;
-                names.extend(text.lines().filter_map(exported).map(str::to_owned));
+                let module = module_of(&path);
+                names.extend(text.lines().filter_map(exported).map(|name| (name.to_owned(), module.clone())));
             }
         }
     }
     let mut table = String::from("#[allow(clashing_extern_declarations)]\nunsafe extern \"C\" {\n");
-    names.iter().for_each(|name| table += &format!("    fn {name}();\n"));
+    names.keys().for_each(|name| table += &format!("    fn {name}();\n"));
     table += &format!("}}\n\n#[used]\nstatic SYMBOLS: &[unsafe extern \"C\" fn(); {}] = &[\n", names.len());
-    names.iter().for_each(|name| table += &format!("    {name},\n"));
+    names.keys().for_each(|name| table += &format!("    {name},\n"));
     table += "];\n";
-    Ok(fs::write(out.join("symbols.rs"), table)?)
+    fs::write(out.join("symbols.rs"), table)?;
+    signatures(out, &names)
+}
+
+/// The module that a file of `src/abi` is.
+fn module_of(path: &Path) -> String {
+    let path = path.with_extension("");
+    let names: Vec<_> = path.iter().skip(1).map(|name| name.to_string_lossy()).collect();
+    format!("crate::{}", names.join("::"))
+}
+
+/// For a test: every exported function with the kinds of its parameters and of its result, as the table of the interface
+/// has them and as the compiler has them.
+fn signatures(out: &Path, modules: &BTreeMap<String, String>) -> Result<(), Box<dyn Error>> {
+    let table = table::Table::own()?;
+    let mut list = String::from("[\n");
+    for function in table.offered() {
+        let (Some(module), Some(kinds)) = (modules.get(&function.name), table.kinds(function)) else { continue };
+        let any = vec!["_"; function.parameters.len()].join(", ");
+        let name = &function.name;
+        let pointer = format!("{module}::{name} as unsafe extern \"C\" fn({any}) -> _");
+        list += &format!("    ({name:?}, {kinds:?}, ({pointer}).kinds()),\n");
+    }
+    Ok(fs::write(out.join("signatures.rs"), list + "]\n")?)
 }
 
 /// The function that a line defines.

@@ -6,8 +6,13 @@
 
 #![allow(unsafe_code)]
 
+pub mod agents;
 pub mod backend;
 mod border;
+pub mod cache;
+mod foreign;
 pub mod handles;
+pub mod interface;
+pub(crate) mod ledger;
 pub mod server;
 pub mod symbols;

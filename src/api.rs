@@ -179,6 +179,8 @@ pub enum Outcome {
     Unloaded,
     Index(Vec<IndexRow>),
     Regions(shared_memory::RegionOutcome),
+    /// What was asked about, and whether it is ready.
+    Checked(health::Probe, bool),
 }
 
 /// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.

@@ -4,32 +4,32 @@
 //! backend stand behind the same calls: `execute` owns what it takes, may answer later and from any thread, and the
 //! instance is free as soon as it returns.
 
+pub mod batching;
 mod host_policy;
 pub mod identity;
 pub mod onnxruntime;
 pub mod plugin;
 pub mod registry;
 pub mod repeat;
-mod reshape;
 mod responders;
 pub mod square;
 mod vectors;
 
-use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
+use crate::abi::handles::ModelHandle;
 use crate::memory::Pool;
 use crate::model_config::ModelSpec;
 use crate::model_config::normalize::PreferredGroup;
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
-use crate::request::{Request, Response, Status, TimeSums, now_ns};
-use crate::wire::inference::ModelConfig;
+use crate::request::{Request, Response, Status, Submit, TimeSums, now_ns};
 use crate::wire::inference::model_instance_group::Kind;
+use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
 pub use host_policy::{HostPolicies, HostPolicy};
 
@@ -102,11 +102,16 @@ pub trait Backend: Send + Sync {
 
 /// The server that runs a model: to backends a handle that models call other models by, kept alive by who has it.
 #[derive(Clone, Default)]
-pub struct Host(Option<Arc<dyn Any + Send + Sync>>);
+pub struct Host(Option<Arc<dyn Submit>>);
 
 impl Host {
-    pub fn new<T: Any + Send + Sync>(server: Arc<T>) -> Host {
+    pub fn new(server: Arc<dyn Submit>) -> Host {
         Host(Some(server))
+    }
+
+    /// The way to call other models; none where no server is.
+    pub fn submit(&self) -> Option<&Arc<dyn Submit>> {
+        self.0.as_ref()
     }
 
     /// Where the server's own value lies; null where no server is.
@@ -156,6 +161,11 @@ pub trait Model: Send + Sync {
         None
     }
 
+    /// What C sees of the model, where it has been shown to C.
+    fn handle(&self) -> Option<Arc<ModelHandle>> {
+        None
+    }
+
     /// Makes one instance. Called with the final configuration, on the thread that will drive the instance.
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status>;
 }
@@ -174,6 +184,8 @@ pub struct InstanceContext {
     /// What it executes now is warm-up, which is not counted.
     pub is_warming: Arc<AtomicBool>,
     pub host_policy: Arc<HostPolicy>,
+    /// The group of the configuration that asks for it, without name and count.
+    pub group: Arc<ModelInstanceGroup>,
     /// The final configuration.
     pub spec: Arc<ModelSpec>,
     pub model: Arc<ModelContext>,
@@ -190,6 +202,7 @@ impl InstanceContext {
             is_passive: false,
             is_warming: Arc::default(),
             host_policy: Arc::default(),
+            group: Arc::default(),
             spec,
             model,
         }
@@ -271,7 +284,19 @@ pub trait Instance: Send {
         Mobility::Bound
     }
 
+    /// Who says, beside the server's own state, whether it could serve; `None` for one that always can.
+    fn readiness(&self) -> Option<Arc<dyn Readiness>> {
+        None
+    }
+
     /// Runs the requests of `payload`. `Ok`: the instance took all of them and answers each, now or later, from any
     /// thread. `Err`: it took none; the caller answers them all with the error.
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status>;
+}
+
+/// Says whether an instance could serve. It is asked from other threads than the one that drives the instance, also while
+/// that one executes, and one question after the other.
+pub trait Readiness: Send + Sync {
+    /// An error says why not. May take its time; once the instance is gone there is nothing to object to.
+    fn check(&self) -> Result<(), Status>;
 }

@@ -7,6 +7,7 @@ mod explain;
 mod flags;
 mod getopt;
 mod given;
+mod install;
 pub mod options;
 mod quickstart;
 pub mod runtime;
@@ -35,6 +36,7 @@ pub enum Command {
     Runtime(Arguments),
     Check(Arguments),
     Explain(Arguments),
+    Install(Arguments),
     Help,
     Version,
 }
@@ -51,6 +53,7 @@ impl Command {
             Some("runtime") => Command::Runtime,
             Some("check") => Command::Check,
             Some("explain") => Command::Explain,
+            Some("install") => Command::Install,
             Some("help") => return Command::Help,
             Some("--version") => return Command::Version,
             // Words that are no subcommand are refused by the parser of the flags.
@@ -72,6 +75,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Command::Check(arguments) => check::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
+        Command::Install(arguments) => install::run(&arguments),
         Command::Help => {
             print!("{}", help());
             ExitCode::SUCCESS
@@ -106,6 +110,8 @@ Usage:
         Say what would be loaded, and everything that is wrong with it. `nereid check --help` lists the options.
   nereid explain <model directory>
         Print the configuration that a model would be served with, and where each value comes from.
+  nereid install --prefix=<directory>
+        Put the program, its library and the C headers where other programs look for them.
   nereid --version
   nereid help
 "
@@ -143,6 +149,7 @@ mod tests {
         assert_eq!(command(&["nereid", "runtime", "install", "onnxruntime"]), Command::Runtime(install));
         assert_eq!(command(&["nereid", "check", "repository"]), Command::Check(arguments(&["repository"])));
         assert_eq!(command(&["nereid", "explain", "model"]), Command::Explain(arguments(&["model"])));
+        assert_eq!(command(&["nereid", "install", "--x"]), Command::Install(arguments(&["--x"])));
         assert_eq!(command(&["nereid", "help"]), Command::Help);
         assert_eq!(command(&["nereid", "--version"]), Command::Version);
     }

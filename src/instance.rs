@@ -7,6 +7,7 @@
 mod confinement;
 mod groups;
 mod loan;
+mod readiness;
 mod warmup;
 mod worker;
 
@@ -27,7 +28,9 @@ use crate::wire::inference::ModelRateLimiter;
 
 pub use self::confinement::confined;
 pub use self::loan::{Lending, Loan};
+pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
 pub use crate::backend::Payload;
+pub use crate::backend::batching::BatchStrategy;
 
 /// What a scheduler learns about a worker that joins it.
 #[derive(Debug, Clone)]
@@ -116,6 +119,7 @@ pub struct Instances {
     /// Held while instances are made; nobody else waits for that.
     change: Mutex<Change>,
     running: Mutex<Vec<Worker>>,
+    checks: Arc<Checks>,
 }
 
 /// What outlives one change.
@@ -131,10 +135,26 @@ impl Instances {
     /// Creates every instance on its own thread, warms it, and lets all take work once all are ready. On an error all
     /// are ended and the first error is returned.
     pub fn start(plan: &Plan, source: &Arc<dyn PayloadSource>) -> Result<Instances, Status> {
-        let instances = Instances { source: Arc::clone(source), change: Mutex::default(), running: Mutex::default() };
+        let instances = Instances {
+            source: Arc::clone(source),
+            change: Mutex::default(),
+            running: Mutex::default(),
+            checks: Checks::new(&plan.context.name, plan.context.version),
+        };
         let wishes = groups::wishes(&plan.spec);
         *lock(&instances.running) = instances.raise(plan, wishes, &mut lock(&instances.change).created)?;
+        instances.renew_checks();
         Ok(instances)
+    }
+
+    /// What the instances say to the question whether they are ready.
+    pub fn checks(&self) -> &Arc<Checks> {
+        &self.checks
+    }
+
+    fn renew_checks(&self) {
+        let running = lock(&self.running);
+        self.checks.set(running.iter().flat_map(|worker| worker.readiness.iter().cloned()).collect());
     }
 
     /// Makes the instances those of the plan's groups. What is equal but for the group's name and count is kept, with
@@ -155,6 +175,7 @@ impl Instances {
             None => created.next(),
         }));
         drop(running);
+        self.renew_checks();
         change.leaving.extend(old.into_iter().flatten().map(|worker| worker.dismiss(&*self.source)));
         Ok(())
     }
@@ -220,6 +241,7 @@ impl Instances {
             is_passive: share.is_passive,
             is_warming: Arc::default(),
             host_policy: Arc::clone(&policy),
+            group: Arc::new(wish.key.group().clone()),
             spec: Arc::clone(&plan.spec),
             model: Arc::clone(&plan.context),
         });

@@ -8,6 +8,8 @@
 
 mod block;
 mod gather;
+mod heap;
+mod lending;
 pub mod numa;
 mod pool;
 pub mod regions;
@@ -17,11 +19,13 @@ mod target;
 
 pub use block::BlockMut;
 pub use gather::Gather;
+pub use heap::Heap;
+pub use lending::Lending;
 pub use pool::{Exhausted, Pool};
 pub use regions::{Region, Regions, Use, Window, WindowError};
 pub use slab::{Full, Key, Slab};
 pub use slice::Slice;
-pub use target::Target;
+pub use target::{Given, Target};
 
 /// Alignment in bytes of the first byte of every block: enough for any vector load and for C++ backends that cast the
 /// pointer they are given.

@@ -5,6 +5,7 @@
 //!                     └──────────────────── lifecycle: when, and in which order ───────────────────┘
 //! ```
 
+pub mod agents;
 mod composed;
 mod directory;
 mod index;
@@ -25,6 +26,7 @@ use crate::observe::metrics::{MetricsConfig, Registry};
 use crate::request::Status;
 use store::Store;
 
+pub use crate::instance::{Checks, Verdict, ask_all, wait_for_all};
 pub use index::IndexRow;
 pub use lifecycle::{InFlight, Lifecycle, Publisher};
 pub use models::{Entry, ModelId, ModelMap, ServedModel, VersionState, parse_version};
@@ -62,6 +64,8 @@ pub struct Settings {
     pub load_thread_count: usize,
     pub load_retry_count: u32,
     pub backend_directory: PathBuf,
+    /// `--min-supported-compute-capability`; backends are told.
+    pub min_compute_capability: f64,
     /// What `--backend-config` says to a backend, later settings win.
     pub backend_settings: Arc<BackendSettings>,
     /// Where workers may run; empty: anywhere.
@@ -77,6 +81,8 @@ pub struct Settings {
     pub scheduling: crate::scheduler::Services,
     /// The server, for backends whose models call others.
     pub host: Host,
+    /// What models name in `model_repository_agents`.
+    pub agents: agents::Agents,
 }
 
 impl From<crate::model_config::Error> for Status {

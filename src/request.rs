@@ -13,11 +13,14 @@ mod keeper;
 mod mutants;
 mod observer;
 mod parameters;
+mod placement;
+mod reshape;
 mod response;
 pub mod shared;
 mod stamps;
 mod states;
 mod status;
+mod submit;
 mod tensor;
 mod text;
 mod ticket;
@@ -27,21 +30,24 @@ mod witness;
 
 use std::sync::Arc;
 
-use crate::memory::{BlockMut, Exhausted};
+use crate::memory::{BlockMut, Exhausted, Lending};
 
 pub use cancel::{Admission, CancelToken, State};
-pub use completion::{Completion, Delivery, ResponseFactory, Sink, Submit};
-pub use credit::{Credit, NeverWaits, never_wait_here};
+pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
+pub use credit::{Credit, NeverWaits, never_wait_here, never_waits};
 pub use datatype::DataType;
 pub use grant::{Grant, Lender, Loan};
 pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use parameters::{Parameter, Parameters, Value};
+pub use placement::{Apart, Beside, Kept, MemoryType, Place};
+pub use reshape::{OutputShape, OutputShapes};
 pub use response::{OutputTensor, Response};
 pub use stamps::{Stamps, now_ns};
 pub use states::{StateHandle, StateTensor, States};
 pub use status::{Code, Status};
+pub use submit::{Call, Callee, Submit};
 pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
 pub use text::Text;
 pub use ticket::Ticket;
@@ -123,11 +129,15 @@ pub struct Request {
     pub times: Option<Arc<Times>>,
     /// What it has in shared memory, until it is submitted.
     pub shared: shared::Draft,
+    /// What the model's outputs look like to clients, where that is not what its backend makes.
+    pub output_shapes: Option<Arc<OutputShapes>>,
     /// Who watches it; few requests have one.
     pub observer: Option<Observation>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
+    /// What its caller lent for it. Last, because with the last holder the caller may take it away.
+    pub lending: Option<Arc<Lending>>,
 }
 
 impl Request {
@@ -150,9 +160,11 @@ impl Request {
             loan: None,
             times: None,
             shared: None,
+            output_shapes: None,
             observer: None,
             completion: completion::Holder::new(completion),
             keeper: None,
+            lending: None,
         }
     }
 

@@ -20,9 +20,7 @@ mod witnessed;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tracing::error;
-
-use crate::instance::{Lending, PayloadSource};
+use crate::instance::{BatchStrategy, Lending, PayloadSource};
 use crate::memory::Pool;
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::{FailureReason, ModelStatistics};
@@ -108,6 +106,8 @@ pub struct Purpose {
     /// The model's directory: some schedulers have files there.
     pub directory: PathBuf,
     pub pool: Pool,
+    /// What says beside the dynamic batcher's own rules what goes into a batch.
+    pub strategy: Option<Arc<dyn BatchStrategy>>,
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ impl Purpose {
     /// Version 1 of a model that has no files.
     fn of(spec: Arc<ModelSpec>) -> Purpose {
         let directory = PathBuf::new();
-        Purpose { spec, version: 1, statistics: Arc::default(), directory, pool: Pool::new(1 << 24) }
+        Purpose { spec, version: 1, statistics: Arc::default(), directory, pool: Pool::new(1 << 24), strategy: None }
     }
 }
 
@@ -139,7 +139,6 @@ impl Scheduling {
 
 /// The scheduler that the configuration asks for (schedulers.md section 1).
 pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
-    check_strategy(&purpose.spec)?;
     let plain = match &purpose.spec.config.scheduling_choice {
         None => Scheduling::new(Direct::new(purpose, services)),
         Some(SchedulingChoice::DynamicBatching(config)) => Scheduling::new(Dynamic::new(config, purpose, services)),
@@ -153,24 +152,6 @@ pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Stat
     // Outside the cache, so that cached answers keep their place too.
     let complete = if preserves_ordering(&purpose.spec) { cached.ordered() } else { cached };
     Ok(Scheduling { scheduler: Witnessed::around(complete.scheduler, &purpose.statistics), source: complete.source })
-}
-
-/// Parameter that names a library which decides what goes into a batch (c_api.md, custom batching).
-const STRATEGY: &str = "TRITON_BATCH_STRATEGY_PATH";
-
-/// Such libraries are not offered yet: one that was left out would form other batches than its user wants.
-fn check_strategy(spec: &ModelSpec) -> Result<(), Status> {
-    match &spec.config.scheduling_choice {
-        _ if !spec.parameters.contains_key(STRATEGY) => Ok(()),
-        Some(SchedulingChoice::SequenceBatching(_)) => {
-            error!("{STRATEGY} cannot be specified with sequence batcher, using default batching strategy");
-            Ok(())
-        }
-        Some(SchedulingChoice::DynamicBatching(_)) => {
-            Err(Status::unsupported(format!("parameter '{STRATEGY}' is not supported by this version of Nereid")))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn preserves_ordering(spec: &ModelSpec) -> bool {
@@ -205,22 +186,4 @@ fn answer_expired(ticket: &Ticket, statistics: &ModelStatistics, text: &'static 
         statistics.request_failed(ticket.started_ns, now_ns(), FailureReason::Rejected);
     }
     ticket.fail(Status::unavailable(text));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_batching_library_is_refused_where_it_would_decide() {
-        let parameter = "parameters { key: \"TRITON_BATCH_STRATEGY_PATH\" value { string_value: \"x.so\" } }";
-        let made = |scheduler: &str| {
-            let spec = simulation::dynamic::spec(&format!("max_batch_size: 2 {scheduler} {parameter}"));
-            create(&Purpose::of(spec), &Services::default()).err().map(|status| status.to_string())
-        };
-        let text = "Unsupported: parameter 'TRITON_BATCH_STRATEGY_PATH' is not supported by this version of Nereid";
-        assert_eq!(made("dynamic_batching { }").as_deref(), Some(text));
-        assert_eq!(made("sequence_batching { }"), None);
-        assert_eq!(made(""), None);
-    }
 }

@@ -12,8 +12,10 @@ mod crash;
 mod doors;
 mod drain;
 pub mod embedded;
+mod home;
 pub mod options;
 mod shards;
+mod submission;
 mod tables;
 
 use std::io::Write;
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use self::core::Core;
+use crate::abi::ledger;
 use crate::api::ServerState;
 use crate::observe::log::Logger;
 use crate::request::Status;
@@ -96,6 +99,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     }
     let outcome = drain::run(options, facts, shards, lifecycle);
     core.finish_traces();
+    ledger::report(None);
     outcome
 }
 

@@ -4,14 +4,22 @@
 //! in its source and those that it told must be the same.
 
 mod support {
+    pub mod backend;
+    pub mod http;
     pub mod repository;
+    pub mod server;
     pub mod skip;
+    pub mod variant;
 }
 
 mod native_programs {
     mod custom_metrics;
-    pub mod in_process;
+    pub mod elf;
+    mod in_process;
+    mod installed;
+    mod interface;
     pub mod program;
+    mod valgrind;
 }
 
 use native_programs::program::Program;
@@ -20,4 +28,11 @@ use native_programs::program::Program;
 fn numbers_have_names() {
     let Some(program) = Program::compiled("names.c") else { return };
     program.run::<&str>(&[]);
+}
+
+#[test]
+fn objects_are_what_was_put_into_them() {
+    let Some(program) = Program::compiled("standalone.c") else { return };
+    program.run::<&str>(&[]);
+    program.run_watched::<&str>(&[]);
 }

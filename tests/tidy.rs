@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 const MAY_USE: [(&str, &[&str]); 18] = [
     ("main", &["cli"]),
     // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
-    // models as loading would, and at the cores they would get.
-    ("cli", &["server", "backend", "observe", "repository", "shard"]),
+    // models as loading would, and at the cores they would get; installing writes the headers of the C interface.
+    ("cli", &["server", "backend", "observe", "repository", "shard", "abi"]),
     (
         "server",
         &[
@@ -40,8 +40,9 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     // one
     // border.
     ("backend", &["memory", "observe", "abi"]),
-    // Beside the path: the backend half names backend, memory and observe, the server half the server.
-    ("abi", &["backend", "memory", "observe", "server"]),
+    // Beside the path: the backend half names backend, memory and observe, the server half the server; a cache library
+    // stands behind a trait of the scheduler, an agent library behind one of the repository.
+    ("abi", &["backend", "memory", "observe", "repository", "scheduler", "server"]),
     ("shard", &["queue", "memory", "observe"]),
     ("memory", &[]),
     ("queue", &[]),
@@ -58,11 +59,13 @@ const NOUNS: [&str; 4] = ["request", "model_config", "memory", "wire"];
 const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"];
 
 /// Where `unsafe` may stand, as paths under src/.
-/// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`.
-const UNSAFE: [&str; 8] = [
+/// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`. Requests are stamped by
+/// libc's clock, which tools that watch a process can follow: `request/stamps`.
+const UNSAFE: [&str; 9] = [
     "abi",
     "memory",
     "queue",
+    "request/stamps",
     "shard/engine",
     "backend/onnxruntime",
     "backend/plugin",

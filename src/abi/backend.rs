@@ -3,6 +3,9 @@
 //! What it calls about requests and their answers is in the modules below.
 
 pub mod factories;
+pub mod inputs;
+pub mod instances;
+pub mod memory_manager;
 pub mod memory_usage;
 pub mod requests;
 pub mod response_statistics;
@@ -14,10 +17,11 @@ use std::sync::atomic::Ordering;
 
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
 use super::server::{Error, Message};
-use crate::abi::border::{deref, deref_mut, entry, put};
+use crate::abi::border::{deref, deref_mut, entry, lend, null, put};
 use crate::backend::{report_failure, tell_executed};
+use crate::memory::Heap;
 use crate::model_config::json;
-use crate::model_config::normalize::PreferredGroup;
+use crate::model_config::normalize::{PreferredGroup, fill_defaults};
 use crate::observe::statistics::Execution;
 use crate::request::{Request, Status};
 use crate::wire::inference::model_config::SchedulingChoice;
@@ -40,6 +44,8 @@ fn number_of(kind: Kind) -> u32 {
 
 /// More would be a mistake in a loop.
 const PREFERRED_GROUPS_MAX: usize = 64;
+/// Far more than a host has.
+const PREFERRED_DEVICES_MAX: usize = 1024;
 
 /// Exports getters of the form `(handle, out) -> error`.
 macro_rules! getters {
@@ -76,7 +82,12 @@ macro_rules! set_state {
 
 getters! {
     TRITONBACKEND_BackendName(BackendHandle, *const c_char) = |backend| backend.name.as_ptr();
-    TRITONBACKEND_BackendConfig(BackendHandle, *mut Message) = |backend| Message::into_raw(&backend.config);
+    TRITONBACKEND_BackendConfig(BackendHandle, *const Message) = |backend| {
+        lend(&raw const backend.config, backend)
+    };
+    TRITONBACKEND_BackendMemoryManager(BackendHandle, *const Heap) = |backend| {
+        lend(&raw const backend.memory, backend)
+    };
     TRITONBACKEND_BackendExecutionPolicy(BackendHandle, u32) = |backend| {
         backend.execution_policy.load(Ordering::Acquire)
     };
@@ -148,8 +159,8 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup
     attributes: *mut AttributeHandle,
     kind_number: u32,
     count: u64,
-    _device_ids: *const u64,
-    _id_count: u64,
+    device_ids: *const u64,
+    id_count: u64,
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
@@ -161,7 +172,23 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup
             let text = format!("a backend may name at most {PREFERRED_GROUPS_MAX} preferred instance groups");
             return Err(Status::invalid(text));
         }
-        groups.push(PreferredGroup { kind, count: i32::try_from(count).unwrap_or(i32::MAX) });
+        let gpus = match usize::try_from(id_count) {
+            // As many as are given; NULL gives none.
+            _ if device_ids.is_null() || id_count == 0 => Vec::new(),
+            Ok(count) if count <= PREFERRED_DEVICES_MAX => {
+                // SAFETY: not null, and by contract readable for so many numbers.
+                let ids = unsafe { std::slice::from_raw_parts(device_ids, count) };
+                let id = |id: &u64| {
+                    i32::try_from(*id).map_err(|_| Status::invalid(format!("there is no device of the id {id}")))
+                };
+                ids.iter().map(id).collect::<Result<_, _>>()?
+            }
+            _ => {
+                let text = format!("a preferred instance group may name at most {PREFERRED_DEVICES_MAX} devices");
+                return Err(Status::invalid(text));
+            }
+        };
+        groups.push(PreferredGroup { kind, count: i32::try_from(count).unwrap_or(i32::MAX), gpus });
         Ok(())
     })
 }
@@ -177,6 +204,23 @@ pub unsafe extern "C" fn TRITONBACKEND_BackendAttributeSetParallelModelInstanceL
         // SAFETY: the caller's promise is passed on.
         unsafe { deref_mut(attributes, "backend_attributes")? }.attributes.parallel_instance_loading = enabled;
         Ok(())
+    })
+}
+
+/// # Safety
+/// The model is live and the pointer writable. The server outlives the model, and is not the plug-in's to delete.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_ModelServer(
+    model: *const ModelHandle,
+    server: *mut *const c_void,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        let host = deref(model, "model")?.context.host.as_ptr();
+        if host.is_null() {
+            return Err(Status::unavailable("the model runs in no server"));
+        }
+        put(server, host.cast())
     })
 }
 
@@ -215,6 +259,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelConfig(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let model = unsafe { deref(model, "model")? };
+        // Looked at first: nobody would delete a message that has no place.
+        if config.is_null() {
+            return Err(null("model_config"));
+        }
         let text =
             json::write(&model.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner), config_version)?;
         // SAFETY: as above.
@@ -267,6 +315,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelSetConfig(
         current.input = given.input;
         current.output = given.output;
         current.model_transaction_policy = given.model_transaction_policy;
+        fill_defaults(&mut current);
         *model.completed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(current.clone());
         Ok(())
     })

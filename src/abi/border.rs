@@ -7,11 +7,29 @@ use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::ledger;
 use super::server::Error;
 use crate::request::Status;
 
 /// Runs the body of an exported function: errors and panics become `TRITONSERVER_Error`, success is NULL.
 pub(super) fn entry(body: impl FnOnce() -> Result<(), Status>) -> *mut Error {
+    match ledger::is_on() {
+        false => ended(body),
+        true => ledger::within(body, ended),
+    }
+}
+
+/// The same for functions that return no error: what goes wrong makes them return `otherwise`.
+pub(super) fn entry_or<T>(otherwise: T, body: impl FnOnce() -> Result<T, Status>) -> T {
+    let run = |body| catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Err(Status::internal("")));
+    let outcome = match ledger::is_on() {
+        false => run(body),
+        true => ledger::within(body, run),
+    };
+    outcome.unwrap_or(otherwise)
+}
+
+fn ended(body: impl FnOnce() -> Result<(), Status>) -> *mut Error {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => std::ptr::null_mut(),
         Ok(Err(status)) => Error::into_raw(status),
@@ -70,20 +88,41 @@ pub(super) unsafe fn utf8<'a>(given: *const c_char, what: &str) -> Result<&'a st
 /// # Safety
 /// `handle` is NULL or points to a live `T` that nobody writes to while the reference is used.
 pub(super) unsafe fn deref<'a, T>(handle: *const T, what: &str) -> Result<&'a T, Status> {
-    // SAFETY: by contract null or valid.
-    unsafe { handle.as_ref() }.ok_or_else(|| null(what))
+    if handle.is_null() {
+        return Err(null(what));
+    }
+    if ledger::is_on() {
+        ledger::check(handle, what)?;
+    }
+    // SAFETY: not null, and by contract valid.
+    Ok(unsafe { &*handle })
 }
 
 /// # Safety
 /// `handle` is NULL or points to a live `T` that only this call uses.
 pub(super) unsafe fn deref_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T, Status> {
-    // SAFETY: by contract null or valid and exclusive.
-    unsafe { handle.as_mut() }.ok_or_else(|| null(what))
+    if handle.is_null() {
+        return Err(null(what));
+    }
+    if ledger::is_on() {
+        ledger::check(handle, what)?;
+    }
+    // SAFETY: not null, and by contract valid and exclusive.
+    Ok(unsafe { &mut *handle })
 }
 
 /// Gives an object to C, until [`take`] gets it back.
 pub(super) fn give<T>(value: T) -> *mut T {
-    Box::into_raw(Box::new(value))
+    let at = Box::into_raw(Box::new(value));
+    if ledger::is_on() {
+        ledger::given(at);
+    }
+    at
+}
+
+/// Gives C an object that is part of `owner`, or lives as long as it.
+pub(super) fn lend<T, O>(at: *const T, owner: *const O) -> *const T {
+    ledger::lend(at, owner)
 }
 
 /// Takes back what [`give`] gave away.
@@ -94,13 +133,21 @@ pub(super) unsafe fn take<T>(handle: *mut T, what: &str) -> Result<Box<T>, Statu
     if handle.is_null() {
         return Err(null(what));
     }
+    if ledger::is_on() {
+        // SAFETY: the caller's promise is passed on.
+        return unsafe { ledger::take(handle, what) };
+    }
     // SAFETY: by contract a box of ours that its holder gives up.
     Ok(unsafe { Box::from_raw(handle) })
 }
 
 /// Gives C a share of an object that others hold too, until [`take_shared`] gets it back.
 pub(super) fn give_shared<T>(object: Arc<T>) -> *const T {
-    Arc::into_raw(object)
+    let at = Arc::into_raw(object);
+    if ledger::is_on() {
+        ledger::given(at);
+    }
+    at
 }
 
 /// Takes back what [`give_shared`] gave away.
@@ -110,6 +157,10 @@ pub(super) fn give_shared<T>(object: Arc<T>) -> *const T {
 pub(super) unsafe fn take_shared<T>(handle: *const T, what: &str) -> Result<Arc<T>, Status> {
     if handle.is_null() {
         return Err(null(what));
+    }
+    if ledger::is_on() {
+        ledger::check(handle, what)?;
+        ledger::reclaim(handle);
     }
     // SAFETY: by contract a share of ours that its holder gives up.
     Ok(unsafe { Arc::from_raw(handle) })

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
+use super::server::{BufferAttributes, Message};
+use crate::abi::ledger;
 use crate::backend::{Attributes, InstanceContext, ModelContext};
-use crate::memory::Target;
+use crate::memory::{Heap, Pool, Target};
 use crate::observe::statistics::Holder;
-use crate::request::{OutputTensor, Response, ResponseFactory, Text};
+use crate::request::{OutputShapes, OutputTensor, Request, Response, ResponseFactory, Text};
 use crate::wire::inference::ModelConfig;
 
 /// A pointer that a plug-in stores with one of our objects and gets back.
@@ -36,12 +38,28 @@ pub fn c_string(text: &str) -> CString {
 #[derive(Debug)]
 pub struct BackendHandle {
     pub name: CString,
-    /// JSON of `--backend-config`.
-    pub config: String,
+    /// JSON of `--backend-config`. Plug-ins read it and leave it where it is.
+    pub config: Message,
     /// Directory that the library was found in.
     pub directory: CString,
     pub execution_policy: AtomicU32,
     pub state: UserState,
+    /// `TRITONBACKEND_MemoryManager`.
+    pub memory: Heap,
+}
+
+impl BackendHandle {
+    /// `config` is JSON; what the plug-in allocates comes from `pool`.
+    pub fn new(name: &str, config: &str, directory: &str, pool: Pool) -> BackendHandle {
+        BackendHandle {
+            name: c_string(name),
+            config: Message::lent(config),
+            directory: c_string(directory),
+            execution_policy: AtomicU32::new(0),
+            state: UserState::default(),
+            memory: Heap::new(pool),
+        }
+    }
 }
 
 /// `TRITONBACKEND_BackendAttribute`: open while the plug-in describes itself.
@@ -65,20 +83,64 @@ pub struct ModelHandle {
     pub config: Mutex<ModelConfig>,
 }
 
+impl ModelHandle {
+    /// A model that the plug-in may still complete.
+    pub fn new(context: Arc<ModelContext>, backend: Arc<BackendHandle>) -> ModelHandle {
+        ModelHandle {
+            name: c_string(&context.name),
+            directory: c_string(&context.directory.to_string_lossy()),
+            backend,
+            state: UserState::default(),
+            completed: Mutex::new(None),
+            is_sealed: AtomicBool::new(false),
+            config: Mutex::new(context.config.clone()),
+            context,
+        }
+    }
+}
+
 /// `TRITONBACKEND_ModelInstance`.
 pub struct InstanceHandle {
     pub name: CString,
     pub context: InstanceContext,
     pub model: Arc<ModelHandle>,
     pub state: UserState,
+    /// JSON of the host policy. Plug-ins read it and leave it where it is.
+    pub host_policy: Message,
+    /// Of the instance's group.
+    pub profiles: Vec<CString>,
 }
 
 impl InstanceHandle {
+    pub fn new(context: InstanceContext, model: Arc<ModelHandle>) -> InstanceHandle {
+        InstanceHandle {
+            name: c_string(&context.name),
+            model,
+            state: UserState::default(),
+            host_policy: Message::lent(&context.host_policy.json()),
+            profiles: context.group.profile.iter().map(|profile| c_string(profile)).collect(),
+            context,
+        }
+    }
+
     /// As who it reports its memory: handles that live at the same time lie at different places.
     pub fn holder(&self) -> Holder {
         Holder::Instance(std::ptr::from_ref(self).addr())
     }
 }
+
+/// Exposed handles: what C must not use any more when they are gone.
+macro_rules! reclaimed {
+    ($($handle:ty),*) => {$(
+        impl Drop for $handle {
+            fn drop(&mut self) {
+                ledger::reclaim(self);
+            }
+        }
+    )*};
+}
+
+reclaimed!(BackendHandle, ModelHandle, InstanceHandle);
 
 /// `TRITONBACKEND_Response`: under construction, owned by the plug-in until it is sent.
 pub struct ResponseHandle {
@@ -87,6 +149,27 @@ pub struct ResponseHandle {
     /// Boxed: plug-ins hold pointers to outputs while others are added.
     #[allow(clippy::vec_box)]
     pub outputs: Vec<Box<OutputHandle>>,
+    /// What becomes of the outputs' shapes when it is sent.
+    pub shapes: Option<Arc<OutputShapes>>,
+}
+
+impl ResponseHandle {
+    fn new(factory: ResponseFactory, id: Text, shapes: Option<Arc<OutputShapes>>) -> ResponseHandle {
+        let response = factory.begin(id);
+        ResponseHandle { factory, response, outputs: Vec::new(), shapes }
+    }
+}
+
+impl From<&Request> for ResponseHandle {
+    fn from(request: &Request) -> ResponseHandle {
+        ResponseHandle::new(request.responses(), request.id.clone(), request.output_shapes.clone())
+    }
+}
+
+impl From<&FactoryHandle> for ResponseHandle {
+    fn from(factory: &FactoryHandle) -> ResponseHandle {
+        ResponseHandle::new(factory.responses.clone(), factory.id.clone(), factory.shapes.clone())
+    }
 }
 
 /// `TRITONBACKEND_ResponseFactory`: outlives its request.
@@ -96,6 +179,8 @@ pub struct FactoryHandle {
     pub id: Text,
     /// False for requests that enter no statistics.
     pub is_counted: bool,
+    /// As in [`ResponseHandle`].
+    pub shapes: Option<Arc<OutputShapes>>,
 }
 
 /// `TRITONBACKEND_Output`.
@@ -103,6 +188,8 @@ pub struct OutputHandle {
     pub tensor: OutputTensor,
     pub buffer: Option<Target>,
     pub has_buffer: bool,
+    /// Of the buffer, for who asks.
+    pub attributes: BufferAttributes,
     /// Where a buffer comes from; the response it belongs to outlives it.
     pub response: *const ResponseHandle,
 }

@@ -1,22 +1,28 @@
 //! `TRITONSERVER_*`: versions, names, errors, messages.
 
+pub(crate) mod allocators;
+pub(crate) mod application_trace;
 pub mod buffer_attributes;
 pub mod custom_metrics;
+pub(crate) mod inference;
+pub(crate) mod inputs;
 pub mod life;
 pub mod log;
 pub mod metrics;
 pub mod models;
 pub mod options;
 pub mod parameters;
+pub(crate) mod requests;
+pub(crate) mod responses;
 pub mod trace;
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 
-use crate::request::{Code, DataType, Status};
+use crate::request::{Code, DataType, Status, Value};
 
 pub use buffer_attributes::BufferAttributes;
 
-use super::border::{deref, entry, null, put, text};
+use super::border::{deref, entry, entry_or, give, null, put, take, text};
 
 /// Version of the server half of the interface: major, minor.
 pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
@@ -31,9 +37,21 @@ pub struct Error {
 impl Error {
     /// An error on its way to C.
     pub fn into_raw(status: Status) -> *mut Error {
+        give(Error::of(status))
+    }
+
+    fn of(status: Status) -> Error {
         let bytes: Vec<u8> = status.message.bytes().filter(|&byte| byte != 0).collect();
-        let message = CString::new(bytes).unwrap_or_default();
-        Box::into_raw(Box::new(Error { code: status.code, message }))
+        Error { code: status.code, message: CString::new(bytes).unwrap_or_default() }
+    }
+
+    /// What an error says that foreign code gives up by returning it.
+    ///
+    /// # Safety
+    /// The error came from this interface and nobody uses it afterwards.
+    pub unsafe fn returned(error: *mut Error) -> Status {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { take(error, "the returned error") }.map_or_else(|fault| fault, |error| error.status())
     }
 
     pub fn status(&self) -> Status {
@@ -45,11 +63,18 @@ impl Error {
 #[derive(Debug)]
 pub struct Message {
     json: CString,
+    /// Part of something else: whoever reads it may not delete it.
+    is_lent: bool,
 }
 
 impl Message {
+    /// One that stays the server's.
+    pub fn lent(json: &str) -> Message {
+        Message { json: CString::new(json).unwrap_or_default(), is_lent: true }
+    }
+
     pub fn into_raw(json: &str) -> *mut Message {
-        Box::into_raw(Box::new(Message { json: CString::new(json).unwrap_or_default() }))
+        give(Message { is_lent: false, ..Message::lent(json) })
     }
 
     pub fn json(&self) -> &str {
@@ -63,6 +88,17 @@ impl Message {
 pub unsafe extern "C" fn TRITONSERVER_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe { put(major, SERVER_API_VERSION.0).and_then(|()| put(minor, SERVER_API_VERSION.1)) })
+}
+
+/// `TRITONSERVER_ParameterType` of a value, and where it lies.
+pub(super) fn parameter_pointer(value: &Value) -> (u32, *const c_void) {
+    match value {
+        Value::String(text) => (0, text.as_c_str().as_ptr().cast()),
+        Value::Int(int) => (1, (&raw const *int).cast()),
+        Value::Bool(bool) => (2, (&raw const *bool).cast()),
+        Value::Double(double) => (3, (&raw const *double).cast()),
+        Value::Bytes(bytes) => (4, bytes.as_ptr().cast()),
+    }
 }
 
 fn name_of(names: &[&'static CStr], value: u32) -> *const c_char {
@@ -125,19 +161,19 @@ pub extern "C" fn TRITONSERVER_InstanceGroupKindString(kind: u32) -> *const c_ch
 /// `message` is a C string or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorNew(code: u32, message: *const c_char) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
-    let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
-    Box::into_raw(Box::new(Error { code: Code::from_number(code), message }))
+    entry_or(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise is passed on.
+        let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
+        Ok(give(Error { code: Code::from_number(code), message }))
+    })
 }
 
 /// # Safety
 /// `error` came from this interface, is not used afterwards, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
-    if !error.is_null() {
-        // SAFETY: every error of this interface is a box that its holder owns.
-        drop(unsafe { Box::from_raw(error) });
-    }
+    // SAFETY: the caller's promise is passed on.
+    entry_or((), || unsafe { take(error, "error") }.map(drop));
 }
 
 /// # Safety
@@ -145,7 +181,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorCode(error: *const Error) -> u32 {
     // SAFETY: the caller's promise is passed on.
-    unsafe { deref(error, "error") }.map_or(Code::Unknown as u32, |error| error.code as u32)
+    entry_or(Code::Unknown as u32, || Ok(unsafe { deref(error, "error")? }.code as u32))
 }
 
 /// # Safety
@@ -155,7 +191,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *c
     const NAMES: [&CStr; 7] =
         [c"Unknown", c"Internal", c"Not found", c"Invalid argument", c"Unavailable", c"Unsupported", c"Already exists"];
     // SAFETY: the caller's promise is passed on.
-    let code = unsafe { TRITONSERVER_ErrorCode(error) };
+    let code = entry_or(Code::Unknown as u32, || Ok(unsafe { deref(error, "error")? }.code as u32));
     NAMES.get(code as usize).unwrap_or(&c"<invalid code>").as_ptr()
 }
 
@@ -164,7 +200,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(error: *const Error) -> *c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorMessage(error: *const Error) -> *const c_char {
     // SAFETY: the caller's promise is passed on.
-    unsafe { deref(error, "error") }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
+    entry_or(c"".as_ptr(), || Ok(unsafe { deref(error, "error")? }.message.as_ptr()))
 }
 
 /// # Safety
@@ -176,6 +212,10 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     byte_size: usize,
 ) -> *mut Error {
     entry(|| {
+        // Looked at first: nobody would delete a message that has no place.
+        if message.is_null() {
+            return Err(null("message"));
+        }
         if base.is_null() {
             return Err(null("base"));
         }
@@ -195,11 +235,16 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
 /// `message` is a live message that is not used afterwards, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MessageDelete(message: *mut Message) -> *mut Error {
-    if !message.is_null() {
-        // SAFETY: messages are boxes that their holder owns.
-        drop(unsafe { Box::from_raw(message) });
+    if message.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        if deref(message, "message")?.is_lent {
+            return Err(Status::invalid("the message stays the server's and may not be deleted"));
+        }
+        take(message, "message").map(drop)
+    })
 }
 
 /// # Safety

@@ -1,19 +1,19 @@
 //! The RPCs of GRPCInferenceService and of the health protocol (grpc.md sections 1 to 6).
 
+use super::health::Probe;
 use super::infer::grpc_request;
 use super::packing::Packing;
 use super::repository::Ask;
 use super::routes::{Category, MemoryKind, RegionAction};
 use super::unpacking::PackedCall;
 use super::waiting::{Peer, Work};
-use super::{Api, ServerState, error, logging, reflection, statistics};
+use super::{Api, Protocol, ServerState, error, logging, reflection, statistics};
 use crate::memory::{Gather, Slice};
 use crate::protocol::grpc::{Code, Encoding, InferRequest, Message, Mode};
 use crate::protocol::http2::Headers;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::request::{Code as StatusCode, Status};
-use crate::wire::health::health_check_response::ServingStatus;
-use crate::wire::health::{HealthCheckRequest, HealthCheckResponse};
+use crate::wire::health::HealthCheckRequest;
 use crate::wire::inference as wire;
 
 macro_rules! methods {
@@ -204,6 +204,7 @@ impl Api {
                     self.regions_grpc(call, asked, &message, replies);
                     return None;
                 }
+                None if self.probes_instances(call, method, &message) => return None,
                 None => self.manage(method, &message),
             },
             // Messages come in the form that the plan asks for.
@@ -283,6 +284,25 @@ impl Api {
         Ok(framed)
     }
 
+    /// Has instances asked, where the call is about readiness and some have a say. What is wrong with the call is found
+    /// by those who answer it at once.
+    fn probes_instances(&self, call: CallKey, method: Method, message: &Slice) -> bool {
+        let (probe, checks) = match method {
+            Method::ServerReady => (Probe::Server, self.checks_of_server()),
+            Method::Check => (Probe::Serving, self.checks_of_server()),
+            Method::ModelReady => match decode::<wire::ModelReadyRequest>(message) {
+                Ok(asked) => (Probe::Model, self.checks_of_model(asked.name.as_bytes(), asked.version.as_bytes())),
+                Err(_) => return false,
+            },
+            _ => return false,
+        };
+        if checks.is_empty() {
+            return false;
+        }
+        self.ask_instances(call, Protocol::Grpc, probe, &checks);
+        true
+    }
+
     /// The RPCs that are answered at once.
     fn manage(&mut self, method: Method, message: &Slice) -> Result<Gather, Status> {
         match method {
@@ -294,12 +314,12 @@ impl Api {
             Method::ServerReady => {
                 decode::<wire::ServerReadyRequest>(message)?;
                 let ready = self.is_ready()?;
-                self.frame(&wire::ServerReadyResponse { ready })
+                self.probe_message(Probe::Server, ready)
             }
             Method::Check => {
                 decode::<HealthCheckRequest>(message)?;
-                let status = if self.is_ready()? { ServingStatus::Serving } else { ServingStatus::NotServing };
-                self.frame(&HealthCheckResponse { status: status as i32 })
+                let ready = self.is_ready()?;
+                self.probe_message(Probe::Serving, ready)
             }
             Method::ModelReady => {
                 let request: wire::ModelReadyRequest = decode(message)?;
@@ -308,7 +328,7 @@ impl Api {
                     Err(status) if status.message.ends_with("is not at ready state") => false,
                     other => other?,
                 };
-                self.frame(&wire::ModelReadyResponse { ready })
+                self.probe_message(Probe::Model, ready)
             }
             Method::ServerMetadata => {
                 decode::<wire::ServerMetadataRequest>(message)?;

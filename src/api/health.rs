@@ -1,8 +1,28 @@
 //! Liveness and readiness (schedulers.md section 10, "Readiness").
+//!
+//! Most of it a shard knows by itself. Where the instances of a model have a say, they are asked elsewhere, and the call
+//! waits for their answer.
 
-use super::{Api, Facts, ServerState};
-use crate::repository::ModelMap;
+use std::sync::Arc;
+
+use super::{Api, Facts, Mail, Outcome, Protocol, ServerState, error};
+use crate::memory::Gather;
+use crate::protocol::http1::Response;
+use crate::protocol::service::CallKey;
+use crate::repository::{Checks, ModelMap, Verdict, ask_all};
 use crate::request::Status;
+use crate::wire::health::HealthCheckResponse;
+use crate::wire::health::health_check_response::ServingStatus;
+use crate::wire::inference as wire;
+
+/// What a call asks about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    Server,
+    /// The same by the name of gRPC's own health service.
+    Serving,
+    Model,
+}
 
 impl Facts {
     /// Initialised; while exiting an error.
@@ -13,9 +33,17 @@ impl Facts {
         }
     }
 
-    /// Ready for requests, and with strict readiness complete; while exiting an error.
+    /// Ready for requests, and with strict readiness complete; while exiting an error. What instances say comes on top.
     pub fn is_ready(&self, models: &ModelMap) -> Result<bool, Status> {
         Ok(self.is_live()? && (!self.settings.strict_readiness || models.is_complete()))
+    }
+
+    /// Whom to ask before the server is told ready; nobody if it is not, or if nobody has a say.
+    pub fn checks(&self, models: &ModelMap) -> Vec<Arc<Checks>> {
+        match self.is_ready(models) {
+            Ok(true) if self.settings.strict_readiness => models.checks(),
+            _ => Vec::new(),
+        }
     }
 
     /// What management answers while the server is exiting.
@@ -40,9 +68,56 @@ impl Api {
         self.facts.check_not_exiting()
     }
 
-    /// The version is ready; a lookup that fails is an error.
+    /// The version is ready; a lookup that fails is an error. What its instances say comes on top.
     pub(super) fn is_model_ready(&self, model: &[u8], version: &[u8]) -> Result<bool, Status> {
         self.check_not_exiting()?;
         self.find(model, version).map(|_| true)
+    }
+
+    /// Whom to ask before the server is told ready; nobody if it is not, or if nobody has a say.
+    pub(super) fn checks_of_server(&self) -> Vec<Arc<Checks>> {
+        self.facts.checks(&self.models)
+    }
+
+    /// The same for a model version.
+    pub(super) fn checks_of_model(&self, model: &[u8], version: &[u8]) -> Vec<Arc<Checks>> {
+        if self.check_not_exiting().is_err() {
+            return Vec::new();
+        }
+        let found = self.find(model, version).map(|model| Arc::clone(&model.checks));
+        found.into_iter().filter(|checks| checks.is_needed()).collect()
+    }
+
+    /// Asks instances, away from this shard, and has the call answered with what they say.
+    pub(super) fn ask_instances(&self, call: CallKey, protocol: Protocol, probe: Probe, checks: &[Arc<Checks>]) {
+        let post = Arc::clone(&self.post);
+        let tell = move |verdict| {
+            let outcome = match verdict {
+                Verdict::Ready => Ok(Outcome::Checked(probe, true)),
+                Verdict::NotReady(_) => Ok(Outcome::Checked(probe, false)),
+                Verdict::Unknown(status) => Err(status),
+            };
+            post(Mail::Done { call, protocol, outcome });
+        };
+        ask_all(checks, Box::new(tell));
+    }
+
+    pub(super) fn probe_reply(&self, probe: Probe, is_ready: bool) -> Response {
+        match (is_ready, probe) {
+            (true, _) => Response::empty(200),
+            (false, Probe::Server | Probe::Serving) => Response::empty(400),
+            (false, Probe::Model) => error::error_body(&self.pool, 400, "Model version not ready", None),
+        }
+    }
+
+    pub(super) fn probe_message(&mut self, probe: Probe, ready: bool) -> Result<Gather, Status> {
+        match probe {
+            Probe::Server => self.frame(&wire::ServerReadyResponse { ready }),
+            Probe::Model => self.frame(&wire::ModelReadyResponse { ready }),
+            Probe::Serving => {
+                let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+                self.frame(&HealthCheckResponse { status: status as i32 })
+            }
+        }
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::dialect::Dialect;
 use super::generate::GenerateCall;
+use super::health::Probe;
 use super::http_infer::InferCall;
 use super::repository::{Ask, not_ours};
 use super::routes::{Method, Route, Target, route};
-use super::{Api, error, statistics};
+use super::{Api, Protocol, error, statistics};
 use crate::memory::{Gather, Slice};
 use crate::model_config::json as config_json;
 use crate::observe::log::verbose;
@@ -105,6 +106,17 @@ impl Api {
                     replies.push(call, Reply::Http(error::http_error(&self.pool, &status, found.content_type())));
                 }
             }
+            return None;
+        }
+        let (probe, checks) = match found {
+            Route::Ready => (Probe::Server, self.checks_of_server()),
+            Route::ModelReady(target) => {
+                (Probe::Model, self.checks_of_model(target.model, target.version.unwrap_or_default()))
+            }
+            _ => (Probe::Server, Vec::new()),
+        };
+        if !checks.is_empty() {
+            self.ask_instances(call, Protocol::Http, probe, &checks);
             return None;
         }
         let answer = match found {

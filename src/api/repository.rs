@@ -227,6 +227,7 @@ impl Api {
                     Ok(Outcome::Loaded | Outcome::Unloaded) => Response::empty(200),
                     Ok(Outcome::Index(rows)) => error::reply(200, error::JSON, index_json(&rows, &self.pool)),
                     Ok(Outcome::Regions(outcome)) => self.regions_reply(outcome),
+                    Ok(Outcome::Checked(probe, is_ready)) => self.probe_reply(probe, is_ready),
                     Err(status) => error::http_error(&self.pool, &status, error::JSON),
                 };
                 replies.push(call, Reply::Http(reply));
@@ -237,6 +238,7 @@ impl Api {
                     Outcome::Unloaded => self.frame(&wire::RepositoryModelUnloadResponse {}),
                     Outcome::Index(rows) => self.frame(&index_message(rows)),
                     Outcome::Regions(outcome) => self.regions_message(outcome),
+                    Outcome::Checked(probe, is_ready) => self.probe_message(probe, is_ready),
                 });
                 match framed {
                     Ok(message) => {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::dialect::Dialect;
+use super::health::Probe;
 use super::hosted::{Load, Table, load_status};
 use super::http_infer::{InferCall, too_long};
 use super::routes::{Category, Target};
-use super::{Api, Mail, error};
+use super::{Api, Mail, Protocol, error};
 use crate::memory::{Gather, Pool, Slice};
 use crate::observe::log::verbose;
 use crate::protocol::http1::{Head, Method, Response};
@@ -131,7 +132,15 @@ impl Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let reply = match route {
-            Route::Ping => self.ping(),
+            Route::Ping => {
+                let pings_liveness = self.facts.settings.sagemaker.pings_liveness;
+                let checks = if pings_liveness { Vec::new() } else { self.checks_of_server() };
+                if !checks.is_empty() {
+                    self.ask_instances(call, Protocol::Http, Probe::Server, &checks);
+                    return None;
+                }
+                self.ping()
+            }
             Route::Invocations => return self.invocations(call, head, body, replies),
             Route::Models if head.method() == Method::Get => return self.list_hosted(call, replies),
             Route::Models => return self.load_hosted(call, head, body, replies),

@@ -4,10 +4,11 @@
 use regex::Regex;
 
 use super::dialect::Dialect;
+use super::health::Probe;
 use super::http_infer::InferCall;
 use super::http_service::RouteCall;
 use super::routes::{self, Category, RegionAction, Target};
-use super::{Api, error};
+use super::{Api, Protocol, error};
 use crate::memory::Slice;
 use crate::observe::log::verbose;
 use crate::protocol::http1::{Head, Method, Response};
@@ -121,7 +122,16 @@ impl Api {
         verbose!(1, "Vertex AI request: {} {}", super::http_service::method_number(head.method()), head.path());
         let found = self.facts.settings.vertex.as_ref().map_or(Err(400), |vertex| vertex.route(head));
         let outcome = match (found, head.header(REDIRECT)) {
-            (Ok(Route::Health), _) => self.cloud_restricted(Category::Health, head).map(|()| self.vertex_health()),
+            (Ok(Route::Health), _) => {
+                let checks = self.checks_of_server();
+                match self.cloud_restricted(Category::Health, head) {
+                    Ok(()) if !checks.is_empty() => {
+                        self.ask_instances(call, Protocol::Http, Probe::Server, &checks);
+                        return None;
+                    }
+                    outcome => outcome.map(|()| self.vertex_health()),
+                }
+            }
             (Ok(Route::Predict), None) => match self.predict(call, head, body, replies) {
                 Ok(token) => return token,
                 Err(reply) => Err(reply),

@@ -232,8 +232,13 @@ fn note_tensor(trace: &Trace, at: SeenAt, seen: &SeenTensor<'_>) {
         name: seen.name.as_bytes().to_vec(),
         datatype: seen.datatype.name(),
         shape: seen.shape.to_vec(),
-        pieces: seen.data.iter().map(|piece: &Slice| Box::new(piece.clone()) as _).collect(),
+        pieces: seen.data.iter().map(|piece| Box::new(outlasting(piece)) as _).collect(),
     });
+}
+
+/// What a caller only lent goes back to it when its request ends, not when the trace is written.
+fn outlasting(piece: &Slice) -> Slice {
+    if piece.is_lent() { Slice::copy_of(piece) } else { piece.clone() }
 }
 
 /// Notes a mark in a trace and in the sums of a breakdown.

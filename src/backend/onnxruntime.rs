@@ -46,7 +46,7 @@ impl Backend for OnnxRuntimeBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        let preferred_groups = vec![PreferredGroup { kind: Kind::Cpu, count: 2 }];
+        let preferred_groups = vec![PreferredGroup::new(Kind::Cpu, 2)];
         Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
     }
 

@@ -5,117 +5,29 @@
 
 #![allow(unsafe_code)]
 
+pub mod batching;
+pub(crate) mod guard;
 mod library;
+pub(crate) mod places;
+mod readiness;
+mod search;
+pub(crate) mod soname;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
-use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, fail};
-use crate::abi::handles::{InstanceHandle, ModelHandle, UserState, c_string};
+use super::{Attributes, Backend, Instance, InstanceContext, Model, ModelContext, Payload, Readiness, fail};
+use crate::abi::handles::{InstanceHandle, ModelHandle};
+use crate::abi::ledger;
+use crate::model_config::ModelSpec;
 use crate::observe::statistics::Holder;
-use crate::request::{Request, Status};
+use crate::request::{OutputShape, OutputShapes, Request, Shape, Status, Text};
 use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
+use readiness::Gate;
 
 pub(crate) use library::{executing_model, note_release};
-
-/// Where libraries of one server are searched, and those that are open.
-pub struct Plugins {
-    directory: PathBuf,
-    auto_complete: bool,
-    open: Mutex<Vec<(PathBuf, Weak<Library>)>>,
-}
-
-impl Plugins {
-    /// `directory` is `--backend-directory`.
-    pub fn new(directory: PathBuf, auto_complete: bool) -> Plugins {
-        Plugins { directory, auto_complete, open: Mutex::new(Vec::new()) }
-    }
-
-    /// Finds and opens the library of `backend` for a model.
-    pub fn find(
-        &self,
-        backend: &str,
-        runtime: &str,
-        model_directory: &Path,
-        version_directory: &Path,
-        model: &str,
-        settings: &[(String, String)],
-    ) -> Result<Arc<dyn Backend>, Status> {
-        let (place, path) = self.locate(backend, runtime, model_directory, version_directory, model)?;
-        let library = self.open(backend, &path, &place, settings)?;
-        Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
-    }
-
-    /// Finds the library of `backend` for a model, and the directory that it lies in; it is not opened (c_api.md
-    /// section 5, "Library search").
-    pub fn locate(
-        &self,
-        backend: &str,
-        runtime: &str,
-        model_directory: &Path,
-        version_directory: &Path,
-        model: &str,
-    ) -> Result<(PathBuf, PathBuf), Status> {
-        let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
-        let places = [version_directory.to_owned(), model_directory.to_owned(), self.directory.join(backend)];
-        if file.contains('/') || file == ".." {
-            let directory = self.directory.join(backend);
-            return Err(Status::invalid(format!(
-                "backend library name '{file}' escapes backend directory '{}', for model '{model}', check model config \
-                 runtime field",
-                directory.display()
-            )));
-        }
-        let found = places.iter().map(|place| (place, place.join(&file))).find(|(_, path)| path.is_file());
-        if let Some((place, path)) = found {
-            return Ok((place.clone(), path));
-        }
-        if runtime.is_empty() {
-            return Err(Status::invalid(format!(
-                "unable to find backend library for backend '{backend}', try specifying runtime on the model \
-                 configuration."
-            )));
-        }
-        let searched: Vec<String> = places.iter().map(|place| format!("'{}'", place.display())).collect();
-        let searched = searched.join(" ");
-        Err(Status::invalid(format!(
-            "unable to find backend library '{file}' for model '{model}', searched: {searched}"
-        )))
-    }
-
-    fn open(
-        &self,
-        backend: &str,
-        path: &Path,
-        place: &Path,
-        settings: &[(String, String)],
-    ) -> Result<Arc<Library>, Status> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, library)| library.strong_count() > 0);
-        if let Some(library) = open.iter().find(|(known, _)| known == path).and_then(|(_, library)| library.upgrade()) {
-            return Ok(library);
-        }
-        let library = Arc::new(Library::open(backend, path, place, &self.cmdline(settings))?);
-        open.push((path.to_owned(), Arc::downgrade(&library)));
-        Ok(library)
-    }
-
-    /// What every backend is told (c_api.md section 5, "BackendConfig message"), and then its own settings.
-    fn cmdline(&self, settings: &[(String, String)]) -> Vec<(String, String)> {
-        let mut cmdline: Vec<(String, String)> = [
-            ("auto-complete-config", self.auto_complete.to_string()),
-            ("backend-directory", self.directory.to_string_lossy().into_owned()),
-            ("min-compute-capability", "0.0".to_owned()),
-            ("default-max-batch-size", "4".to_owned()),
-        ]
-        .map(|(key, value)| (key.to_owned(), value))
-        .into();
-        cmdline.extend_from_slice(settings);
-        cmdline
-    }
-}
+pub use search::{PluginSettings, Plugins};
 
 struct PluginBackend {
     name: String,
@@ -132,18 +44,11 @@ impl Backend for PluginBackend {
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
-        let handle = Arc::new(ModelHandle {
-            name: c_string(&context.name),
-            directory: c_string(&context.directory.to_string_lossy()),
-            backend: Arc::clone(&self.library.handle),
-            state: UserState::default(),
-            completed: Mutex::new(None),
-            is_sealed: AtomicBool::new(false),
-            config: Mutex::new(context.config.clone()),
-            context,
-        });
+        let handle = Arc::new(ModelHandle::new(context, Arc::clone(&self.library.handle)));
+        ledger::expose(Arc::as_ptr(&handle));
         let library = Arc::clone(&self.library);
-        library.call(library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        let work = library.work_on("TRITONBACKEND_ModelInitialize", &handle.context.name, "");
+        library.call(&work, library.exports.model_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
         handle.is_sealed.store(true, Ordering::Release);
         Ok(Arc::new(PluginModel { handle, library }))
     }
@@ -159,30 +64,37 @@ impl Model for PluginModel {
         self.handle.completed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
-        if let Some(output) = context.spec.outputs.iter().find(|output| output.reshape.is_some()) {
-            // A plug-in answers in the model's shape, and nobody would turn it into the configured one.
-            let name = &output.name;
-            return Err(Status::unsupported(format!(
-                "output '{name}': 'reshape' is not supported by this version of Nereid for a backend library"
-            )));
-        }
-        *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
-        let handle = Arc::new(InstanceHandle {
-            name: c_string(&context.name),
-            model: Arc::clone(&self.handle),
-            state: UserState::default(),
-            context,
-        });
-        self.library.call(self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
-        Ok(Box::new(PluginInstance { handle, model: self, requests: Vec::new() }))
+    fn handle(&self) -> Option<Arc<ModelHandle>> {
+        Some(Arc::clone(&self.handle))
     }
+
+    fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
+        *self.handle.config.lock().unwrap_or_else(PoisonError::into_inner) = context.spec.config.clone();
+        let shapes = output_shapes(&context.spec).map(Arc::new);
+        let handle = Arc::new(InstanceHandle::new(context, Arc::clone(&self.handle)));
+        ledger::expose(Arc::as_ptr(&handle));
+        let call = "TRITONBACKEND_ModelInstanceInitialize";
+        let work = self.library.work_on(call, &self.handle.context.name, &handle.context.name);
+        self.library.call(&work, self.library.exports.instance_initialize, Arc::as_ptr(&handle).cast_mut().cast())?;
+        let gate = self.library.exports.instance_ready.map(|ready| Gate::new(ready, &self.library, &handle));
+        Ok(Box::new(PluginInstance { handle, model: self, requests: Vec::new(), shapes, gate: gate.map(Arc::new) }))
+    }
+}
+
+/// A library answers in the model's shapes; what becomes of them on their way to clients (model_config.md section 7).
+fn output_shapes(spec: &ModelSpec) -> Option<OutputShapes> {
+    let outputs = spec.outputs.iter().map(|output| {
+        let reshape = output.reshape.as_deref().map(Shape::from_slice);
+        (Text::from(output.name.as_str()), OutputShape { dims: Shape::from_slice(&output.dims), reshape })
+    });
+    OutputShapes::new(outputs, spec.max_batch_size > 0)
 }
 
 impl Drop for PluginModel {
     fn drop(&mut self) {
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = self.library.call(self.library.exports.model_finalize, handle) {
+        let work = self.library.work_on("TRITONBACKEND_ModelFinalize", &self.handle.context.name, "");
+        if let Err(status) = self.library.call(&work, self.library.exports.model_finalize, handle) {
             tracing::error!("model '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.statistics.memory_released(Holder::Model);
@@ -194,17 +106,33 @@ struct PluginInstance {
     model: Arc<PluginModel>,
     /// Reused from call to call.
     requests: Vec<*mut Request>,
+    /// Of the model's outputs, if clients see some of them otherwise.
+    shapes: Option<Arc<OutputShapes>>,
+    /// Where the library has a say in readiness.
+    gate: Option<Arc<Gate>>,
 }
 
 // SAFETY: the instance is driven by one thread at a time, and the request pointers are only there during a call.
 unsafe impl Send for PluginInstance {}
 
 impl Instance for PluginInstance {
+    fn readiness(&self) -> Option<Arc<dyn Readiness>> {
+        self.gate.as_ref().map(|gate| Arc::clone(gate) as Arc<dyn Readiness>)
+    }
+
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
-        self.requests.extend(payload.take().into_iter().map(Box::into_raw));
+        let mut requests = payload.take();
+        if self.shapes.is_some() {
+            requests.iter_mut().for_each(|request| request.output_shapes.clone_from(&self.shapes));
+        }
+        self.requests.extend(requests.into_iter().map(Box::into_raw));
+        ledger::expose_requests(&self.requests);
         let instance = Arc::as_ptr(&self.handle).cast_mut().cast();
-        let outcome = self.model.library.execute(instance, &self.handle.context.model.name, &mut self.requests);
-        let statistics = &self.handle.context.model.statistics;
+        let context = &self.handle.context;
+        let call = "TRITONBACKEND_ModelInstanceExecute";
+        let work = self.model.library.work_on(call, &context.model.name, &context.name);
+        let outcome = self.model.library.execute(&work, instance, &mut self.requests);
+        let statistics = &context.model.statistics;
         match outcome {
             Outcome::Done => {
                 self.requests.clear();
@@ -212,13 +140,14 @@ impl Instance for PluginInstance {
             }
             Outcome::Failed { status, released } => {
                 if !released.is_empty() {
-                    let name = &self.handle.context.name;
+                    let name = &context.name;
                     let count = released.len();
                     tracing::error!(
                         "instance '{name}': its backend returned an error after it released {count} requests"
                     );
                 }
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: a backend that returns an error has taken none of the requests, which came from boxes;
                     // those that it released against that rule are left out.
                     payload.push(unsafe { Box::from_raw(request) });
@@ -227,6 +156,7 @@ impl Instance for PluginInstance {
             }
             Outcome::Threw { status, released } => {
                 for request in self.requests.drain(..).filter(|request| !released.contains(request)) {
+                    ledger::reclaim(request);
                     // SAFETY: the backend unwound before it released this request, so it is still the server's.
                     fail(statistics, unsafe { Box::from_raw(request) }, status.clone());
                 }
@@ -238,9 +168,14 @@ impl Instance for PluginInstance {
 
 impl Drop for PluginInstance {
     fn drop(&mut self) {
+        if let Some(gate) = &self.gate {
+            gate.close();
+        }
         let library = &self.model.library;
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = library.call(library.exports.instance_finalize, handle) {
+        let context = &self.handle.context;
+        let work = library.work_on("TRITONBACKEND_ModelInstanceFinalize", &context.model.name, &context.name);
+        if let Err(status) = library.call(&work, library.exports.instance_finalize, handle) {
             tracing::error!("instance '{}': its backend failed to finalize it: {status}", self.handle.context.name);
         }
         self.handle.context.model.statistics.memory_released(self.handle.holder());

@@ -82,7 +82,7 @@ mod tests {
         let backends = NativeBackends::default();
         let groups = |name: &str| backends.get(name).map(|backend| backend.attributes().preferred_groups);
         assert_eq!(groups("identity"), Some(vec![]));
-        assert_eq!(groups("onnxruntime"), Some(vec![PreferredGroup { kind: Kind::Cpu, count: 2 }]));
+        assert_eq!(groups("onnxruntime"), Some(vec![PreferredGroup::new(Kind::Cpu, 2)]));
         let parallel = backends.iter().filter(|backend| backend.attributes().parallel_instance_loading);
         let parallel: Vec<String> = parallel.map(|backend| backend.name().to_owned()).collect();
         assert_eq!(parallel, ["identity", "onnxruntime"]);

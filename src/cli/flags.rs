@@ -1,8 +1,7 @@
 //! The one table of flags: Triton's 91 long options (cli.md section 2) in Triton's order, and Nereid's own.
 //!
-//! A flag does what it says, or has no meaning here and is noted in the log, or asks for a feature that comes later:
-//! then a value that asks for no more than the server does anyway is taken, and any other ends the start. Every value
-//! is checked as Triton checks it in any case.
+//! A flag does what it says, or has no meaning here and is noted in the log. Every value is checked as Triton checks it
+//! in any case.
 
 mod backends;
 mod clouds;
@@ -35,27 +34,9 @@ pub enum Action {
     Set(Set),
     /// Checked, taken, and without effect for the reason given.
     Idle(Set, &'static str),
-    /// Checked, and taken only where it asks for what the server does anyway.
-    Later(Ask),
 }
 
 pub type Set = fn(&mut Given, Value<'_>) -> Result<(), ValueError>;
-pub type Ask = fn(&mut Given, Value<'_>) -> Result<Wish, ValueError>;
-
-/// What the value of a flag of a feature that comes later asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// What the server does, whatever was said before.
-    AsItIs,
-    /// More than that.
-    More,
-}
-
-impl Wish {
-    fn more_if(asks: bool) -> Wish {
-        if asks { Wish::More } else { Wish::AsItIs }
-    }
-}
 
 impl Flag {
     pub fn takes_value(&self) -> bool {
@@ -116,9 +97,5 @@ impl Group {
         check: Set,
     ) -> Flag {
         Flag { name, group: self.0, value: Some(value), help, action: Action::Idle(check, reason) }
-    }
-
-    const fn later(self, name: &'static str, value: &'static str, help: &'static str, ask: Ask) -> Flag {
-        Flag { name, group: self.0, value: Some(value), help, action: Action::Later(ask) }
     }
 }

@@ -1,6 +1,5 @@
 //! What a command line said, flag by flag, before one part is checked against another.
 
-use super::flags::Wish;
 use super::options::{Restriction, ServeOptions};
 use super::trace::TraceSettings;
 use super::values::{Value, ValueError};
@@ -23,8 +22,6 @@ pub struct Given {
     pub without_effect: Vec<WithoutEffect>,
     /// Lines for stderr, in the order in which they arose.
     pub warnings: Vec<String>,
-    /// Flags that ask for more than there is, in the order of the command line.
-    later: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,20 +52,6 @@ impl Given {
 
     pub fn warn(&mut self, text: &str) {
         self.warnings.push(format!("Warning: {text}"));
-    }
-
-    /// Keeps account of what `flag` asks for.
-    pub fn wish(&mut self, flag: &'static str, wish: Wish) {
-        match wish {
-            Wish::AsItIs => self.later.retain(|name| *name != flag),
-            Wish::More if self.later.contains(&flag) => {}
-            Wish::More => self.later.push(flag),
-        }
-    }
-
-    /// The first flag that asks for a feature that comes later.
-    pub fn asks_for_later(&self) -> Option<&'static str> {
-        self.later.first().copied()
     }
 
     /// Notes, once, that `flag` changes nothing.

@@ -46,8 +46,6 @@ pub enum OptionsError {
     Collision(&'static str, &'static str, String, i32),
     #[error("The server cannot listen to {name} requests at port {port}, allowed port range is [{low}, {high}]")]
     UnsafePort { name: &'static str, port: i32, low: i32, high: i32 },
-    #[error("--{0} is not supported by this version of Nereid")]
-    Later(&'static str),
     /// What Triton's core would refuse: where, and why.
     #[error("Failed to build Triton option:\nerror: {0}: Invalid argument - {1}")]
     Build(&'static str, String),
@@ -119,11 +117,7 @@ impl Given {
         }
         self.complete(environment)?;
         self.check_ports()?;
-        self.check_as_the_core_does()?;
-        match self.asks_for_later() {
-            Some(flag) => Err(OptionsError::Later(flag)),
-            None => Ok(()),
-        }
+        self.check_as_the_core_does()
     }
 
     /// Defaults that the environment sets (cli.md section 4).
@@ -146,7 +140,6 @@ impl Given {
             Action::Help => return Err(OptionsError::Help),
             Action::Set(set) => set(self, value),
             Action::Idle(check, reason) => check(self, value).map(|()| self.note_idle(flag.name, reason)),
-            Action::Later(ask) => ask(self, value).map(|wish| self.wish(flag.name, wish)),
         };
         done.map_err(|error| OptionsError::BadOption { flag: flag.name, error })
     }
@@ -272,7 +265,6 @@ pub fn usage() -> String {
         let _ = writeln!(text, "        {}", flag.help);
         let _ = match flag.action {
             Action::Idle(_, reason) => writeln!(text, "        Without effect: {reason}."),
-            Action::Later(_) => writeln!(text, "        Not supported yet, but for values that ask for nothing."),
             Action::Help | Action::Set(_) => Ok(()),
         };
     }

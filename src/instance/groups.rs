@@ -43,6 +43,11 @@ impl Key {
         self.group.kind()
     }
 
+    /// What its group says, without name and count.
+    pub fn group(&self) -> &ModelInstanceGroup {
+        &self.group
+    }
+
     pub fn rate_limiter(&self) -> Option<&ModelRateLimiter> {
         self.group.rate_limiter.as_ref()
     }

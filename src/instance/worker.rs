@@ -14,7 +14,7 @@ use super::confinement::Confinement;
 use super::groups::{Key, Share};
 use super::warmup;
 use super::{Lending, Loan, PayloadSource, Seat, next_payload};
-use crate::backend::{Instance, InstanceContext, Model, Payload};
+use crate::backend::{Instance, InstanceContext, Model, Payload, Readiness};
 use crate::model_config::warmup::Sample;
 use crate::request::{Status, Waker};
 
@@ -34,9 +34,9 @@ pub(super) struct Candidate {
     share: Share,
     loan: Arc<Loan>,
     thread: JoinHandle<()>,
-    ready: Receiver<Result<(), Status>>,
-    /// The outcome, once it is known.
-    outcome: Option<Result<(), Status>>,
+    ready: Receiver<Result<Vec<Arc<dyn Readiness>>, Status>>,
+    /// The outcome, once it is known, and who among the instances has a say in readiness.
+    outcome: Option<Result<Vec<Arc<dyn Readiness>>, Status>>,
     /// Takes its number in the payload source. Dropped: the thread ends.
     go: Sender<usize>,
 }
@@ -49,6 +49,8 @@ pub(super) struct Worker {
     /// One of a device's instances: not kept over a change.
     pub is_shared: bool,
     role: Role,
+    /// Of its instances, those that have a say.
+    pub readiness: Vec<Arc<dyn Readiness>>,
     pub thread: JoinHandle<()>,
 }
 
@@ -73,7 +75,11 @@ impl Candidate {
     /// Waits until the instances are created and warmed.
     pub fn wait(&mut self) -> Result<(), Status> {
         let ended = || Err(Status::internal(format!("the thread '{}' ended by itself", self.share.thread_name)));
-        self.outcome.get_or_insert_with(|| self.ready.recv().unwrap_or_else(|_| ended())).clone()
+        self.outcome
+            .get_or_insert_with(|| self.ready.recv().unwrap_or_else(|_| ended()))
+            .as_ref()
+            .map(drop)
+            .map_err(Status::clone)
     }
 
     /// Its number in `source`; `None` for one that takes no work.
@@ -107,7 +113,8 @@ impl Candidate {
             }
             None => Role::Passive { _stay: self.go },
         };
-        Some(Worker { names, key, is_shared: self.share.is_device, role, thread: self.thread })
+        let readiness = self.outcome.and_then(Result::ok).unwrap_or_default();
+        Some(Worker { names, key, is_shared: self.share.is_device, role, readiness, thread: self.thread })
     }
 
     /// Sends it home.
@@ -127,9 +134,15 @@ impl Worker {
 }
 
 /// The whole life of the thread.
-fn live(task: Task, tell: &Sender<Result<(), Status>>, number: &Receiver<usize>, source: &dyn PayloadSource) {
+fn live(
+    task: Task,
+    tell: &Sender<Result<Vec<Arc<dyn Readiness>>, Status>>,
+    number: &Receiver<usize>,
+    source: &dyn PayloadSource,
+) {
     let mut instances = Vec::with_capacity(task.contexts.len());
     let outcome = prepare(&task, &mut instances);
+    let outcome = outcome.map(|()| instances.iter().filter_map(|instance| instance.readiness()).collect());
     let is_ready = outcome.is_ok();
     task.loan.open(instances.into_iter().zip(task.contexts).collect(), task.lending);
     let is_awaited = tell.send(outcome).is_ok();

@@ -96,6 +96,19 @@ impl Slice {
         }
     }
 
+    /// True if a caller inside the process lent the bytes for the time of a request, and waits to get them back.
+    pub fn is_lent(&self) -> bool {
+        self.foreign_owner::<super::Lending>().is_some()
+    }
+
+    /// What owns the bytes, if they belong to somebody else of that type.
+    pub fn foreign_owner<T: Any>(&self) -> Option<&T> {
+        match &self.owner {
+            Owner::Foreign(owner) => owner.downcast_ref(),
+            Owner::Static | Owner::Block(_) => None,
+        }
+    }
+
     /// True if the first byte is aligned to `alignment` (a power of two).
     pub fn is_aligned_to(&self, alignment: usize) -> bool {
         (self.at as usize) & (alignment - 1) == 0

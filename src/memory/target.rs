@@ -1,6 +1,10 @@
-//! Memory that an output is written to: a block of the pool, or the window that its client has set aside for it.
+//! Memory that an output is written to: a block of the pool, the window that its client has set aside for it, or what
+//! an application's allocator gave.
 
+use std::any::Any;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::{BlockMut, Slice, Window};
 
@@ -8,6 +12,7 @@ use super::{BlockMut, Slice, Window};
 pub enum Target {
     Block(BlockMut),
     Window(Window),
+    Given(Given),
 }
 
 impl Target {
@@ -16,6 +21,15 @@ impl Target {
         match self {
             Target::Block(block) => block.freeze(),
             Target::Window(window) => window.slice(),
+            Target::Given(given) => given.freeze(),
+        }
+    }
+
+    /// Memory type and its id, as `TRITONSERVER_MemoryType` counts: what is not given lies in plain memory.
+    pub fn place(&self) -> (u32, i64) {
+        match self {
+            Target::Block(_) | Target::Window(_) => (0, 0),
+            Target::Given(given) => given.place,
         }
     }
 }
@@ -33,6 +47,8 @@ impl Deref for Target {
         match self {
             Target::Block(block) => block,
             Target::Window(window) => window.bytes(),
+            // SAFETY: readable by the promise of `Given::new`, and only written through `&mut self`.
+            Target::Given(given) => unsafe { std::slice::from_raw_parts(given.at.as_ptr(), given.len) },
         }
     }
 }
@@ -42,6 +58,66 @@ impl DerefMut for Target {
         match self {
             Target::Block(block) => block,
             Target::Window(window) => window.bytes_mut(),
+            // SAFETY: nobody else looks at it until it is frozen, by the promise of `Given::new`.
+            Target::Given(given) => unsafe { std::slice::from_raw_parts_mut(given.at.as_ptr(), given.len) },
         }
+    }
+}
+
+/// Memory of somebody else's, which goes back with its owner.
+pub struct Given {
+    at: NonNull<u8>,
+    len: usize,
+    place: (u32, i64),
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the memory is this value's alone until it is frozen, and its owner may be dropped by any thread.
+unsafe impl Send for Given {}
+// SAFETY: `&Given` only reads.
+unsafe impl Sync for Given {}
+
+impl Given {
+    /// # Safety
+    /// `at..at + len` is the CPU's to read and write, and nobody else's, until `owner` is dropped. `at` may be NULL if
+    /// `len` is 0. No larger than half the address space.
+    pub unsafe fn new(at: *mut u8, len: usize, place: (u32, i64), owner: Arc<dyn Any + Send + Sync>) -> Given {
+        let (at, len) = NonNull::new(at).map_or((NonNull::dangling(), 0), |at| (at, len));
+        Given { at, len, place, owner }
+    }
+
+    fn freeze(self) -> Slice {
+        // SAFETY: the promise of `new`; nobody writes any more.
+        unsafe { Slice::foreign(self.at.as_ptr(), self.len, self.owner) }
+    }
+}
+
+impl std::fmt::Debug for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Given({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Owner(Vec<u8>);
+
+    #[test]
+    fn what_is_written_to_given_memory_is_there_and_owned() {
+        let mut bytes = vec![0u8; 4];
+        let at = bytes.as_mut_ptr();
+        // SAFETY: the vector's bytes stay where they are and are looked at by nobody else until the owner is gone.
+        let given = unsafe { Given::new(at, 4, (1, 7), Arc::new(Owner(bytes))) };
+        let mut target = Target::Given(given);
+        target.copy_from_slice(b"word");
+        assert_eq!((target.place(), &*target), ((1, 7), &b"word"[..]));
+        let slice = target.freeze();
+        assert_eq!(slice.foreign_owner::<Owner>().map(|owner| &owner.0[..]), Some(&b"word"[..]));
+        assert!(slice.foreign_owner::<u8>().is_none());
+        // SAFETY: no byte at all.
+        let empty = unsafe { Given::new(std::ptr::null_mut(), 9, (0, 0), Arc::new(())) };
+        assert!(Target::Given(empty).is_empty());
     }
 }

@@ -3,7 +3,7 @@
 //! The check looks at what the file says, before any default is filled in, and names the field and its place. It is one
 //! table; a feature that is built loses its absence here.
 
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
+use prost_reflect::{DynamicMessage, Kind, MapKey, MessageDescriptor, Value};
 use thiserror::Error;
 
 use super::text::{Position, Positions, entry_path};
@@ -15,14 +15,12 @@ enum Rule {
     Whole,
     /// A message of which the table lists the fields that may be given.
     Parts,
-    /// Only with its default value, all through.
-    Default,
     /// Only for a backend that is loaded from a library.
     PlugIn,
 }
 
 /// Field names without indices; what is not here is not supported.
-const SUPPORTED: [(&str, Rule); 49] = [
+const SUPPORTED: [(&str, Rule); 50] = [
     ("name", Rule::Whole),
     ("platform", Rule::Whole),
     ("backend", Rule::Whole),
@@ -64,6 +62,8 @@ const SUPPORTED: [(&str, Rule); 49] = [
     // Told to the backend; they mean something beside an accelerator only.
     ("instance_group.secondary_devices", Rule::Whole),
     ("instance_group.rate_limiter", Rule::Whole),
+    // Refused by validation unless the platform is TensorRT's; its backend is told.
+    ("instance_group.profile", Rule::Whole),
     ("instance_group.passive", Rule::Whole),
     ("instance_group.host_policy", Rule::Whole),
     ("default_model_filename", Rule::Whole),
@@ -80,7 +80,7 @@ const SUPPORTED: [(&str, Rule); 49] = [
     ("model_operations", Rule::Whole),
     ("model_transaction_policy", Rule::Whole),
     ("response_cache", Rule::Whole),
-    ("model_repository_agents", Rule::Default),
+    ("model_repository_agents", Rule::Whole),
 ];
 
 /// The first field, in the order of the file, that this version does not honour.
@@ -154,7 +154,7 @@ fn push_refused(message: &MessageDescriptor, names: &str, refused: &mut Vec<Stri
                     push_refused(&inner, &names, refused);
                 }
             }
-            Some(Rule::Default | Rule::PlugIn) | None => refused.push(names),
+            Some(Rule::PlugIn) | None => refused.push(names),
         }
     }
 }
@@ -180,7 +180,6 @@ impl Scan {
             let path = join(path, field.name());
             let supported = match rule(&names) {
                 Some(Rule::Whole) => true,
-                Some(Rule::Default) => is_default(&field, value),
                 Some(Rule::PlugIn) => self.plug_in,
                 Some(Rule::Parts) => {
                     self.parts(value, &names, &path);
@@ -218,16 +217,6 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// A message is default if nothing is set inside it, whether it is there or not.
-fn is_default(field: &FieldDescriptor, value: &Value) -> bool {
-    match value {
-        Value::Message(message) => message.fields().all(|(field, value)| is_default(&field, value)),
-        Value::List(values) => values.is_empty(),
-        Value::Map(entries) => entries.is_empty(),
-        value => value.is_default(&field.kind()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{descriptor, json, parse, to_dynamic};
@@ -262,7 +251,8 @@ mod tests {
                       format: FORMAT_NCHW allow_ragged_batch: true } ]
             output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] label_filename: "labels.txt" } ]
             instance_group [ { kind: KIND_CPU count: 2 name: "g" }, { kind: KIND_AUTO }, { kind: KIND_GPU gpus: [0] },
-                             { kind: KIND_MODEL passive: true host_policy: "p" secondary_devices { device_id: 1 } } ]
+                             { kind: KIND_MODEL passive: true host_policy: "p" profile: "0"
+                               secondary_devices { device_id: 1 } } ]
             default_model_filename: "x"
             cc_model_filenames { key: "7.0" value: "x" }
             model_warmup { name: "w" batch_size: 1 count: 2 inputs { key: "INPUT0" value { zero_data: true } } }
@@ -277,7 +267,7 @@ mod tests {
             }
             model_transaction_policy { decoupled: true }
             response_cache { enable: true }
-            model_repository_agents { }
+            model_repository_agents { agents { name: "checksum" parameters { key: "MD5:1/m" value: "0" } } }
             dynamic_batching { preferred_batch_size: [ 4 ] }
             batch_input { kind: BATCH_ITEM_SHAPE target_name: "t" data_type: TYPE_FP32 source_input: "INPUT0" }
             batch_output { }
@@ -290,12 +280,8 @@ mod tests {
     #[test]
     fn what_is_not_honoured_is_named_with_its_place() {
         let cases = [
-            ("name: \"m\"\n\nmodel_repository_agents { agents { } }", "3:1", "model_repository_agents"),
-            ("input { name: \"a\" }\ninstance_group [ { },\n { profile: \"1\" } ]", "3:4", "instance_group[1].profile"),
-            ("model_repository_agents { agents { } }", "1:1", "model_repository_agents"),
+            ("input { name: \"a\" }\n\n runtime: \"libx.so\"", "3:2", "runtime"),
             ("runtime: \"libx.so\"", "1:1", "runtime"),
-            // The first one in the file, not in the order of field numbers.
-            ("model_repository_agents { agents { } }\nruntime: \"libx.so\"", "1:1", "model_repository_agents"),
         ];
         for (text, place, field) in cases {
             let expected = format!("m/config.pbtxt:{place}: '{field}' is not supported by this version of Nereid");
@@ -305,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_known_and_documented() {
-        let expected = ["runtime", "instance_group.profile", "model_repository_agents"];
+        let expected = ["runtime"];
         assert_eq!(refused(), expected);
         let page = include_str!("../../docs/models.md");
         let section = page.split_once("### Refused\n").expect("the page has a section on what is refused").1;
@@ -317,20 +303,20 @@ mod tests {
 
     #[test]
     fn all_that_is_refused_is_found_in_the_order_of_the_file() {
-        let text = "model_repository_agents { agents { } }\ninstance_group { } instance_group { profile: \"0\" }";
+        let text = "max_batch_size: 1\nruntime: \"libx.so\"";
         let document = parse("c", text.as_bytes()).unwrap();
         let found: Vec<String> = check_all(&document.message, Some(&document.positions), |_| true)
             .iter()
             .map(|unsupported| unsupported.field.clone())
             .collect();
-        assert_eq!(found, ["model_repository_agents", "instance_group[1].profile"]);
+        assert_eq!(found, ["runtime"]);
     }
 
     #[test]
     fn an_override_has_no_place() {
-        let config = json::read(br#"{"backend":"identity","modelRepositoryAgents":{"agents":[{}]}}"#).unwrap();
+        let config = json::read(br#"{"runtime":"libx.so"}"#).unwrap();
         let error = check(&to_dynamic(&config).unwrap(), None, |_| true).unwrap_err();
-        assert_eq!(error.to_string(), "'model_repository_agents' is not supported by this version of Nereid");
+        assert_eq!(error.to_string(), "'runtime' is not supported by this version of Nereid");
         assert_eq!((error.file.as_str(), error.position), ("", None));
     }
 }

@@ -76,6 +76,36 @@ pub fn installed() -> Option<&'static Logger> {
     INSTALLED.get()
 }
 
+/// Who may log: while there are any the log keeps its thread, so that it does not come and go with each message.
+static HOLDS: Mutex<usize> = Mutex::new(0);
+
+/// One of those. The last one that goes takes the log's thread along.
+#[derive(Debug)]
+pub struct Hold(());
+
+impl Hold {
+    pub fn new() -> Hold {
+        *HOLDS.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Hold(())
+    }
+}
+
+impl Default for Hold {
+    fn default() -> Hold {
+        Hold::new()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+        *holds = holds.saturating_sub(1);
+        if let (0, Some(logger)) = (*holds, INSTALLED.get()) {
+            logger.layer.queue.rest(FLUSH_PATIENCE);
+        }
+    }
+}
+
 /// The handle of the log, for start-up, exit and the logging API. Clones are the same log.
 #[derive(Debug, Clone)]
 pub struct Logger {

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use context::Context;
+pub use context::{Context, next_id};
 pub use options::{Levels, Mode, SpanProcessor, TraceOptions};
 pub use record::{Kind, Tensor, Trace};
 pub use settings::{Change, Field, Refused, Shown};

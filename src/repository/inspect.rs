@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::plugin::Plugins;
+use crate::backend::plugin::{PluginSettings, Plugins};
 use crate::backend::registry::{NATIVE_NAMES, NativeBackends};
 use crate::backend::{Attributes, Backend, ModelContext};
 use crate::memory::Pool;
@@ -120,14 +120,22 @@ impl<'a> Inspector<'a> {
         backend_settings: &'a dyn Fn(&str) -> Vec<(String, String)>,
         worker_cpu_count: usize,
     ) -> Inspector<'a> {
+        let pool = Pool::new(POOL_BYTES);
+        // Libraries are located and never opened.
+        let plugins = PluginSettings {
+            directory: backend_directory.to_owned(),
+            auto_complete,
+            min_compute_capability: 0.0,
+            pool: pool.clone(),
+        };
         Inspector {
             config_name,
             auto_complete,
             backend_settings,
             worker_cpu_count,
-            plugins: Plugins::new(backend_directory.to_owned(), auto_complete),
+            plugins: Plugins::new(plugins),
             backends: NativeBackends::default(),
-            pool: Pool::new(POOL_BYTES),
+            pool,
             metrics: Arc::default(),
         }
     }
@@ -152,6 +160,11 @@ impl<'a> Inspector<'a> {
             return seen;
         }
         let mut config = seen.stages.written.clone();
+        for agent in config.model_repository_agents.iter().flat_map(|agents| &agents.agents) {
+            let text =
+                format!("the repository agent '{}' is not asked here, only when the model is loaded", agent.name);
+            seen.warnings.push(text);
+        }
         let normalized = normalize::normalize(&mut config, name, &layout);
         seen.stages.normalized = config.clone();
         if let Err(error) = normalized {

@@ -90,6 +90,9 @@ pub struct Lifecycle {
     /// Versions that finish their work in the background.
     retiring: AtomicUsize,
     is_stopping: AtomicBool,
+    /// Held for a look at the repositories: what an older look found must not undo what a newer one did. Taken before
+    /// all other locks.
+    polling: Mutex<()>,
 }
 
 impl Lifecycle {
@@ -120,6 +123,7 @@ impl Lifecycle {
             operations: AtomicUsize::new(0),
             retiring: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
+            polling: Mutex::new(()),
         }
     }
 

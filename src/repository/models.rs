@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
+use crate::instance::Checks;
 use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
@@ -29,20 +31,34 @@ pub struct ServedModel {
     pub spec: Arc<ModelSpec>,
     pub statistics: Arc<ModelStatistics>,
     pub scheduler: Arc<dyn Scheduler>,
+    /// What the instances say of their readiness.
+    pub checks: Arc<Checks>,
     /// Class labels by output name, where an output has a label file.
     pub labels: BTreeMap<String, Labels>,
     pub load_duration_secs: f64,
+    /// How many hold on to it without a request to it.
+    pub pins: AtomicUsize,
 }
 
 impl ServedModel {
     /// Checks a request against this model and hands it to the scheduler: the one way in, for clients as for the steps
     /// of ensembles.
     pub fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        match self.check(&mut request) {
+            Ok(()) => self.accept(request),
+            Err(status) => Err(Refused { status, request }),
+        }
+    }
+
+    /// The first half of [`submit`](ServedModel::submit): nobody learns of what does not pass.
+    pub fn check(&self, request: &mut Request) -> Result<(), Status> {
         request.stamps.started_ns = now_ns();
         request.priority = self.spec.priority(request.priority);
-        if let Err(status) = validate(&mut request, &self.spec) {
-            return Err(Refused { status, request });
-        }
+        validate(request, &self.spec)
+    }
+
+    /// The second half, for a request that passed.
+    pub fn accept(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
         if let Err(status) = self.borrow(&mut request) {
             return Err(Refused { status, request });
         }
@@ -73,8 +89,10 @@ impl ServedModel {
             spec,
             statistics: Arc::clone(&self.statistics),
             scheduler: Arc::clone(&self.scheduler),
+            checks: Arc::clone(&self.checks),
             labels: self.labels.clone(),
             load_duration_secs: self.load_duration_secs,
+            pins: AtomicUsize::new(0),
         }
     }
 }
@@ -287,6 +305,11 @@ impl ModelMap {
             true => Err(Status::invalid(format!("requested model version is not available for model '{shown}'"))),
             false => Ok(found),
         }
+    }
+
+    /// Those of the ready models whose instances have a say in readiness.
+    pub fn checks(&self) -> Vec<Arc<Checks>> {
+        self.ready().filter(|model| model.checks.is_needed()).map(|model| Arc::clone(&model.checks)).collect()
     }
 
     /// Every known model has a version, and every version is ready or was asked to go: what strict readiness asks.

@@ -145,7 +145,7 @@ pub fn write_files(model: &str, files: &[(PathBuf, Vec<u8>)]) -> Result<Director
         }
         fs::write(&file, contents).map_err(|error| cannot(&file, error))?;
     }
-    Ok(Directory { path, keep })
+    Ok(Directory { path, keep, agents: None })
 }
 
 #[cfg(test)]

@@ -2,10 +2,13 @@
 //! the versions to serve (model_config.md sections 4 to 6, stage "poll").
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tracing::warn;
 
 use super::Settings;
+use super::agents::AgentModels;
+use super::version::Directory;
 use crate::backend::registry::NATIVE_NAMES;
 use crate::model_config::{self, layout, normalize, support, validate};
 use crate::request::Status;
@@ -24,18 +27,17 @@ pub struct Polled {
 
 /// Reads, completes by rule and checks the configuration of the model `name` in `directory`. `given` stands in for the
 /// file. `renamed`: the model goes by `name`, whatever its configuration says.
+///
+/// The agents of the model are asked in between. Where they left its files is returned too; its configuration stays the
+/// one that named them (model_config.md section 8, "Agents").
 pub fn poll(
     settings: &Settings,
     name: &str,
-    directory: &Path,
+    directory: Directory,
     given: Option<&ModelConfig>,
     renamed: bool,
-) -> Result<Polled, Status> {
-    let layout = layout::scan(directory)?;
-    for ignored in &layout.ignored {
-        warn!("model '{name}': {}", ignored.warning());
-    }
-    let file = layout::config_file(directory, settings.config_name.as_deref());
+) -> Result<(Directory, Polled), Status> {
+    let file = layout::config_file(&directory.path, settings.config_name.as_deref());
     let has_config = given.is_some() || file.is_some();
     let mut config = match (given, &file) {
         (Some(given), _) => {
@@ -51,6 +53,11 @@ pub fn poll(
     if renamed {
         name.clone_into(&mut config.name);
     }
+    let directory = after_agents(settings, name, directory, &config)?;
+    let layout = layout::scan(&directory.path)?;
+    for ignored in &layout.ignored {
+        warn!("model '{name}': {}", ignored.warning());
+    }
     normalize::normalize(&mut config, name, &layout)?;
     validate::at_poll(&config, name, !settings.auto_complete)?;
     let policy = model_config::VersionPolicy::from_config(config.version_policy.as_ref());
@@ -58,7 +65,25 @@ pub fn poll(
     for absent in &selection.absent {
         warn!("model '{name}': version {absent} is specified by its version policy but is not found");
     }
-    Ok(Polled { config, versions: selection.versions, has_config })
+    Ok((directory, Polled { config, versions: selection.versions, has_config }))
+}
+
+/// Lets the agents of `config` act, if there are any.
+fn after_agents(
+    settings: &Settings,
+    name: &str,
+    directory: Directory,
+    config: &ModelConfig,
+) -> Result<Directory, Status> {
+    let read_at = |place: &Path| {
+        let file = layout::config_file(place, settings.config_name.as_deref())?;
+        read(&file).ok()
+    };
+    let acted = AgentModels::load(&settings.agents, name, &directory.path, config, read_at)?;
+    Ok(match acted.map(Arc::new) {
+        None => directory,
+        Some(agents) => Directory { path: agents.directory().to_owned(), keep: directory.keep, agents: Some(agents) },
+    })
 }
 
 fn read(file: &Path) -> Result<ModelConfig, Status> {

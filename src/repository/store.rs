@@ -30,7 +30,7 @@ use bucket::BucketStore;
 use environment::Environment;
 use local::LocalStore;
 pub use mapped::MappedStore;
-use scratch::ModelCopy;
+pub use scratch::{ModelCopy, Scratch};
 
 /// A model repository.
 pub trait Store: Send + Sync + Debug {

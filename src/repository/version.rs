@@ -3,16 +3,19 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use tracing::{info, warn};
 
 use super::Settings;
+use super::agents::AgentModels;
 use super::composed::Composed;
 use super::models::{ModelId, ServedModel};
 use super::poll::{Polled, honoured};
-use crate::backend::plugin::Plugins;
+use crate::backend::batching::BatchStrategy;
+use crate::backend::plugin::{PluginSettings, Plugins, batching};
 use crate::backend::registry::NativeBackends;
 use crate::backend::{Attributes, Backend, Model, ModelContext};
 use crate::instance::{Instances, Plan, confined};
@@ -22,6 +25,7 @@ use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
 use crate::scheduler::{self, Purpose, Registration, Scheduling};
 use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_metrics::MetricControl;
 use crate::wire::inference::model_metrics::metric_control::MetricOptions;
 
@@ -30,8 +34,9 @@ use crate::wire::inference::model_metrics::metric_control::MetricOptions;
 pub struct Directory {
     pub path: PathBuf,
     /// A temporary copy is removed when the last holder lets go.
-    #[expect(dead_code, reason = "held, never looked at")]
     pub keep: Arc<dyn Any + Send + Sync>,
+    /// The agents that had a hand in it.
+    pub agents: Option<Arc<AgentModels>>,
 }
 
 /// Opens versions. One value lives as long as the server: it knows which libraries are open.
@@ -47,6 +52,8 @@ pub struct RunningVersion {
     /// What was served under older configurations by the same instances.
     former: Vec<Weak<ServedModel>>,
     instances: Instances,
+    /// The model's own batching, which ends before the model does.
+    strategy: Option<Arc<dyn BatchStrategy>>,
     /// What more instances would be made from.
     model: Arc<dyn Model>,
     context: Arc<ModelContext>,
@@ -69,17 +76,44 @@ impl RunningVersion {
         former + Arc::strong_count(&self.served) - 1
     }
 
+    /// It begins to serve: its agents' model is there as long as a version of it. One of an ensemble stays for the time
+    /// when its parts are back.
+    pub fn enter(&self) {
+        if let Some(agents) = self.directory.agents.as_ref().filter(|_| !self.is_ensemble()) {
+            agents.enter();
+        }
+    }
+
+    /// It serves no more.
+    pub fn leave(&self) {
+        if let Some(agents) = self.directory.agents.as_ref().filter(|_| !self.is_ensemble()) {
+            agents.leave();
+        }
+    }
+
+    fn is_ensemble(&self) -> bool {
+        self.served.spec.platform == normalize::ENSEMBLE_PLATFORM
+    }
+
     /// Finishes what was accepted, and ends. What comes later is refused.
     pub fn end(self) {
         self.served.scheduler.stop();
         self.served.scheduler.close();
         self.instances.join();
+        if let Some(strategy) = &self.strategy {
+            strategy.close();
+        }
     }
 }
 
 impl Loader {
     pub fn new(settings: Arc<Settings>) -> Loader {
-        let plugins = Plugins::new(settings.backend_directory.clone(), settings.auto_complete);
+        let plugins = Plugins::new(PluginSettings {
+            directory: settings.backend_directory.clone(),
+            auto_complete: settings.auto_complete,
+            min_compute_capability: settings.min_compute_capability,
+            pool: settings.pool.clone(),
+        });
         Loader { settings, backends: NativeBackends::default(), plugins }
     }
 
@@ -168,12 +202,18 @@ impl Loader {
         // Before any instance is made (model_config.md section 6, row "rate limiter").
         let limiter = self.settings.scheduling.limiter.as_ref();
         let registration = limiter.map(|limiter| limiter.register(&spec.config.instance_group)).transpose()?;
+        let strategy = {
+            let was_sequence = matches!(polled.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)));
+            let backend_directory = self.settings.backend_directory.join(&spec.config.backend);
+            batching::strategy_of(&spec, was_sequence, &*model, &context, &backend_directory)?
+        };
         let purpose = Purpose {
             spec: Arc::clone(&spec),
             version,
             statistics: Arc::clone(&statistics),
             directory: directory.path.clone(),
             pool: self.settings.pool.clone(),
+            strategy: strategy.clone(),
         };
         let Scheduling { scheduler, source } = scheduler::create(&purpose, &self.settings.scheduling)?;
         let attributes = backend.attributes();
@@ -186,13 +226,16 @@ impl Loader {
             spec,
             statistics,
             scheduler,
+            checks: Arc::clone(instances.checks()),
             labels,
             load_duration_secs: started.elapsed().as_secs_f64(),
+            pins: AtomicUsize::new(0),
         };
         Ok(RunningVersion {
             served: Arc::new(served),
             former: Vec::new(),
             instances,
+            strategy,
             model,
             context,
             attributes,

@@ -1,10 +1,11 @@
 //! How answers find their way home.
 
+use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::mutants::{self, Mutant};
-use super::{Admission, Home, Job, Request, Response, Status, WakeUp, credit};
-use crate::memory::{BlockMut, Exhausted};
+use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit};
+use crate::memory::{BlockMut, Exhausted, Target};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
 #[derive(Debug)]
@@ -14,6 +15,19 @@ pub struct Delivery {
     pub last: bool,
 }
 
+/// An output that somebody wants to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    pub name: &'a [u8],
+    pub byte_size: usize,
+    /// Where its writer would like it best.
+    pub place: Place,
+    /// Its response was begun and said so.
+    pub is_begun: bool,
+    /// Numbers of any size must be able to begin there. Where that is not so, somebody else copies.
+    pub is_aligned: bool,
+}
+
 /// Where answers go: the mailbox of a shard, a callback of an in-process caller, the next step of an ensemble.
 pub trait Sink: Send + Sync {
     /// Takes an answer of the request that was submitted under `key`. Cannot fail and does not block.
@@ -21,6 +35,27 @@ pub trait Sink: Send + Sync {
 
     /// Memory for `byte_size` bytes of an output of that request: where they end up if that is possible.
     fn allocate(&self, key: u64, byte_size: usize) -> Result<BlockMut, Exhausted>;
+
+    /// The memory where an output of that request ends up, if whoever waits for it gives it; `None`: any will do.
+    fn allocate_output(&self, _key: u64, _asked: &Asked<'_>) -> Result<Option<Target>, Status> {
+        Ok(None)
+    }
+
+    /// A response of that request is begun. True: the request's sender heard of it, and nothing need be said when the
+    /// response is delivered.
+    fn begin(&self, _key: u64) -> bool {
+        false
+    }
+
+    /// Where an output of that request would best be written. Given are its name and its size, if they are known.
+    fn preferred_place(
+        &self,
+        _key: u64,
+        _asked: (Option<&CStr>, Option<usize>),
+        _place: Place,
+    ) -> Result<Place, Status> {
+        Ok(Place::default())
+    }
 
     /// Runs `job` where the request is at home; without a home, here and now.
     fn at_home(&self, job: Box<dyn Job>) {
@@ -38,12 +73,6 @@ impl Home for Homeless {
 
     /// Nobody keeps timers here.
     fn run_at(&mut self, _at_ns: u64, _job: Box<dyn Job>) {}
-}
-
-/// Hands a request in from anywhere: a front end, a model that calls another, the C API.
-pub trait Submit: Send + Sync {
-    /// On refusal the request comes back unanswered.
-    fn submit(&self, model: &str, version: i64, request: Box<Request>) -> Result<(), (Status, Box<Request>)>;
 }
 
 /// The address of one request's answers.
@@ -72,6 +101,21 @@ impl Completion {
     /// Memory for `byte_size` bytes of an output.
     pub fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
         self.sink.allocate(self.key, byte_size)
+    }
+
+    /// The memory where an output ends up, as [`Sink::allocate_output`].
+    pub fn allocate_in_place(&self, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
+        self.sink.allocate_output(self.key, asked)
+    }
+
+    /// See [`Sink::begin`].
+    pub fn begin(&self) -> bool {
+        self.sink.begin(self.key)
+    }
+
+    /// See [`Sink::preferred_place`].
+    pub fn preferred_place(&self, asked: (Option<&CStr>, Option<usize>), place: Place) -> Result<Place, Status> {
+        self.sink.preferred_place(self.key, asked, place)
     }
 
     /// Runs `job` where the request is at home.
@@ -171,6 +215,11 @@ impl ResponseFactory {
         self.0.deliver(None, true);
     }
 
+    /// A response in the making, which is about to ask for memory.
+    pub fn begin(&self, id: Text) -> Response {
+        Response { is_begun: self.0.begin(), ..Response::new(id) }
+    }
+
     pub(super) fn completion(&self) -> &Completion {
         &self.0
     }
@@ -190,7 +239,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::request::{Request, Text};
+    use crate::request::Request;
 
     #[derive(Default)]
     struct Collected(Mutex<Vec<(u64, Delivery)>>);

@@ -28,7 +28,7 @@ pub fn never_wait_here() {
 }
 
 /// True of a thread that must not wait.
-pub(super) fn never_waits() -> bool {
+pub fn never_waits() -> bool {
     NEVER_WAITS.get()
 }
 

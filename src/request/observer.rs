@@ -3,6 +3,7 @@
 //! Most requests are watched by nobody, and what would tell them finds nothing to call. The points are those of
 //! metrics.md section 3; what becomes of them, an entry of a trace or a share of a sum, is the observer's business.
 
+use std::any::Any;
 use std::ffi::CStr;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -76,6 +77,11 @@ pub trait Observer: Send + Sync {
     /// Watches a request that is made on behalf of this one.
     fn child(&self) -> Option<Arc<dyn Observer>>;
 
+    /// What it is to those who made it.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
+
     /// If it is a trace.
     fn trace(&self) -> Option<&dyn TraceFacts> {
         None
@@ -88,6 +94,11 @@ pub struct Observation(Arc<dyn Observer>);
 impl Observation {
     pub fn new(observer: Arc<dyn Observer>) -> Observation {
         Observation(observer)
+    }
+
+    /// Who watches.
+    pub fn observer(&self) -> Arc<dyn Observer> {
+        Arc::clone(&self.0)
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Response {
     pub error: Option<Status>,
     /// What it was sent with, to be given back once its bytes are with the transport.
     pub credit: Option<Credit>,
+    /// Whoever asked to be told that it was begun has been told (see [`Sink::begin`](super::Sink::begin)).
+    pub is_begun: bool,
 }
 
 impl Response {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
-use super::completion::{Completion, Delivery};
-use super::{Request, Response, ResponseFactory, Status, Text, credit};
+use super::completion::{Asked, Completion, Delivery};
+use super::{Place, Request, Response, ResponseFactory, Status, Text, credit};
 use crate::memory::regions::Clerk;
 use crate::memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};
 
@@ -169,7 +169,7 @@ impl Request {
 
     /// Memory for an output: the window that the client has set aside for it, or else a block.
     pub fn allocate_output(&self, output: &Text, byte_size: usize) -> Result<Target, Status> {
-        self.completion.allocate_output(output.as_bytes(), byte_size)
+        self.completion.allocate_output(&native(output.as_bytes(), byte_size))
     }
 
     /// An error if an output of that size does not fit where it goes.
@@ -200,21 +200,34 @@ impl Request {
     }
 }
 
+/// What native backends ask for: they write numbers, and say nothing of their responses before they send them.
+fn native(name: &[u8], byte_size: usize) -> Asked<'_> {
+    Asked { name, byte_size, place: Place::default(), is_begun: false, is_aligned: true }
+}
+
 impl ResponseFactory {
     /// Memory for an output of this request, as [`Request::allocate_output`].
     pub fn allocate_output(&self, output: &[u8], byte_size: usize) -> Result<Target, Status> {
-        self.completion().allocate_output(output, byte_size)
+        self.completion().allocate_output(&native(output, byte_size))
+    }
+
+    /// The same for who has more to say about the output.
+    pub fn allocate_asked(&self, asked: &Asked<'_>) -> Result<Target, Status> {
+        self.completion().allocate_output(asked)
     }
 }
 
 impl Completion {
-    fn allocate_output(&self, output: &[u8], byte_size: usize) -> Result<Target, Status> {
+    fn allocate_output(&self, asked: &Asked<'_>) -> Result<Target, Status> {
         if let Some(shared) = self.admission.shared.get()
-            && let Some(target) = shared.target(output, byte_size)?
+            && let Some(target) = shared.target(asked.name, asked.byte_size)?
         {
             return Ok(target);
         }
-        Ok(self.allocate(byte_size)?.into())
+        match self.allocate_in_place(asked)? {
+            Some(target) => Ok(target),
+            None => Ok(self.allocate(asked.byte_size)?.into()),
+        }
     }
 
     /// Sends an answer of a request that has something in shared memory, once everything is where it belongs.

@@ -111,6 +111,8 @@ impl States {
     }
 
     fn replace(&self, at: usize, datatype: DataType, shape: Shape, data: Slice) {
+        // What a caller lent for one request cannot become the state of the next.
+        let data = if data.is_lent() { Slice::copy_of(&data) } else { data };
         let mut tensors = lock(&self.tensors);
         if let Some(state) = tensors.get_mut(at) {
             let old = std::mem::replace(&mut state.data, data);

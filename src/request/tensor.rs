@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{DataType, Text};
+use super::{Apart, Beside, DataType, Kept, Place, Text};
 use crate::memory::Slice;
 
 /// Dimensions; -1 is variable. Six fit in place.
@@ -38,15 +38,46 @@ pub struct InputTensor {
     pub data: SmallVec<[Slice; 1]>,
     /// Position among the model's configured inputs. Set by validation.
     pub index: usize,
+    /// What an in-process caller says beside the data; a client over the wire says nothing.
+    pub beside: Option<Box<Beside>>,
+    /// What was made for a backend that asked, and lives as long as the tensor.
+    pub kept: Kept,
 }
 
 impl InputTensor {
     pub fn new(name: Text, datatype: DataType, shape: Shape) -> InputTensor {
-        InputTensor { name, datatype, shape, model_shape: Shape::new(), data: SmallVec::new(), index: 0 }
+        InputTensor {
+            name,
+            datatype,
+            shape,
+            model_shape: Shape::new(),
+            data: SmallVec::new(),
+            index: 0,
+            beside: None,
+            kept: Kept::default(),
+        }
     }
 
     pub fn byte_size(&self) -> usize {
         self.data.iter().map(|piece| piece.len()).sum()
+    }
+
+    /// The pieces that an instance of host policy `policy` shall see: those given for it, else those for all.
+    pub fn data_for(&self, policy: &[u8]) -> &[Slice] {
+        self.apart(policy).map_or(&self.data[..], |apart| &apart.data[..])
+    }
+
+    /// Where piece number `at` of the data lies; with a policy, of what its instances see.
+    pub fn place(&self, policy: Option<&[u8]>, at: usize) -> Place {
+        let places = match policy.and_then(|policy| self.apart(policy)) {
+            Some(apart) => &apart.places[..],
+            None => self.beside.as_ref().map_or(&[][..], |beside| &beside.places[..]),
+        };
+        places.get(at).copied().unwrap_or_default()
+    }
+
+    fn apart(&self, policy: &[u8]) -> Option<&Apart> {
+        self.beside.as_ref()?.for_policies.iter().find(|apart| apart.policy.as_bytes() == policy)
     }
 }
 

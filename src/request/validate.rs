@@ -65,6 +65,60 @@ pub fn add_output(request: &mut Request, name: Text) -> Result<(), Status> {
     Ok(())
 }
 
+/// What follows for the one input of a raw request from its model.
+pub struct Raw {
+    pub datatype: DataType,
+    pub shape: Shape,
+    /// Of BYTES: the bytes are one element, and its length has to stand before them.
+    pub length: Option<u32>,
+}
+
+/// Deduces type and shape of a raw input of `byte_size` bytes (http.md section 5, "Raw-binary mode"; c_api.md, "Request
+/// inputs"). `id` is the prefix of messages.
+pub fn raw_input(spec: &ModelSpec, id: &str, byte_size: usize) -> Result<Raw, Status> {
+    let [config] = &spec.inputs[..] else {
+        return Err(Status::invalid(format!(
+            "{id}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model \
+             configuration",
+            spec.inputs.len(),
+            spec.name
+        )));
+    };
+    let name = &config.name;
+    let Some(datatype) = DataType::from_name(config.datatype.as_bytes()) else {
+        return Err(Status::internal(format!("input '{name}' of model '{}' has no data type", spec.name)));
+    };
+    let batch = (spec.max_batch_size > 0).then_some(1);
+    let mut shape: Shape = batch.into_iter().chain(config.dims.iter().copied()).collect();
+    if datatype == DataType::Bytes {
+        if config.dims != [1] && config.dims != [-1] {
+            let text = format!("{id}For BYTE datatype raw input '{name}', the model must have input shape [1]");
+            return Err(Status::invalid(text));
+        }
+        shape.iter_mut().for_each(|dim| *dim = 1);
+        let length = u32::try_from(byte_size).map_err(|_| Status::invalid("raw input is too long for one string"))?;
+        return Ok(Raw { datatype, shape, length: Some(length) });
+    }
+    let mut open = shape.iter_mut().filter(|dim| **dim == -1);
+    let (first, second) = (open.next(), open.next());
+    if second.is_some() {
+        return Err(Status::invalid(format!(
+            "{id}The shape of the raw input '{name}' can not be deduced because there are more than one variable-sized \
+             dimension"
+        )));
+    }
+    if let Some(open) = first {
+        *open = 1;
+        let fixed = shape.iter().try_fold(datatype.byte_size() as i64, |size, &dim| size.checked_mul(dim)).unwrap_or(0);
+        let dim = if fixed > 0 { i64::try_from(byte_size).unwrap_or(i64::MAX) / fixed } else { 0 };
+        let at = config.dims.iter().position(|&dim| dim == -1).unwrap_or(0) + usize::from(spec.max_batch_size > 0);
+        if let Some(deduced) = shape.get_mut(at) {
+            *deduced = dim;
+        }
+    }
+    Ok(Raw { datatype, shape, length: None })
+}
+
 fn outputs(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     if request.outputs.is_empty() {
         let all = spec.outputs.iter().enumerate();

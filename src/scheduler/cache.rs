@@ -14,6 +14,7 @@ mod redis;
 mod settings;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,7 +59,13 @@ pub trait Store: Send + Sync {
     fn clerk_count(&self) -> usize {
         2
     }
+
+    /// The server ends: nothing is asked of it any more.
+    fn close(&self) {}
 }
+
+/// Opens a cache that is a library, by its name, the file of the library where that is told, and the settings.
+pub type OpenLibrary<'a> = &'a dyn Fn(&str, Option<&str>, &BTreeMap<&str, &str>) -> Result<Box<dyn Store>, Status>;
 
 /// What became of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,15 +85,15 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache that `--cache-config` names. `directory` is `--cache-directory`, `environment` looks up a
+    /// Opens the cache that `--cache-config` names. `library` opens one that is not built in, `environment` looks up a
     /// variable.
     pub fn open(
         name: &str,
         settings: &[(String, String)],
-        directory: &std::path::Path,
+        library: OpenLibrary<'_>,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Cache, Status> {
-        settings::open(name, settings, directory, environment)
+        settings::open(name, settings, library, environment)
     }
 
     /// A cache over any store.
@@ -94,6 +101,11 @@ impl Cache {
         let clerks = Clerks::start(store.clerk_count());
         let clerks = clerks.map_err(|error| Status::internal(format!("cannot start a thread: {error}")))?;
         Ok(Cache { store, secret, clerks })
+    }
+
+    /// The server ends: what comes now does without it.
+    pub fn close(&self) {
+        self.store.close();
     }
 }
 

@@ -5,6 +5,7 @@
 //! batch grows until a worker takes it: nothing is formed ahead of time, and what upstream merges at pickup is in it
 //! from the start.
 
+mod consultation;
 mod equality;
 mod former;
 mod levels;
@@ -38,12 +39,16 @@ impl Dynamic {
         let policies = Arc::new(Policies::new(config));
         let levels = Arc::new(Levels::new(config.priority_levels));
         let former =
-            Batches::new(config, &purpose.spec, Arc::clone(&policies), Arc::clone(&levels), services.delayed_until);
+            Batches::new(config, &purpose.spec, Arc::clone(&policies), Arc::clone(&levels), services.delayed_until)
+                .consulting(purpose.strategy.clone());
         Dynamic {
             line: Line::new(former, config.max_queue_delay_microseconds > 0, purpose, services),
             levels,
             policies,
-            is_immediate: config.max_queue_delay_microseconds == 0 && services.delayed_until == 0,
+            // A strategy's code never runs on a shard.
+            is_immediate: config.max_queue_delay_microseconds == 0
+                && services.delayed_until == 0
+                && purpose.strategy.is_none(),
             model: purpose.spec.name.clone(),
         }
     }

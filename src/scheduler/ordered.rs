@@ -6,14 +6,15 @@
 //! no lock meanwhile: an answer may end in code that calls back.
 
 use std::collections::VecDeque;
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
 use super::mutants::{self, Mutant};
 use super::{Accepted, Refused, Scheduler};
-use crate::memory::{BlockMut, Exhausted};
-use crate::request::{Completion, Delivery, Job, Request, Sink, Ticket, WakeUp};
+use crate::memory::{BlockMut, Exhausted, Target};
+use crate::request::{self, Asked, Completion, Delivery, Job, Request, Sink, Status, Ticket, WakeUp};
 
 pub struct Ordered {
     inner: Arc<dyn Scheduler>,
@@ -174,6 +175,23 @@ impl Sink for Link {
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
         self.home.allocate(byte_size)
+    }
+
+    fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
+        self.home.allocate_in_place(asked)
+    }
+
+    fn begin(&self, _key: u64) -> bool {
+        self.home.begin()
+    }
+
+    fn preferred_place(
+        &self,
+        _key: u64,
+        asked: (Option<&CStr>, Option<usize>),
+        place: request::Place,
+    ) -> Result<request::Place, Status> {
+        self.home.preferred_place(asked, place)
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

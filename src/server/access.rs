@@ -7,12 +7,18 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::core::Core;
 use super::embedded::Embedded;
+use super::home::Home;
+use crate::memory::Pool;
 use crate::repository::Lifecycle;
 use crate::request::Status;
 
 /// See the [module](self). `TRITONSERVER_Server` points to one.
 #[derive(Default)]
 pub struct Access {
+    /// What answers are made of.
+    pool: OnceLock<Pool>,
+    /// Of requests from inside the process.
+    home: Arc<Home>,
     lifecycle: OnceLock<Weak<Lifecycle>>,
     core: OnceLock<Weak<Core>>,
     /// The server itself, where an application owns it.
@@ -24,8 +30,19 @@ impl Access {
         Arc::default()
     }
 
+    /// Where requests from inside the process are at home.
+    pub(super) fn home(&self) -> &Arc<Home> {
+        &self.home
+    }
+
+    /// What their answers are made of.
+    pub(super) fn pool(&self) -> Result<&Pool, Status> {
+        self.pool.get().ok_or_else(not_ready)
+    }
+
     /// From now on models can be found.
-    pub(super) fn set_lifecycle(&self, lifecycle: &Arc<Lifecycle>) {
+    pub(super) fn set_lifecycle(&self, lifecycle: &Arc<Lifecycle>, pool: &Pool) {
+        let _ = self.pool.set(pool.clone());
         let _ = self.lifecycle.set(Arc::downgrade(lifecycle));
     }
 

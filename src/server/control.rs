@@ -65,14 +65,17 @@ impl ControlThread {
 }
 
 /// Looks for changed models at once, and then time and again until it is dropped.
-pub struct RepositoryPoller(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
+pub struct RepositoryPoller {
+    alive: Sender<()>,
+    thread: JoinHandle<()>,
+}
 
 impl RepositoryPoller {
     /// A period of 0 looks only once.
     pub fn start(lifecycle: &Arc<Lifecycle>, period_secs: u32) -> std::io::Result<RepositoryPoller> {
         let (alive, ended) = channel::<()>();
         let lifecycle = Arc::clone(lifecycle);
-        std::thread::Builder::new().name("model-poll".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("model-poll".to_owned()).spawn(move || {
             loop {
                 lifecycle.poll();
                 let period = Duration::from_secs(u64::from(period_secs));
@@ -81,6 +84,14 @@ impl RepositoryPoller {
                 }
             }
         })?;
-        Ok(RepositoryPoller(alive))
+        Ok(RepositoryPoller { alive, thread })
+    }
+
+    /// Ends it, and waits for the look that it may be at.
+    pub fn join(self) {
+        drop(self.alive);
+        if self.thread.join().is_err() {
+            warn!("the thread that looks for changed models ended by a panic");
+        }
     }
 }

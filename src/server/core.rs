@@ -3,6 +3,7 @@
 //! The program puts shards in front of it; an application that links the server uses it as it is (c_api.md section 4).
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tracing::{error, info, warn};
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options, Restriction};
 use super::{Failure, clouds, drain, tables};
+use crate::abi::{agents, cache as cache_library};
 use crate::api::{self, Facts};
 use crate::backend::{Host, HostPolicies};
 use crate::memory::Pool;
@@ -20,6 +22,7 @@ use crate::observe::log::{self, Logger};
 use crate::observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
 use crate::observe::statistics::{Distributions, Snapshot};
 use crate::observe::trace::{self, Traces};
+use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap, ServedModel};
 use crate::request::Status;
@@ -91,6 +94,7 @@ impl Core {
             load_thread_count: options.model_load_thread_count,
             load_retry_count: options.model_load_retry_count,
             backend_directory: options.backend_directory.clone(),
+            min_compute_capability: options.min_compute_capability,
             backend_settings: {
                 let options = options.clone();
                 Arc::new(move |backend| options.settings_of(backend))
@@ -108,12 +112,13 @@ impl Core {
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
-            host: Host::new(Arc::clone(&access)),
+            host: Host::new(Arc::clone(&access) as Arc<_>),
+            agents: Agents::new(agents::libraries(options.repoagent_directory.clone())),
         };
         let lifecycle = Lifecycle::new(settings);
-        access.set_lifecycle(&lifecycle);
+        access.set_lifecycle(&lifecycle, &pool);
         let is_complete = lifecycle.start().map_err(Failure::Creating)?;
-        tables::log_start(options, &lifecycle.map());
+        tables::log_start(options, &lifecycle.map(), &lifecycle.agents());
         if options.exit_on_error && !is_complete {
             drain::unload(&lifecycle);
             return Err(Failure::Creating(Status::internal("failed to load all models")));
@@ -222,16 +227,21 @@ fn rate_limiter(options: &Options) -> Option<Arc<dyn Limiter>> {
 }
 
 fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
-    let Some(first) = options.cache_settings.first() else { return Ok(None) };
+    let Some(name) = options.cache() else { return Ok(None) };
     let settings = options.cache_settings.iter().map(|setting| (setting.key.clone(), setting.value.clone()));
     let settings: Vec<_> = settings.collect();
     let variable = |name: &str| std::env::var(name).ok();
-    let cache = Cache::open(&first.cache, &settings, &options.cache_directory, variable).map_err(Failure::Creating)?;
+    let library = |name: &str, file: Option<&str>, settings: &BTreeMap<&str, &str>| {
+        let file = file.map_or_else(|| cache_library::file_of(name), str::to_owned);
+        let opened = cache_library::open(name, &file, &options.cache_directory, settings);
+        opened.map(|cache| Box::new(cache) as Box<_>)
+    };
+    let cache = Cache::open(name, &settings, &library, variable).map_err(Failure::Creating)?;
     let shown = settings.iter().map(|(key, value)| match key.as_str() {
         "password" => "password=<hidden>".to_owned(),
         key => format!("{key}={value}"),
     });
-    info!("opened the response cache '{}': {}", first.cache, shown.collect::<Vec<_>>().join(", "));
+    info!("opened the response cache '{name}': {}", shown.collect::<Vec<_>>().join(", "));
     Ok(Some(Arc::new(cache)))
 }
 

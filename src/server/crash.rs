@@ -1,8 +1,8 @@
-//! Fatal signals: the stack of the thread that met one goes to stderr, then the signal takes its course (cli.md
-//! section 6).
+//! Fatal signals: whose code the thread ran that met one, and its stack, go to stderr, then the signal takes its course
+//! (cli.md section 6).
 //!
-//! Most crashes of a server are a backend's, and the stack names the library they happened in. Nothing here waits,
-//! locks or allocates: the thread may have been anywhere.
+//! Most crashes of a server are a backend's: it is told which backend, model and instance, and the stack names the
+//! library. Nothing here waits, locks or allocates: the thread may have been anywhere.
 
 #![allow(unsafe_code)]
 
@@ -12,15 +12,25 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGABRT];
+use crate::backend::plugin::guard::Work;
+use crate::backend::plugin::places;
+
+/// Each with what is told of it.
+const SIGNALS: [(c_int, &str); 5] = [
+    (libc::SIGSEGV, "Signal (11) received.\n"),
+    (libc::SIGABRT, "Signal (6) received.\n"),
+    (libc::SIGBUS, "Signal (7) received.\n"),
+    (libc::SIGFPE, "Signal (8) received.\n"),
+    (libc::SIGILL, "Signal (4) received.\n"),
+];
 
 /// Frames of the deepest stack that is shown.
 const FRAMES_MAX: usize = 64;
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// What handled SIGSEGV before: the standard library's, which knows a stack that ran over.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+/// What handled each signal before: for SIGSEGV and SIGBUS the standard library's, which knows a stack that ran over.
+static BEFORE: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
 
 /// Takes the signals, once for the process.
 pub fn install() -> io::Result<()> {
@@ -28,7 +38,7 @@ pub fn install() -> io::Result<()> {
     let mut frame = std::ptr::null_mut();
     // SAFETY: there is room for the one frame that is asked for.
     unsafe { libc::backtrace(&raw mut frame, 1) };
-    for signal in SIGNALS {
+    for ((signal, _), known) in SIGNALS.into_iter().zip(&BEFORE) {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: zeros are a valid `sigaction`, and both pointers are to such; the handler has the signature that
@@ -44,8 +54,8 @@ pub fn install() -> io::Result<()> {
             }
             before.assume_init()
         };
-        if signal == libc::SIGSEGV && before.sa_sigaction != on_fatal as Handler as usize {
-            let _ = BEFORE.set(before);
+        if before.sa_sigaction != on_fatal as Handler as usize {
+            let _ = known.set(before);
         }
     }
     Ok(())
@@ -55,8 +65,9 @@ extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     /// One stack is told: neither that of another thread that crashes meanwhile, nor that of a crash in here.
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Ordering::AcqRel) {
-        tell(signal);
-        if let Some(before) = BEFORE.get().filter(|_| signal == libc::SIGSEGV) {
+        let known = SIGNALS.iter().position(|(number, _)| *number == signal);
+        tell(known.and_then(|at| SIGNALS.get(at)).map_or("", |(_, line)| line));
+        if let Some(before) = known.and_then(|at| BEFORE.get(at)).and_then(OnceLock::get) {
             go_on(before, signal, info, context);
         }
     }
@@ -67,18 +78,75 @@ extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
 }
 
-fn tell(signal: c_int) {
-    let line: &[u8] = match signal {
-        libc::SIGSEGV => b"Signal (11) received.\n",
-        _ => b"Signal (6) received.\n",
-    };
+fn tell(line: &str) {
     let mut frames = [std::ptr::null_mut(); FRAMES_MAX];
-    // SAFETY: `write` gets bytes that are there, `backtrace` an array of the length it is told, and the last call
-    // those frames of it that were filled in.
+    // Whose code it was is said before the stack is walked, which may fail on a stack that is destroyed.
+    let mut text = Text::default();
+    text.add(line);
+    let is_known = Work::with_current(|work| work.is_some_and(|work| text.add_work(work)));
+    text.write();
+    // SAFETY: `backtrace` gets an array of the length it is told, and the other those frames that were filled in.
     unsafe {
-        libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
         let count = libc::backtrace(frames.as_mut_ptr(), FRAMES_MAX as c_int);
+        if !is_known {
+            let owner = frames.iter().take(count as usize).find_map(|frame| places::owner(frame.addr()));
+            owner.inspect(|owner| Text::of_owner(owner).write());
+        }
         libc::backtrace_symbols_fd(frames.as_ptr(), count, libc::STDERR_FILENO);
+    }
+}
+
+/// Room for what is told, which is cut where it ends.
+struct Text {
+    bytes: [u8; 1024],
+    len: usize,
+}
+
+impl Default for Text {
+    fn default() -> Text {
+        Text { bytes: [0; 1024], len: 0 }
+    }
+}
+
+impl Text {
+    fn add_all(&mut self, texts: &[&str]) {
+        texts.iter().for_each(|text| self.add(text));
+    }
+
+    fn add(&mut self, text: &str) {
+        let room = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let len = room.len().min(text.len());
+        for (to, from) in room.iter_mut().zip(text.bytes()) {
+            *to = from;
+        }
+        self.len += len;
+    }
+
+    /// `The thread ran backend 'b', model 'm', instance 'm_0_0', in TRITONBACKEND_ModelInstanceExecute.`
+    fn add_work(&mut self, work: &Work<'_>) -> bool {
+        self.add("The thread ran ");
+        let mut has_part = false;
+        for (word, name) in work.parts() {
+            self.add_all(&[if has_part { ", " } else { "" }, word, " '", name, "'"]);
+            has_part = true;
+        }
+        if !has_part {
+            self.add(work.kind);
+        }
+        self.add_all(&[", in ", work.call, ".\n"]);
+        true
+    }
+
+    fn of_owner(owner: &str) -> Text {
+        let mut text = Text::default();
+        text.add_all(&["The stack goes through ", owner, ", on a thread that the server did not call.\n"]);
+        text
+    }
+
+    fn write(&self) {
+        let told = self.bytes.get(..self.len).unwrap_or_default();
+        // SAFETY: the bytes are there.
+        unsafe { libc::write(libc::STDERR_FILENO, told.as_ptr().cast(), told.len()) };
     }
 }
 

@@ -167,10 +167,14 @@ fn wait_for_models(lifecycle: &Arc<Lifecycle>, budget: &Budget) -> bool {
         lifecycle.unload_all();
         lifecycle.operations() == 0 && lifecycle.live_models() == 0
     };
-    wait_for(budget, is_done, || {
+    let unloaded = wait_for(budget, is_done, || {
         let (secs, live, waiting) = (budget.left().as_secs(), lifecycle.live_models(), lifecycle.operations());
         info!("Timeout {secs}: Found {live} live models and {waiting} in-flight non-inference requests");
-    })
+    });
+    if unloaded {
+        lifecycle.close();
+    }
+    unloaded
 }
 
 fn wait_for_connections(shards: &Shards, budget: &Budget) {
@@ -201,6 +205,7 @@ pub fn unload(lifecycle: &Arc<Lifecycle>) {
     while lifecycle.live_models() > 0 {
         std::thread::sleep(POLL);
     }
+    lifecycle.close();
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tracing::info;
-
 use super::access::Access;
 use super::control::{ControlThread, RepositoryPoller};
 use super::core::Core;
 use super::options::{ModelControl, Options};
 use super::{Failure, drain};
 use crate::api::{ServerState, documents};
-use crate::repository::{Lifecycle, ModelMap, ServedModel};
+use crate::observe::log::Hold;
+use crate::repository::{Checks, Lifecycle, ModelMap, ServedModel, Verdict, wait_for_all};
 use crate::request::Status;
 
 pub use crate::repository::{Parameter as LoadParameter, ParameterValue as LoadValue};
@@ -26,11 +25,13 @@ pub struct Embedded {
     core: Arc<Core>,
     exit_timeout_secs: AtomicU32,
     running: Mutex<Option<Running>>,
+    /// Goes last.
+    _log: Hold,
 }
 
 /// What runs beside the models until the server stops.
 struct Running {
-    _poller: Option<RepositoryPoller>,
+    poller: Option<RepositoryPoller>,
     /// Gives back memory that requests no longer need.
     housekeeping: ControlThread,
 }
@@ -87,15 +88,24 @@ impl Access {
         }
     }
 
-    /// Live, and with strict readiness complete.
+    /// Live, and with strict readiness complete, which instances may have a say in.
     pub fn is_ready(&self) -> Result<bool, Status> {
-        match (self.lifecycle(), self.core()) {
-            (Ok(_), Err(_)) => Ok(false),
+        let (is_ready, checks) = match (self.lifecycle(), self.core()) {
+            (Ok(_), Err(_)) => return Ok(false),
             (_, core) => {
                 let core = core?;
-                core.facts.is_ready(&core.lifecycle.map())
+                let models = core.lifecycle.map();
+                (core.facts.is_ready(&models)?, core.facts.checks(&models))
             }
-        }
+        };
+        // Instances may take their time: nothing is held meanwhile.
+        Ok(is_ready && agreed(&checks)?)
+    }
+
+    /// The version is ready, which its instances may have a say in; a lookup that fails is an error.
+    pub fn is_model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
+        let checks = Arc::clone(&self.model(name, version)?.checks);
+        agreed(&[checks])
     }
 
     /// The models of the moment, unless the server ends.
@@ -112,10 +122,9 @@ impl Access {
         self.models()?.lookup(name.as_bytes(), version).cloned()
     }
 
-    /// The document of `/v2`.
+    /// The document of `/v2`, also while the server ends.
     pub fn metadata(&self) -> Result<String, Status> {
         let core = self.core()?;
-        core.facts.check_not_exiting()?;
         Ok(documents::server_metadata(&core.options.server_id, &core.pool))
     }
 
@@ -140,9 +149,10 @@ impl Access {
         self.change(|lifecycle| Ok(documents::index(&lifecycle.index(only_ready)?, &pool)))
     }
 
-    /// The metrics page.
+    /// The metrics page; empty where there are no metrics.
     pub fn render_metrics(&self) -> Result<String, Status> {
-        Ok(self.core()?.render_metrics())
+        let core = self.core()?;
+        Ok(if core.options.metrics.allowed { core.render_metrics() } else { String::new() })
     }
 
     pub fn load(&self, name: &str, parameters: Vec<LoadParameter>) -> Result<(), Status> {
@@ -194,23 +204,31 @@ impl Embedded {
         let poller = poller.transpose().map_err(cannot)?;
         core.facts.set_state(ServerState::Ready);
         let exit_timeout_secs = AtomicU32::new(core.options.exit_timeout_secs);
-        let running = Mutex::new(Some(Running { _poller: poller, housekeeping }));
-        Ok(Embedded { core, exit_timeout_secs, running })
+        let running = Mutex::new(Some(Running { poller, housekeeping }));
+        Ok(Embedded { core, exit_timeout_secs, running, _log: Hold::new() })
     }
 
     fn stop(&self) -> Result<(), Status> {
-        let Some(Running { _poller, housekeeping }) =
-            self.running.lock().unwrap_or_else(PoisonError::into_inner).take()
-        else {
-            return Ok(());
-        };
-        drop(_poller);
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Running { poller, housekeeping }) = running else { return Ok(()) };
         let core = &self.core;
-        let outcome =
-            drain::run_without_ports(self.exit_timeout_secs.load(Ordering::Relaxed), &core.facts, &core.lifecycle);
+        let budget_secs = self.exit_timeout_secs.load(Ordering::Relaxed);
+        let outcome = drain::run_without_ports(budget_secs, &core.facts, &core.lifecycle);
         housekeeping.join();
+        if outcome.is_ok() {
+            // It may be about to load something: then there is no end in time, and its own end is its last deed.
+            poller.map(RepositoryPoller::join);
+        }
         core.finish_traces();
-        info!("the server has stopped");
         outcome
+    }
+}
+
+/// Whether the instances of these versions agree. Waits for their answer.
+fn agreed(checks: &[Arc<Checks>]) -> Result<bool, Status> {
+    match wait_for_all(checks) {
+        Verdict::Ready => Ok(true),
+        Verdict::NotReady(_) => Ok(false),
+        Verdict::Unknown(status) => Err(status),
     }
 }

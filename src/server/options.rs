@@ -209,10 +209,12 @@ pub struct Options {
     pub model_namespacing: bool,
     /// In the order of the command line.
     pub host_policies: Vec<HostPolicySetting>,
-    /// In the order of the command line; empty: no cache.
+    /// In the order of the command line; empty: no cache, unless there is a bare one.
     pub cache_settings: Vec<CacheSetting>,
+    /// A cache that is wanted without any setting, which an application can say.
+    pub bare_cache: Option<String>,
     pub cache_directory: PathBuf,
-    pub agent_directory: PathBuf,
+    pub repoagent_directory: PathBuf,
     /// `--rate-limit=execution_count`.
     pub rate_limit: bool,
     /// In the order of the command line.
@@ -275,8 +277,9 @@ impl Default for Options {
             model_namespacing: false,
             host_policies: Vec::new(),
             cache_settings: Vec::new(),
+            bare_cache: None,
             cache_directory: "/opt/tritonserver/caches".into(),
-            agent_directory: "/opt/tritonserver/repoagents".into(),
+            repoagent_directory: "/opt/tritonserver/repoagents".into(),
             rate_limit: false,
             rate_limit_resources: Vec::new(),
             pinned_memory_pool_byte_size: 256 << 20,
@@ -314,11 +317,18 @@ impl Options {
             let text = "Wildcard model name '*' must be the ONLY startup model if specified at all.";
             return Err(Status::invalid(text));
         }
-        if self.cache_settings.windows(2).any(|pair| pair[0].cache != pair[1].cache) {
+        let cache = self.cache();
+        let mut caches = self.cache_settings.iter().map(|setting| &setting.cache).chain(&self.bare_cache);
+        if caches.any(|other| Some(&**other) != cache) {
             let text = "found multiple cache configurations, but only a single cache is currently supported";
             return Err(Status::invalid(text));
         }
         Ok(())
+    }
+
+    /// The name of the cache, where there is one.
+    pub fn cache(&self) -> Option<&str> {
+        self.cache_settings.first().map(|setting| &setting.cache).or(self.bare_cache.as_ref()).map(String::as_str)
     }
 
     /// `--rate-limit-resource` by name and device, -1 for each device. Of equal ones the first counts.

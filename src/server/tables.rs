@@ -11,9 +11,11 @@ use crate::backend::registry::NATIVE_NAMES;
 use crate::observe::log::Table;
 use crate::repository::{ModelMap, VersionState};
 
-pub fn log_start(options: &Options, models: &ModelMap) {
-    // There are no agents yet; who reads the log by its tables finds all of them.
-    info!(object = %Table::new(["Repository Agent", "Path"]), "");
+/// `agents`: the names of those that are open, and where their code is.
+pub fn log_start(options: &Options, models: &ModelMap, agents: &[(String, String)]) {
+    let mut table = Table::new(["Repository Agent", "Path"]);
+    agents.iter().for_each(|(name, path)| table.push([name, path]));
+    info!(object = %table, "");
     info!(object = %backends(options, models), "");
     info!(object = %versions(models), "");
     info!(object = %settings(options), "");
@@ -102,7 +104,7 @@ fn settings(options: &Options) -> Table {
     row("min_supported_compute_capability", format!("{:.1}", options.min_compute_capability));
     row("strict_readiness", flag(options.strict_readiness));
     row("exit_timeout", options.exit_timeout_secs.to_string());
-    row("cache_enabled", flag(!options.cache_settings.is_empty()));
+    row("cache_enabled", flag(options.cache().is_some()));
     table
 }
 

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// A source of monotonic time.
 pub trait Clock {
     /// Nanoseconds since a moment that is the same for all clocks of this kind in the process.
@@ -17,8 +15,7 @@ pub struct Monotonic;
 
 impl Clock for Monotonic {
     fn now_ns(&self) -> u64 {
-        let now = clock_gettime(ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        crate::request::now_ns()
     }
 }
 

@@ -1,9 +1,13 @@
 //! Programs that run a server of their own: options, life, models, metrics, the log.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::program::Program;
+use super::program::{Program, told};
+use crate::support::backend;
+use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
+use crate::support::server::Server;
+use crate::support::variant::usual;
 
 /// No backend lies there: the models of these tests run on those that are built in.
 const NO_BACKENDS: &str = "/nonexistent/backends";
@@ -27,4 +31,88 @@ fn servers_begin_and_end() {
     let Some(program) = Program::compiled("life.c") else { return };
     let (good, broken) = repositories();
     program.run(&[text(good.path()), text(broken.path()), NO_BACKENDS]);
+}
+
+#[test]
+fn options_are_checked_when_they_are_set() {
+    let Some(program) = Program::compiled("options.c") else { return };
+    let directory = Repository::new();
+    program.run(&[text(directory.path())]);
+}
+
+#[test]
+fn parameters_have_one_of_five_types() {
+    let Some(program) = Program::compiled("parameters.c") else { return };
+    program.run::<&str>(&[]);
+}
+
+/// One model of each kind that `models.c` asks after.
+fn kinds() -> Repository {
+    let repository = Repository::new();
+    repository.identity_of("identity", "echo", 8, &[Pair::new("INT32", "-1")], "");
+    repository.model(
+        "stream",
+        r#"backend: "repeat" model_transaction_policy { decoupled: true }
+           input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
+                   { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
+                   { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ]
+           output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
+                    { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]"#,
+    );
+    repository.model(
+        "pair",
+        r#"platform: "ensemble" max_batch_size: 8
+           input { name: "I" data_type: TYPE_INT32 dims: -1 } output { name: "O" data_type: TYPE_INT32 dims: -1 }
+           ensemble_scheduling { step { model_name: "echo" model_version: -1
+             input_map { key: "INPUT0" value: "I" } output_map { key: "OUTPUT0" value: "O" } } }"#,
+    );
+    repository
+}
+
+#[test]
+fn models_come_and_go_and_are_told_as_over_http() {
+    let Some(program) = Program::compiled("models.c") else { return };
+    let (repository, other, polled) = (kinds(), Repository::new(), Repository::new());
+    other.identity_of("identity", "other", 0, &[Pair::new("INT8", "1")], "");
+    // The directory bears the name that the model has in its own configuration, which the mapping overrides.
+    let config = std::fs::read_to_string(other.path().join("other/config.pbtxt")).expect("the configuration");
+    other.file("other/config.pbtxt", config.replace("name: \"other\"", ""));
+    let stdout = program.run(&[text(repository.path()), text(other.path()), text(polled.path())]);
+
+    let server = Server::start(usual(), repository.path(), &[]);
+    let mut peer = Peer::connect(server.http);
+    let documents: Vec<_> = stdout.lines().filter_map(|line| line.strip_prefix("= ")?.split_once(' ')).collect();
+    assert_eq!(documents.len(), 7, "{stdout}");
+    for (path, document) in documents {
+        let method_is_post = path.ends_with("/index");
+        let answer = if method_is_post { peer.post(path, &[], b"") } else { peer.get(path) };
+        assert_eq!((answer.status, answer.text().as_str()), (200, document), "{path}");
+    }
+    server.stop();
+}
+
+fn with_guest() -> Option<(Repository, PathBuf)> {
+    let directory = backend::compiled("guest.c")?;
+    let repository = Repository::new();
+    repository.identity_of("guest", "guest", 0, &[Pair::new("INT8", "1")], "");
+    Some((repository, directory))
+}
+
+#[test]
+fn a_server_that_is_held_up_says_so_in_time() {
+    let Some((program, (repository, directory))) = Program::compiled("stop.c").zip(with_guest()) else { return };
+    let file = repository.path().with_extension("go");
+    program.run(&[text(repository.path()), text(&directory), text(&file)]);
+    std::fs::remove_file(file).expect("the file that the backend waited for");
+}
+
+#[test]
+fn a_backend_cannot_end_the_program_that_it_runs_in() {
+    let Some((repository, directory)) = with_guest() else { return };
+    let flag = format!("--backend-directory={}", directory.display());
+    let server = Server::start(usual(), repository.path(), &[&flag]);
+    let log = server.stop();
+    for name in ["TRITONSERVER_ServerStop", "TRITONSERVER_ServerDelete", "TRITONSERVER_ServerSetExitTimeout"] {
+        assert!(told(&log).contains(&('-', name.to_owned())), "{name}: {log}");
+    }
 }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::valgrind;
 use crate::support::skip::skip;
 
 /// What a source checks: the sign and the name of each function.
@@ -81,9 +82,18 @@ impl Program {
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{:?}: {}\n{stderr}", self.path, output.status);
-        let told = told(&stdout);
+        self.check(&stdout);
+        stdout
+    }
+
+    /// The same under valgrind, where it is there.
+    pub fn run_watched<A: AsRef<OsStr>>(&self, arguments: &[A]) {
+        valgrind::run(&self.path, arguments).into_iter().for_each(|stdout| self.check(&stdout));
+    }
+
+    fn check(&self, stdout: &str) {
+        let told = told(stdout);
         let missing: Vec<_> = self.declared.difference(&told).collect();
         assert!(missing.is_empty(), "{:?} did not get to check {missing:?}", self.path);
-        stdout
     }
 }

@@ -58,7 +58,7 @@ fn everything_that_is_wrong_is_told_at_once() {
     repository.model("typo", "backend: \"identity\"\nmax_batch_sise: 4\n");
     repository.model(
         "several",
-        "backend: \"nowhere\"\nmax_batch_size: -1\nmodel_repository_agents { agents { } }\n\
+        "backend: \"nowhere\"\nmax_batch_size: -1\n\
          version_policy { specific { versions: 9 } }\n",
     );
     repository.file("empty/.keep", "");
@@ -69,11 +69,10 @@ fn everything_that_is_wrong_is_told_at_once() {
         "/no/such/repository: failed to stat the model repository '/no/such/repository'",
         "empty in ~: 1 problem",
         "good in ~: 1 problem\n  model appears in two or more repositories\n",
-        "several in ~: 4 problems",
+        "several in ~: 3 problems",
         "  ~/several/config.pbtxt:1:1: unable to find backend library for backend 'nowhere'",
         "  ~/several/config.pbtxt:2:1: 'max_batch_size' must be non-negative value for several",
-        "  ~/several/config.pbtxt:3:1: 'model_repository_agents' is not supported by this version of Nereid",
-        "  ~/several/config.pbtxt:4:1: at least one version must be available under the version policy of model",
+        "  ~/several/config.pbtxt:3:1: at least one version must be available under the version policy of model",
         "  ~/typo/config.pbtxt:2:1: unknown field \"max_batch_sise\" in ModelConfig; did you mean \"max_batch_size\"?",
         "0 of 5 models would load",
     ] {
@@ -218,11 +217,11 @@ fn what_the_model_file_says_is_explained_as_such() {
 #[test]
 fn errors_of_both_end_with_one() {
     let repository = good();
-    repository.model("bad", "backend: \"identity\"\nmax_batch_size: -1\nmodel_repository_agents { agents { } }\n");
+    repository.model("bad", "backend: \"identity\"\nmax_batch_size: -1\nversion_policy { specific { versions: 9 } }\n");
     let (code, out, err) = run(&repository, &["explain", "~/bad"]);
     assert_eq!(code, Some(1), "{out}");
     for line in [
-        "error: ~/bad/config.pbtxt:3:1: 'model_repository_agents' is not supported by this version of Nereid",
+        "error: ~/bad/config.pbtxt:3:1: at least one version must be available under the version policy of model",
         "error: ~/bad/config.pbtxt:2:1: 'max_batch_size' must be non-negative value for bad",
     ] {
         assert!(err.contains(line), "expected {line:?} in\n{err}");

@@ -67,6 +67,13 @@ impl Python {
         format!("--backend-config=onnxruntime,library={}", self.onnxruntime().display())
     }
 
+    /// Where its packages lie: `…/lib/python<version>/site-packages`.
+    pub fn packages(&self) -> PathBuf {
+        let lib = self.root.join("lib");
+        let found = entries(&lib).into_iter().map(|python| python.join("site-packages")).find(|path| path.is_dir());
+        found.unwrap_or_else(|| panic!("no packages under {}", lib.display()))
+    }
+
     /// The library itself: `…/onnxruntime/capi/libonnxruntime.so.<version>`.
     pub fn onnxruntime(&self) -> PathBuf {
         let lib = self.root.join("lib");

@@ -33,7 +33,7 @@ pub const ALL: [Variant; 3] = [DEFAULT, Variant { io_engine: "io_uring", io_core
 /// Runs `test` once per variant of `variants` that this host can run, naming the variant on the terminal when the
 /// test fails. A host whose seccomp filter or kernel refuses io_uring skips those, visibly.
 pub fn each(variants: &[Variant], test: impl Fn(Variant)) {
-    if std::env::var_os(SECOND_RUN).is_some() {
+    if is_second_run() {
         return;
     }
     let only = std::env::var(ENGINE).ok();
@@ -80,6 +80,11 @@ fn what_ran_on_io_uring_runs_on_epoll_too() {
     let report = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "with {ENGINE}=epoll: {}\n{report}", output.status);
     assert!(report.contains("test result: ok. "), "the second run says nothing of its result:\n{report}");
+}
+
+/// Whether this is the run of the test binary that [`what_ran_on_io_uring_runs_on_epoll_too`] has started.
+pub fn is_second_run() -> bool {
+    std::env::var_os(SECOND_RUN).is_some()
 }
 
 pub fn io_uring_works() -> bool {

@@ -3,10 +3,10 @@
 //! A factory is the server's own producer of responses. It outlives the request, and a send waits inside this call
 //! while too much of the request's answers is on its way to a client that does not read.
 
-use crate::abi::border::{deref, entry, null, put};
+use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::handles::{FactoryHandle, ResponseHandle};
 use crate::abi::server::Error;
-use crate::request::{Request, Response};
+use crate::request::Request;
 
 use super::responses::FINAL;
 
@@ -23,10 +23,14 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
         if factory.is_null() {
             return Err(null("factory"));
         }
-        let handle =
-            FactoryHandle { responses: request.responses(), id: request.id.clone(), is_counted: request.is_counted() };
+        let handle = FactoryHandle {
+            responses: request.responses(),
+            id: request.id.clone(),
+            is_counted: request.is_counted(),
+            shapes: request.output_shapes.clone(),
+        };
         // SAFETY: as above.
-        unsafe { put(factory, Box::into_raw(Box::new(handle))) }
+        unsafe { put(factory, give(handle)) }
     })
 }
 
@@ -34,13 +38,11 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
 /// The factory belongs to the caller and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut FactoryHandle) -> *mut Error {
-    entry(|| {
-        if !factory.is_null() {
-            // SAFETY: factories are boxes that their holder owns.
-            drop(unsafe { Box::from_raw(factory) });
-        }
-        Ok(())
-    })
+    if factory.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(factory, "factory") }.map(drop))
 }
 
 /// Flags without a response: the end, or nothing at all (grpc.md section 5).
@@ -86,12 +88,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNewFromFactory(
         if response.is_null() {
             return Err(null("response"));
         }
-        let handle = ResponseHandle {
-            factory: factory.responses.clone(),
-            response: Response::new(factory.id.clone()),
-            outputs: Vec::new(),
-        };
         // SAFETY: as above.
-        unsafe { put(response, Box::into_raw(Box::new(handle))) }
+        unsafe { put(response, give(ResponseHandle::from(factory))) }
     })
 }

@@ -1,24 +1,23 @@
-//! `TRITONBACKEND_Request*` and `TRITONBACKEND_Input*`: a plug-in reads the server's own request.
+//! `TRITONBACKEND_Request*`: a plug-in reads the server's own request.
 
 use std::ffi::{c_char, c_void};
 
-use crate::abi::border::{deref, entry, put, put_if_asked, text};
-use crate::abi::server::Error;
+use super::responses::place_at;
+use crate::abi::border::{deref, entry, lend, put, take, text};
+use crate::abi::ledger;
+use crate::abi::server::{Error, parameter_pointer};
 use crate::backend::plugin::note_release;
-use crate::memory::Slice;
-use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status, Value};
+use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`, `_RESCHEDULE`.
 const RELEASE_ALL: u32 = 1;
 const RELEASE_RESCHEDULE: u32 = 2;
-/// `TRITONSERVER_MEMORY_CPU`.
-const MEMORY_CPU: u32 = 0;
 
 fn out_of_range(what: &str, index: u32, count: usize) -> Status {
     Status::invalid(format!("out of bounds index {index}: request has {count} {what}"))
 }
 
-fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
+pub(super) fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
     let found = usize::try_from(index).ok().and_then(|index| list.get(index));
     found.ok_or_else(|| out_of_range(what, index, list.len()))
 }
@@ -82,13 +81,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestParameter(
         let Some(Parameter { name, value: given }) = found else {
             return Err(out_of_range("parameters", index, request.parameters.len()));
         };
-        let (number, pointer): (u32, *const c_void) = match given {
-            Value::String(text) => (0, text.as_c_str().as_ptr().cast()),
-            Value::Int(int) => (1, (&raw const *int).cast()),
-            Value::Bool(bool) => (2, (&raw const *bool).cast()),
-            Value::Double(double) => (3, (&raw const *double).cast()),
-            Value::Bytes(bytes) => (4, bytes.as_ptr().cast()),
-        };
+        let (number, pointer) = parameter_pointer(given);
         // SAFETY: as above.
         unsafe {
             put(key, name.as_c_str().as_ptr())?;
@@ -129,7 +122,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
             Status::invalid(format!("{id}unknown request input name {name}"))
         })?;
         // SAFETY: as above.
-        unsafe { put(input, &raw const *found) }
+        unsafe { put(input, lend(found, request)) }
     })
 }
 
@@ -142,7 +135,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
     input: *mut *const InputTensor,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(input, &raw const *at(&deref(request, "request")?.inputs, index, "inputs")?) })
+    entry(|| unsafe { put(input, lend(at(&deref(request, "request")?.inputs, index, "inputs")?, request)) })
 }
 
 /// # Safety
@@ -160,24 +153,28 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputName(
     })
 }
 
-/// Where an output would best be written: everything is in CPU memory.
+/// Where an output would best be written: what an application's allocator says, and plain memory for clients over the
+/// wire.
 ///
 /// # Safety
-/// The request is live, `name` a C string, `byte_size` readable or NULL, the other pointers writable.
+/// The request is live, `name` a C string or NULL, `byte_size` readable or NULL, the other pointers readable and
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
     request: *const Request,
     name: *const c_char,
-    _byte_size: *mut usize,
+    byte_size: *mut usize,
     memory_type: *mut u32,
     memory_type_id: *mut i64,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe {
-        deref(request, "request")?;
-        text(name, "name")?;
-        put(memory_type, MEMORY_CPU)?;
-        put(memory_type_id, 0)
+        let request = deref(request, "request")?;
+        let wanted = place_at(memory_type, memory_type_id)?;
+        let name = (!name.is_null()).then(|| text(name, "name")).transpose()?;
+        let place = request.completion().preferred_place((name, byte_size.as_ref().copied()), wanted)?;
+        put(memory_type, place.memory_type as u32)?;
+        put(memory_type_id, place.memory_type_id)
     })
 }
 
@@ -195,6 +192,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
                 let owned = unsafe { Box::from_raw(request) };
                 return match owned.reschedule() {
                     Ok(()) => {
+                        ledger::reclaim(request);
                         note_release(request);
                         Ok(())
                     }
@@ -207,63 +205,10 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, fla
             }
             _ => return Err(Status::invalid(format!("unknown request release flags {flags}"))),
         }
-        note_release(request);
         // SAFETY: the plug-in owns the request until now and gives it up here.
-        drop(unsafe { Box::from_raw(request) });
+        let owned = unsafe { take(request, "request")? };
+        note_release(request);
+        drop(owned);
         Ok(())
-    })
-}
-
-/// # Safety
-/// The input belongs to a live request; pointers are writable, or NULL for what is not asked.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
-    input: *const InputTensor,
-    name: *mut *const c_char,
-    datatype: *mut u32,
-    shape: *mut *const i64,
-    dims_count: *mut u32,
-    byte_size: *mut u64,
-    buffer_count: *mut u32,
-) -> *mut Error {
-    entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        let input = unsafe { deref(input, "input")? };
-        let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
-        // SAFETY: as above; NULL means that the caller does not ask.
-        unsafe {
-            put_if_asked(name, input.name.as_c_str().as_ptr());
-            put_if_asked(datatype, input.datatype as u32);
-            put_if_asked(shape, dims.as_ptr());
-            put_if_asked(dims_count, dims.len() as u32);
-            put_if_asked(byte_size, input.byte_size() as u64);
-            put_if_asked(buffer_count, input.data.len() as u32);
-        }
-        Ok(())
-    })
-}
-
-/// # Safety
-/// The input belongs to a live request; the pointers are writable. The buffer is read only and lives with the request.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
-    input: *const InputTensor,
-    index: u32,
-    buffer: *mut *const c_void,
-    byte_size: *mut u64,
-    memory_type: *mut u32,
-    memory_type_id: *mut i64,
-) -> *mut Error {
-    entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        let input = unsafe { deref(input, "input")? };
-        let piece: &Slice = at(&input.data, index, "buffers of the input")?;
-        // SAFETY: as above.
-        unsafe {
-            put(buffer, piece.as_ptr().cast())?;
-            put(byte_size, piece.len() as u64)?;
-            put(memory_type, MEMORY_CPU)?;
-            put(memory_type_id, 0)
-        }
     })
 }

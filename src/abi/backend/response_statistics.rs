@@ -3,7 +3,7 @@
 //! The index of a response is the number of those that were reported for its request before it.
 
 use super::super::handles::{FactoryHandle, InstanceHandle};
-use crate::abi::border::{deref, deref_mut, entry, null, put};
+use crate::abi::border::{deref, deref_mut, entry, give, null, put, take};
 use crate::abi::server::Error;
 use crate::observe::statistics::{ResponseOutcome, ResponseTimes};
 use crate::request::{Code, Status};
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
             error: None,
         };
         // SAFETY: the caller's promise is passed on.
-        unsafe { put(statistics, Box::into_raw(Box::new(handle))) }
+        unsafe { put(statistics, give(handle)) }
     })
 }
 
@@ -48,11 +48,11 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
     statistics: *mut ResponseStatisticsHandle,
 ) -> *mut Error {
-    if !statistics.is_null() {
-        // SAFETY: statistics are boxes that their holder owns.
-        drop(unsafe { Box::from_raw(statistics) });
+    if statistics.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(statistics, "response_statistics") }.map(drop))
 }
 
 /// Exports setters of one field.
@@ -79,8 +79,11 @@ setters! {
     TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(output_start_ns, u64) = |it| it;
     TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(end_ns, u64) = |it| it;
     TRITONBACKEND_ModelInstanceResponseStatisticsSetError(error, *const Error) = |it| {
-        // SAFETY: by contract null or a live error, which stays the caller's.
-        unsafe { it.as_ref() }.map(|error| error.status().code)
+        match it.is_null() {
+            true => None,
+            // SAFETY: by contract a live error, which stays the caller's.
+            false => Some(unsafe { deref(it, "error")? }.status().code),
+        }
     };
 }
 

@@ -4,16 +4,15 @@ use std::ffi::{c_char, c_void};
 
 use smallvec::smallvec;
 
-use crate::abi::border::{deref, deref_mut, entry, null, put, put_if_asked, text};
+use crate::abi::border::{deref, deref_mut, entry, give, lend, null, put, put_if_asked, take, text};
 use crate::abi::handles::{OutputHandle, ResponseHandle};
-use crate::abi::server::Error;
+use crate::abi::server::{BufferAttributes, Error};
 use crate::request::{
-    DataType, OutputTensor, Request, Response, Shape, Status, Text, Value, element_count, format_shape,
+    Asked, DataType, MemoryType, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count, format_shape,
 };
 
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`.
 pub(super) const FINAL: u32 = 1;
-const MEMORY_CPU: u32 = 0;
 /// Far beyond any machine's memory, and far enough below the largest number for sums.
 pub(super) const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
 
@@ -30,13 +29,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
         if response.is_null() {
             return Err(null("response"));
         }
-        let handle = ResponseHandle {
-            factory: request.responses(),
-            response: Response::new(request.id.clone()),
-            outputs: Vec::new(),
-        };
         // SAFETY: as above.
-        unsafe { put(response, Box::into_raw(Box::new(handle))) }
+        unsafe { put(response, give(ResponseHandle::from(request))) }
     })
 }
 
@@ -44,11 +38,11 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
 /// The response belongs to the caller, was not sent, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHandle) -> *mut Error {
-    if !response.is_null() {
-        // SAFETY: responses are boxes that their holder owns.
-        drop(unsafe { Box::from_raw(response) });
+    if response.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(response, "response") }.map(drop))
 }
 
 /// Exports the setters of response parameters.
@@ -115,8 +109,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
         let tensor =
             OutputTensor { name: Text::new(name.to_bytes()), datatype, shape: dims, data: smallvec![], index: 0 };
         let response: *const ResponseHandle = handle;
-        handle.outputs.push(Box::new(OutputHandle { tensor, buffer: None, has_buffer: false, response }));
+        let attributes = BufferAttributes::default();
+        handle.outputs.push(Box::new(OutputHandle { tensor, buffer: None, has_buffer: false, attributes, response }));
         let last = handle.outputs.last_mut().map_or(std::ptr::null_mut(), |output| &raw mut **output);
+        lend(last, response);
         // SAFETY: as above.
         unsafe { put(output, last) }
     })
@@ -146,16 +142,57 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
         })?;
         // SAFETY: the output belongs to its response, which the caller still owns.
         let response = unsafe { deref(output.response, "response")? };
-        let mut block = response.factory.allocate_output(output.tensor.name.as_bytes(), len)?;
+        // SAFETY: the caller's promise is passed on: both say what is preferred before they say what it is.
+        let place = unsafe { place_at(memory_type, memory_type_id)? };
+        if buffer.is_null() {
+            return Err(null("buffer"));
+        }
+        let name = output.tensor.name.as_bytes();
+        let is_begun = response.response.is_begun;
+        let asked = Asked { name, byte_size: len, place, is_begun, is_aligned: false };
+        let mut block = response.factory.allocate_asked(&asked)?;
         let at = if len == 0 { std::ptr::null_mut() } else { block.as_mut_ptr().cast() };
+        let (kind, id) = block.place();
         output.buffer = Some(block);
         output.has_buffer = true;
+        output.attributes.byte_size = len;
+        (output.attributes.memory_type, output.attributes.memory_type_id) = (kind, id);
         // SAFETY: as above.
         unsafe {
             put(buffer, at)?;
-            put(memory_type, MEMORY_CPU)?;
-            put(memory_type_id, 0)
+            put(memory_type, kind)?;
+            put(memory_type_id, id)
         }
+    })
+}
+
+/// What a plug-in says of where it would like memory; a kind that does not exist is no wish.
+///
+/// # Safety
+/// The pointers are NULL or readable.
+pub(super) unsafe fn place_at(memory_type: *const u32, memory_type_id: *const i64) -> Result<Place, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let (kind, id) = unsafe { (memory_type.as_ref(), memory_type_id.as_ref()) };
+    let (kind, id) = (*kind.ok_or_else(|| null("memory_type"))?, *id.ok_or_else(|| null("memory_type_id"))?);
+    Ok(MemoryType::from_number(kind).map_or_else(Place::default, |memory_type| Place {
+        memory_type,
+        memory_type_id: id,
+        cuda_ipc_handle: 0,
+    }))
+}
+
+/// # Safety
+/// The output belongs to a response of the caller and the pointer is writable. The attributes live as long as the
+/// output; before there is a buffer they say nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_OutputBufferAttributes(
+    output: *const OutputHandle,
+    attributes: *mut *const BufferAttributes,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        let found = &raw const deref(output, "output")?.attributes;
+        put(attributes, lend(found, output))
     })
 }
 
@@ -241,19 +278,23 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
     error: *const Error,
 ) -> *mut Error {
     entry(|| {
-        if response.is_null() {
-            return Err(null("response"));
-        }
+        let failure = match error.is_null() {
+            true => None,
+            // SAFETY: not null, and by contract a live error.
+            false => Some(unsafe { deref(error, "error")? }.status()),
+        };
         // SAFETY: the caller gives the response up.
-        let ResponseHandle { factory, mut response, outputs } = *unsafe { Box::from_raw(response) };
-        // SAFETY: by contract null or a live error.
-        match unsafe { error.as_ref() } {
-            Some(error) => response.error = Some(error.status()),
+        let ResponseHandle { factory, mut response, outputs, shapes } = *unsafe { take(response, "response")? };
+        match failure {
+            Some(failure) => response.error = Some(failure),
             None => {
                 for output in outputs {
                     let OutputHandle { mut tensor, buffer, .. } = *output;
                     tensor.data.extend(buffer.map(crate::memory::Target::freeze));
                     response.error = response.error.take().or_else(|| check_size(&tensor).err());
+                    if let Some(shapes) = &shapes {
+                        shapes.turn(&mut tensor);
+                    }
                     response.outputs.push(tensor);
                 }
             }

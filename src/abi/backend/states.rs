@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::ffi::{c_char, c_void};
 
-use crate::abi::border::{deref, entry, null, put, text};
+use crate::abi::border::{deref, entry, lend, null, put, text};
 use crate::abi::server::{BufferAttributes, Error};
 use crate::backend::plugin::executing_model;
 use crate::request::{DataType, Request, Shape, StateHandle, Status};
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
             count => Shape::from_slice(unsafe { std::slice::from_raw_parts(shape, count as usize) }),
         };
         // SAFETY: as above.
-        unsafe { put(state, states.handle(&name, datatype, dims)?) }
+        unsafe { put(state, lend(states.handle(&name, datatype, dims)?, request)) }
     })
 }
 
@@ -111,6 +111,6 @@ pub unsafe extern "C" fn TRITONBACKEND_StateBufferAttributes(
         });
         let found = found.ok_or_else(|| Status::internal("a state keeps something else than its attributes"))?;
         // SAFETY: as above.
-        unsafe { put(attributes, found) }
+        unsafe { put(attributes, lend(found, state)) }
     })
 }

@@ -2,14 +2,12 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::abi::handles::{UserState, c_string};
 use crate::abi::server::{TRITONSERVER_ErrorDelete, TRITONSERVER_ErrorMessage};
 use crate::backend::onnxruntime::fixtures::{Answers, context};
-use crate::memory::Slice;
+use crate::memory::{Pool, Slice};
 use crate::request::{Completion, DataType, Keeper, Owner, Shape, StateHandle, StateTensor, States};
 use crate::wire::inference::ModelConfig;
 
@@ -27,23 +25,8 @@ fn text(error: *mut Error) -> Option<String> {
 }
 
 fn model(config: ModelConfig) -> ModelHandle {
-    let context = Arc::new(context("m", config.clone()));
-    ModelHandle {
-        name: c_string("m"),
-        directory: c_string("/"),
-        context,
-        backend: Arc::new(BackendHandle {
-            name: c_string("b"),
-            config: String::new(),
-            directory: c_string("/"),
-            execution_policy: AtomicU32::new(0),
-            state: UserState::default(),
-        }),
-        state: UserState::default(),
-        completed: Mutex::new(None),
-        is_sealed: Default::default(),
-        config: Mutex::new(config),
-    }
+    let backend = BackendHandle::new("b", "{}", "/", Pool::new(1 << 20));
+    ModelHandle::new(Arc::new(context("m", config)), Arc::new(backend))
 }
 
 fn set(model: &ModelHandle, json: &str) -> Option<String> {
@@ -177,8 +160,7 @@ fn memory_is_reported_by_model_and_instance_and_copied() {
     let handle = Arc::new(model(ModelConfig { name: "m".into(), ..ModelConfig::default() }));
     let spec = crate::model_config::ModelSpec::new(ModelConfig::default()).unwrap();
     let context = crate::backend::InstanceContext::new("m_0", Arc::new(spec), Arc::clone(&handle.context));
-    let name = c_string("m_0");
-    let instance = InstanceHandle { name, context, model: Arc::clone(&handle), state: UserState::default() };
+    let instance = InstanceHandle::new(context, Arc::clone(&handle));
     let of = |memory_type: u32, memory_type_id: i64, byte_size: usize| BufferAttributes {
         memory_type,
         memory_type_id,

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use super::Error;
-use crate::abi::border::{deref, deref_mut, entry, null, put};
+use crate::abi::border::{deref, deref_mut, entry, give, null, put, take};
 use crate::request::Status;
 
 /// `TRITONSERVER_BufferAttributes`.
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(attributes: *mut *mut 
             return Err(null("buffer_attributes"));
         }
         // SAFETY: the caller's promise is passed on.
-        unsafe { put(attributes, Box::into_raw(Box::default())) }
+        unsafe { put(attributes, give(BufferAttributes::default())) }
     })
 }
 
@@ -43,11 +43,11 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(attributes: *mut *mut 
 /// The attributes came from `TRITONSERVER_BufferAttributesNew` and are not used afterwards, or are NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(attributes: *mut BufferAttributes) -> *mut Error {
-    if !attributes.is_null() {
-        // SAFETY: they are a box that their holder owns.
-        drop(unsafe { Box::from_raw(attributes) });
+    if attributes.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(attributes, "buffer_attributes") }.map(drop))
 }
 
 /// Exports `(attributes, value) -> error`, which set a field.

@@ -154,10 +154,15 @@ pub unsafe extern "C" fn TRITONSERVER_MetricArgsSetHistogram(
     })
 }
 
+/// NULL is nothing to delete: Triton's Python backend deletes what it never made for counters and gauges.
+///
 /// # Safety
 /// `args` is live and not used afterwards, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_MetricArgsDelete(args: *mut MetricArgs) -> *mut Error {
+    if args.is_null() {
+        return std::ptr::null_mut();
+    }
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe { take(args, "args") }.map(drop))
 }

@@ -96,7 +96,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelIsReady(
     entry(|| unsafe {
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
         // A lookup that fails is an error, as it is over HTTP.
-        let is_ready = server.model(name, version_of(model_version)).map(|_| true)?;
+        let is_ready = server.is_model_ready(name, version_of(model_version))?;
         put(ready, is_ready)
     })
 }

@@ -225,7 +225,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
 fn named_directory(parameter: &Parameter) -> Result<(String, String), Status> {
     let directory = parameter.name()?;
     let name = parameter.string().ok_or_else(|| {
-        Status::invalid(format!("the name of the model in directory '{directory}' must be a string parameter"))
+        Status::invalid(format!("Mapped model name must be a string, found another type for {directory}"))
     });
     Ok((directory.to_owned(), name??.to_owned()))
 }

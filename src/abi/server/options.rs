@@ -13,6 +13,7 @@ use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
 use super::log::{Wish, grant};
 use crate::backend::HostPolicies;
+use crate::observe::log::Hold;
 use crate::request::Status;
 use crate::server::access::Access;
 use crate::server::options::{
@@ -33,11 +34,14 @@ pub struct ServerOptions {
     options: Options,
     /// What was set and changes nothing, and why; each once.
     idle: Vec<(&'static str, &'static str)>,
+    _log: Hold,
 }
 
 impl ServerOptions {
     fn new() -> ServerOptions {
-        ServerOptions { options: Options::without_ports(), idle: Vec::new() }
+        // Where the program completes configurations, an application has to ask for it, as with Triton.
+        let options = Options { auto_complete_config: false, ..Options::without_ports() };
+        ServerOptions { options, idle: Vec::new(), _log: Hold::new() }
     }
 
     /// Starts a server. The options stay as they are, and are not needed any more.
@@ -74,6 +78,11 @@ impl ServerOptions {
     fn set_cache(&mut self, cache: &str, settings: Vec<(String, String)>) {
         let settings = settings.into_iter().map(|(key, value)| CacheSetting { cache: cache.to_owned(), key, value });
         self.options.cache_settings.retain(|setting| setting.cache != cache);
+        if settings.len() == 0 {
+            self.options.bare_cache = Some(cache.to_owned());
+        } else if self.options.bare_cache.as_deref() == Some(cache) {
+            self.options.bare_cache = None;
+        }
         self.options.cache_settings.extend(settings);
     }
 }
@@ -147,7 +156,11 @@ macro_rules! setters {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(options: *mut *mut ServerOptions) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(options, give(ServerOptions::new())) })
+    entry(|| unsafe {
+        // Looked at first: nobody would delete options that have no place.
+        put(options, std::ptr::null_mut())?;
+        put(options, give(ServerOptions::new()))
+    })
 }
 
 /// # Safety
@@ -168,7 +181,7 @@ setters! {
             0 => ModelControl::None,
             1 => ModelControl::Poll { period_secs: POLL_SECS },
             2 => ModelControl::Explicit,
-            _ => return Err(Status::invalid(format!("unknown model control mode {mode}"))),
+            _ => return Err(Status::invalid(format!("unknown control mode '{mode}'"))),
         };
         Ok(())
     };
@@ -183,7 +196,7 @@ setters! {
         it.options.rate_limit = match mode {
             0 => false,
             1 => true,
-            _ => return Err(Status::invalid(format!("unknown rate limit mode {mode}"))),
+            _ => return Err(Status::invalid(format!("unknown rate limit mode '{mode}'"))),
         };
         Ok(())
     };
@@ -255,7 +268,7 @@ setters! {
         Ok(it.options.backend_directory = backend_dir.into())
     };
     TRITONSERVER_ServerOptionsSetRepoAgentDirectory(repoagent_dir: *const c_char) = |it| {
-        Ok(it.options.agent_directory = repoagent_dir.into())
+        Ok(it.options.repoagent_directory = repoagent_dir.into())
     };
     TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(kind: u32, device_id: i32, fraction: f64) = |it| {
         check_device_limit(kind, device_id, fraction)?;
@@ -297,3 +310,6 @@ fn check_device_limit(kind: u32, device: i32, fraction: f64) -> Result<(), Statu
         false => Err(Status::invalid(format!("expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}"))),
     }
 }
+
+#[cfg(test)]
+mod tests;

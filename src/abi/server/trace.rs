@@ -1,12 +1,13 @@
-//! `TRITONSERVER_InferenceTrace*` and `TRITONBACKEND_RequestTrace`, as far as backends call them: what a request's
-//! trace is called, and activities of the backend's own.
+//! `TRITONSERVER_InferenceTrace*` and `TRITONBACKEND_RequestTrace`: what a request's trace is called, and activities of
+//! a backend's own. How an application makes traces is in `application_trace`.
 //!
 //! The handle is the request's hold on its observer, or one of a child's own; a request without a trace has none.
 
 use std::ffi::{CStr, c_char};
 
-use crate::abi::border::{deref, entry, null, put, text};
+use crate::abi::border::{deref, entry, give, lend, null, put, take, text};
 use crate::abi::server::Error;
+use crate::abi::server::application_trace::ApplicationTrace;
 use crate::request::{Observation, Request, Status, TraceFacts};
 
 /// # Safety
@@ -21,7 +22,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestTrace(
         let request = unsafe { deref(request, "request")? };
         let observer = request.observer.as_ref().filter(|observer| observer.trace().is_some());
         // SAFETY: as above.
-        unsafe { put(trace, observer.map_or(std::ptr::null(), |observer| &raw const *observer)) }
+        unsafe { put(trace, observer.map_or(std::ptr::null(), |observer| lend(observer, request))) }
     })
 }
 
@@ -88,22 +89,27 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
             return Err(null("child_trace"));
         }
         // SAFETY: the caller's promise is passed on.
-        let child = unsafe { deref(trace, "trace")? }.child();
+        let parent = unsafe { deref(trace, "trace")? };
+        if let Some(own) = ApplicationTrace::of(parent) {
+            // SAFETY: not null, and by contract writable.
+            return unsafe { put(child_trace, own.spawn()) };
+        }
+        let child = parent.child();
         let child = child.ok_or_else(|| Status::internal("the trace has no children"))?;
         // SAFETY: not null, and by contract writable.
-        unsafe { put(child_trace, Box::into_raw(Box::new(Observation::new(child)))) }
+        unsafe { put(child_trace, give(Observation::new(child))) }
     })
 }
 
 /// # Safety
-/// The trace was spawned, is not used afterwards, or is NULL.
+/// The trace was made or spawned and no request has it, it is not used afterwards, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(trace: *mut Observation) -> *mut Error {
-    if !trace.is_null() {
-        // SAFETY: spawned traces are boxes that their holder owns.
-        drop(unsafe { Box::from_raw(trace) });
+    if trace.is_null() {
+        return std::ptr::null_mut();
     }
-    std::ptr::null_mut()
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { take(trace, "trace") }.map(drop))
 }
 
 #[unsafe(no_mangle)]

@@ -17,7 +17,7 @@ use crate::protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, StringsReader, TensorError, Value,
 };
 use crate::repository::ServedModel;
-use crate::request::validate::{add_input, add_output};
+use crate::request::validate::{self, Raw, add_input, add_output};
 use crate::request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text,
 };
@@ -610,56 +610,18 @@ pub fn element_of(datatype: DataType) -> Option<Element> {
 
 /// The one input of a raw request, its shape deduced from the number of bytes.
 fn raw_input(model: &ServedModel, request: &Request, body: Slice) -> Result<InputTensor, Status> {
-    let spec = &model.spec;
-    let [config] = &spec.inputs[..] else {
-        return Err(Status::invalid(format!(
-            "{}Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model \
-             configuration",
-            request.log_id(),
-            spec.inputs.len(),
-            spec.name
-        )));
-    };
-    let name = Text::from(&*config.name);
-    let Some(datatype) = DataType::from_name(config.datatype.as_bytes()) else {
-        return Err(Status::internal(format!("input '{name}' of model '{}' has no data type", spec.name)));
-    };
-    let mut shape: Shape =
-        (spec.max_batch_size > 0).then_some(1).into_iter().chain(config.dims.iter().copied()).collect();
-    if datatype == DataType::Bytes {
-        if config.dims != [1] && config.dims != [-1] {
-            return Err(Status::invalid(format!(
-                "{}For BYTE datatype raw input '{name}', the model must have input shape [1]",
-                request.log_id()
-            )));
-        }
-        shape.iter_mut().for_each(|dim| *dim = 1);
-        let mut input = InputTensor::new(name, datatype, shape);
-        let length = u32::try_from(body.len()).map_err(|_| Status::invalid("raw input is too long for one string"))?;
-        // One piece, because a reader may expect the length indicator and its string together.
-        let mut block = BlockMut::unpooled(4 + body.len());
-        block[..4].copy_from_slice(&length.to_le_bytes());
-        block[4..].copy_from_slice(&body);
-        input.data = smallvec![block.freeze()];
-        return Ok(input);
-    }
-    let mut open = shape.iter_mut().filter(|dim| **dim == -1);
-    let (first, second) = (open.next(), open.next());
-    if second.is_some() {
-        return Err(Status::invalid(format!(
-            "{}The shape of the raw input '{name}' can not be deduced because there are more than one variable-sized \
-             dimension",
-            request.log_id()
-        )));
-    }
-    if let Some(open) = first {
-        *open = 1;
-        let fixed = shape.iter().try_fold(datatype.byte_size() as i64, |size, &dim| size.checked_mul(dim)).unwrap_or(0);
-        let dim = if fixed > 0 { body.len() as i64 / fixed } else { 0 };
-        let at = config.dims.iter().position(|&dim| dim == -1).unwrap_or(0) + usize::from(spec.max_batch_size > 0);
-        shape[at] = dim;
-    }
+    let Raw { datatype, shape, length } = validate::raw_input(&model.spec, &request.log_id(), body.len())?;
+    let name = model.spec.inputs.first().map(|input| Text::from(&*input.name)).unwrap_or_default();
     let mut input = InputTensor::new(name, datatype, shape);
-    input.data = smallvec![body];
+    input.data = match length {
+        Some(length) => {
+            // One piece, because a reader may expect the length indicator and its string together.
+            let mut block = BlockMut::unpooled(4 + body.len());
+            block[..4].copy_from_slice(&length.to_le_bytes());
+            block[4..].copy_from_slice(&body);
+            smallvec![block.freeze()]
+        }
+        None => smallvec![body],
+    };
     Ok(input)
 }

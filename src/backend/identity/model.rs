@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{IdentityInstance, example_parameters};
-use crate::backend::reshape::OutputShape;
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::observe::metrics::Counter;
-use crate::request::{DataType, Request, Shape, Status, Text, format_shape, now_ns};
+use crate::request::{DataType, OutputShape, Request, Shape, Status, Text, format_shape, now_ns};
 use crate::wire::inference::model_instance_group::Kind;
 
 const COUNTER: &str = "input_byte_size_counter";

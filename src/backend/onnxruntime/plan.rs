@@ -5,8 +5,7 @@ use std::ffi::CString;
 use super::batch_input::BatchInputPlan;
 use super::element::ElementType;
 use super::session::{Session, TensorInfo};
-use crate::backend::reshape::OutputShape;
-use crate::request::{DataType, Shape, Status, Text};
+use crate::request::{DataType, OutputShape, Shape, Status, Text};
 use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_config::SchedulingChoice;
 

@@ -1,40 +1,27 @@
-// Every entry into a plug-in goes through here: a C++ exception must not unwind into Rust, where it would end the
-// process. It becomes text for the caller instead.
+// Every entry into code that is not ours goes through here: a C++ exception must not end in Rust, where it would end
+// the process. It becomes text for the caller instead.
+//
+// There is one function for all signatures. The thunk is Rust's and calls the foreign function through the C-unwind
+// interface, which lets an exception pass; it never panics, so nothing of Rust's own is ever caught here.
+
+#include <cxxabi.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <exception>
 
-namespace {
-
-template <class Call>
-void* guarded(char* thrown, size_t capacity, Call call) {
-  thrown[0] = 0;
+extern "C" bool nereid_guard(void (*thunk)(void*), void* context, char* thrown, size_t capacity) {
   try {
-    return call();
+    thunk(context);
+    return false;
   } catch (const std::exception& exception) {
     std::snprintf(thrown, capacity, "%s", exception.what());
     if (thrown[0] == 0) std::snprintf(thrown, capacity, "an exception without a message");
+  } catch (abi::__forced_unwind&) {
+    // A thread that is being cancelled goes on being so: it must not be caught.
+    throw;
   } catch (...) {
     std::snprintf(thrown, capacity, "an exception that is no std::exception");
   }
-  return nullptr;
-}
-
-}  // namespace
-
-extern "C" void* nereid_guard_call(void* (*function)(void*), void* handle, char* thrown, size_t capacity) {
-  return guarded(thrown, capacity, [&] { return function(handle); });
-}
-
-extern "C" void* nereid_guard_describe(
-    void* (*function)(void*, void*), void* handle, void* into, char* thrown, size_t capacity) {
-  return guarded(thrown, capacity, [&] { return function(handle, into); });
-}
-
-extern "C" void* nereid_guard_execute(
-    void* (*function)(void*, void**, uint32_t), void* instance, void** requests, uint32_t count, char* thrown,
-    size_t capacity) {
-  return guarded(thrown, capacity, [&] { return function(instance, requests, count); });
+  return true;
 }

@@ -1,44 +1,26 @@
 //! One opened plug-in library: its exports, and every call into it behind the exception guard.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_void};
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
+use super::guard::{Thrown, Work, guarded};
+use super::search::Presence;
+use super::soname;
 use crate::abi::backend::DEVICE_BLOCKING;
-use crate::abi::handles::{AttributeHandle, BackendHandle, UserState, c_string};
-use crate::abi::server::{Error, TRITONSERVER_ErrorDelete};
+use crate::abi::handles::{AttributeHandle, BackendHandle};
+use crate::abi::ledger;
+use crate::abi::server::Error;
 use crate::backend::{Attributes, ExecutionPolicy};
 use crate::request::{Request, Status};
 
-type Call = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-type Describe = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *mut c_void;
-type Execute = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, u32) -> *mut c_void;
-
-unsafe extern "C" {
-    fn nereid_guard_call(function: Call, handle: *mut c_void, thrown: *mut c_char, capacity: usize) -> *mut c_void;
-    fn nereid_guard_describe(
-        function: Describe,
-        handle: *mut c_void,
-        into: *mut c_void,
-        thrown: *mut c_char,
-        capacity: usize,
-    ) -> *mut c_void;
-    fn nereid_guard_execute(
-        function: Execute,
-        instance: *mut c_void,
-        requests: *mut *mut c_void,
-        count: u32,
-        thrown: *mut c_char,
-        capacity: usize,
-    ) -> *mut c_void;
-}
+pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+type Describe = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;
+type Execute = unsafe extern "C-unwind" fn(*mut c_void, *mut *mut c_void, u32) -> *mut c_void;
 
 /// What the library offers (c_api.md section 5); only execution is required.
 pub(super) struct Exports {
@@ -47,6 +29,7 @@ pub(super) struct Exports {
     pub model_finalize: Option<Call>,
     pub instance_initialize: Option<Call>,
     pub instance_finalize: Option<Call>,
+    pub instance_ready: Option<Call>,
     execute: Execute,
 }
 
@@ -66,6 +49,8 @@ pub(super) struct Library {
     attributes: Attributes,
     /// Never closed: threads and destructors of a plug-in may outlive its last model.
     _library: std::mem::ManuallyDrop<Handle>,
+    /// Behind the plug-in's end.
+    _presence: Presence,
 }
 
 /// What the plug-in released during the execution on this thread.
@@ -120,57 +105,41 @@ fn stop_noting(wanted: bool) -> Vec<*mut Request> {
     })
 }
 
-const THROWN: usize = 512;
-
-/// Room for the text of an exception.
-struct Thrown([c_char; THROWN]);
-
-impl Thrown {
-    fn new() -> Thrown {
-        Thrown([0; THROWN])
-    }
-
-    fn status(&self) -> Option<Status> {
-        if self.0[0] == 0 {
-            return None;
-        }
-        // SAFETY: the guard writes a NUL-terminated text into the array.
-        let text = unsafe { CStr::from_ptr(self.0.as_ptr()) }.to_string_lossy().into_owned();
-        Some(Status::internal(format!("the backend threw an exception: {text}")))
-    }
+fn threw(thrown: &Thrown) -> Status {
+    Status::internal(format!("the backend threw an exception: {thrown}"))
 }
 
 /// Takes over an error that a plug-in returned; NULL is success.
-fn returned(error: *mut c_void) -> Result<(), Status> {
+pub(super) fn returned(error: *mut c_void) -> Result<(), Status> {
     let error: *mut Error = error.cast();
     if error.is_null() {
         return Ok(());
     }
     // SAFETY: plug-ins make errors with our functions only, and give them up by returning them.
-    unsafe {
-        let status = (*error).status();
-        TRITONSERVER_ErrorDelete(error);
-        Err(status)
-    }
+    Err(unsafe { Error::returned(error) })
 }
 
 impl Library {
-    /// Opens, looks up, initialises and asks for attributes.
-    pub fn open(backend: &str, path: &Path, place: &Path, cmdline: &[(String, String)]) -> Result<Library, Status> {
+    /// Opens, looks up, initialises and asks for attributes. `backend` is what the plug-in is told of itself.
+    pub fn open(path: &Path, backend: BackendHandle, presence: Presence) -> Result<Library, Status> {
         crate::abi::symbols::keep();
-        provide_soname().map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
-        let cannot = |error: &dyn std::fmt::Display| {
-            Status::invalid(format!("unable to load backend library '{}': {error}", path.display()))
-        };
+        soname::provide_for(path)
+            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         // SAFETY: running a plug-in's initialisers is what loading a backend means; the operator chose the library.
-        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| cannot(&error))?;
+        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        let library = library
+            .map_err(|error| Status::not_found(format!("unable to load shared library: {}", reason_of(&error))))?;
         let find = |name: &str| {
             // SAFETY: the symbol is a function of this signature by the interface's definition.
             unsafe { library.get::<Call>(name) }.ok().map(|symbol| *symbol)
         };
         // SAFETY: as above.
-        let execute = unsafe { library.get::<Execute>("TRITONBACKEND_ModelInstanceExecute") };
-        let execute = *execute.map_err(|error| cannot(&error))?;
+        let execute = unsafe { library.get::<Execute>(EXECUTE) };
+        let execute = *execute.map_err(|error| {
+            let reason = reason_of(&error);
+            Status::not_found(format!("unable to find required entrypoint '{EXECUTE}' in shared library: {reason}"))
+        })?;
+        super::places::remember(format!("backend '{}'", backend.name.to_string_lossy()), execute as *const c_void);
         // SAFETY: as above.
         let describe = unsafe { library.get::<Describe>("TRITONBACKEND_GetBackendAttribute") }.ok().map(|found| *found);
         let exports = Exports {
@@ -179,20 +148,25 @@ impl Library {
             model_finalize: find("TRITONBACKEND_ModelFinalize"),
             instance_initialize: find("TRITONBACKEND_ModelInstanceInitialize"),
             instance_finalize: find("TRITONBACKEND_ModelInstanceFinalize"),
+            instance_ready: find("TRITONBACKEND_ModelInstanceReady"),
             execute,
         };
         let initialize = find("TRITONBACKEND_Initialize");
-        let handle = Arc::new(BackendHandle {
-            name: c_string(backend),
-            config: config_json(cmdline),
-            directory: c_string(&place.to_string_lossy()),
-            execution_policy: AtomicU32::new(0),
-            state: UserState::default(),
-        });
-        let library = std::mem::ManuallyDrop::new(library);
-        let mut library = Library { handle, exports, attributes: Attributes::default(), _library: library };
+        let library = Library {
+            handle: Arc::new(backend),
+            exports,
+            attributes: Attributes::default(),
+            _library: std::mem::ManuallyDrop::new(library),
+            _presence: presence,
+        };
+        ledger::expose(Arc::as_ptr(&library.handle));
+        library.begin(initialize, describe)
+    }
+
+    fn begin(mut self, initialize: Option<Call>, describe: Option<Describe>) -> Result<Library, Status> {
+        let library = &mut self;
         let backend_handle = Arc::as_ptr(&library.handle).cast_mut().cast();
-        if let Err(status) = library.call(initialize, backend_handle) {
+        if let Err(status) = library.call(&library.work("TRITONBACKEND_Initialize"), initialize, backend_handle) {
             // What did not initialise is not finalised.
             library.exports.finalize = None;
             return Err(status);
@@ -200,16 +174,18 @@ impl Library {
         if let Some(describe) = describe {
             library.describe(describe, backend_handle)?;
         }
-        Ok(library)
+        Ok(self)
     }
 
     fn describe(&mut self, describe: Describe, backend: *mut c_void) -> Result<(), Status> {
-        let (mut attributes, mut thrown) = (AttributeHandle::default(), Thrown::new());
+        let mut attributes = AttributeHandle::default();
         let into = (&raw mut attributes).cast();
+        ledger::expose(&raw const attributes);
+        let work = self.work("TRITONBACKEND_GetBackendAttribute");
         // SAFETY: both handles live through the call, and the guard keeps exceptions out of Rust.
-        let error = unsafe { nereid_guard_describe(describe, backend, into, thrown.0.as_mut_ptr(), THROWN) };
-        thrown.status().map_or(Ok(()), Err)?;
-        returned(error)?;
+        let error = guarded(&work, || unsafe { describe(backend, into) });
+        ledger::reclaim(&raw const attributes);
+        returned(error.map_err(|thrown| threw(&thrown))?)?;
         self.attributes = attributes.attributes;
         Ok(())
     }
@@ -223,31 +199,36 @@ impl Library {
         Attributes { execution_policy, ..self.attributes.clone() }
     }
 
+    /// Who is at work while `call` lasts, as far as it is about no model.
+    fn work(&self, call: &'static str) -> Work<'_> {
+        Work { kind: "backend", name: self.handle.name.to_str().unwrap_or_default(), call, ..Work::default() }
+    }
+
+    /// The same for a model, and for an instance unless that is empty.
+    pub fn work_on<'a>(&'a self, call: &'static str, model: &'a str, instance: &'a str) -> Work<'a> {
+        Work { model, instance, ..self.work(call) }
+    }
+
     /// Calls an export that takes one handle; one that the library lacks succeeds.
-    pub fn call(&self, function: Option<Call>, handle: *mut c_void) -> Result<(), Status> {
+    pub fn call(&self, work: &Work<'_>, function: Option<Call>, handle: *mut c_void) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
-        let mut thrown = Thrown::new();
         // SAFETY: the handle is of the kind that this export takes and lives through the call.
-        let error = unsafe { nereid_guard_call(function, handle, thrown.0.as_mut_ptr(), THROWN) };
-        thrown.status().map_or(Ok(()), Err)?;
-        returned(error)
+        let error = guarded(work, || unsafe { function(handle) });
+        returned(error.map_err(|thrown| threw(&thrown))?)
     }
 
     /// Runs one batch.
-    pub fn execute(&self, instance: *mut c_void, model: &str, requests: &mut [*mut Request]) -> Outcome {
-        start_noting(model);
-        let mut thrown = Thrown::new();
+    pub fn execute(&self, work: &Work<'_>, instance: *mut c_void, requests: &mut [*mut Request]) -> Outcome {
+        start_noting(work.model);
         let count = requests.len() as u32;
         let list = requests.as_mut_ptr().cast::<*mut c_void>();
         // SAFETY: the requests came from boxes, the instance handle lives, and exceptions stop at the guard.
-        let error =
-            unsafe { nereid_guard_execute(self.exports.execute, instance, list, count, thrown.0.as_mut_ptr(), THROWN) };
-        let threw = thrown.status();
-        let released = stop_noting(threw.is_some() || !error.is_null());
-        match (threw, returned(error)) {
-            (Some(status), _) => Outcome::Threw { status, released },
-            (None, Err(status)) => Outcome::Failed { status, released },
-            (None, Ok(())) => Outcome::Done,
+        let outcome = guarded(work, || unsafe { (self.exports.execute)(instance, list, count) });
+        let released = stop_noting(!matches!(outcome, Ok(error) if error.is_null()));
+        match outcome.map(returned) {
+            Err(thrown) => Outcome::Threw { status: threw(&thrown), released },
+            Ok(Err(status)) => Outcome::Failed { status, released },
+            Ok(Ok(())) => Outcome::Done,
         }
     }
 }
@@ -255,46 +236,23 @@ impl Library {
 impl Drop for Library {
     fn drop(&mut self) {
         let handle = Arc::as_ptr(&self.handle).cast_mut().cast();
-        if let Err(status) = self.call(self.exports.finalize, handle) {
+        if let Err(status) = self.call(&self.work("TRITONBACKEND_Finalize"), self.exports.finalize, handle) {
             tracing::error!("backend '{}' failed to finalize: {status}", self.handle.name.to_string_lossy());
         }
+        let (count, bytes) = self.handle.memory.in_use();
+        if count > 0 {
+            let name = self.handle.name.to_string_lossy();
+            tracing::warn!("backend '{name}' ended without freeing {count} allocations of {bytes} bytes");
+        }
+        ledger::report(self.handle.name.to_str().ok());
     }
 }
 
-/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5). A later setting wins.
-fn config_json(settings: &[(String, String)]) -> String {
-    let cmdline: serde_json::Map<_, _> =
-        settings.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
-    serde_json::json!({ "cmdline": cmdline }).to_string()
-}
+/// The required export.
+const EXECUTE: &str = "TRITONBACKEND_ModelInstanceExecute";
 
-/// Loads an empty library named libtritonserver.so once, unless the process already has the real one: plug-ins list
-/// that name as needed, and the loader would search the disk for it.
-fn provide_soname() -> std::io::Result<()> {
-    static STUB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtritonserver_stub.so"));
-    static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
-    let outcome = LOADED.get_or_init(|| {
-        // SAFETY: RTLD_NOLOAD runs no code, it only asks whether the name is known.
-        if unsafe { Handle::open(Some("libtritonserver.so"), RTLD_NOW | libc::RTLD_NOLOAD) }.is_ok() {
-            return Ok(());
-        }
-        let load = || -> std::io::Result<()> {
-            // SAFETY: a plain system call with a constant name.
-            let fd = unsafe { libc::memfd_create(c"libtritonserver.so".as_ptr(), libc::MFD_CLOEXEC) };
-            if fd < 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // SAFETY: the descriptor was just made and belongs to nobody else.
-            let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-            file.write_all(STUB)?;
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            // SAFETY: the library has no code.
-            let library =
-                unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }.map_err(std::io::Error::other)?;
-            std::mem::forget(library);
-            Ok(())
-        };
-        load().map_err(|error| error.to_string())
-    });
-    outcome.clone().map_err(std::io::Error::other)
+/// What the loader says, without the name of its function before it.
+fn reason_of(error: &libloading::Error) -> String {
+    // What it displays itself is only which function failed.
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,2 +1,2 @@
-/* An empty library that carries the soname libtritonserver.so. Plug-ins name that library as needed; their symbols
- * come from the program itself. */
+/* An empty library whose soname (soname.txt) is written over with the one that a plug-in needs: libtritonserver.so, or
+ * what a package renamed it to. The functions come from the program itself. */

@@ -1,8 +1,6 @@
 //! Flags of backends, repository agents and caches.
 
-use std::path::Path;
-
-use super::{Flag, Group, Wish};
+use super::{Flag, Group};
 
 const BACKENDS: Group = Group("Backends");
 const AGENTS: Group = Group("Repository agents");
@@ -24,17 +22,19 @@ pub static FLAGS: &[Flag] = &[
         "Setting of one backend or of all. May be given several times.",
         |g, v| v.backend_setting().map(|given| g.options.backend_settings.push(given)),
     ),
-    AGENTS.later(
+    AGENTS.set(
         "repoagent-directory",
         "path",
         "Directory of repository agents. Default: /opt/tritonserver/repoagents.",
-        |_, v| Ok(Wish::more_if(v.path() != Path::new("/opt/tritonserver/repoagents"))),
+        |g, v| {
+            g.options.repoagent_directory = v.path();
+            Ok(())
+        },
     ),
-    CACHES.idle(
+    CACHES.set(
         "cache-directory",
         "path",
         "Directory of cache libraries. Default: /opt/tritonserver/caches.",
-        "the caches 'local' and 'redis' are built in, and others are not supported yet",
         |g, v| {
             g.options.cache_directory = v.path();
             Ok(())

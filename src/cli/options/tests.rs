@@ -77,7 +77,7 @@ fn every_flag_with_a_value_has_its_row_here() {
     assert_eq!(with_value, rows().map(|row| row.flag).collect::<Vec<_>>());
     assert_eq!(with_value.len(), 91 - 2 + 10);
     for row in rows() {
-        assert!(!row.good.is_empty() || !row.later.is_empty(), "--{} is never accepted", row.flag);
+        assert!(!row.good.is_empty(), "--{} is never accepted", row.flag);
     }
 }
 
@@ -105,20 +105,6 @@ fn bad_values_are_told_in_tritons_words() {
             let error = parse(&[&format!("--{}={value}", row.flag)]).unwrap_err();
             assert_eq!(error.to_string(), bad(row.flag, inner), "--{}={value}", row.flag);
             assert_eq!(error.report(), format!("{}\n{}\n", usage(), bad(row.flag, inner)));
-        }
-    }
-}
-
-#[test]
-fn values_that_ask_for_later_features_are_refused_by_name() {
-    for row in rows() {
-        let is_later = flags().any(|flag| flag.name == row.flag && matches!(flag.action, Action::Later(_)));
-        for value in row.later {
-            assert!(is_later, "--{}", row.flag);
-            let error = parse(&[&format!("--{}={value}", row.flag)]).unwrap_err();
-            let text = format!("--{} is not supported by this version of Nereid", row.flag);
-            assert_eq!(error.to_string(), text, "--{}={value}", row.flag);
-            assert_eq!(error.report(), format!("{}\n{text}\n", usage()));
         }
     }
 }
@@ -211,13 +197,6 @@ fn repeated_flags_add_up_or_the_last_one_stands() {
 }
 
 #[test]
-fn a_later_value_takes_back_what_asked_for_too_much() {
-    let (other, usual) = ("--repoagent-directory=/agents", "--repoagent-directory=/opt/tritonserver/repoagents");
-    assert_eq!(parse(&[other, usual]), with(|_| {}));
-    assert_eq!(parse(&[usual, other]).unwrap_err(), OptionsError::Later("repoagent-directory"));
-}
-
-#[test]
 fn paths_need_not_be_utf8() {
     use std::os::unix::ffi::OsStringExt;
     let path = OsString::from_vec(b"/m\xff".to_vec());
@@ -228,22 +207,20 @@ fn paths_need_not_be_utf8() {
     assert_eq!(options.model_repositories, [PathBuf::from(&path), PathBuf::from(&path)]);
 }
 
-/// The documentation has three lists: flags that work, flags without effect, flags that come later.
+/// The documentation has two lists: flags that work, flags without effect.
 #[test]
 fn the_documentation_lists_every_flag_where_it_belongs() {
     let text = include_str!("../../../docs/flags.md");
     let (works, rest) = text.split_once("\n## Without effect\n").unwrap();
-    let (idle, rest) = rest.split_once("\n## Not supported yet\n").unwrap();
-    let later = rest.split("\n## ").next().unwrap();
+    let idle = rest.split("\n## ").next().unwrap();
     for flag in flags() {
         let value = flag.value.unwrap_or_default().replace('|', "\\|");
         let value = if value.is_empty() { String::new() } else { format!("`{value}` ") };
         let row = format!("| `--{}` | {value}|", flag.name);
-        let places = [works, idle, later].map(|place| place.lines().find(|line| line.starts_with(&row)));
+        let places = [works, idle].map(|place| place.lines().find(|line| line.starts_with(&row)));
         let (here, more) = match flag.action {
             Action::Help | Action::Set(_) => (0, None),
             Action::Idle(_, reason) => (1, Some(reason)),
-            Action::Later(_) => (2, None),
         };
         for (at, place) in places.iter().enumerate() {
             assert_eq!(place.is_some(), at == here, "--{}: {row:?}", flag.name);

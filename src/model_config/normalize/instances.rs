@@ -5,11 +5,19 @@ use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
 /// What a backend would choose for a model that names no instance group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PreferredGroup {
     pub kind: Kind,
     /// 0 where the backend has no opinion.
     pub count: i32,
+    /// The devices that it wants; only a group on GPUs may have some.
+    pub gpus: Vec<i32>,
+}
+
+impl PreferredGroup {
+    pub fn new(kind: Kind, count: i32) -> PreferredGroup {
+        PreferredGroup { kind, count, gpus: Vec::new() }
+    }
 }
 
 /// Rule 6 for a host without GPUs.
@@ -26,6 +34,8 @@ pub fn instance_groups(config: &mut ModelConfig, preferred: &[PreferredGroup]) {
             name: config.name.clone(),
             kind: choice.map_or(Kind::Auto, |group| group.kind).into(),
             count: choice.map_or(0, |group| group.count),
+            // A check has words for devices of a group that cannot have any.
+            gpus: choice.map(|group| group.gpus.clone()).unwrap_or_default(),
             ..Default::default()
         });
     }

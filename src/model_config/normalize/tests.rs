@@ -185,7 +185,7 @@ fn instance_groups_are_resolved() {
         count,
         ..Default::default()
     };
-    let preferred = |kind, count| PreferredGroup { kind, count };
+    let preferred = PreferredGroup::new;
     type Case<'a> = (&'a str, Vec<ModelInstanceGroup>, Vec<PreferredGroup>, Vec<ModelInstanceGroup>);
     let cases: [Case<'_>; 11] = [
         ("identity", vec![], vec![], vec![group("m", Kind::Cpu, 1)]),

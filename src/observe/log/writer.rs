@@ -6,7 +6,8 @@
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::record::{Record, Severity};
@@ -33,8 +34,20 @@ pub struct Sinks {
 /// The sending end. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Queue {
-    sender: SyncSender<Entry>,
+    state: Arc<RwLock<State>>,
     counts: Arc<Counts>,
+    capacity: usize,
+}
+
+/// Changed only where the thread begins or ends: who logs looks at it together with all others.
+#[derive(Debug)]
+enum State {
+    Writing {
+        sender: SyncSender<Entry>,
+        thread: JoinHandle<Writer>,
+    },
+    /// Without a thread until there is something to write. `None`: it was lost by a panic.
+    Resting(Mutex<Option<Box<Writer>>>),
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +75,6 @@ impl std::fmt::Debug for Sinks {
 impl Queue {
     /// Starts the thread. It ends when the last clone of the queue is gone and everything is written.
     pub fn start(switches: Arc<Switches>, sinks: Sinks, capacity: usize) -> io::Result<Queue> {
-        let (sender, entries) = sync_channel(capacity);
         let counts = Arc::new(Counts::default());
         let writer = Writer {
             switches,
@@ -74,34 +86,74 @@ impl Queue {
             chunk_lines: 0,
             chunk_is_alarming: false,
         };
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run(&entries))?;
-        Ok(Queue { sender, counts })
+        let state = Arc::new(RwLock::new(writer.start(capacity)?));
+        Ok(Queue { state, counts, capacity })
     }
 
-    /// Never waits.
+    /// Never waits for what is written.
     pub fn push(&self, record: Record) {
         let bytes = record.bytes();
         let before = self.counts.bytes_waiting.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > BYTES_WAITING_MAX || self.sender.try_send(Entry::Record(record)).is_err() {
+        let has_room = before.saturating_add(bytes) <= BYTES_WAITING_MAX;
+        let is_taken = has_room && self.sender().is_some_and(|sender| sender.try_send(Entry::Record(record)).is_ok());
+        if !is_taken {
             self.counts.bytes_waiting.fetch_sub(bytes, Ordering::Relaxed);
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// To the thread, which is started anew if it rests.
+    fn sender(&self) -> Option<SyncSender<Entry>> {
+        if let State::Writing { sender, .. } = &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            return Some(sender.clone());
+        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if let State::Resting(writer) = &mut *state {
+            let writer = writer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            *state = writer?.start(self.capacity).ok()?;
+        }
+        match &*state {
+            State::Writing { sender, .. } => Some(sender.clone()),
+            State::Resting(_) => None,
+        }
+    }
+
+    /// Ends the thread, once everything is written, until there is more. False: it cannot write, and stays.
+    pub fn rest(&self, patience: Duration) -> bool {
+        if !self.flush(patience) {
+            return false;
+        }
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Resting(_)) {
+            return true;
+        }
+        if let State::Writing { sender, thread } = std::mem::replace(&mut *state, State::Resting(Mutex::default())) {
+            drop(sender);
+            *state = State::Resting(Mutex::new(thread.join().ok().map(Box::new)));
+        }
+        true
+    }
+
     /// What is handed over from now on goes to `sinks`. Waits for room in the queue.
     pub fn move_to(&self, sinks: Sinks) {
-        // The thread only ends with the last sender.
-        let _ = self.sender.send(Entry::Move(Box::new(sinks)));
+        if let Some(sender) = self.sender() {
+            // The thread only ends with the last sender.
+            let _ = sender.send(Entry::Move(Box::new(sinks)));
+        }
     }
 
     /// Waits until everything handed over before is written, or cannot be; not longer than `patience`, for whoever
     /// reads our stdout may have stopped. Says whether it came to that.
     pub fn flush(&self, patience: Duration) -> bool {
+        let sender = match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Writing { sender, .. } => sender.clone(),
+            State::Resting(_) => return true,
+        };
         let deadline = Instant::now() + patience;
         let (done, written) = sync_channel(1);
         let mut entry = Entry::Flush(done);
         loop {
-            entry = match self.sender.try_send(entry) {
+            entry = match sender.try_send(entry) {
                 Ok(()) => break,
                 Err(TrySendError::Full(entry)) if Instant::now() < deadline => entry,
                 Err(_) => return false,
@@ -132,6 +184,7 @@ impl Counts {
     }
 }
 
+#[derive(Debug)]
 struct Writer {
     switches: Arc<Switches>,
     counts: Arc<Counts>,
@@ -146,7 +199,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, entries: &Receiver<Entry>) {
+    fn start(self, capacity: usize) -> io::Result<State> {
+        let (sender, entries) = sync_channel(capacity);
+        let run = move || self.run(&entries);
+        let thread = std::thread::Builder::new().name("log".to_owned()).spawn(run)?;
+        Ok(State::Writing { sender, thread })
+    }
+
+    fn run(mut self, entries: &Receiver<Entry>) -> Writer {
         loop {
             let entry = match entries.try_recv() {
                 Ok(entry) => entry,
@@ -159,12 +219,13 @@ impl Writer {
                     self.report_losses();
                     match entries.recv() {
                         Ok(entry) => entry,
-                        Err(_) => return,
+                        Err(_) => return self,
                     }
                 }
                 Err(TryRecvError::Disconnected) => {
                     self.write_chunk();
-                    return self.report_losses();
+                    self.report_losses();
+                    return self;
                 }
             };
             match entry {

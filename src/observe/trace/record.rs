@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::context::{Context, Ids, SpanId, Spot};
+use super::context::{Context, Ids, SpanId, Spot, next_id};
 use super::options::Levels;
 use super::settings::Setting;
 use super::writer::Queue;
@@ -138,7 +138,7 @@ struct Named {
 
 impl Trace {
     pub(super) fn begin(setting: Arc<Setting>, queue: Queue, ids: &Arc<Ids>, context: Option<Context>) -> Trace {
-        let id = ids.next();
+        let id = next_id();
         let spot = ids.spot(context);
         let root = Root { setting, queue, ids: Arc::clone(ids), spot, id, body: Mutex::default() };
         let root_span = root.spot.span;
@@ -156,7 +156,7 @@ impl Trace {
 
     /// The trace of a request that is made on behalf of this one.
     pub fn child(&self) -> Trace {
-        Trace::on(Arc::clone(&self.root), self.root.ids.next(), self.id, self.span)
+        Trace::on(Arc::clone(&self.root), next_id(), self.id, self.span)
     }
 
     pub fn id(&self) -> u64 {

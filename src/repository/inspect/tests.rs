@@ -75,7 +75,7 @@ fn a_model_that_would_load() {
 #[test]
 fn all_that_is_wrong_comes_at_once_with_its_place() {
     let model = Scratch::new("bad").config(
-        "name: \"other\"\nbackend: \"identity\"\nmax_batch_size: -1\nmodel_repository_agents { agents { } }\n\
+        "name: \"other\"\nbackend: \"identity\"\nmax_batch_size: -1\nmodel_repository_agents { agents { name: \"a\" } }\n\
          version_policy { specific { versions: 7 } }\n\
          input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }\n\
          output { name: \"OUTPUT0\"\n data_type: TYPE_FP32 dims: [ 0 ] label_filename: \"absent.txt\" }\n\
@@ -86,7 +86,6 @@ fn all_that_is_wrong_comes_at_once_with_its_place() {
     assert_eq!(
         problems(&seen),
         [
-            "~/config.pbtxt:4:1: 'model_repository_agents' is not supported by this version of Nereid",
             "~/config.pbtxt:5:1: at least one version must be available under the version policy of model 'm'",
             "~/config.pbtxt:3:1: 'max_batch_size' must be non-negative value for other",
             "~/config.pbtxt:1:1: unexpected directory name 'm' for model 'other', directory name must equal model name",
@@ -98,7 +97,11 @@ fn all_that_is_wrong_comes_at_once_with_its_place() {
              2)",
         ]
     );
-    assert_eq!(seen.warnings, ["version 7 of the version policy is not there"]);
+    let warnings = [
+        "the repository agent 'a' is not asked here, only when the model is loaded",
+        "version 7 of the version policy is not there",
+    ];
+    assert_eq!(seen.warnings, warnings);
 }
 
 #[test]
@@ -165,6 +168,6 @@ fn an_override_stands_in_for_the_file() {
         ["Invalid config override: unknown field \"backendd\" in ModelConfig; did you mean \"backend\"?"]
     );
     let seen =
-        inspector.inspect("m", &model.0, Some(br#"{"backend":"identity","model_repository_agents":{"agents":[{}]}}"#));
-    assert_eq!(problems(&seen), ["'model_repository_agents' is not supported by this version of Nereid"]);
+        inspector.inspect("m", &model.0, Some(br#"{"backend":"identity","instance_group":[{"profile":["0"]}]}"#));
+    assert_eq!(problems(&seen), ["'instance_group[0].profile' is not supported by this version of Nereid"]);
 }

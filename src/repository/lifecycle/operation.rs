@@ -179,7 +179,12 @@ impl Lifecycle {
             return Err(self.load_failed(id, [(version, status)]));
         }
         let has_fresh = !fresh.is_empty();
+        fresh.values().for_each(RunningVersion::enter);
         let has_surplus = self.switch(id, slot, fresh, &fitted.versions);
+        // A load that brings no version has nothing to do with the files of its agents.
+        if let Some(agents) = source.directory.agents.as_ref().filter(|_| has_fresh) {
+            agents.complete();
+        }
         slot.loaded = Some(Loaded {
             stamp: source.stamp.clone(),
             location: source.location.clone(),
@@ -220,7 +225,7 @@ impl Lifecycle {
         let name = &id.name;
         if let Override::Files { config, files } = given {
             let directory = write_files(name, files)?;
-            let polled = poll(&self.settings, name, &directory.path, Some(config), false)?;
+            let (directory, polled) = poll(&self.settings, name, directory, Some(config), false)?;
             return Ok(Some((None, directory, polled)));
         }
         let store = store.ok_or_else(|| Status::not_found("no model repository has a directory of this name"))?;
@@ -231,8 +236,8 @@ impl Lifecycle {
             return Ok(None);
         }
         let local = store.localize(name)?;
-        let directory = Directory { path: local.path().to_owned(), keep: Arc::new(local) };
-        let polled = poll(&self.settings, name, &directory.path, given.config(), store.maps(name))?;
+        let directory = Directory { path: local.path().to_owned(), keep: Arc::new(local), agents: None };
+        let (directory, polled) = poll(&self.settings, name, directory, given.config(), store.maps(name))?;
         Ok(Some((Some(stamp), directory, polled)))
     }
 

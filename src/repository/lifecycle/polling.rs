@@ -164,6 +164,7 @@ impl Lifecycle {
     pub fn poll(self: &Arc<Self>) {
         // Counted, so that the end of the server waits for what is being loaded.
         let Ok(_operation) = self.begin() else { return };
+        let _polling = lock(&self.polling);
         let found = match self.find() {
             Ok(found) => found,
             Err(status) => {

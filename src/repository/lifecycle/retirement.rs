@@ -37,6 +37,7 @@ impl Lifecycle {
         self.retiring.fetch_add(1, Ordering::SeqCst);
         let (lifecycle, id) = (Arc::clone(self), id.clone());
         let work = move || {
+            running.leave();
             let mut pause = FIRST_PAUSE;
             while running.holders() > 0 {
                 std::thread::sleep(pause);
@@ -92,7 +93,7 @@ impl Lifecycle {
         let map = self.map();
         let mut found = Vec::new();
         for served in map.ready() {
-            let ours = 2 + map.references(served);
+            let ours = 2 + map.references(served) + served.pins.load(Ordering::SeqCst);
             let requests = Arc::strong_count(served).saturating_sub(ours).max(served.scheduler.unfinished());
             if requests > 0 {
                 found.push(InFlight { name: served.name.clone(), version: served.version, requests });
@@ -111,6 +112,8 @@ impl Lifecycle {
         for (id, slot) in self.slots() {
             // A load that is under way holds the slot, and ends what it made when it finds the server stopping.
             if let Ok(mut slot) = slot.try_lock() {
+                // An ensemble's agents have nothing to wait for any more.
+                slot.source = None;
                 for running in std::mem::take(&mut slot.running).into_values() {
                     running.served.scheduler.stop();
                     self.end_in_background(&id, running);
@@ -124,6 +127,7 @@ impl Lifecycle {
         let (lifecycle, name) = (Arc::clone(self), id.name.clone());
         let work = move || {
             let version = running.served.version;
+            running.leave();
             running.end();
             info!("successfully unloaded '{name}' version {version}");
             lifecycle.retiring.fetch_sub(1, Ordering::SeqCst);
@@ -131,6 +135,19 @@ impl Lifecycle {
         if std::thread::Builder::new().name("model-unload".to_owned()).spawn(work).is_err() {
             self.retiring.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// Ends what models have used, once all of them are gone: the agents, and the response cache.
+    pub fn close(&self) {
+        self.settings.agents.close();
+        if let Some(cache) = &self.settings.scheduling.cache {
+            cache.close();
+        }
+    }
+
+    /// What the agents are that models have used, and where their code is.
+    pub fn agents(&self) -> Vec<(String, String)> {
+        self.settings.agents.places()
     }
 
     /// Versions that are being ended.

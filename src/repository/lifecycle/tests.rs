@@ -87,6 +87,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
     Settings {
         scheduling: Default::default(),
         host: Default::default(),
+        agents: Default::default(),
         stores: places.iter().map(open).collect(),
         mode,
         startup_models: Vec::new(),
@@ -96,6 +97,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         load_thread_count: 4,
         load_retry_count: 0,
         backend_directory: "/nowhere".into(),
+        min_compute_capability: 0.0,
         backend_settings: Arc::new(|_| Vec::new()),
         worker_cpus: Vec::new(),
         worker_cpu_count: 1,

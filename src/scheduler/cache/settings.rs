@@ -1,30 +1,36 @@
 //! `--cache-config`: which cache, and what its settings say. Names of settings and error texts are those of Triton's
 //! cache libraries.
+//!
+//! A built-in cache wins over a library of the same name unless its setting `library` names a file; a library never sees
+//! that setting. Every other name is that of a library, with whatever settings it has.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use tracing::warn;
 
 use super::redis::Redis;
-use super::{Cache, Local, Secret};
+use super::{Cache, Local, OpenLibrary, Secret};
 use crate::request::Status;
+
+/// The caches that this build brings along.
+const BUILT_IN: [&str; 2] = ["local", "redis"];
+/// The setting of a built-in cache that names the library to be used in its place.
+const LIBRARY: &str = "library";
 
 pub fn open(
     name: &str,
     settings: &[(String, String)],
-    directory: &Path,
+    library: OpenLibrary<'_>,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Cache, Status> {
     // The last one of a name counts.
-    let settings: BTreeMap<&str, &str> = settings.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let mut settings: BTreeMap<&str, &str> = settings.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let file = if BUILT_IN.contains(&name) { settings.remove(LIBRARY) } else { None };
     match name {
-        "local" => Cache::over(Box::new(local(&settings)?), Secret::random()),
-        "redis" => Cache::over(Box::new(Redis::open(&settings, environment)?), Secret::SHARED),
-        other => Err(Status::invalid(format!(
-            "unable to find 'libtritoncache_{other}.so' for cache. Searched: {}",
-            directory.display()
-        ))),
+        "local" if file.is_none() => Cache::over(Box::new(local(&settings)?), Secret::random()),
+        "redis" if file.is_none() => Cache::over(Box::new(Redis::open(&settings, environment)?), Secret::SHARED),
+        // Where it keeps what, and who else looks there, is not known here.
+        _ => Cache::over(library(name, file, &settings)?, Secret::SHARED),
     }
 }
 
@@ -60,11 +66,17 @@ fn local_size(text: &str) -> Result<usize, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Store;
     use super::*;
+
+    /// Tells what it would open.
+    fn library(name: &str, file: Option<&str>, settings: &BTreeMap<&str, &str>) -> Result<Box<dyn Store>, Status> {
+        Err(Status::unsupported(format!("{name} {file:?} {settings:?}")))
+    }
 
     fn error(name: &str, settings: &[(&str, &str)]) -> String {
         let settings: Vec<_> = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        match open(name, &settings, Path::new("/opt/tritonserver/caches"), |_| None) {
+        match open(name, &settings, &library, |_| None) {
             Ok(_) => "opened".to_owned(),
             Err(status) => format!("{} - {}", status.code.name(), status.message),
         }
@@ -78,13 +90,10 @@ mod tests {
         let no_address = "Invalid argument - Failed to initialize RedisCache, didn't specify address. Must at a \
                           minimum specify 'host' and 'port' in the configuration - e.g. tritonserver --cache-config \
                           redis,host=redis --cache-config redis,port=6379 --model-repository=/models ...";
-        let unknown = "Invalid argument - unable to find 'libtritoncache_nosuch.so' for cache. Searched: \
-             /opt/tritonserver/caches";
         let none = local("Could not initialize buffer in basic_managed_external_buffer constructor");
         /// Cache, settings, outcome.
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
-        let cases: [Case<'_>; 12] = [
-            ("nosuch", &[("size", "1")], unknown),
+        let cases: [Case<'_>; 11] = [
             ("local", &[("foo", "1")], no_size),
             ("local", &[("size", "abc")], &local("stoull")),
             ("local", &[("size", "99999999999999999999")], &local("stoull")),
@@ -99,6 +108,21 @@ mod tests {
         ];
         for (name, settings, expected) in cases {
             assert_eq!(error(name, settings), expected, "{name} {settings:?}");
+        }
+    }
+
+    #[test]
+    fn a_library_is_asked_for_by_another_name_or_by_its_file() {
+        let asks = |text: &str| format!("Unsupported - {text}");
+        let cases: [(&str, &[(&str, &str)], &str); 4] = [
+            ("mine", &[("size", "1"), ("size", "2")], r#"mine None {"size": "2"}"#),
+            // A setting of its own, whatever it means there.
+            ("mine", &[("library", "x")], r#"mine None {"library": "x"}"#),
+            ("local", &[("library", "a.so"), ("size", "1")], r#"local Some("a.so") {"size": "1"}"#),
+            ("redis", &[("library", "b.so"), ("library", "a.so")], r#"redis Some("a.so") {}"#),
+        ];
+        for (name, settings, expected) in cases {
+            assert_eq!(error(name, settings), asks(expected), "{name} {settings:?}");
         }
     }
 }

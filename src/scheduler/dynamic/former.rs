@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::consultation::{Consultation, Verdict};
 use super::equality::Equality;
 use super::levels::Levels;
 use super::policy::Policies;
 use super::queues::{Entry, Position, Queues};
-use crate::instance::Payload;
+use crate::instance::{BatchStrategy, Payload};
 use crate::model_config::ModelSpec;
 use crate::request::Request;
 use crate::scheduler::line::{Arrivals, Former, Look};
@@ -25,6 +26,8 @@ pub(super) struct Batches {
     delayed_until: usize,
     /// How many entries the last look put into the batch.
     chosen: usize,
+    /// A model may say itself what goes into a batch.
+    consultation: Option<Consultation>,
 }
 
 /// Batch sizes, in rows.
@@ -99,6 +102,19 @@ impl Batches {
             levels,
             delayed_until,
             chosen: 0,
+            consultation: None,
+        }
+    }
+
+    /// The same, asking a strategy about each request.
+    pub fn consulting(self, strategy: Option<Arc<dyn BatchStrategy>>) -> Batches {
+        Batches { consultation: strategy.map(Consultation::new), ..self }
+    }
+
+    /// A request that waits was taken out or moved.
+    fn disturb(&mut self) {
+        if let Some(consultation) = &mut self.consultation {
+            consultation.forget();
         }
     }
 
@@ -119,6 +135,7 @@ impl Batches {
                 if let Some(Entry { request, rows, .. }) = self.queues.remove(position) {
                     arrivals.bury(request, rows);
                 }
+                self.disturb();
                 continue;
             }
             // Expired is what is strictly later.
@@ -127,6 +144,7 @@ impl Batches {
                     TimeoutAction::Delay => self.queues.delay(position),
                     TimeoutAction::Reject => self.reject(arrivals, position),
                 }
+                self.disturb();
                 continue;
             }
             let rows = scan.rows.saturating_add(entry.rows);
@@ -140,6 +158,22 @@ impl Batches {
                     break;
                 }
             }
+            if let Some(consultation) = &mut self.consultation {
+                match consultation.judge(scan.entries, &entry.request) {
+                    Verdict::In => {}
+                    Verdict::Anew => {
+                        (scan, position, first) = (Scan::default(), start, None);
+                        continue;
+                    }
+                    // A request that no batch wants is one by itself: nobody would answer it otherwise.
+                    Verdict::Closed => {
+                        scan.is_closed = true;
+                        if first.is_some() {
+                            break;
+                        }
+                    }
+                }
+            }
             let queued_ns = entry.request.stamps.queued_ns;
             scan.oldest_ns = Some(scan.oldest_ns.map_or(queued_ns, |oldest_ns| oldest_ns.min(queued_ns)));
             scan.closest_deadline_ns = scan.closest_deadline_ns.into_iter().chain(entry.deadline_ns).min();
@@ -147,6 +181,9 @@ impl Batches {
             (scan.rows, scan.entries) = (rows, scan.entries + 1);
             if self.sizes.is_preferred(rows) {
                 scan.best = Some(scan.entries);
+            }
+            if scan.is_closed {
+                break;
             }
             position = position.next();
         }
@@ -183,8 +220,12 @@ impl Batches {
         let until_ns = Some(oldest_ns.saturating_add(self.delay_ns));
         let until_ns = until_ns.into_iter().chain(scan.closest_deadline_ns.map(|at_ns| at_ns.saturating_add(1))).min();
         Decision::Wait {
-            // Where a request may end a batch by its shape, each has to be looked at.
-            rows: if self.equality.is_given() { self.sizes.next(scan.rows) } else { scan.rows + 1 },
+            // Where a request may end a batch by its shape or by the model's own rule, each has to be looked at.
+            rows: if self.equality.is_given() && self.consultation.is_none() {
+                self.sizes.next(scan.rows)
+            } else {
+                scan.rows + 1
+            },
             until_ns: until_ns.filter(|_| !mutants::is(Mutant::DelayForgotten)),
         }
     }
@@ -223,11 +264,16 @@ impl Former for Batches {
                 self.levels.leave(level, self.policies.of(level));
             }
         }
+        if let Some(consultation) = &mut self.consultation {
+            consultation.end();
+        }
         payload
     }
 
     fn sweep(&mut self, arrivals: &mut Arrivals<'_>) {
         self.drain(arrivals);
+        // The strategy itself is not called here: this may be a shard.
+        self.disturb();
         for Entry { request, rows, .. } in self.queues.extract(|entry| entry.request.admission().is_queued()) {
             arrivals.bury(request, rows);
         }

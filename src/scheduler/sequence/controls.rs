@@ -59,12 +59,10 @@ impl Controls {
                 }
             };
             request.inputs.push(InputTensor {
-                name: control.name.clone(),
-                datatype: control.datatype,
-                shape: self.shape.clone(),
                 model_shape: self.shape.clone(),
                 data: smallvec![data],
                 index: control.index,
+                ..InputTensor::new(control.name.clone(), control.datatype, self.shape.clone())
             });
         }
     }

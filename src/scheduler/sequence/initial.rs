@@ -83,12 +83,10 @@ impl InitialStates {
     pub fn add(&self, request: &mut Request, states: Arc<States>) {
         for (tensor, (name, index)) in states.tensors().into_iter().zip(&self.names) {
             request.inputs.push(InputTensor {
-                name: name.clone(),
-                datatype: tensor.datatype,
-                shape: tensor.shape.clone(),
-                model_shape: tensor.shape,
+                model_shape: tensor.shape.clone(),
                 data: smallvec![tensor.data],
                 index: *index,
+                ..InputTensor::new(name.clone(), tensor.datatype, tensor.shape)
             });
         }
         request.states = Some(states);

@@ -6,10 +6,11 @@
 //! steps. What ends without a response, because it was dropped, holds up nobody.
 
 use std::collections::VecDeque;
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memory::{BlockMut, Exhausted};
-use crate::request::{Completion, Delivery, Job, Request, Sink};
+use crate::memory::{BlockMut, Exhausted, Target};
+use crate::request::{self, Asked, Completion, Delivery, Job, Request, Sink, Status};
 
 /// The requests of one instance whose responses are due, in their order.
 #[derive(Default)]
@@ -88,6 +89,23 @@ impl Sink for Place {
         self.next.allocate(byte_size)
     }
 
+    fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
+        self.next.allocate_in_place(asked)
+    }
+
+    fn begin(&self, _key: u64) -> bool {
+        self.next.begin()
+    }
+
+    fn preferred_place(
+        &self,
+        _key: u64,
+        asked: (Option<&CStr>, Option<usize>),
+        place: request::Place,
+    ) -> Result<request::Place, Status> {
+        self.next.preferred_place(asked, place)
+    }
+
     fn at_home(&self, job: Box<dyn Job>) {
         self.next.at_home(job);
     }
@@ -104,7 +122,7 @@ impl Drop for Place {
 mod tests {
     use super::super::fixture::{Answers, request_to};
     use super::*;
-    use crate::request::{Response, Status};
+    use crate::request::Response;
 
     #[test]
     fn responses_wait_for_those_before_them() {

@@ -50,6 +50,7 @@ impl World {
             statistics: Arc::default(),
             directory: PathBuf::new(),
             pool: Pool::new(1 << 20),
+            strategy: None,
         };
         let batcher = SequenceBatcher::with(&purpose, services, &config, hold, || NOW_NS.get()).unwrap();
         let mut world = World { batcher, workers: Vec::new(), answers: Arc::default(), wakes: Arc::default() };

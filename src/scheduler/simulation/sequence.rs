@@ -276,6 +276,7 @@ impl Rules for Sequences {
             statistics: Arc::default(),
             directory: PathBuf::new(),
             pool: Pool::new(1 << 20),
+            strategy: None,
         };
         let hold = Hold { requests: 0, backlog: 0 };
         let batcher = SequenceBatcher::with(&purpose, &Services::default(), &self.config, hold, clock);

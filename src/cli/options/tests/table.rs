@@ -1,4 +1,4 @@
-//! Every flag that takes a value: what it sets, what it refuses and with which words, what it asks for too early.
+//! Every flag that takes a value: what it sets, what it refuses and with which words.
 
 mod host;
 mod models;
@@ -16,8 +16,6 @@ pub struct Row {
     pub good: &'static [(&'static str, Change)],
     /// Values with the inner text of the error.
     pub bad: &'static [(&'static str, &'static str)],
-    /// Values that ask for a feature that comes later.
-    pub later: &'static [&'static str],
 }
 
 type Change = fn(&mut ServeOptions);

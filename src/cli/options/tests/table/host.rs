@@ -15,29 +15,20 @@ pub const ROWS: &[Row] = &[
             ("true", |_| {}),
         ],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "allow-gpu-metrics",
         beside: "",
         good: &[("false", |o| o.allow_gpu_metrics = false), ("true", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "allow-cpu-metrics",
         beside: "",
         good: &[("false", |o| o.allow_cpu_metrics = false), ("true", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
-    Row {
-        flag: "metrics-address",
-        beside: "",
-        good: &[("m", |o| o.metrics.address = "m".into())],
-        bad: &[],
-        later: &[],
-    },
+    Row { flag: "metrics-address", beside: "", good: &[("m", |o| o.metrics.address = "m".into())], bad: &[] },
     Row {
         flag: "metrics-port",
         beside: "",
@@ -48,7 +39,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "metrics-interval-ms",
@@ -61,7 +51,6 @@ pub const ROWS: &[Row] = &[
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
             ("-1", "Provided option value is out of bound. Got -1"),
         ],
-        later: &[],
     },
     Row {
         flag: "metrics-config",
@@ -79,7 +68,6 @@ pub const ROWS: &[Row] = &[
             ("x=", "--metrics-config option format is <setting>=<value>. Got x="),
             ("a,b=c", "--metrics-config option format is <setting>=<value>. Got a,b=c"),
         ],
-        later: &[],
     },
     Row {
         flag: "trace-config",
@@ -127,15 +115,8 @@ pub const ROWS: &[Row] = &[
                 "invalid value for trace mode option: zipkin. Available options are \"triton\" and \"opentelemetry\"",
             ),
         ],
-        later: &[],
     },
-    Row {
-        flag: "backend-directory",
-        beside: "",
-        good: &[("/b", |o| o.backend_directory = "/b".into())],
-        bad: &[],
-        later: &[],
-    },
+    Row { flag: "backend-directory", beside: "", good: &[("/b", |o| o.backend_directory = "/b".into())], bad: &[] },
     Row {
         flag: "backend-config",
         beside: "",
@@ -160,21 +141,18 @@ pub const ROWS: &[Row] = &[
                  <setting>=<value>. Got ,a=b",
             ),
         ],
-        later: &[],
     },
     Row {
         flag: "repoagent-directory",
         beside: "",
-        good: &[("/opt/tritonserver/repoagents", |_| {})],
+        good: &[("/opt/tritonserver/repoagents", |_| {}), ("/x", |o| o.repoagent_directory = "/x".into())],
         bad: &[],
-        later: &["/x"],
     },
     Row {
         flag: "cache-directory",
         beside: "",
         good: &[("/opt/tritonserver/caches", |_| {}), ("/x", |o| o.cache_directory = "/x".into())],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "cache-config",
@@ -194,7 +172,6 @@ pub const ROWS: &[Row] = &[
                 "No cache specified. --cache-config option format is <cache name>,<setting>=<value>. Got size=1",
             ),
         ],
-        later: &[],
     },
     Row {
         flag: "rate-limit",
@@ -206,7 +183,6 @@ pub const ROWS: &[Row] = &[
             ("EXECUTION_COUNT", |o| o.rate_limit = true),
         ],
         bad: &[("on", "invalid argument for --rate-limit")],
-        later: &[],
     },
     Row {
         flag: "rate-limit-resource",
@@ -235,7 +211,6 @@ pub const ROWS: &[Row] = &[
             ("R:x", "Invalid option value. Got x"),
             ("R:1:x", "Invalid option value. Got x"),
         ],
-        later: &[],
     },
     Row {
         flag: "pinned-memory-pool-byte-size",
@@ -250,7 +225,6 @@ pub const ROWS: &[Row] = &[
             ("", "Invalid option value. Got "),
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
         ],
-        later: &[],
     },
     Row {
         flag: "cuda-memory-pool-byte-size",
@@ -266,7 +240,6 @@ pub const ROWS: &[Row] = &[
             ("0:x", "Invalid option value. Got x"),
             ("0:-5", "Provided option value is out of bound. Got -5"),
         ],
-        later: &[],
     },
     Row {
         flag: "cuda-virtual-address-size",
@@ -282,7 +255,6 @@ pub const ROWS: &[Row] = &[
             ("0:x", "Invalid option value. Got x"),
             ("0:-5", "Provided option value is out of bound. Got -5"),
         ],
-        later: &[],
     },
     Row {
         flag: "min-supported-compute-capability",
@@ -293,7 +265,6 @@ pub const ROWS: &[Row] = &[
             ("", "Invalid option value. Got "),
             ("1e999", "Provided option value is out of bound. Got 1e999"),
         ],
-        later: &[],
     },
     Row {
         flag: "buffer-manager-thread-count",
@@ -305,7 +276,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "host-policy",
@@ -329,21 +299,18 @@ pub const ROWS: &[Row] = &[
             ("p,=b", "--host-policy option format is '<policy name>,<setting>=<value>'. Got p,=b"),
             ("p,a=", "--host-policy option format is '<policy name>,<setting>=<value>'. Got p,a="),
         ],
-        later: &[],
     },
     Row {
         flag: "allow-client-shm",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.allow_client_shm = true), ("1", |o| o.allow_client_shm = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "strict-model-config",
         beside: "",
         good: &[("true", |o| o.auto_complete_config = false), ("false", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "response-cache-byte-size",
@@ -357,9 +324,8 @@ pub const ROWS: &[Row] = &[
             ("", "Invalid option value. Got "),
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
         ],
-        later: &[],
     },
-    Row { flag: "trace-file", beside: "", good: &[("/x", |o| o.traces.file = "/x".to_owned())], bad: &[], later: &[] },
+    Row { flag: "trace-file", beside: "", good: &[("/x", |o| o.traces.file = "/x".to_owned())], bad: &[] },
     Row {
         flag: "trace-level",
         beside: "",
@@ -372,7 +338,6 @@ pub const ROWS: &[Row] = &[
             ("tensors", |o| o.traces.levels = Levels::TENSORS),
         ],
         bad: &[("Some", "invalid value for trace level option: some")],
-        later: &[],
     },
     Row {
         flag: "trace-rate",
@@ -384,7 +349,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "trace-count",
@@ -396,7 +360,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "trace-log-frequency",
@@ -408,14 +371,12 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "io-cores",
         beside: "",
         good: &[("4", |o| o.io_cores = Some(IoCores::Count(4)))],
         bad: &[("0", "Provided option value is out of bound. Got 0"), ("few", "Invalid option value. Got few")],
-        later: &[],
     },
     Row {
         flag: "io-engine",
@@ -426,7 +387,6 @@ pub const ROWS: &[Row] = &[
             ("epoll", |o| o.io_engine = IoEngine::Epoll),
         ],
         bad: &[("kqueue", "invalid argument for --io-engine")],
-        later: &[],
     },
     Row {
         flag: "run-to-completion",
@@ -437,56 +397,48 @@ pub const ROWS: &[Row] = &[
             ("measured", |o| o.run_to_completion = Lending::Measured),
         ],
         bad: &[("on", "invalid argument for --run-to-completion")],
-        later: &[],
     },
     Row {
         flag: "http-use-ssl",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.http_tls.allowed = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "http-use-ssl-mutual",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.http_tls.credentials.mutual = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "http-server-cert",
         beside: "",
         good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.certificate = "/x.pem".into())],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "http-server-key",
         beside: "",
         good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.key = "/x.pem".into())],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "http-root-cert",
         beside: "",
         good: &[("", |_| {}), ("/x.pem", |o| o.http_tls.credentials.roots = "/x.pem".into())],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "http-unix-socket",
         beside: "",
         good: &[("", |_| {}), ("/x.pem", |o| o.http_unix_socket = Some("/x.pem".into()))],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "grpc-unix-socket",
         beside: "",
         good: &[("", |_| {}), ("/x.pem", |o| o.grpc_unix_socket = Some("/x.pem".into()))],
         bad: &[],
-        later: &[],
     },
 ];
 

@@ -8,7 +8,6 @@ pub const ROWS: &[Row] = &[
         beside: "",
         good: &[("me", |o| o.server_id = "me".into()), ("", |o| o.server_id = String::new())],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "exit-timeout-secs",
@@ -20,7 +19,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "log-verbose",
@@ -39,28 +37,24 @@ pub const ROWS: &[Row] = &[
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
             ("on", "Invalid option value. Got on"),
         ],
-        later: &[],
     },
     Row {
         flag: "log-info",
         beside: "",
         good: &[("false", |o| o.log.info = false), ("oFF", |o| o.log.info = false), ("1", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "log-warning",
         beside: "",
         good: &[("false", |o| o.log.warning = false), ("oFF", |o| o.log.warning = false), ("1", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "log-error",
         beside: "",
         good: &[("false", |o| o.log.error = false), ("oFF", |o| o.log.error = false), ("1", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "log-format",
@@ -71,14 +65,12 @@ pub const ROWS: &[Row] = &[
             ("default", |_| {}),
         ],
         bad: &[("iso8601", "invalid argument for --log-format"), ("JSON", "invalid argument for --log-format")],
-        later: &[],
     },
     Row {
         flag: "log-file",
         beside: "",
         good: &[("/tmp/x", |o| o.log.file = Some("/tmp/x".into())), ("", |_| {})],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "model-repository",
@@ -88,7 +80,6 @@ pub const ROWS: &[Row] = &[
             ("s3://b/m", |o| o.model_repositories = vec!["s3://b/m".into()]),
         ],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "model-store",
@@ -98,21 +89,18 @@ pub const ROWS: &[Row] = &[
             ("s3://b/m", |o| o.model_repositories = vec!["s3://b/m".into()]),
         ],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "exit-on-error",
         beside: "",
         good: &[("FALSE", |o| o.exit_on_error = false), ("on", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "strict-readiness",
         beside: "",
         good: &[("false", |o| o.strict_readiness = false), ("true", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "model-control-mode",
@@ -127,7 +115,6 @@ pub const ROWS: &[Row] = &[
             ("always", "invalid argument for --model-control-mode"),
             ("", "invalid argument for --model-control-mode"),
         ],
-        later: &[],
     },
     Row {
         flag: "repository-poll-secs",
@@ -143,21 +130,18 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "load-model",
         beside: "--model-control-mode=explicit",
         good: &[("m", |o| explicit(o, &["m"])), ("*", |o| explicit(o, &["*"]))],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "model-config-name",
         beside: "",
         good: &[("fast", |o| o.model_config_name = Some("fast".into()))],
         bad: &[("", "Error: empty argument for --model-config-name")],
-        later: &[],
     },
     Row {
         flag: "model-load-thread-count",
@@ -173,7 +157,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "model-load-retry-count",
@@ -185,21 +168,18 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "model-namespacing",
         beside: "",
         good: &[("true", |o| o.model_namespacing = true), ("false", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "enable-peer-access",
         beside: "",
         good: &[("false", |_| {}), ("true", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "model-load-gpu-limit",
@@ -215,21 +195,18 @@ pub const ROWS: &[Row] = &[
             ("0:x", "Invalid option value. Got x"),
             ("0:1e999", "Provided option value is out of bound. Got 1e999"),
         ],
-        later: &[],
     },
     Row {
         flag: "allow-http",
         beside: "",
         good: &[("false", |o| o.http.allowed = false), ("true", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "http-address",
         beside: "",
         good: &[("::1", |o| (o.http.address, o.metrics.address) = ("::1".into(), "::1".into()))],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "http-port",
@@ -245,14 +222,12 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "reuse-http-port",
         beside: "",
         good: &[("true", |o| o.http.reuse_port = true), ("0", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "http-header-forward-pattern",
@@ -262,7 +237,6 @@ pub const ROWS: &[Row] = &[
             ("(unclosed", "invalid pattern for --http-header-forward-pattern: unclosed group"),
             ("*", "invalid pattern for --http-header-forward-pattern: repetition operator missing expression"),
         ],
-        later: &[],
     },
     Row {
         flag: "http-thread-count",
@@ -274,7 +248,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "http-max-input-size",
@@ -287,7 +260,6 @@ pub const ROWS: &[Row] = &[
             ("0", "Error: --http-max-input-size must be greater than 0."),
             ("-5", "Error: --http-max-input-size must be greater than 0."),
         ],
-        later: &[],
     },
     Row {
         flag: "http-restricted-api",
@@ -312,6 +284,5 @@ pub const ROWS: &[Row] = &[
             ("health,:k=v", "unknown restricted api '' "),
             ("trace,trace:k=v", "restricted api 'trace' can not be specified in multiple config groups"),
         ],
-        later: &[],
     },
 ];

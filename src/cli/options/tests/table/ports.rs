@@ -8,9 +8,8 @@ pub const ROWS: &[Row] = &[
         beside: "",
         good: &[("false", |o| o.grpc.allowed = false), ("true", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
-    Row { flag: "grpc-address", beside: "", good: &[("h", |o| o.grpc.address = "h".into())], bad: &[], later: &[] },
+    Row { flag: "grpc-address", beside: "", good: &[("h", |o| o.grpc.address = "h".into())], bad: &[] },
     Row {
         flag: "grpc-port",
         beside: "",
@@ -21,14 +20,12 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "reuse-grpc-port",
         beside: "",
         good: &[("on", |o| o.grpc.reuse_port = true), ("false", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "grpc-header-forward-pattern",
@@ -46,7 +43,6 @@ pub const ROWS: &[Row] = &[
                  is not supported",
             ),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-infer-thread-count",
@@ -61,7 +57,6 @@ pub const ROWS: &[Row] = &[
             ("129", "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."),
             ("-2", "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-infer-allocation-pool-size",
@@ -73,7 +68,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-max-response-pool-size",
@@ -87,42 +81,36 @@ pub const ROWS: &[Row] = &[
             ("0", "Error: --grpc-max-response-pool-size must be greater than 0."),
             ("-1", "Error: --grpc-max-response-pool-size must be greater than 0."),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-use-ssl",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.grpc_tls.allowed = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "grpc-use-ssl-mutual",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.grpc_tls.credentials.mutual = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "grpc-server-cert",
         beside: "",
         good: &[("", |_| {}), ("/x.pem", |o| o.grpc_tls.credentials.certificate = "/x.pem".into())],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "grpc-server-key",
         beside: "",
         good: &[("", |_| {}), ("/x.pem", |o| o.grpc_tls.credentials.key = "/x.pem".into())],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "grpc-root-cert",
         beside: "",
         good: &[("", |_| {}), ("/x.pem", |o| o.grpc_tls.credentials.roots = "/x.pem".into())],
         bad: &[],
-        later: &[],
     },
     Row {
         flag: "grpc-infer-response-compression-level",
@@ -138,7 +126,6 @@ pub const ROWS: &[Row] = &[
             ("max", "invalid argument for --grpc_infer_response_compression_level"),
             ("", "invalid argument for --grpc_infer_response_compression_level"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-keepalive-time",
@@ -154,7 +141,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-keepalive-timeout",
@@ -170,14 +156,12 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-keepalive-permit-without-calls",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.grpc_keepalive.without_calls = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "grpc-http2-max-pings-without-data",
@@ -193,7 +177,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-http2-min-recv-ping-interval-without-data",
@@ -209,7 +192,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-http2-max-ping-strikes",
@@ -225,7 +207,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-max-connection-age",
@@ -241,7 +222,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-max-connection-age-grace",
@@ -257,7 +237,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "grpc-restricted-protocol",
@@ -292,14 +271,12 @@ pub const ROWS: &[Row] = &[
             ("health,:k=v", "unknown restricted protocol '' "),
             ("trace,trace:k=v", "restricted protocol 'trace' can not be specified in multiple config groups"),
         ],
-        later: &[],
     },
     Row {
         flag: "allow-sagemaker",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.sagemaker.allowed = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "sagemaker-port",
@@ -311,7 +288,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "sagemaker-safe-port-range",
@@ -326,7 +302,6 @@ pub const ROWS: &[Row] = &[
             ("-1-5", "Invalid option value. Got "),
             ("1-x", "Invalid option value. Got x"),
         ],
-        later: &[],
     },
     Row {
         flag: "sagemaker-thread-count",
@@ -338,14 +313,12 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "allow-vertex-ai",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.vertex.allowed = true)],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
-        later: &[],
     },
     Row {
         flag: "vertex-ai-port",
@@ -357,7 +330,6 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "vertex-ai-thread-count",
@@ -369,13 +341,11 @@ pub const ROWS: &[Row] = &[
             ("99999999999999999999", "Provided option value is out of bound. Got 99999999999999999999"),
             ("2147483648", "Provided option value is out of bound. Got 2147483648"),
         ],
-        later: &[],
     },
     Row {
         flag: "vertex-ai-default-model",
         beside: "",
         good: &[("m", |o| o.vertex_default_model = "m".into()), ("", |_| {})],
         bad: &[],
-        later: &[],
     },
 ];

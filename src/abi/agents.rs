@@ -1,0 +1,185 @@
+//! `TRITONREPOAGENT_*`: repository agents as shared libraries (c_api.md section 6).
+
+mod library;
+mod model;
+
+use std::ffi::{c_char, c_void};
+
+use super::border::{deref, deref_mut, entry, put, text};
+use super::server::{Error, Message};
+use crate::model_config::json;
+use crate::request::Status;
+
+pub use library::libraries;
+pub use model::{AgentHandle, AgentModelHandle};
+
+/// Version of the agent interface: major, minor.
+pub const AGENT_API_VERSION: (u32, u32) = (0, 1);
+
+/// # Safety
+/// The pointers are writable or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONREPOAGENT_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(major, AGENT_API_VERSION.0).and_then(|()| put(minor, AGENT_API_VERSION.1)) })
+}
+
+/// The two handles that most functions take: the model must be one of this agent.
+///
+/// # Safety
+/// The handles are live or NULL.
+unsafe fn both<'a>(agent: *const AgentHandle, model: *const AgentModelHandle) -> Result<&'a AgentModelHandle, Status> {
+    // SAFETY: the caller's promise is passed on.
+    let (_, handle) = unsafe { (deref(agent, "agent")?, deref(model, "model")?) };
+    if !handle.is_of(agent) {
+        return Err(Status::invalid("the model belongs to another agent"));
+    }
+    Ok(handle)
+}
+
+/// # Safety
+/// The handles are live and the pointers writable; the text lives as long as the model's handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocation(
+    agent: *const AgentHandle,
+    model: *const AgentModelHandle,
+    artifact_type: *mut u32,
+    location: *mut *const c_char,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (kind, place) = unsafe { both(agent, model)? }.place();
+        // SAFETY: as above.
+        unsafe { put(artifact_type, kind).and_then(|()| put(location, place)) }
+    })
+}
+
+/// # Safety
+/// The handles are live and the pointer writable; the text lives as long as the model's handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
+    agent: *const AgentHandle,
+    model: *const AgentModelHandle,
+    artifact_type: u32,
+    location: *mut *const c_char,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on; what cannot be told must not be made.
+        let (handle, location) = unsafe { (both(agent, model)?, deref_mut(location, "location")?) };
+        *location = handle.acquire(artifact_type)?;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The handles are live, the location is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocationRelease(
+    agent: *const AgentHandle,
+    model: *const AgentModelHandle,
+    location: *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { both(agent, model)?.release(text(location, "location")?) })
+}
+
+/// # Safety
+/// The handles are live, the location is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryUpdate(
+    agent: *const AgentHandle,
+    model: *const AgentModelHandle,
+    artifact_type: u32,
+    location: *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { both(agent, model)?.update(artifact_type, text(location, "location")?) })
+}
+
+/// # Safety
+/// The handles are live and the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONREPOAGENT_ModelParameterCount(
+    agent: *const AgentHandle,
+    model: *const AgentModelHandle,
+    count: *mut u32,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let length = unsafe { both(agent, model)? }.parameters.len();
+        // SAFETY: as above.
+        unsafe { put(count, u32::try_from(length).unwrap_or(u32::MAX)) }
+    })
+}
+
+/// # Safety
+/// The handles are live and the pointers writable; the texts live as long as the model's handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONREPOAGENT_ModelParameter(
+    agent: *const AgentHandle,
+    model: *const AgentModelHandle,
+    index: u32,
+    parameter_name: *mut *const c_char,
+    parameter_value: *mut *const c_char,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let parameters = &unsafe { both(agent, model)? }.parameters;
+        let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
+        let (name, value) = found.ok_or_else(|| Status::invalid("index out of range for model parameters"))?;
+        // SAFETY: as above.
+        unsafe { put(parameter_name, name.as_ptr()).and_then(|()| put(parameter_value, value.as_ptr())) }
+    })
+}
+
+/// The configuration as it lies in the repository, before anything completes it.
+///
+/// # Safety
+/// The handles are live and the pointer writable; the caller owns the message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONREPOAGENT_ModelConfig(
+    agent: *const AgentHandle,
+    model: *const AgentModelHandle,
+    config_version: u32,
+    model_config: *mut *mut Message,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on; what cannot be told must not be made.
+        let (handle, into) = unsafe { (both(agent, model)?, deref_mut(model_config, "model_config")?) };
+        *into = Message::into_raw(&json::write(&handle.config, config_version)?);
+        Ok(())
+    })
+}
+
+/// Exports the getter and the setter of a user's state pointer.
+macro_rules! states {
+    ($($get:ident, $set:ident, $handle:ty, $name:literal;)*) => {$(
+        /// # Safety
+        /// The handle is live and the pointer writable.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(handle: *const $handle, state: *mut *mut c_void) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                let handle = unsafe { deref(handle, $name)? };
+                // SAFETY: as above.
+                unsafe { put(state, handle.state.get()) }
+            })
+        }
+
+        /// # Safety
+        /// The handle is live.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $set(handle: *const $handle, state: *mut c_void) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                unsafe { deref(handle, $name)? }.state.set(state);
+                Ok(())
+            })
+        }
+    )*};
+}
+
+states! {
+    TRITONREPOAGENT_State, TRITONREPOAGENT_SetState, AgentHandle, "agent";
+    TRITONREPOAGENT_ModelState, TRITONREPOAGENT_ModelSetState, AgentModelHandle, "model";
+}

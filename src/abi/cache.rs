@@ -1,0 +1,114 @@
+//! `TRITONCACHE_*`: response caches as shared libraries (c_api.md section 7).
+//!
+//! An answer goes to the library as one buffer in a form of our own, which is believed in nothing when it comes back.
+//! The library is asked by threads of the cache, never where it could stall a shard.
+
+mod entry;
+mod library;
+
+use super::border::{deref, deref_mut, entry as body, null, put};
+use super::server::{BufferAttributes, Error};
+use crate::request::Status;
+
+pub use entry::{AllocatorHandle, EntryHandle};
+pub use library::{LibraryCache, file_of, open};
+
+use std::ffi::c_void;
+
+/// Version of the cache interface: major, minor.
+pub const CACHE_API_VERSION: (u32, u32) = (0, 1);
+
+/// # Safety
+/// The pointers are writable or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONCACHE_ApiVersion(major: *mut u32, minor: *mut u32) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    body(|| unsafe { put(major, CACHE_API_VERSION.0).and_then(|()| put(minor, CACHE_API_VERSION.1)) })
+}
+
+/// # Safety
+/// The entry is live and the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONCACHE_CacheEntryBufferCount(entry: *const EntryHandle, count: *mut usize) -> *mut Error {
+    body(|| {
+        // SAFETY: the caller's promise is passed on.
+        let entry = unsafe { deref(entry, "entry")? };
+        // SAFETY: as above.
+        unsafe { put(count, entry.buffer_count()) }
+    })
+}
+
+/// Offers a buffer that the cache holds to an entry that is being looked up.
+///
+/// # Safety
+/// The handles are live; the buffer is readable until `TRITONCACHE_Copy` returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONCACHE_CacheEntryAddBuffer(
+    entry: *const EntryHandle,
+    base: *mut c_void,
+    buffer_attributes: *const BufferAttributes,
+) -> *mut Error {
+    body(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (entry, attributes) = unsafe { (deref(entry, "entry")?, deref(buffer_attributes, "buffer_attributes")?) };
+        entry.add(base, attributes)
+    })
+}
+
+/// # Safety
+/// The handles are live and the pointer writable; the attributes are used by this call only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONCACHE_CacheEntryGetBuffer(
+    entry: *const EntryHandle,
+    index: usize,
+    base: *mut *mut c_void,
+    buffer_attributes: *mut BufferAttributes,
+) -> *mut Error {
+    body(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (entry, into) = unsafe { (deref(entry, "entry")?, deref_mut(buffer_attributes, "buffer_attributes")?) };
+        let (found, attributes) = entry.get(index)?;
+        // SAFETY: as above.
+        unsafe { put(base, found)? };
+        *into = attributes;
+        Ok(())
+    })
+}
+
+/// Gives a buffer of an entry another place. Attributes may be NULL: the buffer keeps its own.
+///
+/// # Safety
+/// The handles are live; the new place has as much room as the buffer, until `TRITONCACHE_Copy` returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONCACHE_CacheEntrySetBuffer(
+    entry: *const EntryHandle,
+    index: usize,
+    new_base: *mut c_void,
+    buffer_attributes: *const BufferAttributes,
+) -> *mut Error {
+    body(|| {
+        // SAFETY: the caller's promise is passed on; no attributes are as good as the present ones.
+        let (entry, attributes) = unsafe { (deref(entry, "entry")?, buffer_attributes.as_ref()) };
+        if new_base.is_null() {
+            return Err(null("new_base"));
+        }
+        entry.set(index, new_base, attributes)
+    })
+}
+
+/// Copies what an entry holds: to where the cache set its buffers, or from where the cache has them.
+///
+/// # Safety
+/// The handles are live, and so are the buffers of the entry.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONCACHE_Copy(allocator: *const AllocatorHandle, entry: *const EntryHandle) -> *mut Error {
+    body(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (allocator, target) = unsafe { (deref(allocator, "allocator")?, deref(entry, "entry")?) };
+        if !allocator.is_of(entry) {
+            return Err(Status::invalid("the allocator belongs to another entry"));
+        }
+        // SAFETY: the cache promises that the buffers it set or added can be used as it said.
+        unsafe { target.copy() }
+    })
+}

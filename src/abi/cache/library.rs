@@ -1,0 +1,213 @@
+//! A cache library behind the trait of the response cache.
+//!
+//! Its errors cost a hit, never a request. They are logged when they begin, so that a cache that is broken under load
+//! does not fill the log.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_void};
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tracing::error;
+
+use super::entry::ENTRY_BYTES_MAX;
+use super::{AllocatorHandle, EntryHandle};
+use crate::abi::border::{give, take};
+use crate::abi::foreign::{Library, call, locate};
+use crate::abi::server::Error;
+use crate::backend::plugin::guard::Work;
+use crate::model_config::ModelSpec;
+use crate::request::{Code, Status};
+use crate::scheduler::cache::{Entry, Inserted, Key, Store};
+
+type Initialize = unsafe extern "C-unwind" fn(*mut *mut c_void, *const c_char) -> *mut Error;
+type Finalize = unsafe extern "C-unwind" fn(*mut c_void) -> *mut Error;
+type Access =
+    unsafe extern "C-unwind" fn(*mut c_void, *const c_char, *mut EntryHandle, *mut AllocatorHandle) -> *mut Error;
+
+/// How long a request may wait until a thread asks the library, as for Redis.
+const PATIENCE_NS: u64 = 100_000_000;
+/// Threads that may be inside the library at the same time.
+const CLERKS: usize = 4;
+
+/// A cache that a library keeps.
+pub struct LibraryCache {
+    name: String,
+    finalize: Finalize,
+    insert: Access,
+    lookup: Access,
+    /// None once it is closed.
+    cache: RwLock<Option<Pointer>>,
+    /// The last lookup failed.
+    lookups_fail: AtomicBool,
+    /// The last insertion did.
+    insertions_fail: AtomicBool,
+    _library: Library,
+}
+
+/// The library's own value.
+#[derive(Clone, Copy)]
+struct Pointer(*mut c_void);
+
+// SAFETY: the interface has caches called from several threads at the same time.
+unsafe impl Send for Pointer {}
+// SAFETY: as above.
+unsafe impl Sync for Pointer {}
+
+/// The file of the library that a cache is by its name.
+pub fn file_of(name: &str) -> String {
+    format!("libtritoncache_{name}.so")
+}
+
+/// Opens the library `file` of the cache `name`, which lies in the folder of that name in `directory`, and makes a cache
+/// of these settings with it.
+pub fn open(name: &str, file: &str, directory: &Path, settings: &BTreeMap<&str, &str>) -> Result<LibraryCache, Status> {
+    let absent = || Status::invalid(format!("unable to find '{file}' for cache. Searched: {}", directory.display()));
+    let library = Library::open(&locate(directory, name, file).ok_or_else(absent)?)?;
+    // SAFETY: the interface defines these functions with these types.
+    let (initialize, finalize, lookup, insert) = unsafe {
+        (
+            library.require::<Initialize>("TRITONCACHE_CacheInitialize")?,
+            library.require::<Finalize>("TRITONCACHE_CacheFinalize")?,
+            library.require::<Access>("TRITONCACHE_CacheLookup")?,
+            library.require::<Access>("TRITONCACHE_CacheInsert")?,
+        )
+    };
+    let config = serde_json::to_string(settings).map_err(|error| Status::internal(error.to_string()))?;
+    let config = CString::new(config).map_err(|error| Status::invalid(error.to_string()))?;
+    let mut cache = null_mut();
+    // SAFETY: both pointers live through the call.
+    call(&work(name, "TRITONCACHE_CacheInitialize"), || unsafe { initialize(&raw mut cache, config.as_ptr()) })?;
+    if cache.is_null() {
+        return Err(Status::internal(format!("the cache library '{}' made no cache", library.path.display())));
+    }
+    Ok(LibraryCache {
+        name: name.to_owned(),
+        finalize,
+        insert,
+        lookup,
+        cache: RwLock::new(Some(Pointer(cache))),
+        lookups_fail: AtomicBool::new(false),
+        insertions_fail: AtomicBool::new(false),
+        _library: library,
+    })
+}
+
+fn work<'a>(name: &'a str, call: &'static str) -> Work<'a> {
+    Work { kind: "cache", name, call, ..Work::default() }
+}
+
+/// By what the library knows an answer: all 128 bits of the hash, apart from what others keep there.
+fn name_of(key: Key) -> CString {
+    CString::new(format!("nereid:{}:{}", key.hash, key.seal)).unwrap_or_default()
+}
+
+impl LibraryCache {
+    /// Asks the library, and gives back the entry that it was asked with.
+    fn ask(
+        &self,
+        export: &'static str,
+        function: Access,
+        key: Key,
+        entry: EntryHandle,
+    ) -> (EntryHandle, Result<(), Status>) {
+        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(Pointer(cache)) = *cache else {
+            return (entry, Err(Status::unavailable("the cache is closed")));
+        };
+        let key = name_of(key);
+        let entry = give(entry);
+        let allocator = give(AllocatorHandle::new(entry));
+        // SAFETY: the handles and the key live through the call; the cache is one that the library made and still has.
+        let outcome = call(&work(&self.name, export), || unsafe { function(cache, key.as_ptr(), entry, allocator) });
+        // SAFETY: both were given above, and by the interface's rules the library keeps neither.
+        let (entry, _allocator) = unsafe { (take(entry, "entry"), take(allocator, "allocator")) };
+        (entry.map_or_else(|_| EntryHandle::looking_up(), |entry| *entry), outcome)
+    }
+
+    /// Says what is wrong with the library when that begins.
+    fn note(&self, doing: &str, fails: &AtomicBool, failure: Option<&Status>) {
+        let was_failing = match failure {
+            // Most calls find nothing to change.
+            None if !fails.load(Ordering::Relaxed) => return,
+            _ => fails.swap(failure.is_some(), Ordering::Relaxed),
+        };
+        if let (Some(status), false) = (failure, was_failing) {
+            error!("the cache '{}' failed to {doing}: {status}", self.name);
+        }
+    }
+}
+
+impl Store for LibraryCache {
+    fn lookup(&self, key: Key, spec: &ModelSpec) -> Option<Arc<Entry>> {
+        let (entry, outcome) = self.ask("TRITONCACHE_CacheLookup", self.lookup, key, EntryHandle::looking_up());
+        match outcome {
+            Err(status) if status.code == Code::NotFound => {
+                self.note("look up", &self.lookups_fail, None);
+                return None;
+            }
+            Err(status) => {
+                self.note("look up", &self.lookups_fail, Some(&status));
+                return None;
+            }
+            Ok(()) => {}
+        }
+        let pieces = entry.found();
+        let found = match pieces.as_deref() {
+            Some([bytes]) => Entry::decode(bytes, spec).filter(|entry| entry.seal == key.seal),
+            _ => None,
+        };
+        let failure = found.is_none().then(|| Status::internal("what it found is no entry that was inserted"));
+        self.note("look up", &self.lookups_fail, failure.as_ref());
+        found
+    }
+
+    /// A library replaces nothing: what it has under the key and does not fit stays until it forgets it.
+    fn insert(&self, key: Key, entry: Arc<Entry>, replaces: bool) -> Inserted {
+        let Some(bytes) = entry.encode().filter(|bytes| bytes.len() <= ENTRY_BYTES_MAX) else {
+            return Inserted::Refused;
+        };
+        let entry = EntryHandle::inserting(vec![bytes]);
+        let (entry, outcome) = self.ask("TRITONCACHE_CacheInsert", self.insert, key, entry);
+        let (inserted, failure) = match outcome {
+            Ok(()) if entry.is_copied() => (Inserted::Kept, None),
+            Ok(()) => (Inserted::Refused, Some(Status::internal("it took an entry without copying it"))),
+            Err(status) if status.code == Code::AlreadyExists && replaces => (Inserted::Refused, None),
+            Err(status) if status.code == Code::AlreadyExists => (Inserted::Present, None),
+            Err(status) => (Inserted::Refused, Some(status)),
+        };
+        self.note("insert", &self.insertions_fail, failure.as_ref());
+        inserted
+    }
+
+    fn is_quick(&self) -> bool {
+        false
+    }
+
+    fn patience_ns(&self) -> u64 {
+        PATIENCE_NS
+    }
+
+    fn clerk_count(&self) -> usize {
+        CLERKS
+    }
+
+    fn close(&self) {
+        // Waits for the calls that are inside.
+        let cache = self.cache.write().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Pointer(cache)) = cache else { return };
+        // SAFETY: the cache is the library's, and nobody has it any more.
+        let outcome = call(&work(&self.name, "TRITONCACHE_CacheFinalize"), || unsafe { (self.finalize)(cache) });
+        if let Err(status) = outcome {
+            error!("the cache '{}' failed to finalize: {status}", self.name);
+        }
+    }
+}
+
+impl Drop for LibraryCache {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

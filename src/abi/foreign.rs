@@ -1,0 +1,107 @@
+//! Libraries of caches and repository agents: opened, their exports found, and every call into them guarded.
+
+use std::fmt::Display;
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+
+use super::border::take;
+use super::server::Error;
+use crate::backend::plugin::guard::{Work, guarded};
+use crate::backend::plugin::soname;
+use crate::request::Status;
+
+/// One library. Never closed: its threads and destructors may outlive the last call.
+pub(super) struct Library {
+    handle: ManuallyDrop<Handle>,
+    pub path: PathBuf,
+}
+
+impl Library {
+    /// Opens the library at `path`, which finds the server's own functions.
+    pub fn open(path: &Path) -> Result<Library, Status> {
+        super::symbols::keep();
+        soname::provide_for(path)
+            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
+        // SAFETY: running the initialisers of a library is what loading it means; the operator chose it.
+        let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        let cannot = |error: &dyn Display| Status::not_found(format!("unable to load shared library: {error}"));
+        let handle = handle.map_err(|error| cannot(&error))?;
+        Ok(Library { handle: ManuallyDrop::new(handle), path: path.to_owned() })
+    }
+
+    /// # Safety
+    /// `F` is the type of the function that goes by this name.
+    pub unsafe fn find<F: Copy>(&self, name: &str) -> Option<F> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.handle.get::<F>(name) }.ok().map(|symbol| *symbol)
+    }
+
+    /// The same of an export that has to be there.
+    ///
+    /// # Safety
+    /// As for [`Library::find`].
+    pub unsafe fn require<F: Copy>(&self, name: &str) -> Result<F, Status> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.handle.get::<F>(name) }.map(|symbol| *symbol).map_err(|error| {
+            Status::not_found(format!("unable to find required entrypoint '{name}' in shared library: {error}"))
+        })
+    }
+}
+
+/// The library that an operator's words lead to: `file` in the folder `name` of `directory`. Neither may be a path.
+pub(super) fn locate(directory: &Path, name: &str, file: &str) -> Option<PathBuf> {
+    let is_plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['/', '\0']);
+    let path = directory.join(name).join(file);
+    (is_plain(name) && is_plain(file) && path.is_file()).then_some(path)
+}
+
+/// Runs `function`, which calls one export that returns an error or NULL, and takes the error over.
+pub(super) fn call(work: &Work<'_>, function: impl FnOnce() -> *mut Error) -> Result<(), Status> {
+    let threw = |thrown| Status::internal(format!("the {} threw an exception: {thrown}", work.kind));
+    let error = guarded(work, function).map_err(threw)?;
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: an error that a library returns came from this interface, and is the caller's from then on.
+    let error = unsafe { take(error, "error") }?;
+    Err(error.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_paths() {
+        let root = std::env::temp_dir().join(format!("nereid-locate-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("a/inner")).unwrap();
+        for file in ["a/lib.so", "a/inner/lib.so", "lib.so"] {
+            std::fs::write(root.join(file), "").unwrap();
+        }
+        assert_eq!(locate(&root, "a", "lib.so"), Some(root.join("a/lib.so")));
+        let cases = [
+            ("a", "inner/lib.so"),
+            ("a", "../lib.so"),
+            ("..", "lib.so"),
+            (".", "lib.so"),
+            ("", "lib.so"),
+            ("a/inner", "lib.so"),
+            ("a", ""),
+            ("a", "inner"),
+            ("b", "lib.so"),
+        ];
+        for (name, file) in cases {
+            assert_eq!(locate(&root, name, file), None, "{name} {file}");
+        }
+        let _ = std::fs::remove_dir_all(&root);
+    }
+
+    #[test]
+    fn what_is_no_library_is_refused() {
+        let error = Library::open(Path::new("/etc/passwd")).map(|_| ()).unwrap_err();
+        assert!(error.message.starts_with("unable to load shared library: "), "{error}");
+        assert_eq!(error.code, crate::request::Code::NotFound);
+    }
+}

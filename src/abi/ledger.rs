@@ -1,0 +1,184 @@
+//! The ledger of handles: which objects C holds, of which kind, and which of them it gave up.
+//!
+//! It is kept where `NEREID_CHECK_HANDLES=1` asks for it; otherwise nothing is written and a call pays for one look at a
+//! flag. With it, a handle that was given up, or is of another kind than the function takes, makes the call fail with
+//! INVALID_ARG and is logged with the function's name and with whose code made the call; and what C still holds when a
+//! backend or the server ends is told. Memory of objects that were given up is kept for a while, so that their
+//! addresses do not come back at once as those of others.
+
+mod book;
+mod kinds;
+
+use std::alloc::Layout;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::backend::plugin::guard::Work;
+use crate::request::Status;
+use book::{Book, Entry, Fault, Memory};
+use kinds::{Kind, kind_of};
+
+/// Turns the ledger on.
+pub const VARIABLE: &str = "NEREID_CHECK_HANDLES";
+
+const UNKNOWN: u8 = 0;
+const OFF: u8 = 1;
+const ON: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Whether the ledger is kept.
+#[inline]
+pub fn is_on() -> bool {
+    STATE.load(Ordering::Relaxed) != OFF && is_asked_for()
+}
+
+/// Reads the variable the first time: whatever is given to C comes after.
+#[cold]
+fn is_asked_for() -> bool {
+    if STATE.load(Ordering::Relaxed) == UNKNOWN {
+        let is_on = std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty() && value != "0");
+        STATE.store(if is_on { ON } else { OFF }, Ordering::Relaxed);
+    }
+    STATE.load(Ordering::Relaxed) == ON
+}
+
+fn book() -> MutexGuard<'static, Book> {
+    static BOOK: OnceLock<Mutex<Book>> = OnceLock::new();
+    BOOK.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// The exported function that this thread is in.
+    static CALL: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Runs the body of an exported function under its name, which is in the type name of the body's closure. `run` must
+/// not unwind.
+#[cold]
+pub fn within<F: FnOnce() -> T, T, U>(body: F, run: impl FnOnce(F) -> U) -> U {
+    let before = CALL.replace(name_of(std::any::type_name::<F>()));
+    let result = run(body);
+    CALL.set(before);
+    result
+}
+
+/// `TRITONSERVER_X` in `…::TRITONSERVER_X::{{closure}}`; the whole name where there is no such part.
+fn name_of(type_name: &'static str) -> &'static str {
+    type_name.rsplit("::").find(|part| part.starts_with("TRITON")).unwrap_or(type_name)
+}
+
+fn call() -> &'static str {
+    CALL.try_with(Cell::get).unwrap_or_default()
+}
+
+/// C gets an object that it has to give back.
+#[cold]
+pub fn given<T>(at: *const T) {
+    let by = Work::with_current(|work| work.map(|work| work.name.to_owned())).unwrap_or_default();
+    book().write(at.addr(), Entry::given(kind_of::<T>(), call(), by));
+}
+
+/// C may use an object of ours until it is [reclaimed].
+pub fn expose<T>(at: *const T) {
+    if is_on() {
+        book().write(at.addr(), Entry::lent(kind_of::<T>(), call()));
+    }
+}
+
+/// Objects that C gets for the time of a call, and gives back in it or later.
+pub fn expose_requests<T>(list: &[*mut T]) {
+    if is_on() {
+        list.iter().for_each(|at| given(*at));
+    }
+}
+
+/// C gets an object that lives no longer than the `owner` that it knows. Returns `at`.
+pub fn lend<T, O>(at: *const T, owner: *const O) -> *const T {
+    if is_on() && !at.is_null() {
+        book().write_part(at.addr(), Entry::lent(kind_of::<T>(), call()), (owner.addr(), kind_of::<O>()));
+    }
+    at
+}
+
+/// What C had got ends on our side.
+pub fn reclaim<T>(at: *const T) {
+    if is_on() {
+        book().end(at.addr(), kind_of::<T>(), "the server", None);
+    }
+}
+
+/// Whether C may use the handle: it must be a live one of its kind.
+#[cold]
+pub fn check<T>(at: *const T, what: &str) -> Result<(), Status> {
+    let kind = kind_of::<T>();
+    let found = book().check(at.addr(), kind);
+    found.map_err(|fault| told(&fault, kind, what))
+}
+
+/// Takes back what was [given]. The value moves elsewhere, and its memory is kept empty for a while.
+///
+/// # Safety
+/// If it is live, it came from a `Box` and nobody uses it meanwhile.
+#[cold]
+pub unsafe fn take<T>(at: *mut T, what: &str) -> Result<Box<T>, Status> {
+    let kind = kind_of::<T>();
+    let mut book = book();
+    let found = book.check(at.addr(), kind).and_then(|()| book.may_be_given_up(at.addr(), kind));
+    if let Err(fault) = found {
+        drop(book);
+        return Err(told(&fault, kind, what));
+    }
+    // SAFETY: it is live and came from a box, so it can be read once; the box's memory stays ours.
+    let value = Box::new(unsafe { at.read() });
+    let layout = Layout::new::<T>();
+    let memory = (layout.size() > 0).then(|| Memory::new(at.cast(), layout));
+    book.end(at.addr(), kind, call(), memory);
+    Ok(value)
+}
+
+/// The fault as an error of the call. Each is logged once.
+fn told(fault: &Fault, kind: Kind, what: &str) -> Status {
+    let call = call();
+    let text = format!("{call}: {what} is {}", fault.describe(kind));
+    if book().is_news(call, kind, fault) {
+        let by = Work::with_current(|work| work.map(ToString::to_string));
+        let by = by.unwrap_or_else(|| "a thread that the server did not call".to_owned());
+        tracing::error!("{VARIABLE}: {text} (by {by})");
+    }
+    Status::invalid(text)
+}
+
+/// Logs what C still holds although it was to give it back: of `backend`, or of everybody.
+pub fn report(backend: Option<&str>) {
+    if !is_on() {
+        return;
+    }
+    let held = book().held(backend);
+    let whose = backend.map_or_else(|| "the server's end".to_owned(), |name| format!("the end of backend '{name}'"));
+    match held.is_empty() {
+        true => tracing::info!("{VARIABLE}: at {whose} all handles were given back"),
+        false => tracing::error!("{VARIABLE}: at {whose} these handles were not given back: {}", held.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_knows_the_function_it_stands_in() {
+        #[allow(non_snake_case)]
+        fn TRITONSERVER_Example() -> &'static str {
+            let within_this = || {
+                let inner = || call();
+                assert_eq!(within(inner, |body| body()), "TRITONSERVER_Example");
+                call()
+            };
+            within(within_this, |body| body())
+        }
+        assert_eq!(TRITONSERVER_Example(), "TRITONSERVER_Example");
+        assert_eq!(call(), "");
+    }
+}

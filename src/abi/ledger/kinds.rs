@@ -1,0 +1,70 @@
+//! What the types behind handles are called in C.
+
+/// A kind of handle: the type behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind(&'static str);
+
+/// Types whose handles are all in the ledger, so that one that is not there is none.
+const KNOWN: &[(&str, &str)] = &[
+    ("AttributeHandle", "TRITONBACKEND_BackendAttribute"),
+    ("BackendHandle", "TRITONBACKEND_Backend"),
+    ("BufferAttributes", "TRITONSERVER_BufferAttributes"),
+    ("Error", "TRITONSERVER_Error"),
+    ("FactoryHandle", "TRITONBACKEND_ResponseFactory"),
+    ("Heap", "TRITONBACKEND_MemoryManager"),
+    ("InferenceRequest", "TRITONSERVER_InferenceRequest"),
+    ("InferenceResponse", "TRITONSERVER_InferenceResponse"),
+    ("InputTensor", "TRITONBACKEND_Input"),
+    ("InstanceHandle", "TRITONBACKEND_ModelInstance"),
+    ("Message", "TRITONSERVER_Message"),
+    ("Metrics", "TRITONSERVER_Metrics"),
+    ("ModelHandle", "TRITONBACKEND_Model"),
+    ("Observation", "TRITONSERVER_InferenceTrace"),
+    ("OutputHandle", "TRITONBACKEND_Output"),
+    ("Parameter", "TRITONSERVER_Parameter"),
+    ("Request", "TRITONBACKEND_Request"),
+    ("ResponseAllocator", "TRITONSERVER_ResponseAllocator"),
+    ("ResponseHandle", "TRITONBACKEND_Response"),
+    ("ResponseStatisticsHandle", "TRITONBACKEND_ModelInstanceResponseStatistics"),
+    ("ServerOptions", "TRITONSERVER_ServerOptions"),
+    ("StateHandle", "TRITONBACKEND_State"),
+];
+
+pub fn kind_of<T>() -> Kind {
+    Kind(std::any::type_name::<T>())
+}
+
+impl Kind {
+    /// The type without its path.
+    fn bare(self) -> &'static str {
+        let plain = self.0.split('<').next().unwrap_or(self.0);
+        plain.rsplit("::").next().unwrap_or(plain)
+    }
+
+    fn known(self) -> Option<&'static str> {
+        KNOWN.iter().find(|(bare, _)| *bare == self.bare()).map(|(_, name)| *name)
+    }
+
+    /// All handles of this kind are in the ledger.
+    pub fn is_complete(self) -> bool {
+        self.known().is_some()
+    }
+
+    /// As C calls it, or as close to it as our own name is.
+    pub fn name(self) -> &'static str {
+        self.known().unwrap_or_else(|| self.bare())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_the_names_of_c() {
+        assert_eq!(kind_of::<crate::request::Request>().name(), "TRITONBACKEND_Request");
+        assert_eq!(kind_of::<crate::abi::server::Error>().name(), "TRITONSERVER_Error");
+        assert_eq!(kind_of::<Vec<String>>().name(), "Vec");
+        assert!(!kind_of::<Vec<String>>().is_complete());
+    }
+}

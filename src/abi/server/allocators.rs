@@ -1,0 +1,283 @@
+//! `TRITONSERVER_ResponseAllocator*`: how an application gives the memory that its answers are written to.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use super::{BufferAttributes, Error};
+use crate::abi::border::{deref_mut, entry, give, null, put, take};
+use crate::abi::ledger;
+use crate::backend::plugin::guard::{Work, guarded};
+use crate::request::{MemoryType, Place, Status};
+
+pub(super) type AllocFn = unsafe extern "C-unwind" fn(
+    *mut ResponseAllocator,
+    *const c_char,
+    usize,
+    u32,
+    i64,
+    *mut c_void,
+    *mut *mut c_void,
+    *mut *mut c_void,
+    *mut u32,
+    *mut i64,
+) -> *mut Error;
+pub(super) type AttributesFn = unsafe extern "C-unwind" fn(
+    *mut ResponseAllocator,
+    *const c_char,
+    *mut BufferAttributes,
+    *mut c_void,
+    *mut c_void,
+) -> *mut Error;
+pub(super) type QueryFn = unsafe extern "C-unwind" fn(
+    *mut ResponseAllocator,
+    *mut c_void,
+    *const c_char,
+    *mut usize,
+    *mut u32,
+    *mut i64,
+) -> *mut Error;
+pub(super) type ReleaseFn =
+    unsafe extern "C-unwind" fn(*mut ResponseAllocator, *mut c_void, *mut c_void, usize, u32, i64) -> *mut Error;
+pub(super) type StartFn = unsafe extern "C-unwind" fn(*mut ResponseAllocator, *mut c_void) -> *mut Error;
+
+/// `TRITONSERVER_ResponseAllocator`.
+#[derive(Debug)]
+pub struct ResponseAllocator {
+    functions: Functions,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Functions {
+    alloc: AllocFn,
+    release: ReleaseFn,
+    start: Option<StartFn>,
+    attributes: Option<AttributesFn>,
+    query: Option<QueryFn>,
+}
+
+/// # Safety
+/// The pointer is writable; the functions may be called from any thread for as long as requests use the allocator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
+    allocator: *mut *mut ResponseAllocator,
+    alloc_fn: Option<AllocFn>,
+    release_fn: Option<ReleaseFn>,
+    start_fn: Option<StartFn>,
+) -> *mut Error {
+    entry(|| {
+        let alloc = alloc_fn.ok_or_else(|| null("alloc_fn"))?;
+        let release = release_fn.ok_or_else(|| null("release_fn"))?;
+        if allocator.is_null() {
+            return Err(null("allocator"));
+        }
+        let functions = Functions { alloc, release, start: start_fn, attributes: None, query: None };
+        // SAFETY: the caller's promise is passed on.
+        unsafe { put(allocator, give(ResponseAllocator { functions })) }
+    })
+}
+
+/// # Safety
+/// The allocator is live and used by this call only. NULL takes the function away.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
+    allocator: *mut ResponseAllocator,
+    buffer_attributes_fn: Option<AttributesFn>,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { deref_mut(allocator, "allocator")? }.functions.attributes = buffer_attributes_fn;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The allocator is live and used by this call only. NULL takes the function away.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
+    allocator: *mut ResponseAllocator,
+    query_fn: Option<QueryFn>,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { deref_mut(allocator, "allocator")? }.functions.query = query_fn;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The allocator is live and no request or response that uses it is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(allocator: *mut ResponseAllocator) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { take(allocator, "allocator") }.map(drop)
+    })
+}
+
+/// An allocator as one request uses it. Its functions are those of the time at which it was chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Allocating {
+    allocator: *mut ResponseAllocator,
+    userp: *mut c_void,
+    functions: Functions,
+}
+
+// SAFETY: both pointers are only handed back to the application, whose functions take them on any thread.
+unsafe impl Send for Allocating {}
+// SAFETY: as above; c_api.md, "Allocator": concurrent requests share it.
+unsafe impl Sync for Allocating {}
+
+/// Memory that an application gave. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    allocating: Allocating,
+    pub at: *mut c_void,
+    pub byte_size: usize,
+    pub place: Place,
+    pub userp: *mut c_void,
+}
+
+// SAFETY: as for `Allocating`; the memory is used by one owner at a time, whatever its thread.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+/// Calls a function of the application's that returns an error or NULL.
+fn called(call: &'static str, function: impl FnOnce() -> *mut Error) -> Result<(), Status> {
+    let work = Work { kind: "application", call, ..Work::default() };
+    let error = guarded(&work, function)
+        .map_err(|thrown| Status::internal(format!("the application threw an exception in {call}: {thrown}")))?;
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: what the function returns is an error of this interface that belongs to its caller.
+    Err(unsafe { Error::returned(error) })
+}
+
+impl Allocating {
+    /// # Safety
+    /// The allocator is NULL or live, and stays so until every response made with it is deleted.
+    pub unsafe fn new(allocator: *mut ResponseAllocator, userp: *mut c_void) -> Result<Allocating, Status> {
+        // SAFETY: the caller's promise is passed on.
+        let functions = unsafe { deref_mut(allocator, "response_allocator")? }.functions;
+        Ok(Allocating { allocator, userp, functions })
+    }
+
+    /// The functions as they are now: an application may set some after it named the allocator.
+    ///
+    /// # Safety
+    /// As for [`new`](Allocating::new).
+    pub unsafe fn renewed(&self) -> Result<Allocating, Status> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Allocating::new(self.allocator, self.userp) }
+    }
+
+    /// Says that a response is begun. What the application says to that is only logged.
+    pub fn start(&self) {
+        let Some(start) = self.functions.start else { return };
+        // SAFETY: the application's function gets what it was registered with.
+        let outcome =
+            called("TRITONSERVER_ResponseAllocatorStartFn_t", || unsafe { start(self.allocator, self.userp) });
+        if let Err(status) = outcome {
+            tracing::error!("the start function of a response allocator failed: {status}");
+        }
+    }
+
+    /// Memory for an output, of the kind that the application chooses.
+    pub fn allocate(&self, name: &CStr, byte_size: usize, wanted: Place) -> Result<Buffer, Status> {
+        let (mut at, mut buffer_userp) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut kind, mut id) = (wanted.memory_type as u32, wanted.memory_type_id);
+        // SAFETY: the name is a C string, the results are variables of this function.
+        called("TRITONSERVER_ResponseAllocatorAllocFn_t", || unsafe {
+            (self.functions.alloc)(
+                self.allocator,
+                name.as_ptr(),
+                byte_size,
+                wanted.memory_type as u32,
+                wanted.memory_type_id,
+                self.userp,
+                &raw mut at,
+                &raw mut buffer_userp,
+                &raw mut kind,
+                &raw mut id,
+            )
+        })?;
+        let memory_type = MemoryType::from_number(kind);
+        let place = Place { memory_type: memory_type.unwrap_or_default(), memory_type_id: id, cuda_ipc_handle: 0 };
+        // From here on it goes back whatever happens.
+        let mut buffer = Buffer { allocating: *self, at, byte_size, place, userp: buffer_userp };
+        let shown = name.to_string_lossy();
+        if memory_type.is_none() {
+            return Err(Status::invalid(format!("the buffer for output '{shown}' is of unknown memory type {kind}")));
+        }
+        self.describe(name, &mut buffer)?;
+        if buffer.place.memory_type == MemoryType::Gpu {
+            return Err(Status::unsupported(format!(
+                "the response allocator gave GPU memory for output '{shown}', which this build cannot write"
+            )));
+        }
+        if at.is_null() && byte_size > 0 {
+            return Err(Status::internal(format!(
+                "the response allocator gave no buffer for the {byte_size} bytes of output '{shown}'"
+            )));
+        }
+        Ok(buffer)
+    }
+
+    /// Lets the application say more of a buffer, where it wants to.
+    fn describe(&self, name: &CStr, buffer: &mut Buffer) -> Result<(), Status> {
+        let Some(describe) = self.functions.attributes else { return Ok(()) };
+        let mut attributes = BufferAttributes {
+            memory_type: buffer.place.memory_type as u32,
+            memory_type_id: buffer.place.memory_type_id,
+            byte_size: buffer.byte_size,
+            ..BufferAttributes::default()
+        };
+        ledger::expose(&raw const attributes);
+        // SAFETY: the name is a C string, the attributes live through the call.
+        let outcome = called("TRITONSERVER_ResponseAllocatorBufferAttributesFn_t", || unsafe {
+            describe(self.allocator, name.as_ptr(), &raw mut attributes, self.userp, buffer.userp)
+        });
+        ledger::reclaim(&raw const attributes);
+        outcome?;
+        buffer.place = Place {
+            memory_type: MemoryType::from_number(attributes.memory_type).unwrap_or_default(),
+            memory_type_id: attributes.memory_type_id,
+            cuda_ipc_handle: attributes.cuda_ipc_handle.addr(),
+        };
+        Ok(())
+    }
+
+    /// Where the application would give memory for an output; `None`: it does not say.
+    pub fn query(&self, name: Option<&CStr>, byte_size: Option<usize>, wanted: Place) -> Result<Option<Place>, Status> {
+        let Some(query) = self.functions.query else { return Ok(None) };
+        let (mut kind, mut id) = (wanted.memory_type as u32, wanted.memory_type_id);
+        let mut byte_size = byte_size;
+        let byte_size = byte_size.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        let name = name.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: the name is a C string or NULL, the rest are variables of this function.
+        called("TRITONSERVER_ResponseAllocatorQueryFn_t", || unsafe {
+            query(self.allocator, self.userp, name, byte_size, &raw mut kind, &raw mut id)
+        })?;
+        let memory_type = MemoryType::from_number(kind)
+            .ok_or_else(|| Status::invalid(format!("the response allocator prefers unknown memory type {kind}")))?;
+        Ok(Some(Place { memory_type, memory_type_id: id, cuda_ipc_handle: 0 }))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // What was not given needs not be given back.
+        if self.at.is_null() {
+            return;
+        }
+        let Allocating { allocator, functions, .. } = self.allocating;
+        let Place { memory_type, memory_type_id, .. } = self.place;
+        // SAFETY: the buffer came from this allocator, and nobody uses it any more.
+        let outcome = called("TRITONSERVER_ResponseAllocatorReleaseFn_t", || unsafe {
+            (functions.release)(allocator, self.at, self.userp, self.byte_size, memory_type as u32, memory_type_id)
+        });
+        if let Err(status) = outcome {
+            tracing::error!("the release function of a response allocator failed: {status}");
+        }
+    }
+}

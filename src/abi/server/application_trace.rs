@@ -1,0 +1,406 @@
+//! Traces that an application makes: `TRITONSERVER_InferenceTraceNew` and `…TensorNew`.
+//!
+//! Such a trace watches its request and calls the application's functions, on whichever thread a thing happens. It is
+//! the application's until a request takes it, and again once that request has ended: its release function says so.
+//! Children, made here for the steps of ensembles or by a backend, carry the same functions.
+
+use std::any::Any;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::abi::border::{deref, entry, give, null, put, take};
+use crate::abi::server::Error;
+use crate::backend::plugin::guard::{Work, guarded};
+use crate::observe::trace::next_id;
+use crate::request::{DataType, Mark, Observation, Observer, SeenAt, SeenTensor, Status, Text, TraceFacts};
+
+pub(super) type ActivityFn = unsafe extern "C-unwind" fn(*mut Observation, u32, u64, *mut c_void);
+pub(super) type TensorActivityFn = unsafe extern "C-unwind" fn(
+    *mut Observation,
+    u32,
+    *const c_char,
+    u32,
+    *const c_void,
+    usize,
+    *const i64,
+    u64,
+    u32,
+    i64,
+    *mut c_void,
+);
+pub(super) type ReleaseFn = unsafe extern "C-unwind" fn(*mut Observation, *mut c_void);
+
+/// `TRITONSERVER_InferenceTraceLevel`, bit by bit.
+const LEVEL_MIN: u32 = 1;
+const LEVEL_MAX: u32 = 2;
+const LEVEL_TIMESTAMPS: u32 = 4;
+const LEVEL_TENSORS: u32 = 8;
+
+/// `TRITONSERVER_InferenceTraceActivity`.
+const REQUEST_START: u32 = 0;
+const QUEUE_START: u32 = 1;
+const COMPUTE_START: u32 = 2;
+const COMPUTE_INPUT_END: u32 = 3;
+const COMPUTE_OUTPUT_START: u32 = 4;
+const COMPUTE_END: u32 = 5;
+const REQUEST_END: u32 = 6;
+const TENSOR_QUEUE_INPUT: u32 = 7;
+const TENSOR_BACKEND_INPUT: u32 = 8;
+const TENSOR_BACKEND_OUTPUT: u32 = 9;
+const CUSTOM_ACTIVITY: u32 = 10;
+
+/// Whose the trace is.
+const HELD: u8 = 0;
+const IN_USE: u8 = 1;
+const OVER: u8 = 2;
+
+#[derive(Debug, Clone, Copy)]
+struct Functions {
+    level: u32,
+    activity: ActivityFn,
+    tensor: Option<TensorActivityFn>,
+    release: ReleaseFn,
+    userp: *mut c_void,
+}
+
+/// See the [module](self).
+pub(super) struct ApplicationTrace {
+    functions: Functions,
+    id: u64,
+    parent_id: u64,
+    /// What the application calls it by: a box of its own that holds on to this.
+    handle: AtomicPtr<Observation>,
+    stage: AtomicU8,
+    /// It entered a queue and was not executed since.
+    is_queued: AtomicBool,
+    named: OnceLock<Named>,
+    context: Mutex<CString>,
+    /// Custom activities lend the context to their names, one at a time.
+    telling: Mutex<()>,
+    /// Texts that were handed out live as long as the trace.
+    old_contexts: Mutex<Vec<CString>>,
+}
+
+// SAFETY: the pointers are handed back to the application only, whose functions take them on any thread.
+unsafe impl Send for ApplicationTrace {}
+// SAFETY: as above; everything else is atomic or locked.
+unsafe impl Sync for ApplicationTrace {}
+
+struct Named {
+    model: CString,
+    version: i64,
+    request_id: CString,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ApplicationTrace {
+    /// The trace and its handle.
+    fn begin(functions: Functions, parent_id: u64, stage: u8) -> Arc<ApplicationTrace> {
+        let trace = Arc::new(ApplicationTrace {
+            functions,
+            id: next_id(),
+            parent_id,
+            handle: AtomicPtr::default(),
+            stage: AtomicU8::new(stage),
+            is_queued: AtomicBool::new(false),
+            named: OnceLock::new(),
+            context: Mutex::default(),
+            telling: Mutex::default(),
+            old_contexts: Mutex::default(),
+        });
+        let handle = give(Observation::new(Arc::clone(&trace) as Arc<dyn Observer>));
+        trace.handle.store(handle, Ordering::Release);
+        trace
+    }
+
+    /// A trace behind a handle, if it is one of an application.
+    pub fn of(observation: &Observation) -> Option<&ApplicationTrace> {
+        observation.as_any()?.downcast_ref()
+    }
+
+    fn handle(&self) -> *mut Observation {
+        self.handle.load(Ordering::Acquire)
+    }
+
+    /// A child that its maker owns until a request takes it.
+    pub fn spawn(&self) -> *mut Observation {
+        ApplicationTrace::begin(self.functions, self.id, HELD).handle()
+    }
+
+    pub fn set_context(&self, context: &CStr) {
+        let before = std::mem::replace(&mut *lock(&self.context), context.to_owned());
+        if !before.is_empty() {
+            lock(&self.old_contexts).push(before);
+        }
+    }
+
+    fn tell(&self, activity: u32, at_ns: u64) {
+        if self.functions.level & LEVEL_TIMESTAMPS != 0 {
+            let Functions { activity: function, userp, .. } = self.functions;
+            // SAFETY: the application's function gets what it was registered with.
+            called("TRITONSERVER_InferenceTraceActivityFn_t", || unsafe {
+                function(self.handle(), activity, at_ns, userp)
+            });
+        }
+    }
+
+    /// Its request is over: the application has it again.
+    fn release(&self) {
+        let Functions { release, userp, .. } = self.functions;
+        let handle = self.handle();
+        // SAFETY: as above; the handle is the application's from now on.
+        called("TRITONSERVER_InferenceTraceReleaseFn_t", || unsafe { release(handle, userp) });
+    }
+}
+
+fn called(call: &'static str, function: impl FnOnce()) {
+    let work = Work { kind: "application", call, ..Work::default() };
+    if let Err(thrown) = guarded(&work, function) {
+        tracing::error!("the application threw an exception in {call}: {thrown}");
+    }
+}
+
+impl Observer for ApplicationTrace {
+    fn begins(&self, model: &str, version: i64, id: &Text, at_ns: u64) {
+        let model = CString::new(model).unwrap_or_default();
+        let _ = self.named.set(Named { model, version, request_id: id.as_c_str().to_owned() });
+        self.tell(REQUEST_START, at_ns);
+    }
+
+    fn mark(&self, mark: Mark, at_ns: u64) {
+        match mark {
+            Mark::QueueStart => {
+                // Schedulers put down a later time when they keep a request for longer; one start is enough.
+                if !self.is_queued.swap(true, Ordering::AcqRel) {
+                    self.tell(QUEUE_START, at_ns);
+                }
+            }
+            Mark::Taken => {}
+            Mark::ComputeStart => self.tell(COMPUTE_START, at_ns),
+            Mark::ComputeInputEnd => self.tell(COMPUTE_INPUT_END, at_ns),
+            Mark::ComputeOutputStart => self.tell(COMPUTE_OUTPUT_START, at_ns),
+            Mark::ComputeEnd => self.tell(COMPUTE_END, at_ns),
+            Mark::RequestEnd => {
+                // The handle's own end is none of a request.
+                if self.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                    self.tell(REQUEST_END, at_ns);
+                    self.release();
+                }
+            }
+        }
+    }
+
+    fn executed(&self, times_ns: [u64; 4]) {
+        self.is_queued.store(false, Ordering::Release);
+        let activities = [COMPUTE_START, COMPUTE_INPUT_END, COMPUTE_OUTPUT_START, COMPUTE_END];
+        activities.into_iter().zip(times_ns).for_each(|(activity, at_ns)| self.tell(activity, at_ns));
+    }
+
+    fn wants_tensors(&self) -> bool {
+        self.functions.level & LEVEL_TENSORS != 0 && self.functions.tensor.is_some()
+    }
+
+    fn tensor(&self, at: SeenAt, tensor: SeenTensor<'_>) {
+        let Some(function) = self.functions.tensor.filter(|_| self.wants_tensors()) else { return };
+        let activity = match at {
+            SeenAt::QueueInput => TENSOR_QUEUE_INPUT,
+            SeenAt::BackendInput => TENSOR_BACKEND_INPUT,
+            SeenAt::BackendOutput => TENSOR_BACKEND_OUTPUT,
+        };
+        // In one piece, as the function takes it.
+        let joined: Vec<u8>;
+        let data: &[u8] = match tensor.data {
+            [only] => only,
+            pieces => {
+                joined = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+                &joined
+            }
+        };
+        let datatype: DataType = tensor.datatype;
+        // SAFETY: what the pointers point to lives through the call.
+        called("TRITONSERVER_InferenceTraceTensorActivityFn_t", || unsafe {
+            function(
+                self.handle(),
+                activity,
+                tensor.name.as_c_str().as_ptr(),
+                datatype as u32,
+                data.as_ptr().cast(),
+                data.len(),
+                tensor.shape.as_ptr(),
+                tensor.shape.len() as u64,
+                0,
+                0,
+                self.functions.userp,
+            );
+        });
+    }
+
+    /// The application learns the name as Triton tells it: while its function runs, the context has a member more, the
+    /// time with the name.
+    fn activity(&self, name: &str, at_ns: u64) {
+        if self.functions.level & LEVEL_TIMESTAMPS == 0 {
+            return;
+        }
+        let _telling = lock(&self.telling);
+        let members =
+            serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(lock(&self.context).to_bytes());
+        let mut members = members.unwrap_or_default();
+        members.insert(at_ns.to_string(), name.into());
+        let named = CString::new(serde_json::Value::Object(members).to_string()).unwrap_or_default();
+        // The old one itself comes back, because texts that were handed out are its bytes.
+        let before = std::mem::replace(&mut *lock(&self.context), named);
+        self.tell(CUSTOM_ACTIVITY, at_ns);
+        *lock(&self.context) = before;
+    }
+
+    fn child(&self) -> Option<Arc<dyn Observer>> {
+        Some(ApplicationTrace::begin(self.functions, self.id, IN_USE))
+    }
+
+    fn trace(&self) -> Option<&dyn TraceFacts> {
+        Some(self)
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl TraceFacts for ApplicationTrace {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn parent_id(&self) -> u64 {
+        self.parent_id
+    }
+
+    fn model_name(&self) -> &CStr {
+        self.named.get().map_or(c"", |named| &named.model)
+    }
+
+    fn model_version(&self) -> i64 {
+        self.named.get().map_or(-1, |named| named.version)
+    }
+
+    fn request_id(&self) -> &CStr {
+        self.named.get().map_or(c"", |named| &named.request_id)
+    }
+
+    fn context(&self) -> &CStr {
+        let context = lock(&self.context);
+        // SAFETY: the text is replaced by `set_context`, which keeps the old one for as long as the trace lives, and
+        // for the time of an activity, which its own function may read it in.
+        unsafe { CStr::from_ptr(context.as_ptr()) }
+    }
+}
+
+/// Takes the trace that a request is given; NULL is none. One of an application is its request's until that ends, any
+/// other one for good.
+///
+/// # Safety
+/// The trace is NULL or live, and belongs to the caller.
+pub(super) unsafe fn adopt(trace: *mut Observation) -> Result<Option<Observation>, Status> {
+    if trace.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise is passed on.
+    let observation = unsafe { deref(trace, "trace")? };
+    let Some(own) = ApplicationTrace::of(observation) else {
+        // SAFETY: as above; such a trace was given to the caller by `TRITONSERVER_InferenceTraceSpawnChildTrace`.
+        return Ok(Some(*unsafe { take(trace, "trace")? }));
+    };
+    if own.stage.compare_exchange(HELD, IN_USE, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return Err(Status::invalid("the trace belongs to another request already"));
+    }
+    Ok(Some(Observation::new(observation.observer())))
+}
+
+/// What a level means: the two old names of it stand for times.
+fn level_of(level: u32) -> Result<u32, Status> {
+    if level & !(LEVEL_MIN | LEVEL_MAX | LEVEL_TIMESTAMPS | LEVEL_TENSORS) != 0 {
+        return Err(Status::invalid(format!("unknown trace level {level}")));
+    }
+    let is_old = level & (LEVEL_MIN | LEVEL_MAX) != 0;
+    Ok(level & !(LEVEL_MIN | LEVEL_MAX) | if is_old { LEVEL_TIMESTAMPS } else { 0 })
+}
+
+/// # Safety
+/// The pointer is writable; the functions may be called from any thread until the trace is released. It belongs to the
+/// caller.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
+    trace: *mut *mut Observation,
+    level: u32,
+    parent_id: u64,
+    activity_fn: Option<ActivityFn>,
+    release_fn: Option<ReleaseFn>,
+    trace_userp: *mut c_void,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { made(trace, level, parent_id, (activity_fn, None), release_fn, trace_userp) }
+}
+
+/// # Safety
+/// As for `TRITONSERVER_InferenceTraceNew`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
+    trace: *mut *mut Observation,
+    level: u32,
+    parent_id: u64,
+    activity_fn: Option<ActivityFn>,
+    tensor_activity_fn: Option<TensorActivityFn>,
+    release_fn: Option<ReleaseFn>,
+    trace_userp: *mut c_void,
+) -> *mut Error {
+    if tensor_activity_fn.is_none() {
+        return entry(|| Err(null("tensor_activity_fn")));
+    }
+    // SAFETY: the caller's promise is passed on.
+    unsafe { made(trace, level, parent_id, (activity_fn, tensor_activity_fn), release_fn, trace_userp) }
+}
+
+/// # Safety
+/// As for `TRITONSERVER_InferenceTraceNew`.
+unsafe fn made(
+    trace: *mut *mut Observation,
+    level: u32,
+    parent_id: u64,
+    (activity, tensor): (Option<ActivityFn>, Option<TensorActivityFn>),
+    release: Option<ReleaseFn>,
+    userp: *mut c_void,
+) -> *mut Error {
+    entry(|| {
+        let activity = activity.ok_or_else(|| null("activity_fn"))?;
+        let release = release.ok_or_else(|| null("release_fn"))?;
+        let level = level_of(level)?;
+        if trace.is_null() {
+            return Err(null("trace"));
+        }
+        let functions = Functions { level, activity, tensor, release, userp };
+        // SAFETY: the caller's promise is passed on.
+        unsafe { put(trace, ApplicationTrace::begin(functions, parent_id, HELD).handle()) }
+    })
+}
+
+/// # Safety
+/// The trace is live, and made by an application; `trace_context` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
+    trace: *mut Observation,
+    trace_context: *const c_char,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (observation, context) =
+            unsafe { (deref(trace, "trace")?, crate::abi::border::text(trace_context, "trace_context")?) };
+        let own = ApplicationTrace::of(observation);
+        let own = own.ok_or_else(|| Status::unsupported("the context of a trace that the server made is its own"))?;
+        own.set_context(context);
+        Ok(())
+    })
+}

@@ -1,0 +1,318 @@
+//! `TRITONSERVER_InferenceRequest*`: a request as an application builds it, sends it, and sends it again.
+//!
+//! It chooses its model version when it is made and keeps that until it is deleted. What is sent is a request of the
+//! server's own, made from this one for each send (see `inference`), so that nothing here is touched while it is out.
+
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Error;
+use super::allocators::{Allocating, ResponseAllocator};
+use super::inputs::Input;
+use super::responses::InferenceResponse;
+use crate::abi::border::{deref, deref_mut, entry, give, null, put, take, text};
+use crate::request::{Call, Callee, CorrelationId, Parameters, Status, Submit, Text, Value, log_id};
+use crate::server::access::Access;
+
+pub(super) type ReleaseFn = unsafe extern "C-unwind" fn(*mut InferenceRequest, u32, *mut c_void);
+pub(super) type CompleteFn = unsafe extern "C-unwind" fn(*mut InferenceResponse, u32, *mut c_void);
+
+/// Bytes of a text that names a sequence (http.md section 2).
+const CORRELATION_ID_BYTES_MAX: usize = 128;
+
+/// `TRITONSERVER_InferenceRequest`.
+pub struct InferenceRequest {
+    pub(super) callee: Arc<dyn Callee>,
+    pub(super) id: Text,
+    pub(super) flags: u32,
+    pub(super) correlation_id: CorrelationId,
+    pub(super) priority: u64,
+    pub(super) timeout_us: u64,
+    pub(super) inputs: Vec<Input>,
+    /// Its one input is raw: its type and shape follow from the model and the number of its bytes.
+    pub(super) is_raw: bool,
+    pub(super) outputs: Vec<Text>,
+    pub(super) parameters: Parameters,
+    pub(super) release: Option<(ReleaseFn, *mut c_void)>,
+    pub(super) answer: Option<Answering>,
+    /// Of the last time that it was sent.
+    pub(super) call: Mutex<Option<Arc<dyn Call>>>,
+    /// The server has it.
+    pub(super) is_out: AtomicBool,
+}
+
+/// Whom answers are told.
+#[derive(Clone, Copy)]
+pub(super) struct Answering {
+    pub allocating: Allocating,
+    pub complete: CompleteFn,
+    pub userp: *mut c_void,
+}
+
+// SAFETY: the pointer is only handed back to the application, whose function takes it on any thread.
+unsafe impl Send for Answering {}
+// SAFETY: as above.
+unsafe impl Sync for Answering {}
+
+impl InferenceRequest {
+    pub(super) fn log_id(&self) -> String {
+        log_id(&self.id)
+    }
+
+    pub(super) fn call(&self) -> MutexGuard<'_, Option<Arc<dyn Call>>> {
+        self.call.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An error while the server has it.
+    pub(super) fn check_is_here(&self) -> Result<(), Status> {
+        match self.is_out.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => {
+                let text = "the request is in flight: it cannot be changed, sent or deleted before it is released";
+                Err(Status::invalid(format!("{}{text}", self.log_id())))
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The request is NULL or live, and used by this call only unless it is in flight.
+pub(super) unsafe fn edited<'a>(request: *mut InferenceRequest) -> Result<&'a mut InferenceRequest, Status> {
+    // SAFETY: the caller's promise is passed on; whoever has it in flight reads no field that is not shared.
+    unsafe {
+        deref(request, "inference_request")?.check_is_here()?;
+        deref_mut(request, "inference_request")
+    }
+}
+
+/// # Safety
+/// The server is live, `model_name` a C string, the pointer writable. The request belongs to the caller.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
+    inference_request: *mut *mut InferenceRequest,
+    server: *const Access,
+    model_name: *const c_char,
+    model_version: i64,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (server, name) = unsafe { (deref(server, "server")?, text(model_name, "model_name")?) };
+        if inference_request.is_null() {
+            return Err(null("inference_request"));
+        }
+        let request = InferenceRequest {
+            callee: server.find(name.to_bytes(), model_version)?,
+            id: Text::default(),
+            flags: 0,
+            correlation_id: CorrelationId::None,
+            priority: 0,
+            timeout_us: 0,
+            inputs: Vec::new(),
+            is_raw: false,
+            outputs: Vec::new(),
+            parameters: Parameters::default(),
+            release: None,
+            answer: None,
+            call: Mutex::default(),
+            is_out: AtomicBool::new(false),
+        };
+        // SAFETY: as above.
+        unsafe { put(inference_request, give(request)) }
+    })
+}
+
+/// # Safety
+/// The request belongs to the caller and is not used afterwards, unless this fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(inference_request: *mut InferenceRequest) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
+            deref(inference_request, "inference_request")?.check_is_here()?;
+            take(inference_request, "inference_request").map(drop)
+        }
+    })
+}
+
+/// Exports functions `(request, out) -> error`.
+macro_rules! getters {
+    ($($name:ident($out:ty) = |$it:ident| $value:expr;)*) => {$(
+        /// # Safety
+        /// The request is live and the pointer writable; texts live until they are set anew or the request is deleted.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(inference_request: *const InferenceRequest, out: *mut $out) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                let $it = unsafe { deref(inference_request, "inference_request")? };
+                let value: Result<$out, Status> = $value;
+                // SAFETY: as above.
+                unsafe { put(out, value?) }
+            })
+        }
+    )*};
+}
+
+getters! {
+    TRITONSERVER_InferenceRequestId(*const c_char) = |request| Ok(request.id.as_c_str().as_ptr());
+    TRITONSERVER_InferenceRequestFlags(u32) = |request| Ok(request.flags);
+    TRITONSERVER_InferenceRequestCorrelationId(u64) = |request| match &request.correlation_id {
+        CorrelationId::None => Ok(0),
+        CorrelationId::Number(id) => Ok(*id),
+        CorrelationId::Text(_) => {
+            Err(Status::invalid(format!("{}correlation ID in request is not an unsigned int", request.log_id())))
+        }
+    };
+    TRITONSERVER_InferenceRequestCorrelationIdString(*const c_char) = |request| match &request.correlation_id {
+        CorrelationId::Text(id) => Ok(id.as_c_str().as_ptr()),
+        CorrelationId::None | CorrelationId::Number(_) => {
+            Err(Status::invalid(format!("{}correlation ID in request is not a string", request.log_id())))
+        }
+    };
+    TRITONSERVER_InferenceRequestPriority(u32) = |request| {
+        Ok(u32::try_from(request.priority).unwrap_or(u32::MAX))
+    };
+    TRITONSERVER_InferenceRequestPriorityUInt64(u64) = |request| Ok(request.priority);
+    TRITONSERVER_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.timeout_us);
+    TRITONSERVER_InferenceRequestIsCancelled(bool) = |request| match &*request.call() {
+        Some(call) => Ok(call.is_cancelled()),
+        None => Err(Status::internal(
+            "It is not possible to query cancellation status before calling TRITONSERVER_InferAsync.",
+        )),
+    };
+}
+
+/// Exports functions `(request, value) -> error`.
+macro_rules! setters {
+    ($($name:ident($type:ty) = |$it:ident, $value:ident| $set:expr;)*) => {$(
+        /// # Safety
+        /// The request is live and used by this call only; texts are C strings.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(inference_request: *mut InferenceRequest, $value: $type) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                let $it = unsafe { edited(inference_request)? };
+                $set;
+                Ok(())
+            })
+        }
+    )*};
+}
+
+/// `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`.
+const KNOWN_FLAGS: u32 = crate::request::SEQUENCE_START | crate::request::SEQUENCE_END;
+
+setters! {
+    TRITONSERVER_InferenceRequestSetId(*const c_char) = |request, id| {
+        // SAFETY: the caller's promise is passed on.
+        request.id = Text::new(unsafe { text(id, "id")? }.to_bytes())
+    };
+    TRITONSERVER_InferenceRequestSetFlags(u32) = |request, flags| {
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(Status::invalid(format!("{}unknown request flags {flags}", request.log_id())));
+        }
+        request.flags = flags
+    };
+    TRITONSERVER_InferenceRequestSetCorrelationId(u64) = |request, id| {
+        request.correlation_id = CorrelationId::Number(id)
+    };
+    TRITONSERVER_InferenceRequestSetCorrelationIdString(*const c_char) = |request, id| {
+        // SAFETY: the caller's promise is passed on.
+        let id = unsafe { text(id, "correlation_id")? }.to_bytes();
+        if id.len() > CORRELATION_ID_BYTES_MAX {
+            return Err(Status::invalid(format!(
+                "string correlation ID cannot be longer than {CORRELATION_ID_BYTES_MAX} characters"
+            )));
+        }
+        request.correlation_id = CorrelationId::Text(Text::new(id))
+    };
+    TRITONSERVER_InferenceRequestSetPriority(u32) = |request, priority| request.priority = u64::from(priority);
+    TRITONSERVER_InferenceRequestSetPriorityUInt64(u64) = |request, priority| request.priority = priority;
+    TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(u64) = |request, timeout_us| request.timeout_us = timeout_us;
+}
+
+/// Exports functions `(request, key, value) -> error`.
+macro_rules! set_parameter {
+    ($($name:ident($type:ty) = |$value:ident| $made:expr;)*) => {$(
+        /// # Safety
+        /// The request is live and used by this call only; texts are C strings.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            request: *mut InferenceRequest,
+            key: *const c_char,
+            $value: $type,
+        ) -> *mut Error {
+            entry(|| {
+                // SAFETY: the caller's promise is passed on.
+                let (request, key) = unsafe { (edited(request)?, text(key, "key")?) };
+                request.parameters.push(Text::new(key.to_bytes()), $made);
+                Ok(())
+            })
+        }
+    )*};
+}
+
+set_parameter! {
+    TRITONSERVER_InferenceRequestSetStringParameter(*const c_char) = |value| {
+        // SAFETY: by contract a C string or NULL.
+        Value::String(Text::new(unsafe { text(value, "value")? }.to_bytes()))
+    };
+    TRITONSERVER_InferenceRequestSetIntParameter(i64) = |value| Value::Int(value);
+    TRITONSERVER_InferenceRequestSetBoolParameter(bool) = |value| Value::Bool(value);
+    TRITONSERVER_InferenceRequestSetDoubleParameter(f64) = |value| Value::Double(value);
+}
+
+/// # Safety
+/// The request is live. Any thread may call this at any time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceRequestCancel(inference_request: *const InferenceRequest) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let call = unsafe { deref(inference_request, "inference_request")? }.call().clone();
+        let call = call.ok_or_else(|| {
+            Status::internal(
+                "It is not possible to cancel an inference request before calling TRITONSERVER_InferAsync.",
+            )
+        })?;
+        call.cancel();
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The request is live and used by this call only; the function may be called on any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetReleaseCallback(
+    inference_request: *mut InferenceRequest,
+    request_release_fn: Option<ReleaseFn>,
+    request_release_userp: *mut c_void,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let request = unsafe { edited(inference_request)? };
+        let function = request_release_fn.ok_or_else(|| null("request_release_fn"))?;
+        request.release = Some((function, request_release_userp));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The request is live and used by this call only; the allocator lives until every response made with it is deleted;
+/// the function may be called on any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceRequestSetResponseCallback(
+    inference_request: *mut InferenceRequest,
+    response_allocator: *mut ResponseAllocator,
+    response_allocator_userp: *mut c_void,
+    response_fn: Option<CompleteFn>,
+    response_userp: *mut c_void,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let (request, allocating) =
+            unsafe { (edited(inference_request)?, Allocating::new(response_allocator, response_allocator_userp)?) };
+        let complete = response_fn.ok_or_else(|| null("response_fn"))?;
+        request.answer = Some(Answering { allocating, complete, userp: response_userp });
+        Ok(())
+    })
+}

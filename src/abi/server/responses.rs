@@ -1,0 +1,233 @@
+//! `TRITONSERVER_InferenceResponse*`: an answer in the hands of the application that asked.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::allocators::Buffer;
+use super::{Error, parameter_pointer};
+use crate::abi::border::{deref, entry, lend, put, put_if_asked, take};
+use crate::request::{Callee, DataType, Parameters, Place, Shape, Status, Text};
+
+/// `TRITONSERVER_InferenceResponse`. Deleting it gives its buffers back.
+pub struct InferenceResponse {
+    pub(super) callee: Arc<dyn Callee>,
+    pub(super) id: Text,
+    pub(super) error: Option<Error>,
+    pub(super) parameters: Parameters,
+    pub(super) outputs: Vec<Output>,
+    /// As C strings, those that were asked for.
+    pub(super) labels: Mutex<BTreeMap<(u32, usize), CString>>,
+}
+
+pub(super) struct Output {
+    pub name: Text,
+    pub datatype: DataType,
+    pub shape: Shape,
+    pub data: Data,
+}
+
+/// Where the elements of an output are.
+pub(super) enum Data {
+    /// Its model gave it none.
+    None,
+    /// What the model wrote itself, to memory that the application gave.
+    Written(crate::memory::Slice),
+    /// A copy of what the model wrote elsewhere.
+    Copied(Buffer),
+}
+
+impl Data {
+    /// Where it begins, its size, where that is, and what the application calls it.
+    fn parts(&self) -> (*const c_void, usize, Place, *mut c_void) {
+        let of = |buffer: &Buffer| (buffer.at.cast_const(), buffer.byte_size, buffer.place, buffer.userp);
+        match self {
+            Data::None => (std::ptr::null(), 0, Place::default(), std::ptr::null_mut()),
+            Data::Copied(buffer) => of(buffer),
+            Data::Written(slice) => match slice.foreign_owner::<super::inference::Provided>() {
+                Some(provided) => of(&provided.buffer),
+                None => (slice.as_ptr().cast(), slice.len(), Place::default(), std::ptr::null_mut()),
+            },
+        }
+    }
+}
+
+fn out_of_range(index: u32, count: usize, what: &str) -> Status {
+    Status::invalid(format!("out of bounds index {index}: response has {count} {what}"))
+}
+
+fn at<'a, T>(found: Option<&'a T>, index: u32, count: usize, what: &str) -> Result<&'a T, Status> {
+    found.ok_or_else(|| out_of_range(index, count, what))
+}
+
+/// # Safety
+/// The response belongs to the caller and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(response: *mut InferenceResponse) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { take(response, "inference_response") }.map(drop)
+    })
+}
+
+/// NULL: the inference succeeded. Otherwise an error that lives with the response; only the error for a NULL response
+/// belongs to the caller.
+///
+/// # Safety
+/// The response is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(response: *const InferenceResponse) -> *mut Error {
+    let mut found = std::ptr::null_mut();
+    let failed = entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let response = unsafe { deref(response, "inference_response")? };
+        found = response.error.as_ref().map_or(std::ptr::null_mut(), |error| lend(error, response).cast_mut());
+        Ok(())
+    });
+    if failed.is_null() { found } else { failed }
+}
+
+/// # Safety
+/// The response is live, the pointers are writable; the name lives with the response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseModel(
+    response: *const InferenceResponse,
+    model_name: *mut *const c_char,
+    model_version: *mut i64,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe {
+        let callee = &deref(response, "inference_response")?.callee;
+        put(model_name, callee.name().as_ptr())?;
+        put(model_version, callee.version())
+    })
+}
+
+/// # Safety
+/// The response is live, the pointer writable; the id lives with the response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseId(
+    response: *const InferenceResponse,
+    request_id: *mut *const c_char,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(request_id, deref(response, "inference_response")?.id.as_c_str().as_ptr()) })
+}
+
+/// # Safety
+/// The response is live, the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameterCount(
+    response: *const InferenceResponse,
+    count: *mut u32,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(count, deref(response, "inference_response")?.parameters.len() as u32) })
+}
+
+/// # Safety
+/// The response is live, the pointers are writable; what they get lives with the response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameter(
+    response: *const InferenceResponse,
+    index: u32,
+    name: *mut *const c_char,
+    parameter_type: *mut u32,
+    value: *mut *const c_void,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let parameters = &unsafe { deref(response, "inference_response")? }.parameters;
+        let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
+        let parameter = at(found, index, parameters.len(), "parameters")?;
+        let (kind, pointer) = parameter_pointer(&parameter.value);
+        // SAFETY: as above.
+        unsafe {
+            put(name, parameter.name.as_c_str().as_ptr())?;
+            put(parameter_type, kind)?;
+            put(value, pointer)
+        }
+    })
+}
+
+/// # Safety
+/// The response is live, the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputCount(
+    response: *const InferenceResponse,
+    count: *mut u32,
+) -> *mut Error {
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { put(count, deref(response, "inference_response")?.outputs.len() as u32) })
+}
+
+fn output(response: &InferenceResponse, index: u32) -> Result<&Output, Status> {
+    let found = usize::try_from(index).ok().and_then(|index| response.outputs.get(index));
+    at(found, index, response.outputs.len(), "outputs")
+}
+
+/// # Safety
+/// The response is live, the pointers are writable, or NULL for what is not asked; what they get lives with the
+/// response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
+    response: *const InferenceResponse,
+    index: u32,
+    name: *mut *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dim_count: *mut u64,
+    base: *mut *const c_void,
+    byte_size: *mut usize,
+    memory_type: *mut u32,
+    memory_type_id: *mut i64,
+    userp: *mut *mut c_void,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let output = output(unsafe { deref(response, "inference_response")? }, index)?;
+        let (begin, size, place, of_caller) = output.data.parts();
+        // SAFETY: as above; NULL means that the caller does not ask.
+        unsafe {
+            put_if_asked(name, output.name.as_c_str().as_ptr());
+            put_if_asked(datatype, output.datatype as u32);
+            put_if_asked(shape, output.shape.as_ptr());
+            put_if_asked(dim_count, output.shape.len() as u64);
+            put_if_asked(base, begin);
+            put_if_asked(byte_size, size);
+            put_if_asked(memory_type, place.memory_type as u32);
+            put_if_asked(memory_type_id, place.memory_type_id);
+            put_if_asked(userp, of_caller);
+        }
+        Ok(())
+    })
+}
+
+/// NULL: the class has no label.
+///
+/// # Safety
+/// The response is live, the pointer writable; the label lives with the response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputClassificationLabel(
+    response: *const InferenceResponse,
+    index: u32,
+    class_index: usize,
+    label: *mut *const c_char,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let response = unsafe { deref(response, "inference_response")? };
+        let output = output(response, index)?;
+        let found = response.callee.label(output.name.as_bytes(), class_index).filter(|label| !label.is_empty());
+        let pointer = found.map_or(std::ptr::null(), |text| {
+            let mut labels = response.labels.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = labels.entry((index, class_index)).or_insert_with(|| {
+                let bytes = text.split(|byte| *byte == 0).next().unwrap_or_default();
+                CString::new(bytes).unwrap_or_default()
+            });
+            CStr::as_ptr(kept)
+        });
+        // SAFETY: as above.
+        unsafe { put(label, pointer) }
+    })
+}

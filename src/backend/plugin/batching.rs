@@ -1,0 +1,258 @@
+//! Batching libraries: finding one for a model, and calling its five functions (c_api.md section 5, "Batch strategy
+//! library").
+//!
+//! What a library gets as a request or a model is the server's own. What it does wrong (an error, an exception) is
+//! logged once a function, and the batcher goes on by its own rules.
+
+use std::ffi::c_void;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+
+use super::guard::{Work, guarded};
+use super::library::returned;
+use super::{places, soname};
+use crate::abi::handles::{BackendHandle, ModelHandle};
+use crate::abi::ledger;
+use crate::backend::batching::BatchStrategy;
+use crate::backend::{Model, ModelContext};
+use crate::model_config::ModelSpec;
+use crate::request::{Request, Status};
+use crate::wire::inference::model_config::SchedulingChoice;
+
+/// Parameter of a model that names its library.
+const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";
+/// The name that is searched for without it.
+const FILE: &str = "batchstrategy.so";
+
+type Begin = unsafe extern "C-unwind" fn(*mut *mut c_void, *mut c_void) -> *mut c_void;
+type End = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+type Include = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut bool) -> *mut c_void;
+type BeginBatch = unsafe extern "C-unwind" fn(*const c_void, *mut *mut c_void) -> *mut c_void;
+
+const BATCHER_INITIALIZE: &str = "TRITONBACKEND_ModelBatcherInitialize";
+const BATCHER_FINALIZE: &str = "TRITONBACKEND_ModelBatcherFinalize";
+const INCLUDE_REQUEST: &str = "TRITONBACKEND_ModelBatchIncludeRequest";
+const BATCH_INITIALIZE: &str = "TRITONBACKEND_ModelBatchInitialize";
+const BATCH_FINALIZE: &str = "TRITONBACKEND_ModelBatchFinalize";
+
+/// The library that forms batches for a model, if it has one. `was_sequence`: the model's own file asks for sequence
+/// batching, rather than what its backend made of it. `backend_directory` is that of the model's backend.
+pub fn strategy_of(
+    spec: &ModelSpec,
+    was_sequence: bool,
+    model: &dyn Model,
+    context: &Arc<ModelContext>,
+    backend_directory: &Path,
+) -> Result<Option<Arc<dyn BatchStrategy>>, Status> {
+    let named = context.parameter(PARAMETER).map(|path| named(path, &context.directory)).transpose()?;
+    let path = match &spec.config.scheduling_choice {
+        Some(SchedulingChoice::SequenceBatching(_)) if named.is_some() => {
+            let text =
+                format!("{PARAMETER} cannot be specified with sequence batcher, using default batching strategy");
+            if was_sequence {
+                return Err(Status::invalid(text));
+            }
+            tracing::error!("{text}");
+            None
+        }
+        Some(SchedulingChoice::DynamicBatching(_)) => named.or_else(|| {
+            let places = [&context.version_directory, &context.directory, backend_directory];
+            places.iter().map(|place| place.join(FILE)).find(|path| path.is_file())
+        }),
+        _ => None,
+    };
+    let Some(path) = path else { return Ok(None) };
+    let handle = model.handle().unwrap_or_else(|| handle_of(context, &spec.config.backend, backend_directory));
+    // Auto-completion is over: this is what the model is.
+    *handle.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = spec.config.clone();
+    Ok(Some(Arc::new(BatchLibrary::open(&path, handle)?)))
+}
+
+/// The file that a model's parameter names, relative to the model's directory, which it must not leave.
+fn named(given: &str, directory: &Path) -> Result<PathBuf, Status> {
+    let path = directory.join(given);
+    let escapes = || Status::invalid("Batching library path escapes model repository.");
+    // Names first, so that what lies outside is not even looked for; then what links lead to.
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    let is_inside = plain.starts_with(directory);
+    let real = path.canonicalize();
+    let (Ok(real), Ok(real_directory)) = (real, directory.canonicalize()) else {
+        return Err(match is_inside {
+            true => Status::not_found(format!("Batching library path not found: {given}")),
+            false => escapes(),
+        });
+    };
+    match real.starts_with(&real_directory) {
+        true if real.is_file() => Ok(path),
+        true => Err(Status::not_found(format!("Batching library path not found: {given}"))),
+        false => Err(escapes()),
+    }
+}
+
+/// What C sees of a model whose backend is built in.
+fn handle_of(context: &Arc<ModelContext>, backend: &str, backend_directory: &Path) -> Arc<ModelHandle> {
+    let directory = backend_directory.to_string_lossy();
+    let backend = Arc::new(BackendHandle::new(backend, "{}", &directory, context.pool.clone()));
+    ledger::expose(Arc::as_ptr(&backend));
+    let handle = Arc::new(ModelHandle::new(Arc::clone(context), backend));
+    handle.is_sealed.store(true, Ordering::Release);
+    ledger::expose(Arc::as_ptr(&handle));
+    handle
+}
+
+/// The library of one model.
+struct BatchLibrary {
+    model: Arc<ModelHandle>,
+    /// For messages.
+    path: String,
+    include: Include,
+    begin_batch: BeginBatch,
+    end_batch: End,
+    end: End,
+    /// What the library made for the model.
+    batcher: AtomicPtr<c_void>,
+    /// What it made for the batch under construction.
+    batch: AtomicPtr<c_void>,
+    is_batch_open: AtomicBool,
+    is_open: AtomicBool,
+    /// What went wrong and was told, a bit a function.
+    told: [AtomicBool; 4],
+    /// Never closed: threads and destructors of the library may outlive the model.
+    _library: std::mem::ManuallyDrop<Handle>,
+}
+
+impl BatchLibrary {
+    fn open(path: &Path, model: Arc<ModelHandle>) -> Result<BatchLibrary, Status> {
+        crate::abi::symbols::keep();
+        soname::provide_for(path)
+            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
+        let shown = path.display().to_string();
+        let cannot = |error: &dyn std::fmt::Display| {
+            Status::invalid(format!("unable to load batching library '{shown}': {error}"))
+        };
+        // SAFETY: running a library's initialisers is what loading it means; who owns the repository chose it.
+        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| cannot(&error))?;
+        let library = std::mem::ManuallyDrop::new(library);
+        let missing = |name: &str| {
+            let text = format!("unable to load batching library '{shown}': it has no function {name}");
+            move |_| Status::invalid(text)
+        };
+        // SAFETY: the symbols are functions of these signatures by the interface's definition.
+        let (begin, end, include, begin_batch, end_batch) = unsafe {
+            (
+                *library.get::<Begin>(BATCHER_INITIALIZE).map_err(missing(BATCHER_INITIALIZE))?,
+                *library.get::<End>(BATCHER_FINALIZE).map_err(missing(BATCHER_FINALIZE))?,
+                *library.get::<Include>(INCLUDE_REQUEST).map_err(missing(INCLUDE_REQUEST))?,
+                *library.get::<BeginBatch>(BATCH_INITIALIZE).map_err(missing(BATCH_INITIALIZE))?,
+                *library.get::<End>(BATCH_FINALIZE).map_err(missing(BATCH_FINALIZE))?,
+            )
+        };
+        places::remember(format!("batching library '{shown}'"), begin as *const c_void);
+        let mut batcher = std::ptr::null_mut();
+        let work = work_for(&shown, &model, BATCHER_INITIALIZE);
+        let handle = Arc::as_ptr(&model).cast_mut().cast();
+        // SAFETY: both pointers live through the call.
+        outcome(guarded(&work, || unsafe { begin(&raw mut batcher, handle) }))?;
+        Ok(BatchLibrary {
+            model,
+            path: shown,
+            include,
+            begin_batch,
+            end_batch,
+            end,
+            batcher: AtomicPtr::new(batcher),
+            batch: AtomicPtr::default(),
+            is_batch_open: AtomicBool::new(false),
+            is_open: AtomicBool::new(true),
+            told: Default::default(),
+            _library: library,
+        })
+    }
+
+    fn work(&self, call: &'static str) -> Work<'_> {
+        work_for(&self.path, &self.model, call)
+    }
+
+    /// Logs what went wrong in a function, the first time.
+    fn note(&self, at: usize, call: &str, result: Result<(), Status>) -> bool {
+        let Err(status) = result else { return true };
+        if self.told.get(at).is_some_and(|told| !told.swap(true, Ordering::Relaxed)) {
+            let (path, model) = (&self.path, &self.model.context.name);
+            tracing::error!("model '{model}': {call} of '{path}' failed, which is told once: {status}");
+        }
+        false
+    }
+}
+
+fn work_for<'a>(path: &'a str, model: &'a ModelHandle, call: &'static str) -> Work<'a> {
+    Work { kind: "batching library", name: path, model: &model.context.name, instance: "", call }
+}
+
+fn outcome(result: Result<*mut c_void, super::guard::Thrown>) -> Result<(), Status> {
+    let error =
+        result.map_err(|thrown| Status::internal(format!("the batching library threw an exception: {thrown}")))?;
+    returned(error)
+}
+
+impl BatchStrategy for BatchLibrary {
+    fn begin(&self) {
+        let (batcher, mut batch) = (self.batcher.load(Ordering::Acquire).cast_const(), std::ptr::null_mut());
+        // SAFETY: the batcher is the library's own, and the place for the batch lives through the call.
+        let result = guarded(&self.work(BATCH_INITIALIZE), || unsafe { (self.begin_batch)(batcher, &raw mut batch) });
+        // What did not begin is not ended, and has no say.
+        let has_begun = self.note(0, BATCH_INITIALIZE, outcome(result));
+        self.batch.store(batch, Ordering::Release);
+        self.is_batch_open.store(has_begun, Ordering::Release);
+    }
+
+    fn includes(&self, request: &Request) -> bool {
+        if !self.is_batch_open.load(Ordering::Acquire) {
+            return true;
+        }
+        let (batch, mut should_include) = (self.batch.load(Ordering::Acquire), true);
+        ledger::expose(request);
+        let handle = std::ptr::from_ref(request).cast_mut().cast();
+        // SAFETY: the request waits in the batcher until the call is over, and its pointer is for reading.
+        let result =
+            guarded(&self.work(INCLUDE_REQUEST), || unsafe { (self.include)(handle, batch, &raw mut should_include) });
+        ledger::reclaim(request);
+        !self.note(1, INCLUDE_REQUEST, outcome(result)) || should_include
+    }
+
+    fn end(&self) {
+        if !self.is_batch_open.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let batch = self.batch.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: the library made it for this batch, and gets it back once.
+        let result = guarded(&self.work(BATCH_FINALIZE), || unsafe { (self.end_batch)(batch) });
+        self.note(2, BATCH_FINALIZE, outcome(result));
+    }
+
+    fn close(&self) {
+        if !self.is_open.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        self.end();
+        let batcher = self.batcher.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: the library made it for the model, and gets it back once.
+        let result = guarded(&self.work(BATCHER_FINALIZE), || unsafe { (self.end)(batcher) });
+        self.note(3, BATCHER_FINALIZE, outcome(result));
+    }
+}
+
+impl Drop for BatchLibrary {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,104 @@
+//! Where the libraries that were opened lie in memory, and whose they are: a crash asks by address.
+//!
+//! The table is read in a signal handler. It has a fixed size, its texts live as long as the process, and nobody takes
+//! an entry out, because libraries are never closed.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// Libraries that are known by name; further ones show in a stack only.
+const PLACES_MAX: usize = 256;
+
+struct Place {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    /// Null until the entry is whole.
+    name: AtomicPtr<String>,
+}
+
+static PLACES: [Place; PLACES_MAX] = [const {
+    Place { start: AtomicUsize::new(0), end: AtomicUsize::new(0), name: AtomicPtr::new(std::ptr::null_mut()) }
+}; PLACES_MAX];
+
+/// Remembers the library that `address` lies in as `name`, for example `backend 'b'`.
+pub fn remember(name: String, address: *const c_void) {
+    static WRITER: Mutex<usize> = Mutex::new(0);
+    let Some((start, end)) = extent(address.addr()) else { return };
+    let mut count = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+    if PLACES.iter().take(*count).any(|place| place.start.load(Ordering::Relaxed) == start) {
+        return;
+    }
+    let Some(place) = PLACES.get(*count) else { return };
+    place.start.store(start, Ordering::Relaxed);
+    place.end.store(end, Ordering::Relaxed);
+    place.name.store(Box::into_raw(Box::new(name)), Ordering::Release);
+    *count += 1;
+}
+
+/// Whose library `address` lies in. Neither locks nor allocates.
+pub fn owner(address: usize) -> Option<&'static str> {
+    for place in &PLACES {
+        let name = place.name.load(Ordering::Acquire);
+        if name.is_null() {
+            return None;
+        }
+        if (place.start.load(Ordering::Relaxed)..place.end.load(Ordering::Relaxed)).contains(&address) {
+            // SAFETY: names are written before they are published, and never freed.
+            return Some(unsafe { (*name).as_str() });
+        }
+    }
+    None
+}
+
+/// From where to where the loaded library reaches that `address` lies in.
+fn extent(address: usize) -> Option<(usize, usize)> {
+    struct Search {
+        address: usize,
+        found: Option<(usize, usize)>,
+    }
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> libc::c_int {
+        // SAFETY: the loader gives a description that lives through the call, and `search` is the value below.
+        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+        if info.dlpi_phdr.is_null() {
+            return 0;
+        }
+        // SAFETY: so many headers lie there.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let reach = |header: &libc::Elf64_Phdr| {
+            let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+            (start, start.wrapping_add(header.p_memsz as usize))
+        };
+        let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(reach);
+        if !loaded().any(|(start, end)| (start..end).contains(&search.address)) {
+            return 0;
+        }
+        search.found = loaded().reduce(|one, two| (one.0.min(two.0), one.1.max(two.1)));
+        1
+    }
+    let mut search = Search { address, found: None };
+    // SAFETY: `visit` has the signature that is asked for and gets the value above.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_belongs_to_the_library_around_it() {
+        let inside = libc::getpid as *const c_void;
+        assert_eq!(owner(inside.addr()), None);
+        remember("backend 'libc'".to_owned(), inside);
+        remember("backend 'again'".to_owned(), libc::getppid as *const c_void);
+        assert_eq!(owner(inside.addr()), Some("backend 'libc'"));
+        assert_eq!(owner((&raw const search_nowhere).addr()), None);
+        remember("nobody".to_owned(), std::ptr::without_provenance(1));
+        assert_eq!(owner(1), None);
+    }
+
+    #[allow(non_upper_case_globals)]
+    static search_nowhere: u8 = 0;
+}

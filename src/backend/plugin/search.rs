@@ -1,0 +1,227 @@
+//! Where libraries are looked for, and which of them are open.
+
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::PluginBackend;
+use super::library::Library;
+use crate::abi::handles::BackendHandle;
+use crate::backend::Backend;
+use crate::memory::Pool;
+use crate::request::Status;
+
+/// What all libraries of one server have in common.
+#[derive(Clone)]
+pub struct PluginSettings {
+    /// `--backend-directory`.
+    pub directory: PathBuf,
+    pub auto_complete: bool,
+    /// `--min-supported-compute-capability`.
+    pub min_compute_capability: f64,
+    /// Where the memory comes from that libraries allocate through the server.
+    pub pool: Pool,
+}
+
+/// Where libraries of one server are searched, and those that are open.
+pub struct Plugins {
+    settings: PluginSettings,
+    /// By the path of the file, without links.
+    open: Mutex<HashMap<PathBuf, Arc<Place>>>,
+}
+
+/// One library of a path: it is there for as long as somebody uses it, and begins again only after its end.
+#[derive(Default)]
+struct Place {
+    library: Mutex<Weak<Library>>,
+    life: Arc<Life>,
+}
+
+#[derive(Default)]
+struct Life {
+    is_open: Mutex<bool>,
+    ended: Condvar,
+}
+
+/// Held by an open library, up to the end of its finalisation.
+pub(super) struct Presence(Arc<Life>);
+
+impl Presence {
+    /// Waits until the one before is finalised.
+    fn of(life: &Arc<Life>) -> Presence {
+        let mut is_open = lock(&life.is_open);
+        while *is_open {
+            is_open = life.ended.wait(is_open).unwrap_or_else(PoisonError::into_inner);
+        }
+        *is_open = true;
+        Presence(Arc::clone(life))
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        *lock(&self.0.is_open) = false;
+        self.0.ended.notify_all();
+    }
+}
+
+impl Plugins {
+    pub fn new(settings: PluginSettings) -> Plugins {
+        Plugins { settings, open: Mutex::default() }
+    }
+
+    /// Finds and opens the library of `backend` for a model.
+    pub fn find(
+        &self,
+        backend: &str,
+        runtime: &str,
+        model_directory: &Path,
+        version_directory: &Path,
+        model: &str,
+        settings: &[(String, String)],
+    ) -> Result<Arc<dyn Backend>, Status> {
+        let (directory, path) = self.locate(backend, runtime, model_directory, version_directory, model)?;
+        let library = self.open(backend, &path, &directory, settings)?;
+        Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
+    }
+
+    /// Finds the library of `backend` for a model, and the directory that it lies in; it is not opened (c_api.md
+    /// section 5, "Library search").
+    pub fn locate(
+        &self,
+        backend: &str,
+        runtime: &str,
+        model_directory: &Path,
+        version_directory: &Path,
+        model: &str,
+    ) -> Result<(PathBuf, PathBuf), Status> {
+        let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
+        let own = self.settings.directory.join(backend);
+        let places = [version_directory.to_owned(), model_directory.to_owned(), own.clone()];
+        let escapes = |place: &Path| {
+            let place = place.display();
+            Status::invalid(format!(
+                "backend library name '{file}' escapes backend directory '{place}', for model '{model}', check model \
+                 config runtime field"
+            ))
+        };
+        if leaves(Path::new(&file)) {
+            return Err(escapes(&own));
+        }
+        for place in &places {
+            let path = place.join(&file);
+            if !path.exists() {
+                continue;
+            }
+            // What the operator calls by the backend's own name may be a link to anywhere; a model may not choose.
+            if !runtime.is_empty() && !lies_in(&path, place) {
+                return Err(escapes(place));
+            }
+            return if is_python(&path) { Err(no_python(backend, &path)) } else { Ok((place.clone(), path)) };
+        }
+        if runtime.is_empty() {
+            let script = own.join("model.py");
+            if script.is_file() {
+                return Err(no_python(backend, &script));
+            }
+            return Err(Status::invalid(format!(
+                "unable to find backend library for backend '{backend}', try specifying runtime on the model \
+                 configuration."
+            )));
+        }
+        let searched: Vec<String> = places.iter().map(|place| format!("'{}'", place.display())).collect();
+        let searched = searched.join(" ");
+        Err(Status::invalid(format!(
+            "unable to find backend library '{file}' for model '{model}', searched: {searched}"
+        )))
+    }
+
+    fn open(
+        &self,
+        backend: &str,
+        path: &Path,
+        directory: &Path,
+        settings: &[(String, String)],
+    ) -> Result<Arc<Library>, Status> {
+        // The loader takes two names of one file for one library.
+        let key = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let place = {
+            let mut open = lock(&self.open);
+            open.retain(|_, place| Arc::strong_count(place) > 1 || lock(&place.library).strong_count() > 0);
+            Arc::clone(open.entry(key).or_default())
+        };
+        // Others that want this library wait, and those that want another one do not.
+        let mut known = lock(&place.library);
+        if let Some(library) = known.upgrade() {
+            return Ok(library);
+        }
+        let presence = Presence::of(&place.life);
+        let config = config_json(&self.cmdline(settings));
+        let pool = self.settings.pool.clone();
+        let handle = BackendHandle::new(backend, &config, &directory.to_string_lossy(), pool);
+        let library = Arc::new(Library::open(path, handle, presence)?);
+        *known = Arc::downgrade(&library);
+        Ok(library)
+    }
+
+    /// What every backend is told (c_api.md section 5, "BackendConfig message"), and then its own settings.
+    fn cmdline(&self, settings: &[(String, String)]) -> Vec<(String, String)> {
+        let mut cmdline: Vec<(String, String)> = [
+            ("auto-complete-config", self.settings.auto_complete.to_string()),
+            ("backend-directory", self.settings.directory.to_string_lossy().into_owned()),
+            ("min-compute-capability", format!("{:.6}", self.settings.min_compute_capability)),
+            ("default-max-batch-size", "4".to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into();
+        cmdline.extend_from_slice(settings);
+        cmdline
+    }
+}
+
+/// Leads out of any directory, by its words alone.
+fn leaves(file: &Path) -> bool {
+    let mut depth = 0usize;
+    for component in file.components() {
+        match component {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return true,
+        }
+    }
+    depth == 0
+}
+
+/// Both as they are without links.
+fn lies_in(path: &Path, place: &Path) -> bool {
+    match (path.canonicalize(), place.canonicalize()) {
+        (Ok(path), Ok(place)) => path.starts_with(place),
+        _ => false,
+    }
+}
+
+fn is_python(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "py")
+}
+
+fn no_python(backend: &str, script: &Path) -> Status {
+    Status::unsupported(format!(
+        "backend '{backend}' is a Python-based backend ('{}'), which is not supported by this version of Nereid",
+        script.display()
+    ))
+}
+
+/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5). A later setting wins.
+fn config_json(settings: &[(String, String)]) -> String {
+    let cmdline: serde_json::Map<_, _> =
+        settings.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+    serde_json::json!({ "cmdline": cmdline }).to_string()
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! The name of the server's library, as libraries that we load ask for it.
+//!
+//! A plug-in that was linked against `libtritonserver.so` lists that name as needed, and the loader would search the
+//! disk for it; some are packed with a renamed copy (`libtritonserver-717102f0.so`) whose place they name themselves.
+//! Either would bring a second server into this process, or refuse the load. So before a plug-in is opened, an empty
+//! library of each such name is loaded: the loader takes what it already has, and the functions are found in ours.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW};
+
+/// How the names begin that stand for the server.
+const SERVER: &[u8] = b"libtritonserver";
+/// The empty library, and the name in it that is written over.
+static STUB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtritonserver_stub.so"));
+const PLACEHOLDER: &[u8] = include_bytes!("soname.txt").trim_ascii_end();
+/// More names for the server would be a mistake.
+const STUBS_MAX: usize = 256;
+
+/// Makes sure that the process has what `library` may need of the server by name. A file that is no library is left to
+/// the loader, which says so.
+pub(crate) fn provide_for(library: &Path) -> io::Result<()> {
+    static LOADED: Mutex<BTreeSet<Vec<u8>>> = Mutex::new(BTreeSet::new());
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = needed(library).unwrap_or_default();
+    names.retain(|name| name.starts_with(SERVER));
+    // Libraries without such an entry may open it themselves.
+    names.insert(b"libtritonserver.so".to_vec());
+    for name in names {
+        if loaded.contains(&name) {
+            continue;
+        }
+        if loaded.len() >= STUBS_MAX {
+            return Err(io::Error::other("too many names for libtritonserver.so"));
+        }
+        let text = String::from_utf8(name.clone()).map_err(io::Error::other)?;
+        // A program that links the real one has it already.
+        // SAFETY: RTLD_NOLOAD runs no code, it only asks whether the name is known.
+        if unsafe { Handle::open(Some(&text), RTLD_NOW | libc::RTLD_NOLOAD) }.is_err() {
+            load_stub(&name, loaded.len())?;
+        }
+        loaded.insert(name);
+    }
+    Ok(())
+}
+
+/// Loads an empty library called `name`. `before` counts those that were loaded so far.
+fn load_stub(name: &[u8], before: usize) -> io::Result<()> {
+    let stub = named(name).ok_or_else(|| io::Error::other("the name is too long"))?;
+    // SAFETY: a plain system call with a constant name.
+    let fd = unsafe { libc::memfd_create(c"libtritonserver.so".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.write_all(&stub)?;
+    // The loader knows libraries by their paths, and descriptors are used again: no path may come twice.
+    let path = format!("/proc/self/fd/{}{}", "./".repeat(before), file.as_raw_fd());
+    // SAFETY: the library has no code.
+    let library = unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }.map_err(io::Error::other)?;
+    std::mem::forget(library);
+    Ok(())
+}
+
+/// The empty library under another name.
+fn named(name: &[u8]) -> Option<Vec<u8>> {
+    let at = memchr::memmem::find(STUB, PLACEHOLDER)?;
+    let mut stub = STUB.to_vec();
+    let place = stub.get_mut(at..at.checked_add(PLACEHOLDER.len())?)?;
+    place.fill(0);
+    place.get_mut(..name.len())?.copy_from_slice(name);
+    Some(stub)
+}
+
+/// `Elf64_Ehdr`, `Elf64_Phdr`, `Elf64_Dyn`: where the fields lie that are read here (System V ABI, ELF-64).
+const HEADER_BYTES: usize = 64;
+const SEGMENT_BYTES: usize = 56;
+const ENTRY_BYTES: usize = 16;
+const SEGMENTS_MAX: usize = 1024;
+const DYNAMIC_BYTES_MAX: u64 = 1 << 20;
+const STRINGS_BYTES_MAX: u64 = 1 << 26;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
+/// A file name is no longer.
+const NAME_BYTES_MAX: usize = 255;
+
+/// The names of the libraries that a 64-bit little-endian ELF file needs; None for what is none. The file is not
+/// trusted: whatever does not fit ends the search.
+fn needed(path: &Path) -> Option<BTreeSet<Vec<u8>>> {
+    let file = File::open(path).ok()?;
+    let header = read(&file, 0, HEADER_BYTES as u64)?;
+    if !header.starts_with(b"\x7fELF\x02\x01") || u16_at(&header, 54)? as usize != SEGMENT_BYTES {
+        return None;
+    }
+    let count = u16_at(&header, 56)? as usize;
+    if count > SEGMENTS_MAX {
+        return None;
+    }
+    let table = read(&file, u64_at(&header, 32)?, (count * SEGMENT_BYTES) as u64)?;
+    let segments: Vec<Segment> = table.chunks_exact(SEGMENT_BYTES).filter_map(Segment::read).collect();
+    let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+    if dynamic.bytes > DYNAMIC_BYTES_MAX {
+        return None;
+    }
+    let entries = read(&file, dynamic.offset, dynamic.bytes)?;
+    let entries: Vec<(u64, u64)> =
+        entries.chunks_exact(ENTRY_BYTES).filter_map(|entry| Some((u64_at(entry, 0)?, u64_at(entry, 8)?))).collect();
+    let value = |wanted: u64| entries.iter().find(|(tag, _)| *tag == wanted).map(|(_, value)| *value);
+    let (address, size) = (value(DT_STRTAB)?, value(DT_STRSZ)?);
+    if size > STRINGS_BYTES_MAX {
+        return None;
+    }
+    let strings = segments.iter().find_map(|segment| segment.offset_of(address))?;
+    let names = entries.iter().filter(|(tag, at)| *tag == DT_NEEDED && *at < size);
+    Some(names.filter_map(|(_, at)| name_at(&file, strings.checked_add(*at)?, size - at)).collect())
+}
+
+/// The text at `offset`, which ends with a NUL within `bytes`.
+fn name_at(file: &File, offset: u64, bytes: u64) -> Option<Vec<u8>> {
+    let mut name = read(file, offset, bytes.min(NAME_BYTES_MAX as u64 + 1))?;
+    let end = name.iter().position(|&byte| byte == 0)?;
+    name.truncate(end);
+    Some(name)
+}
+
+struct Segment {
+    kind: u32,
+    offset: u64,
+    address: u64,
+    bytes: u64,
+}
+
+impl Segment {
+    fn read(header: &[u8]) -> Option<Segment> {
+        let kind = u32::from_le_bytes(header.get(..4)?.try_into().ok()?);
+        Some(Segment { kind, offset: u64_at(header, 8)?, address: u64_at(header, 16)?, bytes: u64_at(header, 32)? })
+    }
+
+    /// Where the file holds what is loaded at `address`.
+    fn offset_of(&self, address: u64) -> Option<u64> {
+        let within = address.checked_sub(self.address).filter(|within| *within < self.bytes)?;
+        if self.kind == PT_LOAD { self.offset.checked_add(within) } else { None }
+    }
+}
+
+/// So many bytes, or none.
+fn read(file: &File, offset: u64, bytes: u64) -> Option<Vec<u8>> {
+    let mut found = vec![0; usize::try_from(bytes).ok()?];
+    file.read_exact_at(&mut found, offset).ok()?;
+    Some(found)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(name: &str, contents: &[u8]) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("nereid-soname-{}-{name}", std::process::id()));
+        std::fs::write(&path, contents).expect("a temporary file");
+        path
+    }
+
+    #[test]
+    fn a_program_needs_the_library_of_c() {
+        let own = std::env::current_exe().expect("this program");
+        let names = needed(&own).expect("an ELF file");
+        assert!(names.contains(&b"libc.so.6".to_vec()), "{names:?}");
+    }
+
+    #[test]
+    fn what_is_no_library_needs_nothing() {
+        for (name, contents) in [("empty", &b""[..]), ("text", b"no library"), ("magic", b"\x7fELF\x02\x01\x01")] {
+            let path = written(name, contents);
+            assert_eq!(needed(&path), None, "{name}");
+            let _ = std::fs::remove_file(path);
+        }
+        assert_eq!(needed(Path::new("/nowhere")), None);
+    }
+
+    /// Every byte of the headers and of the dynamic section in turn is something else: no panic, and no end beyond the
+    /// bounds.
+    #[test]
+    fn a_broken_library_is_left_to_the_loader() {
+        for at in 0..STUB.len().min(1024) {
+            for value in [0x00, 0x7f, 0xff] {
+                let mut broken = STUB.to_vec();
+                broken[at] = value;
+                let path = written("broken", &broken);
+                let _ = needed(&path);
+            }
+        }
+        let cut = written("cut", &STUB[..STUB.len() / 2]);
+        let _ = needed(&cut);
+        let _ = std::fs::remove_file(cut);
+        let _ = std::fs::remove_file(written("broken", b""));
+    }
+
+    #[test]
+    fn a_stub_has_the_name_that_is_asked_for() {
+        let stub = named(b"libtritonserver-0123abcd.so").expect("a stub");
+        assert!(memchr::memmem::find(&stub, b"libtritonserver-0123abcd.so\0").is_some());
+        assert!(memchr::memmem::find(&stub, PLACEHOLDER).is_none());
+        assert_eq!(named(&[b'x'; 300]), None, "longer than its place");
+    }
+}

@@ -1,0 +1,256 @@
+//! Whether the instances of a model version agree that it is ready (schedulers.md section 10, "Readiness").
+//!
+//! Some backends have a say of their own, which may take its time. A version whose instances have none is ready when
+//! the server says so, and nobody waits. Otherwise a thread of this version asks the instances one after the other, and
+//! all who asked before it began get its answer: the thread lives as long as somebody waits, and one that hangs keeps
+//! nobody waiting who asks about another model.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracing::info;
+
+use crate::backend::Readiness;
+use crate::request::Status;
+
+/// Who waits for one model version at the same time.
+const WAITING_MAX: usize = 1024;
+
+/// What the instances say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Ready,
+    /// One of them objects, and why.
+    NotReady(Status),
+    /// Nobody could be asked.
+    Unknown(Status),
+}
+
+/// Called once, on the thread that asks the instances, or at once where there is nothing to ask.
+pub type Asker = Box<dyn FnOnce(Verdict) + Send>;
+
+/// The instances of one model version that have a say, and who waits for it.
+pub struct Checks {
+    /// For messages: model and version.
+    name: String,
+    /// There are such instances.
+    is_needed: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    instances: Vec<Arc<dyn Readiness>>,
+    waiting: Vec<Asker>,
+    /// A thread asks.
+    is_asking: bool,
+}
+
+impl Checks {
+    pub fn new(model: &str, version: i64) -> Arc<Checks> {
+        let name = format!("'{model}' version {version}");
+        Arc::new(Checks { name, is_needed: AtomicBool::new(false), state: Mutex::default() })
+    }
+
+    /// False: the version is as ready as the server says.
+    pub fn is_needed(&self) -> bool {
+        self.is_needed.load(Ordering::Acquire)
+    }
+
+    /// From now on these are the instances.
+    pub(super) fn set(&self, instances: Vec<Arc<dyn Readiness>>) {
+        self.is_needed.store(!instances.is_empty(), Ordering::Release);
+        self.lock().instances = instances;
+    }
+
+    /// Asks every instance, and tells `asker`; does not block.
+    pub fn ask(self: &Arc<Self>, asker: Asker) {
+        if !self.is_needed() {
+            return asker(Verdict::Ready);
+        }
+        let mut state = self.lock();
+        if state.waiting.len() >= WAITING_MAX {
+            drop(state);
+            let text = format!("{WAITING_MAX} requests wait already for the readiness of {}", self.name);
+            return asker(Verdict::Unknown(Status::unavailable(text)));
+        }
+        state.waiting.push(asker);
+        if std::mem::replace(&mut state.is_asking, true) {
+            return;
+        }
+        drop(state);
+        let checks = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("readiness".to_owned()).spawn(move || checks.run());
+        if let Err(error) = thread {
+            let text = format!("cannot start a thread for the readiness of {}: {error}", self.name);
+            let mut state = self.lock();
+            state.is_asking = false;
+            let waiting = std::mem::take(&mut state.waiting);
+            drop(state);
+            waiting.into_iter().for_each(|asker| asker(Verdict::Unknown(Status::unavailable(text.clone()))));
+        }
+    }
+
+    /// Answers until nobody waits.
+    fn run(&self) {
+        loop {
+            let mut state = self.lock();
+            if state.waiting.is_empty() {
+                state.is_asking = false;
+                return;
+            }
+            let (instances, waiting) = (state.instances.clone(), std::mem::take(&mut state.waiting));
+            drop(state);
+            let objection = instances.iter().find_map(|instance| instance.check().err());
+            let verdict = objection.map_or(Verdict::Ready, |status| {
+                info!("{} is not ready: {status}", self.name);
+                Verdict::NotReady(status)
+            });
+            waiting.into_iter().for_each(|asker| asker(verdict.clone()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Checks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Checks({})", self.name)
+    }
+}
+
+/// Asks several versions at the same time, and tells `asker` once all have answered: the worst counts. Does not block.
+pub fn ask_all(checks: &[Arc<Checks>], asker: Asker) {
+    let poll = Arc::new(Poll { worst: Mutex::new(Verdict::Ready), asker: Mutex::new(Some(asker)) });
+    for one in checks {
+        let poll = Arc::clone(&poll);
+        one.ask(Box::new(move |verdict| poll.count(verdict)));
+    }
+}
+
+/// Asks, and blocks until all have answered.
+pub fn wait_for_all(checks: &[Arc<Checks>]) -> Verdict {
+    let (tell, told) = channel();
+    ask_all(checks, Box::new(move |verdict| drop(tell.send(verdict))));
+    told.recv().unwrap_or_else(|_| Verdict::Unknown(Status::internal("nobody answered for the readiness of a model")))
+}
+
+/// A question to several. Its end tells the outcome.
+struct Poll {
+    worst: Mutex<Verdict>,
+    asker: Mutex<Option<Asker>>,
+}
+
+impl Poll {
+    fn count(&self, verdict: Verdict) {
+        let rank = |verdict: &Verdict| match verdict {
+            Verdict::Ready => 0,
+            Verdict::NotReady(_) => 1,
+            Verdict::Unknown(_) => 2,
+        };
+        let mut worst = self.worst.lock().unwrap_or_else(PoisonError::into_inner);
+        if rank(&verdict) > rank(&worst) {
+            *worst = verdict;
+        }
+    }
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        let asker = self.asker.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let worst = self.worst.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(asker) = asker {
+            asker(std::mem::replace(worst, Verdict::Ready));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Condvar;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// Counts questions, and answers each when it is let.
+    #[derive(Default)]
+    struct Instance {
+        asked: AtomicUsize,
+        objects: AtomicBool,
+        is_held: Mutex<bool>,
+        let_go: Condvar,
+    }
+
+    impl Readiness for Instance {
+        fn check(&self) -> Result<(), Status> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let held = self.is_held.lock().unwrap();
+            drop(self.let_go.wait_while(held, |held| *held).unwrap());
+            match self.objects.load(Ordering::SeqCst) {
+                true => Err(Status::unavailable("not now")),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl Instance {
+        fn hold(&self, is_held: bool) {
+            *self.is_held.lock().unwrap() = is_held;
+            self.let_go.notify_all();
+        }
+    }
+
+    fn of(instances: &[&Arc<Instance>]) -> Arc<Checks> {
+        let checks = Checks::new("m", 3);
+        checks.set(instances.iter().map(|instance| Arc::clone(instance) as Arc<dyn Readiness>).collect());
+        checks
+    }
+
+    #[test]
+    fn every_instance_has_to_agree() {
+        let (one, two) = (Arc::new(Instance::default()), Arc::new(Instance::default()));
+        let checks = of(&[&one, &two]);
+        assert_eq!(wait_for_all(&[Arc::clone(&checks)]), Verdict::Ready);
+        two.objects.store(true, Ordering::SeqCst);
+        let no = Verdict::NotReady(Status::unavailable("not now"));
+        assert_eq!(wait_for_all(&[Arc::clone(&checks), of(&[]), of(&[&one])]), no);
+        assert_eq!((one.asked.load(Ordering::SeqCst), two.asked.load(Ordering::SeqCst)), (3, 2));
+        // Without anybody to ask, the answer is there at once, on this thread.
+        let here = std::thread::current().id();
+        let (tell, told) = channel();
+        ask_all(&[of(&[])], Box::new(move |verdict| drop(tell.send((verdict, std::thread::current().id())))));
+        assert_eq!(told.recv(), Ok((Verdict::Ready, here)));
+        assert_eq!(wait_for_all(&[]), Verdict::Ready);
+    }
+
+    #[test]
+    fn who_asks_while_an_answer_is_made_gets_the_next_one_and_there_is_a_bound() {
+        let instance = Arc::new(Instance::default());
+        instance.hold(true);
+        let checks = of(&[&instance]);
+        let (tell, told) = channel();
+        let ask = || {
+            let tell = tell.clone();
+            checks.ask(Box::new(move |verdict| drop(tell.send(verdict))));
+        };
+        ask();
+        while instance.asked.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        (0..WAITING_MAX).for_each(|_| ask());
+        assert!(told.try_recv().is_err(), "all of them wait");
+        ask();
+        let text = "1024 requests wait already for the readiness of 'm' version 3";
+        assert_eq!(told.recv(), Ok(Verdict::Unknown(Status::unavailable(text))));
+        // Another model is not held up.
+        assert_eq!(wait_for_all(&[of(&[&Arc::new(Instance::default())])]), Verdict::Ready);
+        instance.objects.store(true, Ordering::SeqCst);
+        instance.hold(false);
+        let answers: Vec<_> = told.iter().take(1 + WAITING_MAX).collect();
+        assert!(answers.iter().all(|answer| matches!(answer, Verdict::NotReady(_))));
+        assert_eq!(instance.asked.load(Ordering::SeqCst), 2, "one more question for all who waited");
+    }
+}

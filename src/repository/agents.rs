@@ -1,0 +1,157 @@
+//! Repository agents: what a model's `model_repository_agents` names, and what they do with it (c_api.md section 6).
+//!
+//! An agent is asked before the model's configuration is completed, may put other files in the place of the model's, and
+//! is told how the load ended and when the model goes. A built-in agent wins over a library of the same name unless its
+//! parameter `library` names a file; no agent sees that parameter.
+
+mod checksum;
+mod models;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::request::Status;
+use crate::wire::inference::ModelConfig;
+use crate::wire::inference::model_repository_agents::Agent as Named;
+use checksum::Checksum;
+pub use models::AgentModels;
+
+/// What happens to a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Load = 0,
+    LoadComplete = 1,
+    LoadFail = 2,
+    Unload = 3,
+    UnloadComplete = 4,
+}
+
+impl Action {
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Load => "TRITONREPOAGENT_ACTION_LOAD",
+            Action::LoadComplete => "TRITONREPOAGENT_ACTION_LOAD_COMPLETE",
+            Action::LoadFail => "TRITONREPOAGENT_ACTION_LOAD_FAIL",
+            Action::Unload => "TRITONREPOAGENT_ACTION_UNLOAD",
+            Action::UnloadComplete => "TRITONREPOAGENT_ACTION_UNLOAD_COMPLETE",
+        }
+    }
+}
+
+/// Where the files of a model are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    Directory(PathBuf),
+    /// As the location of a repository is written, with the model's directory behind it.
+    Remote(String),
+}
+
+/// One model, as an agent gets to know it.
+#[derive(Debug, Clone)]
+pub struct Task {
+    pub model: String,
+    pub location: Location,
+    /// As it was read at this location, before anything completes it.
+    pub config: ModelConfig,
+    pub parameters: Vec<(String, String)>,
+}
+
+/// An agent. One value serves all its models.
+pub trait Agent: Send + Sync {
+    /// Where its code is, for the log.
+    fn place(&self) -> String;
+
+    /// Prepares for one model; nothing is done yet.
+    fn begin(self: Arc<Self>, task: Task) -> Result<Box<dyn AgentModel>, Status>;
+}
+
+/// An agent's view of one load of one model. When it is dropped, the agent has nothing to do with the model any more.
+pub trait AgentModel: Send {
+    fn act(&mut self, action: Action) -> Result<(), Status>;
+
+    /// Where the files of the model are by now.
+    fn location(&self) -> Location;
+}
+
+/// Opens the agent that is a library, by its name and the file of the library where that is told.
+pub type OpenLibrary = Box<dyn Fn(&str, Option<&str>) -> Result<Arc<dyn Agent>, Status> + Send + Sync>;
+
+/// The agents of a server. Each is opened by the first model that names it, and kept until the server ends.
+pub struct Agents {
+    library: OpenLibrary,
+    /// By name and file.
+    open: Mutex<BTreeMap<(String, Option<String>), Arc<dyn Agent>>>,
+}
+
+/// The parameter of a built-in agent that names the library to be used in its place.
+const LIBRARY: &str = "library";
+
+/// Libraries that models may name, each opened once.
+const AGENTS_MAX: usize = 1024;
+
+/// The built-in ones only.
+impl Default for Agents {
+    fn default() -> Agents {
+        Agents::new(Box::new(|name, _| Err(Status::invalid(format!("there is no repository agent '{name}'")))))
+    }
+}
+
+impl Agents {
+    pub fn new(library: OpenLibrary) -> Agents {
+        Agents { library, open: Mutex::default() }
+    }
+
+    /// Those that are open: their names, and where their code is.
+    pub fn places(&self) -> Vec<(String, String)> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().map(|((name, _), agent)| (name.clone(), agent.place())).collect()
+    }
+
+    /// Lets go of all of them, because the server ends.
+    pub fn close(&self) {
+        let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(open);
+    }
+
+    /// The agent that a configuration names, and the parameters that it shall see.
+    fn find(&self, named: &Named) -> Result<(Arc<dyn Agent>, Vec<(String, String)>), Status> {
+        let mut parameters = named.parameters.clone();
+        let is_built_in = named.name == checksum::NAME;
+        let file = if is_built_in { parameters.remove(LIBRARY) } else { None };
+        let parameters = parameters.into_iter().collect();
+        let key = (named.name.clone(), file);
+        // Under the lock: a library is initialised once, and by one thread.
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(agent) = open.get(&key) {
+            return Ok((Arc::clone(agent), parameters));
+        }
+        if open.len() == AGENTS_MAX {
+            return Err(Status::unavailable(format!("{AGENTS_MAX} repository agents are open already")));
+        }
+        let agent = match &key {
+            (_, None) if is_built_in => Arc::new(Checksum) as Arc<dyn Agent>,
+            (name, file) => (self.library)(name, file.as_deref())?,
+        };
+        open.insert(key, Arc::clone(&agent));
+        Ok((agent, parameters))
+    }
+}
+
+/// The path without detours, if it stays inside the directory that it is relative to.
+fn inside(path: &str) -> Option<PathBuf> {
+    use std::path::Component;
+    let mut normal = PathBuf::new();
+    for component in Path::new(path).components() {
+        match component {
+            Component::Normal(part) => normal.push(part),
+            Component::CurDir => {}
+            Component::ParentDir if normal.pop() => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    (!normal.as_os_str().is_empty() && !path.contains('\0')).then_some(normal)
+}
+
+#[cfg(test)]
+mod tests;

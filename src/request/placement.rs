@@ -1,0 +1,106 @@
+//! Where the bytes of a tensor lie, and for whom they are: what in-process callers say beside the data itself.
+//!
+//! Clients over the wire have nothing to say here, so that all of it hangs behind one pointer that is mostly empty.
+
+use std::any::Any;
+use std::sync::{Mutex, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::Text;
+use crate::memory::Slice;
+
+/// Kinds of memory, by the numbers of `TRITONSERVER_MemoryType`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MemoryType {
+    #[default]
+    Cpu = 0,
+    CpuPinned = 1,
+    Gpu = 2,
+}
+
+impl MemoryType {
+    pub fn from_number(number: u32) -> Option<MemoryType> {
+        [MemoryType::Cpu, MemoryType::CpuPinned, MemoryType::Gpu].into_iter().find(|known| *known as u32 == number)
+    }
+}
+
+/// Where a run of bytes lies, as its owner says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    pub memory_type: MemoryType,
+    pub memory_type_id: i64,
+    /// The address of a handle that is handed on and never looked at; 0 is none.
+    pub cuda_ipc_handle: usize,
+}
+
+/// What is said of an input beside its data.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// Of the pieces of the data, by their position; what lies beyond is in plain memory.
+    pub places: Vec<Place>,
+    /// Data for the instances of single host policies, at most one for each.
+    pub for_policies: Vec<Apart>,
+}
+
+/// The data of an input for the instances of one host policy.
+#[derive(Debug, Clone, Default)]
+pub struct Apart {
+    pub policy: Text,
+    pub data: SmallVec<[Slice; 1]>,
+    pub places: Vec<Place>,
+}
+
+/// Something that hangs on a tensor for as long as it lives. A copy of the tensor starts without it.
+#[derive(Debug, Default)]
+pub struct Kept(Mutex<Option<Box<dyn Any + Send>>>);
+
+impl Kept {
+    /// Looks at what is kept, or leaves something.
+    pub fn with<R>(&self, look: impl FnOnce(&mut Option<Box<dyn Any + Send>>) -> R) -> R {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Clone for Kept {
+    fn clone(&self) -> Kept {
+        Kept::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{DataType, InputTensor, Shape};
+
+    #[test]
+    fn a_policy_of_its_own_has_its_data_and_all_others_the_common_one() {
+        let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::from_slice(&[2]));
+        input.data.push(Slice::from_static(b"ab"));
+        assert_eq!(input.data_for(b"cpu")[0][..], *b"ab");
+        assert_eq!(input.place(None, 0), Place::default());
+        let pinned = Place { memory_type: MemoryType::CpuPinned, memory_type_id: 3, cuda_ipc_handle: 0 };
+        let apart = Apart {
+            policy: Text::from("gpu_0"),
+            data: [Slice::from_static(b"c"), Slice::from_static(b"d")].into_iter().collect(),
+            places: vec![Place::default(), pinned],
+        };
+        input.beside = Some(Box::new(Beside { places: vec![pinned], for_policies: vec![apart] }));
+        assert_eq!(input.data_for(b"gpu_0").len(), 2);
+        assert_eq!(input.data_for(b"gpu_1")[0][..], *b"ab");
+        assert_eq!(input.place(None, 0), pinned);
+        assert_eq!(input.place(Some(b"gpu_1"), 0), pinned, "the common data lie where they lie");
+        assert_eq!(input.place(Some(b"gpu_0"), 0), Place::default());
+        assert_eq!(input.place(Some(b"gpu_0"), 1), pinned);
+        assert_eq!(input.place(None, 9), Place::default());
+    }
+
+    #[test]
+    fn a_copy_keeps_nothing() {
+        let kept = Kept::default();
+        kept.with(|kept| *kept = Some(Box::new(5u8)));
+        assert!(kept.with(|kept| kept.is_some()));
+        assert!(kept.clone().with(|kept| kept.is_none()));
+    }
+}

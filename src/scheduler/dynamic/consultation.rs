@@ -1,0 +1,81 @@
+//! What the batcher remembers of asking a custom strategy: which requests it has let into the batch that grows
+//! (c_api.md section 5, "Batch strategy library").
+//!
+//! A scan goes over what waits from the front each time. The strategy is asked once about each request of a batch:
+//! those that it has let in stay so until the batch is cut, or until what stands in front has changed; then the batch
+//! begins anew.
+
+use std::sync::Arc;
+
+use crate::instance::BatchStrategy;
+use crate::request::Request;
+
+pub(super) struct Consultation {
+    strategy: Arc<dyn BatchStrategy>,
+    /// Where the requests lie that are in the batch; only compared.
+    included: Vec<usize>,
+    is_begun: bool,
+    /// A request went that may be among them.
+    is_stale: bool,
+}
+
+/// What is to be done with the request that a scan has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    In,
+    /// The batch is closed before it.
+    Closed,
+    /// Not the requests in front are in the batch that was begun: the scan starts over with a new one.
+    Anew,
+}
+
+impl Consultation {
+    pub fn new(strategy: Arc<dyn BatchStrategy>) -> Consultation {
+        Consultation { strategy, included: Vec::new(), is_begun: false, is_stale: false }
+    }
+
+    /// A request was taken out or moved: its address says nothing any more.
+    pub fn forget(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Whether `request`, the one at `at` of the scan, belongs into the batch of those in front of it.
+    pub fn judge(&mut self, at: usize, request: &Request) -> Verdict {
+        let address = std::ptr::from_ref(request).addr();
+        if self.is_stale && self.is_begun {
+            self.end();
+            return if at == 0 { self.ask(address, request) } else { Verdict::Anew };
+        }
+        self.is_stale = false;
+        match self.included.get(at) {
+            Some(known) if *known == address => Verdict::In,
+            Some(_) => {
+                self.end();
+                if at == 0 { self.ask(address, request) } else { Verdict::Anew }
+            }
+            None => self.ask(address, request),
+        }
+    }
+
+    fn ask(&mut self, address: usize, request: &Request) -> Verdict {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            self.strategy.begin();
+        }
+        match self.strategy.includes(request) {
+            true => {
+                self.included.push(address);
+                Verdict::In
+            }
+            false => Verdict::Closed,
+        }
+    }
+
+    /// The batch is cut or given up.
+    pub fn end(&mut self) {
+        self.included.clear();
+        self.is_stale = false;
+        if std::mem::take(&mut self.is_begun) {
+            self.strategy.end();
+        }
+    }
+}

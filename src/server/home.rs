@@ -1,0 +1,276 @@
+//! The home of requests from inside the process: one thread with a mailbox and timers.
+//!
+//! DESIGN, decision 1, gives them a shard without sockets; that is what is left of a shard without them. Ensembles,
+//! expiries and cancellations run here one after the other, so that the models see the same order of events as for
+//! requests over the wire. Code of users may run here too, where a shard would otherwise have had to run it: when that
+//! blocks, timers are late and nothing else. The thread starts with the first job, and parks when there is none.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tracing::error;
+
+use crate::request::{self, Job, WakeUp, never_wait_here, now_ns};
+
+/// See the [module](self). Dropped, it does what it was given, forgets its timers, and ends.
+#[derive(Default)]
+pub struct Home {
+    shared: Arc<Shared>,
+}
+
+/// When a job is due, and which of those due then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimerKey {
+    at_ns: u64,
+    number: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Box<dyn Job>>,
+    timers: BTreeMap<TimerKey, Box<dyn Job>>,
+    timers_so_far: u64,
+    thread: Option<JoinHandle<()>>,
+    is_closed: bool,
+}
+
+thread_local! {
+    /// Whose thread this is.
+    static HERE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+}
+
+impl Home {
+    /// Runs `job` soon. Jobs run in the order in which they came.
+    pub fn post(&self, job: Box<dyn Job>) {
+        let mut state = self.shared.lock();
+        if state.is_closed || !self.shared.start(&mut state) {
+            drop(state);
+            // Better on a thread that was not meant for it than never.
+            return self.shared.run(job);
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Runs `job` at `at_ns` or soon after, unless it is forgotten before.
+    pub fn time(&self, at_ns: u64, job: Box<dyn Job>) -> TimerKey {
+        self.shared.time(at_ns, job)
+    }
+
+    /// Forgets a job that was not due yet.
+    pub fn forget(&self, key: TimerKey) {
+        let job = self.shared.lock().timers.remove(&key);
+        // What it holds may have a word to say at its end: not under the lock.
+        drop(job);
+    }
+
+    /// True on its own thread.
+    pub fn is_here(&self) -> bool {
+        std::ptr::eq(HERE.get(), Arc::as_ptr(&self.shared))
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let (timers, thread) = {
+            let mut state = self.shared.lock();
+            state.is_closed = true;
+            (std::mem::take(&mut state.timers), state.thread.take())
+        };
+        self.shared.changed.notify_one();
+        drop(timers);
+        // The last holder may have been a job.
+        if let Some(thread) = thread.filter(|_| !self.is_here()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if there is a thread, perhaps from now on.
+    fn start(self: &Arc<Self>, state: &mut State) -> bool {
+        if state.thread.is_none() {
+            let shared = Arc::clone(self);
+            match std::thread::Builder::new().name("home".to_owned()).spawn(move || shared.live()) {
+                Ok(thread) => state.thread = Some(thread),
+                Err(error) => error!("requests from inside the process have no thread of their own: {error}"),
+            }
+        }
+        state.thread.is_some()
+    }
+
+    fn time(self: &Arc<Self>, at_ns: u64, job: Box<dyn Job>) -> TimerKey {
+        let mut state = self.lock();
+        let key = TimerKey { at_ns, number: state.timers_so_far };
+        state.timers_so_far += 1;
+        if state.is_closed || !self.start(&mut state) {
+            // Nobody keeps timers any more.
+            drop(state);
+            return key;
+        }
+        state.timers.insert(key, job);
+        let is_next = state.timers.first_key_value().is_some_and(|(first, _)| *first == key);
+        drop(state);
+        if is_next {
+            self.changed.notify_one();
+        }
+        key
+    }
+
+    fn live(self: Arc<Self>) {
+        HERE.set(Arc::as_ptr(&self));
+        // What ensembles send from here may be limited, and what would make room for it happens here too.
+        never_wait_here();
+        while let Some(job) = self.next() {
+            self.run(job);
+        }
+    }
+
+    /// Waits for something to do; `None`: it is over.
+    fn next(&self) -> Option<Box<dyn Job>> {
+        let mut state = self.lock();
+        loop {
+            let mut wait_ns = None;
+            if let Some(first) = state.timers.first_entry() {
+                let now_ns = now_ns();
+                let at_ns = first.key().at_ns;
+                if at_ns <= now_ns {
+                    return Some(first.remove());
+                }
+                wait_ns = Some(at_ns - now_ns);
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = match wait_ns {
+                Some(ns) => {
+                    let waited = self.changed.wait_timeout(state, Duration::from_nanos(ns));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn run(self: &Arc<Self>, job: Box<dyn Job>) {
+        if catch_unwind(AssertUnwindSafe(|| job.run(&mut Here(self)))).is_err() {
+            error!("a job of a request from inside the process panicked");
+        }
+    }
+}
+
+/// What a job finds.
+struct Here<'a>(&'a Arc<Shared>);
+
+impl request::Home for Here<'_> {
+    fn wake(&mut self, wake_up: WakeUp) {
+        wake_up.now();
+    }
+
+    fn run_at(&mut self, at_ns: u64, job: Box<dyn Job>) {
+        self.0.time(at_ns, job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    fn job(run: impl FnOnce(&mut dyn request::Home) + Send + 'static) -> Box<dyn Job> {
+        Box::new(run)
+    }
+
+    #[test]
+    fn jobs_run_in_order_on_one_thread_that_is_not_ours() {
+        let home = Arc::new(Home::default());
+        let (tell, told) = channel();
+        for number in 0..100 {
+            let (tell, home) = (tell.clone(), Arc::downgrade(&home));
+            home.upgrade().unwrap().post(job(move |_| {
+                let here = home.upgrade().is_some_and(|home| home.is_here());
+                let _ = tell.send((number, here, request::never_waits()));
+            }));
+        }
+        drop(tell);
+        let all: Vec<_> = told.iter().collect();
+        assert_eq!(all, (0..100).map(|number| (number, true, true)).collect::<Vec<_>>());
+        assert!(!home.is_here());
+    }
+
+    #[test]
+    fn timers_run_in_the_order_of_their_times_and_can_be_forgotten() {
+        let home = Home::default();
+        let (tell, told) = channel();
+        let now_ns = now_ns();
+        let send = |number: u32| {
+            let tell = tell.clone();
+            job(move |_| drop(tell.send(number)))
+        };
+        home.time(now_ns + 20_000_000, send(3));
+        home.time(now_ns + 10_000_000, send(2));
+        let forgotten = home.time(now_ns + 1_000_000_000_000, send(9));
+        home.time(0, send(1));
+        home.forget(forgotten);
+        assert!(home.shared.lock().timers.len() <= 3);
+        // A job that keeps a timer itself.
+        let again = send(4);
+        home.post(job(move |home| home.run_at(now_ns + 30_000_000, again)));
+        assert_eq!(told.iter().take(4).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn its_end_does_what_was_given_and_forgets_what_is_not_due() {
+        let (tell, told) = channel();
+        let home = Home::default();
+        let (one, never) = (tell.clone(), tell);
+        home.time(now_ns() + 3_600_000_000_000, job(move |_| drop(never.send("late"))));
+        home.post(job(move |_| drop(one.send("done"))));
+        drop(home);
+        assert_eq!(told.iter().collect::<Vec<_>>(), ["done"]);
+    }
+
+    #[test]
+    fn a_job_that_panics_ends_alone() {
+        let home = Home::default();
+        let (tell, told) = channel();
+        home.post(job(|_| std::panic::resume_unwind(Box::new(()))));
+        home.post(job(move |_| drop(tell.send(()))));
+        assert_eq!(told.recv(), Ok(()));
+    }
+
+    #[test]
+    fn the_last_holder_may_be_a_job() {
+        let home = Arc::new(Home::default());
+        let (tell, told) = channel();
+        let (go, gate) = channel::<()>();
+        let held = Arc::clone(&home);
+        home.post(job(move |_| {
+            let _ = gate.recv();
+            drop(held);
+            let _ = tell.send(());
+        }));
+        drop(home);
+        drop(go);
+        assert_eq!(told.recv(), Ok(()));
+    }
+}

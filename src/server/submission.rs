@@ -1,0 +1,265 @@
+//! Requests from inside the process on their way to a model and back.
+//!
+//! A request is handed to the model's scheduler in its sender's thread, as a shard does it for a client. Its home is the
+//! server's [`Home`]: there it expires, there it is cancelled, and there ensembles go on. Answers are passed on by
+//! whoever brings them, because they end in code of users; only what a shard brings goes home first, and what follows
+//! it then goes the same way, which keeps their order.
+
+use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::access::Access;
+use super::home::{Home, TimerKey};
+use crate::memory::{BlockMut, Exhausted, Pool, Target};
+use crate::model_config::ModelSpec;
+use crate::repository::ServedModel;
+use crate::request::{
+    self, Asked, Call, Callee, Completion, Delivery, Job, Place, Request, Sink, Status, Submit, Ticket, never_waits,
+    now_ns,
+};
+use crate::scheduler::{Accepted, Refused};
+
+impl Submit for Access {
+    fn find(&self, model: &[u8], version: i64) -> Result<Arc<dyn Callee>, Status> {
+        let map = self.lifecycle()?.map();
+        // -1 is "any"; so is nothing else, and no model has a version below 0.
+        let version = (version != -1).then_some(version);
+        let model = Arc::clone(map.lookup(model, version)?);
+        let name = CString::new(model.name.as_bytes()).unwrap_or_default();
+        let (home, pool) = (Arc::clone(self.home()), self.pool()?.clone());
+        Ok(Arc::new(Pinned(Arc::new(Choice { name, pin: Pin::of(model), home, pool }))))
+    }
+}
+
+/// A model version that somebody chose, and the ways to it and back.
+struct Pinned(Arc<Choice>);
+
+struct Choice {
+    name: CString,
+    pin: Pin,
+    home: Arc<Home>,
+    pool: Pool,
+}
+
+/// Holds on to a model without a request to it: a server that ends does not wait for such.
+struct Pin(Arc<ServedModel>);
+
+impl Pin {
+    fn of(model: Arc<ServedModel>) -> Pin {
+        model.pins.fetch_add(1, Ordering::SeqCst);
+        Pin(model)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.0.pins.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Callee for Pinned {
+    fn name(&self) -> &CStr {
+        &self.0.name
+    }
+
+    fn version(&self) -> i64 {
+        self.0.pin.0.version
+    }
+
+    fn spec(&self) -> &ModelSpec {
+        &self.0.pin.0.spec
+    }
+
+    fn label(&self, output: &[u8], class: usize) -> Option<&[u8]> {
+        self.0.pin.0.labels.get(std::str::from_utf8(output).ok()?)?.get(class)
+    }
+
+    fn request(&self, answers: Arc<dyn Sink>) -> (Box<Request>, Arc<dyn Call>) {
+        let submission = Arc::new_cyclic(|me| Submission {
+            me: Weak::clone(me),
+            choice: Arc::clone(&self.0),
+            answers,
+            state: Mutex::default(),
+            is_cancelled: AtomicBool::new(false),
+            put_off: AtomicUsize::new(0),
+        });
+        let mut request = Request::new(Completion::new(Arc::clone(&submission) as Arc<dyn Sink>, 0));
+        request.stamps.received_ns = now_ns();
+        (Box::new(request), submission)
+    }
+
+    fn check(&self, request: &mut Request) -> Result<(), Status> {
+        self.0.pin.0.check(request)
+    }
+}
+
+/// One request: where its answers come, and from where it is called back.
+struct Submission {
+    me: Weak<Submission>,
+    choice: Arc<Choice>,
+    answers: Arc<dyn Sink>,
+    state: Mutex<State>,
+    is_cancelled: AtomicBool,
+    /// Answers that are on their way to the home.
+    put_off: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// From its acceptance to its end.
+    ticket: Option<Arc<Ticket>>,
+    expiry: Option<TimerKey>,
+    /// While it is under way: a server that ends waits for it.
+    under_way: Option<Arc<ServedModel>>,
+    has_ended: bool,
+}
+
+impl Submission {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model(&self) -> &Arc<ServedModel> {
+        &self.choice.pin.0
+    }
+
+    fn home(&self) -> &Home {
+        &self.choice.home
+    }
+
+    fn ticket(&self) -> Option<Arc<Ticket>> {
+        self.state().ticket.clone()
+    }
+
+    /// The scheduler has taken the request, which may be answered already.
+    fn accepted(&self, ticket: Ticket, expires_at_ns: Option<u64>) {
+        let mut state = self.state();
+        if state.has_ended {
+            return drop(state);
+        }
+        state.ticket = Some(Arc::new(ticket));
+        if let Some(at_ns) = expires_at_ns {
+            let me = Weak::clone(&self.me);
+            let expire = move |home: &mut dyn request::Home| {
+                if let Some(me) = me.upgrade()
+                    && let Some(ticket) = me.ticket()
+                {
+                    home.wake(me.model().scheduler.expire(&ticket));
+                }
+            };
+            state.expiry = Some(self.home().time(at_ns, Box::new(expire)));
+        }
+        drop(state);
+        if self.is_cancelled() {
+            self.call_back();
+        }
+    }
+
+    /// Its last answer is there.
+    fn ended(&self) {
+        let (ticket, expiry, under_way) = {
+            let mut state = self.state();
+            state.has_ended = true;
+            (state.ticket.take(), state.expiry.take(), state.under_way.take())
+        };
+        if let Some(key) = expiry {
+            self.home().forget(key);
+        }
+        drop((ticket, under_way));
+    }
+
+    /// At home, because whoever wins answers there, in code of the sender's that may hold what the sender holds now.
+    fn call_back(&self) {
+        let me = Weak::clone(&self.me);
+        self.home().post(Box::new(move |home: &mut dyn request::Home| {
+            if let Some(me) = me.upgrade()
+                && let Some(ticket) = me.ticket()
+            {
+                home.wake(me.model().scheduler.cancel(&ticket));
+            }
+        }));
+    }
+
+    /// This thread runs no code of users.
+    fn is_on_shard(&self) -> bool {
+        never_waits() && !self.home().is_here()
+    }
+}
+
+impl Call for Submission {
+    fn submit(&self, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
+        self.state().under_way = Some(Arc::clone(self.model()));
+        match self.model().accept(request) {
+            Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
+                wake_up.now();
+                self.accepted(ticket, expires_at_ns);
+                Ok(())
+            }
+            Err(Refused { status, request }) => {
+                self.state().under_way = None;
+                Err((status, request))
+            }
+        }
+    }
+
+    fn cancel(&self) {
+        if !self.is_cancelled.swap(true, Ordering::SeqCst) {
+            self.call_back();
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::SeqCst)
+    }
+
+    fn run_foreign(&self, job: Box<dyn FnOnce() + Send>) {
+        match self.is_on_shard() {
+            true => self.home().post(Box::new(move |_: &mut dyn request::Home| job())),
+            false => job(),
+        }
+    }
+}
+
+impl Sink for Submission {
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        if delivery.last {
+            self.ended();
+        }
+        if self.put_off.load(Ordering::Acquire) == 0 && !self.is_on_shard() {
+            return self.answers.deliver(0, delivery);
+        }
+        let Some(me) = self.me.upgrade() else { return };
+        self.put_off.fetch_add(1, Ordering::AcqRel);
+        self.home().post(Box::new(move |_: &mut dyn request::Home| {
+            me.answers.deliver(0, delivery);
+            me.put_off.fetch_sub(1, Ordering::AcqRel);
+        }));
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.choice.pool.get(byte_size)
+    }
+
+    fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
+        match self.is_on_shard() {
+            true => Ok(None),
+            false => self.answers.allocate_output(0, asked),
+        }
+    }
+
+    fn begin(&self, _key: u64) -> bool {
+        !self.is_on_shard() && self.answers.begin(0)
+    }
+
+    fn preferred_place(&self, _key: u64, asked: (Option<&CStr>, Option<usize>), place: Place) -> Result<Place, Status> {
+        self.answers.preferred_place(0, asked, place)
+    }
+
+    fn at_home(&self, job: Box<dyn Job>) {
+        self.home().post(job);
+    }
+}
+
+#[cfg(test)]
+mod tests;

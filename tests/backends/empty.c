@@ -1,0 +1,3 @@
+/* A library that exports nothing of any interface. */
+
+int nereid_empty;

@@ -1,0 +1,21 @@
+//! What foreign code may do wrong at the border to C, and what becomes of it: an error that says so, a log line that
+//! names who it was, and a server that goes on (spec: c_api.md sections 4 and 5).
+
+mod support {
+    pub mod http;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod border_life {
+    mod batching;
+    mod compiler;
+    mod crashes;
+    mod exceptions;
+    mod handles;
+    mod leaks;
+    mod mechanical;
+    mod sanitized;
+}

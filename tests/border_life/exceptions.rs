@@ -1,0 +1,60 @@
+//! A C++ exception from any export of a backend is an error of what was asked, and the end of nothing else.
+
+use crate::border_life::compiler;
+use crate::border_life::handles::ask;
+use crate::support::http::Peer;
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::Server;
+use crate::support::variant::usual;
+
+#[test]
+fn an_exception_while_a_model_loads_refuses_the_model() {
+    let Some(directory) = compiler::backend("culprit.cc", &[]) else { return };
+    for export in ["Initialize", "GetBackendAttribute", "ModelInitialize", "ModelInstanceInitialize"] {
+        let repository = Repository::new();
+        repository.identity_of("culprit", "m", 0, &[Pair::new("INT32", "-1")], "");
+        repository.identity("other", 0, &[Pair::new("INT32", "-1")]);
+        let flags = [
+            &format!("--backend-directory={}", directory.display()),
+            &format!("--backend-config=culprit,throw_in={export}"),
+            "--exit-on-error=false",
+        ];
+        let environment = [("NEREID_CHECK_HANDLES", "1")];
+        let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/live", &environment);
+        let mut peer = Peer::connect(server.http);
+        let index = peer.post("/v2/repository/index", &[], b"").json();
+        let row = index.as_array().into_iter().flatten().find(|row| row["name"] == "m").cloned().unwrap_or_default();
+        assert_eq!(row["state"], "UNAVAILABLE", "{export}: {index}");
+        let expected = format!("Internal: the backend threw an exception: thrown in {export}");
+        assert_eq!(row["reason"], expected.as_str(), "{export}: {index}");
+        assert_eq!(peer.get("/v2/models/other/ready").status, 200, "{export}");
+        let log = server.stop();
+        assert!(log.contains("at the server's end all handles were given back"), "{export}: {log}");
+    }
+}
+
+#[test]
+fn an_exception_while_a_model_ends_is_logged() {
+    let Some(directory) = compiler::backend("culprit.cc", &[]) else { return };
+    for (export, line) in [
+        ("ModelInstanceFinalize", "failed to finalize it: Internal: the backend threw an exception: thrown in"),
+        (
+            "ModelFinalize",
+            "failed to finalize it: Internal: the backend threw an exception: an exception that is no std",
+        ),
+        ("Finalize", "backend 'culprit' failed to finalize: Internal: the backend threw an exception: thrown in"),
+    ] {
+        let repository = Repository::new();
+        repository.identity_of("culprit", "m", 0, &[Pair::new("INT32", "-1")], "");
+        let flags = [
+            &format!("--backend-directory={}", directory.display()),
+            &format!("--backend-config=culprit,throw_in={export}"),
+        ];
+        let server = Server::start(usual(), repository.path(), &[flags[0], flags[1]]);
+        let mut peer = Peer::connect(server.http);
+        assert_eq!(ask(&mut peer, "throw").status, 500, "{export}");
+        assert_eq!(ask(&mut peer, "").status, 200, "{export}");
+        let log = server.stop();
+        assert!(log.contains(line), "{export}: {log}");
+    }
+}

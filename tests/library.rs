@@ -1,0 +1,24 @@
+//! Response caches and repository agents as shared libraries, driven by the server (c_api.md sections 6 and 7).
+
+mod support {
+    pub mod http;
+    pub mod library;
+    pub mod original;
+    pub mod repository;
+    pub mod server;
+    pub mod skip;
+    pub mod variant;
+}
+
+mod native_programs {
+    #[allow(dead_code)] // What a library checks is told as programs tell it.
+    pub mod program;
+    mod valgrind;
+}
+
+mod library_life {
+    mod agents;
+    mod caches;
+    mod checksum;
+    mod official;
+}

@@ -1,0 +1,300 @@
+/* Requests on their way: many at a time, with many answers, in sequences and ensembles, called back, and too late.
+ *
+ * Arguments: a repository, a directory for backends. */
+
+#include "client.h"
+
+static TRITONSERVER_Server* server;
+static TRITONSERVER_ResponseAllocator* allocator;
+static const int32_t numbers[5] = {10, 20, 30, 40, 50};
+
+static void sends(TRITONSERVER_InferenceRequest* request) {
+  succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
+}
+
+/* Responses come in their order; their end comes by itself. */
+static void answers_many_times(void) {
+  Client client;
+  client_init(&client);
+  TRITONSERVER_InferenceRequest* request = client_request(server, "repeat", allocator, &client);
+  const uint32_t zeros[5] = {0};
+  const int64_t five = 5, one = 1;
+  client_input(request, "IN", numbers, 5, false);
+  succeeds(TRITONSERVER_InferenceRequestAddInput(request, "DELAY", TRITONSERVER_TYPE_UINT32, &five, 1));
+  succeeds(TRITONSERVER_InferenceRequestAppendInputData(request, "DELAY", zeros, 20, TRITONSERVER_MEMORY_CPU, 0));
+  succeeds(TRITONSERVER_InferenceRequestAddInput(request, "WAIT", TRITONSERVER_TYPE_UINT32, &one, 1));
+  succeeds(TRITONSERVER_InferenceRequestAppendInputData(request, "WAIT", zeros, 4, TRITONSERVER_MEMORY_CPU, 0));
+  for (int round = 0; round < 3; ++round) {
+    sends(request);
+    client_finish(&client);
+    expect(client.count == 5 && client.nulls == 1 && client.finals == 1);
+    expect(client.starts == 5 && client.allocations == 10 && client.frees == 0);
+    for (int i = 0; i < 5; ++i) {
+      expect(*client_values(client.responses[i], 0, "OUT", 1) == numbers[i]);
+      expect(*client_values(client.responses[i], 1, "IDX", 1) == i);
+    }
+    client_clear(&client);
+  }
+  succeeds(TRITONSERVER_InferenceRequestDelete(request));
+}
+
+enum { THREADS = 4, ROUNDS = 40, AT_ONCE = 3 };
+
+static void* asks_and_asks(void* of) {
+  const int32_t own = (int32_t)(intptr_t)of;
+  Client clients[AT_ONCE];
+  TRITONSERVER_InferenceRequest* requests[AT_ONCE];
+  int32_t values[AT_ONCE];
+  for (int i = 0; i < AT_ONCE; ++i) {
+    client_init(&clients[i]);
+    requests[i] = client_request(server, "batched", allocator, &clients[i]);
+    client_input(requests[i], "INPUT0", &values[i], 1, true);
+  }
+  for (int round = 0; round < ROUNDS; ++round) {
+    for (int i = 0; i < AT_ONCE; ++i) {
+      values[i] = own * 10000 + round * 10 + i;
+      sends(requests[i]);
+    }
+    for (int i = 0; i < AT_ONCE; ++i) {
+      client_finish(&clients[i]);
+      expect(clients[i].count == 1);
+      expect(*client_values(clients[i].responses[0], 0, "OUTPUT0", 1) == values[i]);
+      client_clear(&clients[i]);
+    }
+  }
+  for (int i = 0; i < AT_ONCE; ++i) succeeds(TRITONSERVER_InferenceRequestDelete(requests[i]));
+  return NULL;
+}
+
+static void many_are_in_flight(void) {
+  pthread_t threads[THREADS];
+  for (intptr_t i = 0; i < THREADS; ++i) expect(pthread_create(&threads[i], NULL, asks_and_asks, (void*)i) == 0);
+  for (int i = 0; i < THREADS; ++i) expect(pthread_join(threads[i], NULL) == 0);
+}
+
+/* The next request is sent from the response callback of the one before it. */
+typedef struct Chain {
+  Client client;
+  int left;
+} Chain;
+
+static void chain_complete(TRITONSERVER_InferenceResponse* response, const uint32_t flags, void* userp) {
+  Chain* chain = userp;
+  expect(flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL && response != NULL);
+  succeeds(TRITONSERVER_InferenceResponseDelete(response));
+  if (--chain->left > 0) {
+    TRITONSERVER_InferenceRequest* request = client_request(server, "fixed", allocator, &chain->client);
+    succeeds(TRITONSERVER_InferenceRequestSetResponseCallback(
+        request, allocator, &chain->client, chain_complete, chain));
+    client_input(request, "INPUT0", numbers, 4, false);
+    sends(request);
+  } else {
+    client_changed(&chain->client, &chain->client.finals);
+  }
+}
+
+static void callbacks_may_ask_again(void) {
+  Chain chain;
+  client_init(&chain.client);
+  chain.client.deletes = true;
+  chain.left = 20;
+  TRITONSERVER_InferenceRequest* request = client_request(server, "fixed", allocator, &chain.client);
+  succeeds(TRITONSERVER_InferenceRequestSetResponseCallback(request, allocator, &chain.client, chain_complete, &chain));
+  client_input(request, "INPUT0", numbers, 4, false);
+  sends(request);
+  client_wait(&chain.client, &chain.client.finals, 1);
+  client_wait(&chain.client, &chain.client.releases, 20);
+  expect(chain.client.allocations == 20 && chain.client.frees == 20);
+}
+
+static void ensembles_answer(void) {
+  Client client;
+  client_init(&client);
+  TRITONSERVER_InferenceRequest* request = client_request(server, "chain", allocator, &client);
+  client_input(request, "INPUT0", numbers, 4, false);
+  for (int round = 0; round < 5; ++round) {
+    sends(request);
+    client_finish(&client);
+    expect(client.count == 1 && client.nulls == 0 && client.starts == 1);
+    const char* name = NULL;
+    int64_t version = 0;
+    succeeds(TRITONSERVER_InferenceResponseModel(client.responses[0], &name, &version));
+    expect(strcmp(name, "chain") == 0 && version == 1);
+    expect(memcmp(client_values(client.responses[0], 0, "OUTPUT0", 4), numbers, 16) == 0);
+    client_clear(&client);
+  }
+  succeeds(TRITONSERVER_InferenceRequestDelete(request));
+}
+
+/* The second answer is the first one's, from the cache. */
+static void answers_may_be_kept(void) {
+  Client client;
+  client_init(&client);
+  TRITONSERVER_InferenceRequest* request = client_request(server, "cached", allocator, &client);
+  client_input(request, "INPUT0", numbers, 4, false);
+  for (int round = 0; round < 3; ++round) {
+    sends(request);
+    client_finish(&client);
+    expect(client.starts == 1 && client.allocations == 1);
+    expect(memcmp(client_values(client.responses[0], 0, "OUTPUT0", 4), numbers, 16) == 0);
+    client_clear(&client);
+  }
+  succeeds(TRITONSERVER_InferenceRequestDelete(request));
+}
+
+static TRITONSERVER_InferenceRequest* slow_request(Client* client) {
+  TRITONSERVER_InferenceRequest* request = client_request(server, "slow", allocator, client);
+  client_input(request, "INPUT0", numbers, 1, true);
+  return request;
+}
+
+/* What waits can be called back, and is answered while the model is still busy. */
+static void what_waits_can_be_called_back(void) {
+  Client first, second;
+  client_init(&first);
+  client_init(&second);
+  TRITONSERVER_InferenceRequest* busy = slow_request(&first);
+  TRITONSERVER_InferenceRequest* waiting = slow_request(&second);
+  sends(busy);
+  sends(waiting);
+  succeeds(TRITONSERVER_InferenceRequestCancel(waiting));
+  succeeds(TRITONSERVER_InferenceRequestCancel(waiting));
+  bool is = false;
+  succeeds(TRITONSERVER_InferenceRequestIsCancelled(waiting, &is));
+  expect(is);
+  client_wait(&second, &second.finals, 1);
+  expect(first.finals == 0);
+  client_failed(&second, TRITONSERVER_ERROR_CANCELLED, NULL);
+  client_finish(&first);
+  client_finish(&second);
+  client_clear(&first);
+  client_clear(&second);
+  /* A new send is a new matter. */
+  sends(waiting);
+  succeeds(TRITONSERVER_InferenceRequestIsCancelled(waiting, &is));
+  expect(!is);
+  client_finish(&second);
+  expect(*client_values(second.responses[0], 0, "OUTPUT0", 1) == 10);
+  client_clear(&second);
+  succeeds(TRITONSERVER_InferenceRequestDelete(busy));
+  succeeds(TRITONSERVER_InferenceRequestDelete(waiting));
+}
+
+/* It expires on time, although the only instance is busy; what would be one too many is refused at once. */
+static void what_waits_too_long_expires(void) {
+  Client clients[4];
+  TRITONSERVER_InferenceRequest* requests[4];
+  for (int i = 0; i < 4; ++i) {
+    client_init(&clients[i]);
+    requests[i] = slow_request(&clients[i]);
+  }
+  sends(requests[0]);
+  succeeds(TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(requests[1], 1000));
+  sends(requests[1]);
+  client_wait(&clients[1], &clients[1].finals, 1);
+  client_failed(&clients[1], TRITONSERVER_ERROR_UNAVAILABLE, "Request timeout expired");
+  expect(clients[0].finals == 0);
+  /* Two may wait; which of the following does not fit depends on how far the first one is. */
+  succeeds(TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(requests[2], 3600000000u));
+  sends(requests[2]);
+  sends(requests[3]);
+  Client beyond;
+  client_init(&beyond);
+  TRITONSERVER_InferenceRequest* last = slow_request(&beyond);
+  fails(TRITONSERVER_ServerInferAsync(server, last, NULL), TRITONSERVER_ERROR_UNAVAILABLE,
+        "[request id: <id_unknown>] Exceeds maximum queue size");
+  fails(TRITONSERVER_InferenceRequestSetId(requests[3], "now"), TRITONSERVER_ERROR_INVALID_ARG,
+        "[request id: <id_unknown>] the request is in flight: it cannot be changed, sent or deleted before it is "
+        "released");
+  fails(TRITONSERVER_InferenceRequestDelete(requests[3]), TRITONSERVER_ERROR_INVALID_ARG, NULL);
+  fails(TRITONSERVER_ServerInferAsync(server, requests[3], NULL), TRITONSERVER_ERROR_INVALID_ARG, NULL);
+  for (int i = 0; i < 4; ++i) {
+    client_finish(&clients[i]);
+    if (i != 1) expect(*client_values(clients[i].responses[0], 0, "OUTPUT0", 1) == 10);
+    client_clear(&clients[i]);
+    succeeds(TRITONSERVER_InferenceRequestDelete(requests[i]));
+  }
+  /* It is still the caller's. */
+  sends(last);
+  client_finish(&beyond);
+  client_clear(&beyond);
+  succeeds(TRITONSERVER_InferenceRequestDelete(last));
+}
+
+static void sequences_are_followed(void) {
+  Client client;
+  client_init(&client);
+  TRITONSERVER_InferenceRequest* request = client_request(server, "sequence", allocator, &client);
+  client_input(request, "INPUT0", numbers, 1, true);
+  fails(TRITONSERVER_ServerInferAsync(server, request, NULL), TRITONSERVER_ERROR_INVALID_ARG,
+        "inference request to model 'sequence' must specify a non-zero or non-empty correlation ID");
+  succeeds(TRITONSERVER_InferenceRequestSetCorrelationId(request, 5));
+  fails(TRITONSERVER_ServerInferAsync(server, request, NULL), TRITONSERVER_ERROR_INVALID_ARG,
+        "inference request for sequence 5 to model 'sequence' must specify the START flag on the first request of the "
+        "sequence");
+  const uint32_t flags[3] = {TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, 0, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END};
+  for (int text = 0; text < 2; ++text) {
+    for (int i = 0; i < 3; ++i) {
+      if (text) succeeds(TRITONSERVER_InferenceRequestSetCorrelationIdString(request, "six"));
+      succeeds(TRITONSERVER_InferenceRequestSetFlags(request, flags[i]));
+      sends(request);
+      client_finish(&client);
+      expect(*client_values(client.responses[0], 0, "OUTPUT0", 1) == 10);
+      client_clear(&client);
+    }
+  }
+  succeeds(TRITONSERVER_InferenceRequestDelete(request));
+}
+
+/* Answers leave in the order of their requests, also when two instances take turns. */
+static void order_is_kept(void) {
+  enum { COUNT = 12 };
+  Client clients[COUNT];
+  TRITONSERVER_InferenceRequest* requests[COUNT];
+  for (int i = 0; i < COUNT; ++i) {
+    client_init(&clients[i]);
+    requests[i] = client_request(server, "ordered", allocator, &clients[i]);
+    client_input(requests[i], "INPUT0", numbers, 1, true);
+    sends(requests[i]);
+  }
+  for (int i = COUNT - 1; i >= 0; --i) {
+    client_wait(&clients[i], &clients[i].finals, 1);
+    for (int before = 0; before < i; ++before) client_wait(&clients[before], &clients[before].finals, 1);
+  }
+  for (int i = 0; i < COUNT; ++i) {
+    client_finish(&clients[i]);
+    client_clear(&clients[i]);
+    succeeds(TRITONSERVER_InferenceRequestDelete(requests[i]));
+  }
+}
+
+static void a_stopped_server_takes_nothing(void) {
+  Client client;
+  client_init(&client);
+  TRITONSERVER_InferenceRequest* request = client_request(server, "fixed", allocator, &client);
+  client_input(request, "INPUT0", numbers, 4, false);
+  succeeds(TRITONSERVER_ServerSetExitTimeout(server, 1));
+  succeeds(TRITONSERVER_ServerStop(server));
+  fails(TRITONSERVER_ServerInferAsync(server, request, NULL), TRITONSERVER_ERROR_UNAVAILABLE, NULL);
+  expect(client.releases == 0 && client.finals == 0);
+  succeeds(TRITONSERVER_InferenceRequestDelete(request));
+  succeeds(TRITONSERVER_ServerDelete(server));
+}
+
+int main(int argc, char** argv) {
+  expect(argc == 3);
+  allocator = client_allocator();
+  server = client_server(argv[1], argv[2]);
+  answers_many_times();
+  many_are_in_flight();
+  callbacks_may_ask_again();
+  ensembles_answer();
+  answers_may_be_kept();
+  what_waits_can_be_called_back();
+  what_waits_too_long_expires();
+  sequences_are_followed();
+  order_is_kept();
+  a_stopped_server_takes_nothing();
+  succeeds(TRITONSERVER_ResponseAllocatorDelete(allocator));
+  return 0;
+}

@@ -1,0 +1,32 @@
+//! Programs under valgrind's memcheck: none may touch memory that is not its own, nor lose any for good.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::skip::skip;
+use crate::support::variant::is_second_run;
+
+/// Runs a program in the repository's root to its successful end and returns what it said. None without valgrind, after
+/// a visible skip, and where the test binary runs for another engine of the shards: these programs have none.
+pub fn run<A: AsRef<OsStr>>(program: &Path, arguments: &[A]) -> Option<String> {
+    if is_second_run() {
+        return None;
+    }
+    let mut command = Command::new("valgrind");
+    command.args(["--error-exitcode=99", "--leak-check=full"]);
+    command.args(["--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect"]);
+    command.arg(program).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR"));
+    match command.output() {
+        Err(error) => {
+            skip(&format!("no valgrind: {error}"));
+            None
+        }
+        Ok(output) => {
+            let report = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{program:?}: {}\n{report}", output.status);
+            assert!(report.contains("ERROR SUMMARY: 0 errors"), "{report}");
+            Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The official Python backend, unmodified, as it comes in the package of the official server: `libtriton_python.so`
+//! with its stub process. Our server must serve its models as the official one does.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+use super::servers::{Asked, everywhere_in};
+use super::streams::{all_of, open, read, vectors};
+use crate::support::grpc::Grpc;
+use crate::support::http::request;
+use crate::support::original::original;
+use crate::support::prepared::source;
+use crate::support::python::Python;
+use crate::support::repository::Repository;
+use crate::support::server::{PATIENCE, Server};
+use crate::support::skip::skip;
+use crate::support::variant::usual;
+
+/// A place to which the backend was copied, with what it finds beside itself.
+#[derive(Clone)]
+struct Installed {
+    backends: PathBuf,
+    /// Where the stub finds its Python, unless the system knows it.
+    environment: Vec<(String, String)>,
+}
+
+fn installed() -> Option<Installed> {
+    static MADE: OnceLock<Option<Result<Installed, String>>> = OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        // Each of these has said why it is not there.
+        let (words, python) = (original()?, Python::with("numpy-1.txt")?);
+        Some(install(Path::new(words.last()?), &python))
+    });
+    match made.as_ref()? {
+        Ok(installed) => Some(installed.clone()),
+        Err(reason) => {
+            skip(reason);
+            None
+        }
+    }
+}
+
+/// The package finds its own libraries four directories above the backend.
+fn install(server: &Path, python: &Python) -> Result<Installed, String> {
+    let wheel = server.ancestors().nth(4).ok_or("the official server lies elsewhere")?;
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python-backend-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&root);
+    let backends = root.join("pytriton/tritonserver/backends");
+    let to = backends.join("python");
+    let wrong = |what: &Path| {
+        let what = what.display().to_string();
+        move |error: std::io::Error| format!("{what}: {error}")
+    };
+    fs::create_dir_all(&to).map_err(wrong(&to))?;
+    symlink(wheel.join("nvidia_pytriton.libs"), root.join("nvidia_pytriton.libs")).map_err(wrong(&root))?;
+    let from = wheel.join("pytriton/tritonserver");
+    for file in ["libtriton_python.so", "triton_python_backend_utils.py"] {
+        let from = from.join("backends/python").join(file);
+        fs::copy(&from, to.join(file)).map_err(wrong(&from))?;
+    }
+    let packages = python.packages();
+    let version = packages.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let version = version.as_deref().and_then(|name| name.strip_prefix("python")).ok_or("no version of Python")?;
+    let stub = from.join("python_backend_stubs").join(version).join("triton_python_backend_stub");
+    let copied = to.join("triton_python_backend_stub");
+    fs::copy(&stub, &copied).map_err(wrong(&stub))?;
+    let _ = Command::new("chmod").arg("+x").arg(&copied).status();
+    // The stub looks for modules beside the backend, and takes no notice of PYTHONPATH.
+    for package in ["numpy", "numpy.libs"] {
+        symlink(packages.join(package), to.join(package)).map_err(wrong(&to))?;
+    }
+    let environment = library_path(&copied)?;
+    Ok(Installed { backends, environment })
+}
+
+/// What the stub needs to find its libpython.
+fn library_path(stub: &Path) -> Result<Vec<(String, String)>, String> {
+    let missing = |environment: &[(String, String)]| {
+        let output = Command::new("ldd").arg(stub).envs(environment.iter().cloned()).output();
+        output.map_or(true, |output| String::from_utf8_lossy(&output.stdout).contains("not found"))
+    };
+    let ask = "import sysconfig; print(sysconfig.get_config_var('LIBDIR'))";
+    let place = Command::new("python3").args(["-c", ask]).output().map_err(|error| format!("python3: {error}"))?;
+    let place = String::from_utf8_lossy(&place.stdout).trim().to_owned();
+    let tries = [Vec::new(), vec![("LD_LIBRARY_PATH".to_owned(), place)]];
+    tries.into_iter().find(|environment| !missing(environment)).ok_or_else(|| format!("{stub:?} lacks a library here"))
+}
+
+/// A name for shared memory that no other server uses. What servers leave behind that were killed goes with it.
+struct Regions(String);
+
+impl Regions {
+    fn new() -> Regions {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        Regions(format!("nereid_test_{}_{}_", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn flag(&self) -> String {
+        format!("--backend-config=python,shm-region-prefix-name={}", self.0)
+    }
+
+    fn present(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir("/dev/shm") else { return Vec::new() };
+        let ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&self.0));
+        entries.flatten().map(|entry| entry.path()).filter(ours).collect()
+    }
+}
+
+impl Drop for Regions {
+    fn drop(&mut self) {
+        for path in self.present() {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+const VECTOR: &str = r#"backend: "python" max_batch_size: 0
+    input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } output { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] }"#;
+const DECOUPLED: &str = "model_transaction_policy { decoupled: true }";
+
+fn repository() -> Repository {
+    let repository = Repository::new();
+    let strings = r#"backend: "python" max_batch_size: 0
+        input { name: "TEXT" data_type: TYPE_STRING dims: [ -1 ] }
+        output { name: "TURNED" data_type: TYPE_STRING dims: [ -1 ] }
+        output { name: "WHO" data_type: TYPE_STRING dims: [ 3 ] }"#;
+    let together = r#"backend: "python" max_batch_size: 8 parameters { key: "offset" value { string_value: "1000" } }
+        dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 600000000 }"#;
+    for (model, script, config) in [
+        ("add_sub", "add_sub", "backend: \"python\"".to_owned()),
+        ("together", "add_sub", together.to_owned()),
+        ("strings", "strings", strings.to_owned()),
+        ("counting", "counting", format!("{VECTOR} {DECOUPLED}")),
+        ("calls", "calls", VECTOR.to_owned()),
+        ("patient", "patient", VECTOR.to_owned()),
+        ("metered", "metered", VECTOR.to_owned()),
+    ] {
+        let script = source("tests/templates_life/models").join(format!("{script}.py"));
+        let script = fs::read(&script).unwrap_or_else(|error| panic!("{script:?}: {error}"));
+        repository.model(model, &config).file(&format!("{model}/1/model.py"), script);
+    }
+    repository
+}
+
+/// Runs `test` against both servers with `models` loaded.
+fn both(models: &[&str], test: impl Fn(&Asked<'_>)) {
+    let Some(installed) = installed() else { return };
+    let (repository, regions) = (repository(), Regions::new());
+    let (flags, environment) = (flags(&installed, &regions, models), environment(&installed));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    everywhere_in(&environment, repository.path(), &flags, "/v2/health/ready", |asked| test(asked));
+}
+
+fn flags(installed: &Installed, regions: &Regions, models: &[&str]) -> Vec<String> {
+    let mut flags = vec![
+        format!("--backend-directory={}", installed.backends.display()),
+        regions.flag(),
+        "--model-control-mode=explicit".to_owned(),
+    ];
+    flags.extend(models.iter().map(|model| format!("--load-model={model}")));
+    flags
+}
+
+fn environment(installed: &Installed) -> Vec<(&str, &str)> {
+    installed.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+fn pair(left: [i32; 2], right: [i32; 2]) -> Value {
+    json!({ "inputs": [
+        { "name": "A", "datatype": "INT32", "shape": [1, 2], "data": left },
+        { "name": "B", "datatype": "INT32", "shape": [1, 2], "data": right } ] })
+}
+
+fn vector(values: &[i32]) -> Value {
+    json!({ "inputs": [{ "name": "IN", "datatype": "INT32", "shape": [values.len()], "data": values }] })
+}
+
+fn with(mut body: Value, parameters: Value) -> Value {
+    body["parameters"] = parameters;
+    body
+}
+
+#[test]
+fn python_models_complete_themselves_answer_and_fail() {
+    both(&["add_sub", "together"], |asked| {
+        let config = asked.peer().get("/v2/models/add_sub/config").json();
+        assert_eq!((&config["max_batch_size"], &config["output"][0]["name"]), (&json!(8), &json!("SUM")), "{config}");
+        let sums = json!({ "SUM": [[1, 2], [11, 22]], "DIFFERENCE": [[1, 2], [-9, -18]], "TOGETHER": [[1, 1], [1]] });
+        assert_eq!(asked.infer("add_sub", &pair([1, 2], [10, 20])), sums);
+        let failed = asked.infer("add_sub", &with(pair([1, 2], [3, 4]), json!({ "fail": "not \"this\" one" })));
+        assert_eq!(failed[1], "not \"this\" one");
+        let raised = asked.infer("add_sub", &with(pair([1, 2], [3, 4]), json!({ "raise": "out of order" })));
+        let text = raised[1].as_str().unwrap_or_default();
+        assert!(text.contains("ValueError: out of order"), "{raised}");
+        assert_eq!(asked.infer("add_sub", &pair([1, 2], [10, 20])), sums, "it serves on");
+        let counts = asked.counts("add_sub");
+        // The backend takes an error that a model made for a success, and an exception for a failure.
+        assert_eq!((counts[0], counts[1]), (3, 1), "successes and failures");
+
+        // Three requests are one execution.
+        let mut peers = Vec::new();
+        for number in 0..3 {
+            let mut peer = asked.peer();
+            let body = pair([number, number], [1, 1]).to_string();
+            peer.send(&request("POST", "/v2/models/together/infer", &[], body.as_bytes()));
+            peers.push(peer);
+        }
+        for (number, peer) in peers.iter_mut().enumerate() {
+            let answer = peer.answer();
+            let outputs = &answer.json()["outputs"];
+            let output = |name: &str| {
+                let found = outputs.as_array().into_iter().flatten().find(|output| output["name"] == name);
+                found.map(|output| output["data"].clone()).unwrap_or_default()
+            };
+            let sum = number as i32 + 1001;
+            assert_eq!((output("SUM"), output("TOGETHER")), (json!([sum, sum]), json!([3])), "{}", answer.text());
+        }
+        let counts = asked.counts("together");
+        assert_eq!((counts[0], counts[2], counts[3]), (3, 3, 1), "successes, items, executions");
+    });
+}
+
+#[test]
+fn python_models_read_texts_ids_and_parameters() {
+    both(&["strings"], |asked| {
+        let texts = json!([{ "name": "TEXT", "datatype": "BYTES", "shape": [3], "data": ["", "abc", "ßü"] }]);
+        let body = json!({ "id": "n° 7", "parameters": { "sequence_id": 12, "word": "w", "number": -3, "flag": true },
+                           "inputs": texts });
+        let answer = asked.infer("strings", &body);
+        assert_eq!(answer["TURNED"], json!([[3], ["", "cba", "üß"]]), "{answer}");
+        let who = &answer["WHO"][1];
+        assert_eq!((&who[0], &who[1]), (&json!("n° 7"), &json!("12")), "{answer}");
+        let parameters: Value = serde_json::from_str(who[2].as_str().unwrap_or_default()).expect("JSON");
+        assert_eq!(parameters, json!({ "word": "w", "number": -3, "flag": true }));
+    });
+}
+
+#[test]
+fn python_models_answer_often() {
+    both(&["counting"], |asked| {
+        let expected: Vec<Value> = (0..5).map(|index| json!([index])).chain([json!("end")]).collect();
+        assert_eq!(all_of(asked, &vectors("counting", "c", &[("IN", "INT32", &[5])])), expected);
+        assert_eq!(all_of(asked, &vectors("counting", "c", &[("IN", "INT32", &[0])])), [json!("end")]);
+        // Who leaves is noticed.
+        let mut grpc = Grpc::connect(asked.server.grpc);
+        let mut exchange = open(&mut grpc);
+        grpc.send(&mut exchange, &vectors("counting", "c", &[("IN", "INT32", &[100_000_000])]));
+        assert_eq!(read(&grpc.next(&mut exchange).expect("a response")), json!([0]));
+        grpc.cancel(exchange);
+        asked.server.wait_for_log("counting saw the cancellation");
+    });
+}
+
+#[test]
+fn python_models_call_others() {
+    both(&["add_sub", "counting", "calls"], |asked| {
+        assert_eq!(asked.infer("calls", &vector(&[3, -4])), json!({ "OUT": [[2], [6, -8]] }));
+        let counted = asked.infer("calls", &with(vector(&[5, 0]), json!({ "model": "counting" })));
+        assert_eq!(counted, json!({ "OUT": [[2], [10, 0]] }));
+        let refused = asked.infer("calls", &with(vector(&[3, 4]), json!({ "model": "nobody" })));
+        let text = refused[1].as_str().unwrap_or_default();
+        // The official server says that an unknown model is not ready; ours that it is unknown.
+        let expected = match asked.is_ours {
+            true => "Request for unknown model: 'nobody' is not found",
+            false => "Model 'nobody' is not ready.",
+        };
+        assert!(text.ends_with(expected), "{refused}");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    for round in 0..10 {
+                        let value = 100 * thread + round;
+                        let answer = asked.infer("calls", &vector(&[value, 1]));
+                        assert_eq!(answer, json!({ "OUT": [[2], [2 * value, 2]] }));
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_python_model_sees_that_its_client_left() {
+    both(&["patient"], |asked| {
+        let mut grpc = Grpc::connect(asked.server.grpc);
+        let mut exchange = open(&mut grpc);
+        grpc.send(&mut exchange, &vectors("patient", "p", &[("IN", "INT32", &[1])]));
+        grpc.flush();
+        asked.server.wait_for_log("patient waits");
+        grpc.cancel(exchange);
+        asked.server.wait_for_log("patient saw the cancellation");
+        asked.statistics_until("patient", |found| {
+            let inference = &found["inference_stats"];
+            inference["fail"]["count"].as_u64().zip(inference["success"]["count"].as_u64()) == Some((0, 1))
+        });
+    });
+}
+
+#[test]
+fn python_models_keep_metrics() {
+    both(&["metered"], |asked| {
+        for value in [4, 9, 2] {
+            assert_eq!(asked.infer("metered", &vector(&[value])), json!({ "OUT": [[1], [value]] }));
+        }
+        let page = crate::support::http::Peer::connect(asked.server.metrics).get("/metrics").text();
+        let line = |start: &str| page.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
+        assert!(line("python_model_answers{").ends_with(" 3"), "{page}");
+        assert!(line("python_model_largest{model=\"metered\"}").ends_with(" 9"), "{page}");
+    });
+}
+
+/// The processes that run the stub of this test binary's copy.
+fn stubs(installed: &Installed) -> Vec<String> {
+    let place = installed.backends.display().to_string();
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = processes.filter_map(|process| {
+        let line = fs::read(process.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&line).replace('\0', " "))
+    });
+    lines.filter(|line| line.contains(&place) && line.contains("triton_python_backend_stub")).collect()
+}
+
+#[test]
+fn python_models_are_reloaded_and_nothing_is_left_of_them() {
+    let Some(installed) = installed() else { return };
+    let (repository, regions) = (repository(), Regions::new());
+    let flags = flags(&installed, &regions, &["add_sub", "counting"]);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", &environment(&installed));
+    let asked = Asked { server: &server, is_ours: true };
+    assert_eq!(regions.present().len(), 2, "a region for each instance");
+    for round in 0..3 {
+        let answer = asked.peer().post("/v2/repository/models/add_sub/load", &[], b"");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(asked.infer("add_sub", &pair([round, 2], [10, 20]))["SUM"], json!([[1, 2], [round + 10, 22]]));
+    }
+    let mine = regions.0.clone();
+    let wait_for_stubs = |count: usize| {
+        let started = std::time::Instant::now();
+        loop {
+            let found: Vec<_> = stubs(&installed).into_iter().filter(|line| line.contains(&mine)).collect();
+            if found.len() == count {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "{found:?}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    // What was replaced goes a little later.
+    wait_for_stubs(2);
+    let log = server.stop();
+    assert!(log.contains("add_sub is finalized"), "{log}");
+    wait_for_stubs(0);
+    assert_eq!(regions.present(), Vec::<PathBuf>::new());
+}
+
+/// What a backend library exports itself.
+const EXPORTED: [&str; 9] = [
+    "TRITONBACKEND_Initialize",
+    "TRITONBACKEND_Finalize",
+    "TRITONBACKEND_ModelInitialize",
+    "TRITONBACKEND_ModelFinalize",
+    "TRITONBACKEND_ModelInstanceInitialize",
+    "TRITONBACKEND_ModelInstanceFinalize",
+    "TRITONBACKEND_ModelInstanceExecute",
+    "TRITONBACKEND_ModelInstanceReady",
+    "TRITONBACKEND_GetBackendAttribute",
+];
+
+#[test]
+fn the_backend_finds_its_server_in_our_binary_alone() {
+    let Some(installed) = installed() else { return };
+    let (repository, regions) = (repository(), Regions::new());
+    let flags = flags(&installed, &regions, &["add_sub"]);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let told = repository.path().with_extension("bindings");
+    let mut environment = environment(&installed);
+    let told_text = told.display().to_string();
+    environment.extend([("LD_DEBUG", "bindings"), ("LD_DEBUG_OUTPUT", told_text.as_str())]);
+    let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", &environment);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", server.pid())).expect("the maps of the server");
+    let loaded: Vec<&str> = maps.lines().filter(|line| line.contains("libtritonserver")).collect();
+    assert!(!loaded.is_empty() && loaded.iter().all(|line| line.contains("memfd:")), "{loaded:#?}");
+    assert!(maps.contains("libtriton_python.so"), "{maps}");
+    let path = PathBuf::from(format!("{told_text}.{}", server.pid()));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    server.stop();
+    let mut bound = 0;
+    for line in text.lines().filter(|line| line.contains("symbol `TRITON")) {
+        let (_, what) = line.split_once("binding file ").unwrap_or_default();
+        let (from, rest) = what.split_once(" [0] to ").unwrap_or_default();
+        let (to, rest) = rest.split_once(" [0]").unwrap_or_default();
+        let symbol = rest.split_once('`').and_then(|(_, rest)| rest.split_once('\'')).unwrap_or_default().0;
+        // What the server looks up in the library.
+        if EXPORTED.contains(&symbol) || !from.ends_with("libtriton_python.so") {
+            continue;
+        }
+        assert!(to.ends_with("/nereid"), "{line}");
+        bound += 1;
+    }
+    assert!(bound > 50, "{bound} functions of the server are bound");
+    for entry in fs::read_dir(told.parent().expect("a directory")).expect("the directory").flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&*told.file_name().expect("a name").to_string_lossy()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The servers that a test asks the same: ours in every variant, and the official one.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::http::Peer;
+use crate::support::original::{original, steadily};
+use crate::support::server::Server;
+use crate::support::variant::{self, each, usual};
+
+/// A server under test.
+pub struct Asked<'a> {
+    pub server: &'a Server,
+    pub is_ours: bool,
+}
+
+/// Runs `test` against our server in every variant, and then against the official one, each started anew.
+pub fn everywhere(repository: &Path, flags: &[&str], test: impl Fn(&Asked<'_>)) {
+    everywhere_in(&[], repository, flags, "/v2/health/ready", test);
+}
+
+/// The same, where the servers have more environment variables than the test, and answer `probe` when they are up.
+pub fn everywhere_in(
+    environment: &[(&str, &str)],
+    repository: &Path,
+    flags: &[&str],
+    probe: &str,
+    test: impl Fn(&Asked<'_>),
+) {
+    each(&variant::ALL, |variant| {
+        let server = Server::start_in(variant, repository, flags, probe, environment);
+        test(&Asked { server: &server, is_ours: true });
+        server.stop();
+    });
+    let Some(words) = original() else { return };
+    println!("--- the official server");
+    let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let words: Vec<String> = std::iter::once("env".to_owned()).chain(variables).chain(words).collect();
+    steadily(|| {
+        let server = Server::start_under(&words, usual(), repository, flags, probe);
+        test(&Asked { server: &server, is_ours: false });
+    });
+}
+
+impl Asked<'_> {
+    pub fn peer(&self) -> Peer {
+        Peer::connect(self.server.http)
+    }
+
+    /// What a model answers to a request in JSON: its outputs as `{name: [shape, data]}`, or the status and text of its
+    /// refusal.
+    pub fn infer(&self, model: &str, body: &Value) -> Value {
+        let path = format!("/v2/models/{model}/infer");
+        let answer = self.peer().post(&path, &[], body.to_string().as_bytes());
+        if answer.status != 200 {
+            return json!([answer.status, answer.error()]);
+        }
+        let answer = answer.json();
+        let outputs = answer["outputs"].as_array().cloned().unwrap_or_default();
+        outputs
+            .into_iter()
+            .map(|output| (output["name"].as_str().unwrap_or("?").to_owned(), json!([output["shape"], output["data"]])))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    }
+
+    pub fn statistics(&self, model: &str) -> Value {
+        self.peer().get(&format!("/v2/models/{model}/stats")).json()["model_stats"][0].clone()
+    }
+
+    /// Asks for the statistics until `fact` holds of them.
+    pub fn statistics_until(&self, model: &str, fact: impl Fn(&Value) -> bool) -> Value {
+        let started = std::time::Instant::now();
+        loop {
+            let found = self.statistics(model);
+            if fact(&found) {
+                return found;
+            }
+            assert!(started.elapsed() < crate::support::server::PATIENCE, "{model}: {found}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// Successes, failures, items, executions of a model.
+    pub fn counts(&self, model: &str) -> [u64; 4] {
+        let found = self.statistics(model);
+        let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
+        let inference = &found["inference_stats"];
+        [
+            number(&inference["success"]["count"]),
+            number(&inference["fail"]["count"]),
+            number(&found["inference_count"]),
+            number(&found["execution_count"]),
+        ]
+    }
+}

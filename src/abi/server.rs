@@ -226,7 +226,10 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(json) {
             return Err(Status::invalid(format!("failed to parse the message as JSON: {error}")));
         }
+        // Looked at first: nobody would delete a message that has no place.
         // SAFETY: the caller's promise is passed on.
+        unsafe { put(message, std::ptr::null_mut()) }?;
+        // SAFETY: as above.
         unsafe { put(message, Message::into_raw(json)) }
     })
 }

@@ -123,29 +123,8 @@ impl Core {
             drain::unload(&lifecycle);
             return Err(Failure::Creating(Status::internal("failed to load all models")));
         }
-        let (sagemaker, vertex) =
-            clouds::settings(options, &lifecycle.map()).inspect_err(|_| drain::unload(&lifecycle))?;
-        let traces = start_traces(options)?;
-        let facts = Facts::new(api::Settings {
-            traces: Arc::clone(&traces),
-            id: options.server_id.clone(),
-            strict_readiness: options.strict_readiness,
-            http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
-            grpc_responses_max: options.grpc_max_response_pool_size,
-            allow_client_shm: options.allow_client_shm,
-            sagemaker,
-            vertex,
-            http_restrictions: api::Restrictions::http(restrictions(&options.http_restricted)),
-            grpc_restrictions: api::Restrictions::grpc(restrictions(&options.grpc_restricted)),
-            http_forwarded: forwarded("http", &options.http_header_forward_pattern)?,
-            grpc_forwarded: forwarded("grpc", &options.grpc_header_forward_pattern)?,
-            grpc_packing: options.grpc_response_compression,
-        });
-        let facts = Arc::new(facts);
-        if options.allow_client_shm {
-            let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
-            facts.regions.clerk().start().map_err(cannot)?;
-        }
+        let facts = start_facts(options, &lifecycle).inspect_err(|_| drain::unload(&lifecycle))?;
+        let traces = Arc::clone(&facts.settings.traces);
         let mut kept = trace_metrics(&own_metrics, &traces);
         kept.extend(general_metrics(&own_metrics, &facts, &pool));
         let host_poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
@@ -183,6 +162,33 @@ impl Core {
 
 fn cores() -> Result<Cores, Failure> {
     Cores::of_this_process().map_err(|error| Failure::Start(format!("cannot read the cores: {error}")))
+}
+
+/// What all who answer clients know of the server, with the threads that this takes.
+fn start_facts(options: &Options, lifecycle: &Lifecycle) -> Result<Arc<Facts>, Failure> {
+    let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map())?;
+    let traces = start_traces(options)?;
+    let facts = Facts::new(api::Settings {
+        traces,
+        id: options.server_id.clone(),
+        strict_readiness: options.strict_readiness,
+        http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
+        grpc_responses_max: options.grpc_max_response_pool_size,
+        allow_client_shm: options.allow_client_shm,
+        sagemaker,
+        vertex,
+        http_restrictions: api::Restrictions::http(restrictions(&options.http_restricted)),
+        grpc_restrictions: api::Restrictions::grpc(restrictions(&options.grpc_restricted)),
+        http_forwarded: forwarded("http", &options.http_header_forward_pattern)?,
+        grpc_forwarded: forwarded("grpc", &options.grpc_header_forward_pattern)?,
+        grpc_packing: options.grpc_response_compression,
+    });
+    let facts = Arc::new(facts);
+    if options.allow_client_shm {
+        let cannot = |error| Failure::Start(format!("cannot start a thread: {error}"));
+        facts.regions.clerk().start().map_err(cannot)?;
+    }
+    Ok(facts)
 }
 
 fn restrictions(given: &[Restriction]) -> impl Iterator<Item = (&str, &str, &str)> {

@@ -215,9 +215,9 @@ impl Embedded {
         let budget_secs = self.exit_timeout_secs.load(Ordering::Relaxed);
         let outcome = drain::run_without_ports(budget_secs, &core.facts, &core.lifecycle);
         housekeeping.join();
-        if outcome.is_ok() {
-            // It may be about to load something: then there is no end in time, and its own end is its last deed.
-            poller.map(RepositoryPoller::join);
+        // After a failure it may be about to load something: its own end is its last deed then.
+        if let (Ok(()), Some(poller)) = (&outcome, poller) {
+            poller.join();
         }
         core.finish_traces();
         outcome

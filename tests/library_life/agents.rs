@@ -52,8 +52,14 @@ fn every_function_does_what_it_should() {
     libraries.agent("teller", &library);
     let repository = Repository::new();
     model(&repository, "m", &[("teller", &[("tag", "t"), ("check", "")])]);
-    let server = Server::start(usual(), repository.path(), &[&libraries.flag("repoagent-directory")]);
-    let log = server.stop();
+    // The same where handles are checked.
+    let mut log = String::new();
+    for is_checked in ["0", "1"] {
+        let environment = [("NEREID_CHECK_HANDLES", is_checked)];
+        let flags = [&*libraries.flag("repoagent-directory")];
+        let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", &environment);
+        log = server.stop();
+    }
     let (declared, told) = (program::declared(&text_of("agent.c")), program::told(&log));
     let missing: Vec<_> = declared.difference(&told).collect();
     assert!(missing.is_empty(), "not checked: {missing:?}\n{log}");

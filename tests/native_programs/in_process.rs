@@ -16,11 +16,11 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is UTF-8")
 }
 
-/// `echo`, and with it a model that cannot be loaded.
-fn repositories() -> (Repository, Repository) {
+/// `echo` on that backend, and with it a model that cannot be loaded.
+fn repositories(backend: &str) -> (Repository, Repository) {
     let (good, broken) = (Repository::new(), Repository::new());
     for repository in [&good, &broken] {
-        repository.identity_of("identity", "echo", 8, &[Pair::new("INT32", "-1")], "");
+        repository.identity_of(backend, "echo", 8, &[Pair::new("INT32", "-1")], "");
     }
     broken.identity_of("nosuch", "broken", 0, &[Pair::new("INT32", "-1")], "");
     (good, broken)
@@ -29,8 +29,16 @@ fn repositories() -> (Repository, Repository) {
 #[test]
 fn servers_begin_and_end() {
     let Some(program) = Program::compiled("life.c") else { return };
-    let (good, broken) = repositories();
+    let (good, broken) = repositories("identity");
     program.run(&[text(good.path()), text(broken.path()), NO_BACKENDS]);
+}
+
+/// Its library stays open from one server to the next.
+#[test]
+fn servers_begin_and_end_with_a_backend_of_c() {
+    let Some((program, directory)) = Program::compiled("life.c").zip(backend::directory()) else { return };
+    let (good, broken) = repositories("copycat");
+    program.run(&[text(good.path()), text(broken.path()), text(&directory)]);
 }
 
 #[test]

@@ -2,10 +2,10 @@
  *
  * Arguments: a repository whose models serve, one in which a model is broken, a directory for backends. */
 
-#include "check.h"
+#define _POSIX_C_SOURCE 200809L
 
-#include <dirent.h>
-#include <time.h>
+#include "check.h"
+#include "threads.h"
 
 static TRITONSERVER_ServerOptions* options_for(const char* repository, const char* backends) {
   TRITONSERVER_ServerOptions* options = NULL;
@@ -13,24 +13,6 @@ static TRITONSERVER_ServerOptions* options_for(const char* repository, const cha
   succeeds(TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, repository));
   succeeds(TRITONSERVER_ServerOptionsSetBackendDirectory(options, backends));
   return options;
-}
-
-/* The threads of this process. */
-static int threads(void) {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/task");
-  expect(directory != NULL);
-  for (struct dirent* entry; (entry = readdir(directory)) != NULL;) count += entry->d_name[0] != '.';
-  closedir(directory);
-  return count;
-}
-
-/* A thread that has ended leaves the list a moment later. */
-static void wait_for_threads(int count) {
-  for (int attempt = 0; threads() != count; ++attempt) {
-    if (attempt == 3000) check_failed(__FILE__, __LINE__, "wait_for_threads", "threads are left");
-    nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
-  }
 }
 
 static void lives_once(const char* repository, const char* backends) {

@@ -137,7 +137,7 @@ static void logs(TRITONSERVER_ServerOptions* options, const char* directory) {
   expect(enabled(TRITONSERVER_LOG_VERBOSE));
   succeeds(TRITONSERVER_ServerOptionsSetLogFormat(options, TRITONSERVER_LOG_ISO8601));
 
-  succeeds(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, "options.c", 1, "an error to be read"));
+  succeeds(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, "some/options.c", 1, "an error to be read"));
   succeeds(TRITONSERVER_LogMessage(TRITONSERVER_LOG_VERBOSE, "options.c", 2, "a detail to be read"));
   succeeds(TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, "options.c", 3, "an information to be left out"));
   fails(TRITONSERVER_LogMessage((TRITONSERVER_LogLevel)4, "options.c", 4, "of no level"), INVALID,
@@ -158,6 +158,7 @@ static void logs(TRITONSERVER_ServerOptions* options, const char* directory) {
   succeeds(TRITONSERVER_ServerOptionsDelete(options));
   expect(occurrences(first, "an error to be read") == 1 && occurrences(first, "a detail to be read") == 1);
   expect(occurrences(first, "Z E ") == 1 && occurrences(first, "left out") == 0);
+  expect(occurrences(first, " options.c:1] \"an error to be read\"\n") == 1);
   expect(occurrences(second, "an information to be read") == 1 && occurrences(second, "\n") == 1);
 
   /* And the log goes on for whoever comes. */

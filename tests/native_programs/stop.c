@@ -4,20 +4,10 @@
 
 #define _POSIX_C_SOURCE 200809L
 
-#include "check.h"
-
-#include <dirent.h>
 #include <pthread.h>
-#include <time.h>
 
-static int threads(void) {
-  int count = 0;
-  DIR* directory = opendir("/proc/self/task");
-  expect(directory != NULL);
-  for (struct dirent* entry; (entry = readdir(directory)) != NULL;) count += entry->d_name[0] != '.';
-  closedir(directory);
-  return count;
-}
+#include "check.h"
+#include "threads.h"
 
 static void* load(void* server) {
   TRITONSERVER_Error* error = TRITONSERVER_ServerLoadModel(server, "guest");
@@ -67,9 +57,6 @@ int main(int argc, char** argv) {
   expect(file != NULL && fclose(file) == 0);
   expect(pthread_join(loader, NULL) == 0);
   succeeds(TRITONSERVER_ServerDelete(server));
-  for (int attempt = 0; threads() != before; ++attempt) {
-    if (attempt == 3000) check_failed(__FILE__, __LINE__, "threads", "threads are left");
-    nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
-  }
+  wait_for_threads(before);
   return 0;
 }

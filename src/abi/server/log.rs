@@ -85,13 +85,18 @@ pub unsafe extern "C" fn TRITONSERVER_LogMessage(
     entry(|| {
         // SAFETY: the caller's promises are passed on.
         let (file, message) = unsafe { (text(filename, "filename")?, text(message, "msg")?) };
-        let place = format!("{}:{line}", file.to_string_lossy());
-        let message = message.to_string_lossy();
+        let (file, message) = (file.to_string_lossy(), message.to_string_lossy());
+        let line = u64::try_from(line).unwrap_or(0);
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::event!(tracing::Level::$level, log.file = &*file, log.line = line, "{message}")
+            };
+        }
         match level {
-            INFO => tracing::info!(place, "{message}"),
-            WARN => tracing::warn!(place, "{message}"),
-            ERROR => tracing::error!(place, "{message}"),
-            VERBOSE => tracing::debug!(place, "{message}"),
+            INFO => log!(INFO),
+            WARN => log!(WARN),
+            ERROR => log!(ERROR),
+            VERBOSE => log!(DEBUG),
             _ => return Err(Status::invalid(format!("unknown log level {level}"))),
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! From `tracing` events to records.
 //!
 //! ERROR, WARN and INFO are Triton's severities. DEBUG is verbose level 1 and TRACE 2, unless a field `verbose` names
-//! another one. A field `object` is printed below the message as it is; other fields follow the message as
-//! `name=value`.
+//! another one. A field `object` is printed below the message as it is; `log.file` and `log.line` are the place of a
+//! message that comes from elsewhere; other fields follow the message as `name=value`.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -57,12 +57,14 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         }
         let mut text = RecordText::new();
         event.record(&mut text);
+        let (file, line) = (text.file.take(), text.line);
         let (message, object) = text.finish();
+        let own_file = || metadata.file().map_or("unknown", basename).into();
         self.queue.push(Record {
             severity: severity_of(*metadata.level()).unwrap_or(Severity::Info),
             at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            file: metadata.file().and_then(|path| path.rsplit('/').next()).unwrap_or("unknown"),
-            line: metadata.line().unwrap_or(0),
+            line: line.unwrap_or_else(|| metadata.line().unwrap_or(0)),
+            file: file.map_or_else(own_file, |file| file.into_text().into()),
             message,
             object,
         });
@@ -72,6 +74,15 @@ impl<S: Subscriber> Layer<S> for LogLayer {
 const VERBOSE: &str = "verbose";
 const MESSAGE: &str = "message";
 const OBJECT: &str = "object";
+const FILE: &str = "log.file";
+const LINE: &str = "log.line";
+
+/// Longest name of a file that is not one of ours.
+const MAX_FILE_BYTES: usize = 256;
+
+fn basename(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
 
 fn verbose_level(event: &Event<'_>) -> u64 {
     struct Verbose(Option<u64>);
@@ -101,11 +112,19 @@ struct RecordText {
     message: Bounded,
     fields: Bounded,
     object: Option<Bounded>,
+    file: Option<Bounded>,
+    line: Option<u32>,
 }
 
 impl RecordText {
     fn new() -> RecordText {
-        RecordText { message: Bounded::new(MAX_MESSAGE_BYTES), fields: Bounded::new(MAX_MESSAGE_BYTES), object: None }
+        RecordText {
+            message: Bounded::new(MAX_MESSAGE_BYTES),
+            fields: Bounded::new(MAX_MESSAGE_BYTES),
+            object: None,
+            file: None,
+            line: None,
+        }
     }
 
     fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) {
@@ -130,7 +149,21 @@ impl RecordText {
 
 impl Visit for RecordText {
     fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == FILE {
+            let file = self.file.get_or_insert_with(|| Bounded::new(MAX_FILE_BYTES));
+            // A full text refuses more: that is its bound at work.
+            let _ =
+                basename(value).chars().filter(|char| !char.is_control()).try_for_each(|char| file.write_char(char));
+            return;
+        }
         self.add(field, format_args!("{value}"));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        match field.name() {
+            LINE => self.line = Some(u32::try_from(value).unwrap_or(0)),
+            _ => self.add(field, format_args!("{value}")),
+        }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {

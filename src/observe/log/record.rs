@@ -1,5 +1,6 @@
 //! One log message and its line (cli.md section 5).
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ pub struct Record {
     /// Since the epoch.
     pub at: Duration,
     /// Basename of the source file.
-    pub file: &'static str,
+    pub file: Cow<'static, str>,
     pub line: u32,
     pub message: String,
     /// A table or a text of several lines that follows the message as it is.
@@ -107,7 +108,8 @@ pub struct Style {
 impl Record {
     /// What it holds of the logger's byte budget.
     pub fn bytes(&self) -> usize {
-        size_of::<Record>() + self.message.capacity() + self.object.as_ref().map_or(0, String::capacity)
+        let object = self.object.as_ref().map_or(0, String::capacity);
+        size_of::<Record>() + self.file.len() + self.message.capacity() + object
     }
 
     /// Appends the line, or the lines where there is an object.
@@ -150,7 +152,7 @@ impl Record {
              \"level\":\"{}\",\"pid\":{pid},\"file\":",
             self.severity.word()
         );
-        push_json_string(text, self.file);
+        push_json_string(text, &self.file);
         let _ = write!(text, ",\"line\":{},\"message\":", self.line);
         push_json_string(text, &self.message);
         if let Some(object) = &self.object {
@@ -228,7 +230,7 @@ mod tests {
         Record {
             severity: Severity::Warning,
             at: Duration::new(1_795_243_157, 1_234_567),
-            file: "server.rs",
+            file: "server.rs".into(),
             line: 12,
             message: message.to_owned(),
             object: None,

@@ -274,7 +274,7 @@ impl Writer {
         self.add(&Record {
             severity: Severity::Warning,
             at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            file: "writer.rs",
+            file: "writer.rs".into(),
             line: line!(),
             message: format!("{} log messages were dropped", dropped.wrapping_sub(self.reported)),
             object: None,

@@ -84,6 +84,13 @@ fn runs(source: &str, backends: &Path) {
     program.run(&[text(repository.path()), text(backends)]);
 }
 
+/// The same under valgrind.
+fn runs_watched(source: &str, backends: &Path) {
+    let Some(program) = Program::compiled(source) else { return };
+    let repository = repository();
+    program.run_watched(&[text(repository.path()), text(backends)]);
+}
+
 /// No backend lies there: the models run on those that are built in.
 fn no_backends() -> &'static Path {
     Path::new("/nonexistent/backends")
@@ -107,6 +114,21 @@ fn requests_stream_wait_expire_and_are_called_back() {
 #[test]
 fn traces_follow_requests() {
     runs("tracing.c", no_backends());
+}
+
+#[test]
+fn requests_and_answers_leave_nothing_behind() {
+    runs_watched("requests.c", no_backends());
+}
+
+#[test]
+fn allocators_get_everything_back() {
+    runs_watched("allocators.c", no_backends());
+}
+
+#[test]
+fn traces_leave_nothing_behind() {
+    runs_watched("tracing.c", no_backends());
 }
 
 /// The backend that asks other models. None, after a visible skip, without a compiler.

@@ -157,7 +157,7 @@ fn both(models: &[&str], test: impl Fn(&Asked<'_>)) {
     let (repository, regions) = (repository(), Regions::new());
     let (flags, environment) = (flags(&installed, &regions, models), environment(&installed));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    everywhere_in(&environment, repository.path(), &flags, "/v2/health/ready", |asked| test(asked));
+    everywhere_in(&environment, repository.path(), &flags, "/v2/health/ready", test);
 }
 
 fn flags(installed: &Installed, regions: &Regions, models: &[&str]) -> Vec<String> {

@@ -147,9 +147,9 @@ fn declaration(begin: &str, function: &Function) -> String {
         return line;
     }
     let last = parameters.len().saturating_sub(1);
-    let words = parameters.iter().enumerate().map(|(at, parameter)| match at {
-        _ if at == last => format!("{parameter});"),
-        _ => format!("{parameter},"),
+    let words = parameters.iter().enumerate().map(|(at, parameter)| {
+        let end = if at == last { ");" } else { "," };
+        format!("{parameter}{end}")
     });
     format!("{begin}\n{}", filled(words, "    ", "    "))
 }

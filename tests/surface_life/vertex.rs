@@ -327,8 +327,8 @@ fn restricted_groups_count_here_too() {
         let redirected = [(REDIRECT, "v2/models/stats")];
         let cases = [
             ("GET", HEALTH, "health", &[][..]),
-            ("POST", PREDICT, "inference", &[]),
-            ("POST", PREDICT, "statistics", &redirected),
+            ("POST", PREDICT, "inference", &[][..]),
+            ("POST", PREDICT, "statistics", &redirected[..]),
         ];
         for (method, path, group, headers) in cases {
             let (key, secret) = (format!("{group}-Key"), format!("{group}-secret"));

@@ -14,7 +14,6 @@ mod support {
 mod native_programs {
     #[allow(dead_code)] // What a library checks is told as programs tell it.
     pub mod program;
-    mod valgrind;
 }
 
 mod library_life {

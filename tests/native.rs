@@ -20,7 +20,6 @@ mod native_programs {
     mod installed;
     mod interface;
     pub mod program;
-    mod valgrind;
 }
 
 use native_programs::program::Program;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 
 use super::program::library_directory;
-use super::valgrind;
+use super::program::valgrind;
 use crate::support::http::Peer;
 use crate::support::repository::Repository;
 use crate::support::server::Server;

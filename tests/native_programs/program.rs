@@ -5,8 +5,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::valgrind;
 use crate::support::skip::skip;
+
+#[path = "valgrind.rs"]
+pub mod valgrind;
 
 /// What a source checks: the sign and the name of each function.
 pub type Checks = BTreeSet<(char, String)>;

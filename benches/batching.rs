@@ -91,6 +91,7 @@ fn measure(row: &Row) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
         statistics: Arc::default(),
         directory: Default::default(),
         pool: tritonserver::memory::Pool::new(1 << 24),
+        strategy: None,
     };
     let Scheduling { scheduler, source } = create(&purpose, &Services::default())?;
     let waker = Waker::Call(Arc::new(|| {}));

@@ -45,7 +45,7 @@ def http(port, count):
     body = json + bytes(SIZE)
     request = (
         b"POST /v2/models/same/infer HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUser-Agent: python-requests/2.31.0\r\n"
-        b"Accept-Encoding: gzip, deflate\r\nAccept: */*\r\nConnection: keep-alive\r\n"
+        b"Accept: */*\r\nConnection: keep-alive\r\n"
         b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
         % (len(json), len(body))
     ) + body
@@ -59,7 +59,7 @@ def http(port, count):
             head, rest = answer.split(b"\r\n\r\n", 1)
             if not head.startswith(b"HTTP/1.1 200"):
                 sys.exit(f"the server answers {answer!r}")
-            length = int(re.search(rb"(?i)content-length: *(\d+)", head)[1])
+            length = int(re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)[1])
             while len(rest) < length:
                 rest += received(peer)
 
@@ -187,7 +187,7 @@ def main():
     for ask in (http, grpc):
         counts = [measure(binary, ask) for binary in binaries]
         change = f" ({counts[-1][0] - counts[0][0]:+.0f})" if len(counts) == 2 else ""
-        print(f"{ask.__name__}: {' → '.join(f'{total:.0f}' for total, _ in counts)} instructions a request{change}")
+        print(f"{ask.__name__}: {' → '.join(f'{total:.0f}' for total, _ in counts)} instructions a request{change}", flush=True)
         if show:
             names = {name for _, functions in counts for name in functions}
             last, first = counts[-1][1], counts[0][1] if len(counts) == 2 else {}

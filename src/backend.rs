@@ -294,8 +294,8 @@ pub trait Instance: Send {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status>;
 }
 
-/// Says whether an instance could serve. It is asked from other threads than the one that drives the instance, also while
-/// that one executes, and one question after the other.
+/// Says whether an instance could serve. It is asked from other threads than the one that drives the instance, also
+/// while that one executes, and one question after the other.
 pub trait Readiness: Send + Sync {
     /// An error says why not. May take its time; once the instance is gone there is nothing to object to.
     fn check(&self) -> Result<(), Status>;

@@ -33,7 +33,8 @@
 
 MAYBE_UNUSED static void tell(TRITONSERVER_Error* error, const char* file, int line) {
   if (error == NULL) return;
-  TRITONSERVER_Error* lost = TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, file, line, TRITONSERVER_ErrorMessage(error));
+  const char* text = TRITONSERVER_ErrorMessage(error);
+  TRITONSERVER_Error* lost = TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, file, line, text);
   if (lost != NULL) TRITONSERVER_ErrorDelete(lost);
   TRITONSERVER_ErrorDelete(error);
 }

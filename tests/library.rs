@@ -1,6 +1,7 @@
 //! Response caches and repository agents as shared libraries, driven by the server (c_api.md sections 6 and 7).
 
 mod support {
+    pub mod backend;
     pub mod http;
     pub mod library;
     pub mod original;

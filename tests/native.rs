@@ -16,6 +16,7 @@ mod native_programs {
     mod custom_metrics;
     pub mod elf;
     mod in_process;
+    mod inference;
     mod installed;
     mod interface;
     pub mod program;

@@ -35,6 +35,12 @@ fn start(variant: Variant, directory: &std::path::Path) -> (Repository, Server) 
         repository.identity_of(backend, &format!("{prefix}_batching"), 8, &[Pair::new("UINT16", "-1").labels()], "");
         repository.file(&format!("{prefix}_batching/labels.txt"), "left\nright\n");
         repository.identity_of(backend, &format!("{prefix}_half"), 0, &[Pair::new("BF16", "-1")], "");
+        let reshaped = [
+            Pair::new("INT32", "4").reshape("reshape { shape: [ 2, 2 ] }"),
+            Pair::new("UINT8", "-1, 4").reshape("reshape { shape: [ -1, 2, 2 ] }"),
+            Pair::new("INT64", "1").reshape("reshape { shape: [ ] }"),
+        ];
+        repository.identity_of(backend, &format!("{prefix}_reshaped"), 8, &reshaped, "");
     }
     let server =
         Server::start(variant, repository.path(), &[&backend_flag(directory), "--backend-config=copycat,colour=green"]);
@@ -83,6 +89,11 @@ fn a_c_backend_answers_as_the_built_in_identity() {
             ("half", r#"{"inputs":[{"name":"INPUT0","datatype":"BF16","shape":[2],"parameters":{"binary_data_size":4}}],"parameters":{"binary_data_output":true}}"#.to_string(), b"\x80\x3f\x00\xc0"),
             ("half", r#"{"inputs":[{"name":"INPUT0","datatype":"BF16","shape":[1],"parameters":{"binary_data_size":2}}]}"#.to_string(), b"\x80\x3f"),
         ];
+        let reshaped = r#"{"inputs":[
+            {"name":"INPUT0","datatype":"INT32","shape":[2,4],"data":[1,2,3,4,5,6,7,8]},
+            {"name":"INPUT1","datatype":"UINT8","shape":[2,1,4],"data":[1,2,3,4,5,6,7,8]},
+            {"name":"INPUT2","datatype":"INT64","shape":[2,1],"data":[-1,-2]}]}"#;
+        let cases: Vec<_> = cases.into_iter().chain([("reshaped", reshaped.to_string(), &b""[..])]).collect();
         for (model, json, tail) in &cases {
             let mut ask = |model: String| {
                 let path = format!("/v2/models/{model}/infer");
@@ -191,9 +202,9 @@ fn the_life_of_backend_model_and_instance() {
         assert!(position(pair[0]) < position(pair[1]), "{:?} comes after {:?}:\n{log}", pair[0], pair[1]);
     }
     let count = |what: &str| log.matches(what).count();
-    assert_eq!((count("identity.c: initialize:"), count("identity.c: finalize:")), (1, 1), "one backend, three models");
-    assert_eq!((count(": model initialize:"), count(": model finalize:")), (3, 3));
-    assert_eq!((count(": instance initialize:"), count(": instance finalize:")), (4, 4));
+    assert_eq!((count("identity.c: initialize:"), count("identity.c: finalize:")), (1, 1), "one backend, four models");
+    assert_eq!((count(": model initialize:"), count(": model finalize:")), (4, 4));
+    assert_eq!((count(": instance initialize:"), count(": instance finalize:")), (5, 5));
     assert_eq!(count("identity.c: unexpected error"), 0, "{log}");
 }
 

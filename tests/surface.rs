@@ -25,6 +25,7 @@ mod surface_life {
     mod metrics;
     mod opentelemetry;
     mod orca;
+    mod parameters;
     mod reflection;
     mod restricted;
     mod sagemaker;

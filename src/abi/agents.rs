@@ -5,7 +5,7 @@ mod model;
 
 use std::ffi::{c_char, c_void};
 
-use super::border::{deref, deref_mut, entry, put, text};
+use super::border::{deref, entry, null, put, text};
 use super::server::{Error, Message};
 use crate::model_config::json;
 use crate::request::Status;
@@ -64,10 +64,14 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelRepositoryLocationAcquire(
     location: *mut *const c_char,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on; what cannot be told must not be made.
-        let (handle, location) = unsafe { (both(agent, model)?, deref_mut(location, "location")?) };
-        *location = handle.acquire(artifact_type)?;
-        Ok(())
+        // SAFETY: the caller's promise is passed on.
+        let handle = unsafe { both(agent, model)? };
+        // What cannot be told must not be made.
+        if location.is_null() {
+            return Err(null("location"));
+        }
+        // SAFETY: as above.
+        unsafe { put(location, handle.acquire(artifact_type)?) }
     })
 }
 
@@ -144,10 +148,14 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelConfig(
     model_config: *mut *mut Message,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on; what cannot be told must not be made.
-        let (handle, into) = unsafe { (both(agent, model)?, deref_mut(model_config, "model_config")?) };
-        *into = Message::into_raw(&json::write(&handle.config, config_version)?);
-        Ok(())
+        // SAFETY: the caller's promise is passed on.
+        let handle = unsafe { both(agent, model)? };
+        // What cannot be told must not be made.
+        if model_config.is_null() {
+            return Err(null("model_config"));
+        }
+        // SAFETY: as above.
+        unsafe { put(model_config, Message::into_raw(&json::write(&handle.config, config_version)?)) }
     })
 }
 

@@ -18,12 +18,14 @@ use std::sync::atomic::Ordering;
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
 use super::server::{Error, Message};
 use crate::abi::border::{deref, deref_mut, entry, lend, null, put};
+use crate::abi::ledger;
 use crate::backend::{report_failure, tell_executed};
 use crate::memory::Heap;
 use crate::model_config::json;
 use crate::model_config::normalize::{PreferredGroup, fill_defaults};
 use crate::observe::statistics::Execution;
 use crate::request::{Request, Status};
+use crate::server::access::Access;
 use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_instance_group::Kind;
 
@@ -220,6 +222,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelServer(
         if host.is_null() {
             return Err(Status::unavailable("the model runs in no server"));
         }
+        // A part of no model: all of them see the same.
+        ledger::expose(host.cast::<Access>());
         put(server, host.cast())
     })
 }

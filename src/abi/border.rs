@@ -159,8 +159,7 @@ pub(super) unsafe fn take_shared<T>(handle: *const T, what: &str) -> Result<Arc<
         return Err(null(what));
     }
     if ledger::is_on() {
-        ledger::check(handle, what)?;
-        ledger::reclaim(handle);
+        ledger::give_back(handle, what)?;
     }
     // SAFETY: by contract a share of ours that its holder gives up.
     Ok(unsafe { Arc::from_raw(handle) })

@@ -1,15 +1,13 @@
 //! Libraries of caches and repository agents: opened, their exports found, and every call into them guarded.
 
-use std::fmt::Display;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
-use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::Library as Handle;
 
-use super::border::take;
 use super::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
-use crate::backend::plugin::soname;
+use crate::backend::plugin::{open_file, reason_of};
 use crate::request::Status;
 
 /// One library. Never closed: its threads and destructors may outlive the last call.
@@ -21,13 +19,8 @@ pub(super) struct Library {
 impl Library {
     /// Opens the library at `path`, which finds the server's own functions.
     pub fn open(path: &Path) -> Result<Library, Status> {
-        super::symbols::keep();
-        soname::provide_for(path)
-            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
-        // SAFETY: running the initialisers of a library is what loading it means; the operator chose it.
-        let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-        let cannot = |error: &dyn Display| Status::not_found(format!("unable to load shared library: {error}"));
-        let handle = handle.map_err(|error| cannot(&error))?;
+        let handle = open_file(path);
+        let handle = handle.map_err(|text| Status::not_found(format!("unable to load shared library: {text}")))?;
         Ok(Library { handle: ManuallyDrop::new(handle), path: path.to_owned() })
     }
 
@@ -45,7 +38,8 @@ impl Library {
     pub unsafe fn require<F: Copy>(&self, name: &str) -> Result<F, Status> {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.handle.get::<F>(name) }.map(|symbol| *symbol).map_err(|error| {
-            Status::not_found(format!("unable to find required entrypoint '{name}' in shared library: {error}"))
+            let reason = reason_of(&error);
+            Status::not_found(format!("unable to find required entrypoint '{name}' in shared library: {reason}"))
         })
     }
 }
@@ -65,8 +59,7 @@ pub(super) fn call(work: &Work<'_>, function: impl FnOnce() -> *mut Error) -> Re
         return Ok(());
     }
     // SAFETY: an error that a library returns came from this interface, and is the caller's from then on.
-    let error = unsafe { take(error, "error") }?;
-    Err(error.status())
+    Err(unsafe { Error::returned(error) })
 }
 
 #[cfg(test)]
@@ -101,7 +94,7 @@ mod tests {
     #[test]
     fn what_is_no_library_is_refused() {
         let error = Library::open(Path::new("/etc/passwd")).map(|_| ()).unwrap_err();
-        assert!(error.message.starts_with("unable to load shared library: "), "{error}");
+        assert!(error.message.starts_with("unable to load shared library: /etc/passwd: "), "{error}");
         assert_eq!(error.code, crate::request::Code::NotFound);
     }
 }

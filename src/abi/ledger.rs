@@ -138,6 +138,20 @@ pub unsafe fn take<T>(at: *mut T, what: &str) -> Result<Box<T>, Status> {
     Ok(value)
 }
 
+/// Ends what was [given], whose memory others may hold too.
+#[cold]
+pub fn give_back<T>(at: *const T, what: &str) -> Result<(), Status> {
+    let kind = kind_of::<T>();
+    let mut book = book();
+    let found = book.check(at.addr(), kind).and_then(|()| book.may_be_given_up(at.addr(), kind));
+    if let Err(fault) = found {
+        drop(book);
+        return Err(told(&fault, kind, what));
+    }
+    book.end(at.addr(), kind, call(), None);
+    Ok(())
+}
+
 /// The fault as an error of the call. Each is logged once.
 fn told(fault: &Fault, kind: Kind, what: &str) -> Status {
     let call = call();

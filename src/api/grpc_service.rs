@@ -123,10 +123,8 @@ fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
 impl Api {
     /// How the call takes its requests.
     pub(super) fn plan_call(&mut self, headers: &Headers) -> Result<GrpcPlan, GrpcStatus> {
-        if let Some(plan) = headers.path().and_then(reflection::plan) {
-            return Ok(plan);
-        }
-        let method = method_of(headers.path().unwrap_or_default()).ok_or_else(unimplemented)?;
+        let path = headers.path().unwrap_or_default();
+        let Some(method) = method_of(path) else { return reflection::plan(path).ok_or_else(unimplemented) };
         self.is_call_allowed(method.category(), headers)?;
         let infers = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
         let mut plan = GrpcPlan::new(method as u8, if infers { Mode::Infer } else { Mode::Collect });

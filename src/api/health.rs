@@ -1,7 +1,7 @@
 //! Liveness and readiness (schedulers.md section 10, "Readiness").
 //!
-//! Most of it a shard knows by itself. Where the instances of a model have a say, they are asked elsewhere, and the call
-//! waits for their answer.
+//! Most of it a shard knows by itself. Where the instances of a model have a say, they are asked elsewhere, and the
+//! call waits for their answer.
 
 use std::sync::Arc;
 

@@ -147,8 +147,7 @@ impl Hosted {
         if let Err(status) = lifecycle.unload(&model.name, true) {
             return answer(Err(Some(status)));
         }
-        let wait = Wait { hash: hash.to_owned(), model, until: Instant::now() + UNLOAD_WITHIN, answer };
-        self.wait_for(lifecycle, wait);
+        self.wait_for(lifecycle, Wait::new(hash, model, Instant::now(), answer));
     }
 
     fn wait_for(self: &Arc<Self>, lifecycle: &Arc<Lifecycle>, wait: Wait) {
@@ -212,9 +211,19 @@ impl Hosted {
             return Some(Err(Some(Status::unavailable("Server not ready"))));
         }
         // It stays in the table, so that this can be asked for again.
-        let is_late = Instant::now() >= wait.until;
-        let text = || format!("model '{}' is not unloaded after {} s", wait.model.name, UNLOAD_WITHIN.as_secs());
-        is_late.then(|| Err(Some(Status::unavailable(text()))))
+        wait.lateness(Instant::now()).map(|status| Err(Some(status)))
+    }
+}
+
+impl Wait {
+    fn new(hash: &str, model: HostedModel, now: Instant, answer: Answer) -> Wait {
+        Wait { hash: hash.to_owned(), model, until: now + UNLOAD_WITHIN, answer }
+    }
+
+    /// What there is to say of a model that is still there.
+    fn lateness(&self, now: Instant) -> Option<Status> {
+        let text = || format!("model '{}' is not unloaded after {} s", self.model.name, UNLOAD_WITHIN.as_secs());
+        (now >= self.until).then(|| Status::unavailable(text()))
     }
 }
 

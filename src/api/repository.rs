@@ -132,10 +132,7 @@ fn load_body(body: &Slice) -> Result<Vec<Parameter>, Status> {
             }
             () if name.starts_with("file:") => {
                 let text = value.as_str().map_err(internal)?;
-                if i32::try_from(text.len()).is_err() {
-                    let text = format!("'{name}' exceeds the maximum allowed data size limit INT_MAX");
-                    return Err(Status::invalid(text));
-                }
+                check_file(&name, text.len())?;
                 ParameterValue::Bytes(from_base64(&text))
             }
             () => return Err(Status::internal("unexpected error on creating Triton parameter")),
@@ -143,6 +140,12 @@ fn load_body(body: &Slice) -> Result<Vec<Parameter>, Status> {
         read.push(Parameter { name, value });
     }
     Ok(read)
+}
+
+/// A file may be given by so much text.
+fn check_file(name: &str, text_len: usize) -> Result<(), Status> {
+    let text = || format!("'{name}' exceeds the maximum allowed data size limit INT_MAX");
+    i32::try_from(text_len).map(drop).map_err(|_| Status::invalid(text()))
 }
 
 /// Reads base64 as Triton does: what does not belong to it is skipped, and an end that is missing is not missed.
@@ -307,6 +310,15 @@ mod tests {
             ("????", b""),
         ] {
             assert_eq!(from_base64(text.as_bytes()), bytes, "{text}");
+        }
+    }
+
+    /// http.md section 4, load. Two gibibytes of text are too much for a test.
+    #[test]
+    fn the_text_of_a_file_has_a_limit() {
+        let text = "'file:1/x' exceeds the maximum allowed data size limit INT_MAX";
+        for (length, said) in [(0, Ok(())), (0x7fff_ffff, Ok(())), (0x8000_0000, Err(Status::invalid(text)))] {
+            assert_eq!(check_file("file:1/x", length), said, "{length}");
         }
     }
 

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub mod batching;
+mod elf;
 pub(crate) mod guard;
 mod library;
 pub(crate) mod places;
@@ -26,7 +27,7 @@ use crate::wire::inference::ModelConfig;
 use library::{Library, Outcome};
 use readiness::Gate;
 
-pub(crate) use library::{executing_model, note_release};
+pub(crate) use library::{executing_model, note_release, open_file, reason_of};
 pub use search::{PluginSettings, Plugins};
 
 struct PluginBackend {

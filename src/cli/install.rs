@@ -1,4 +1,4 @@
-//! `nereid install`: the program, the library, the headers and a place for backends, where other programs look for them.
+//! `nereid install`: the program, the library, the headers and a place for backends, where others look for them.
 //!
 //! The headers are written by the program itself, so that they are those of its own functions. Nothing is begun before
 //! it is known that nothing is in the way and that the library is there; each file appears whole or not at all.
@@ -21,8 +21,8 @@ use file::{Content, File};
 const USAGE: &str = "\
 Usage: nereid install --prefix=<directory> [--library=<file>] [--force]
 
-Puts into the directory what other programs need: bin/nereid, which bin/tritonserver leads to, lib/libtritonserver.so for
-programs that run the server inside themselves, include/triton/core with the headers for C and C++, and backends for
+Puts into the directory what other programs need: bin/nereid, which bin/tritonserver leads to, lib/libtritonserver.so
+for programs that run the server inside themselves, include/triton/core with the headers for C and C++, and backends for
 libraries of backends. Exit code 0 if all of it is in place, else 1.
 
   --prefix=<directory>  Where to; it is made if it is not there.
@@ -36,7 +36,7 @@ const LAYOUT: &str = "\
 | Place | What |
 |---|---|
 | `bin/nereid`, `bin/tritonserver` | The server. |
-| `lib/libtritonserver.so` | The server as a library: TRITONSERVER's interface for programs that run it inside themselves. |
+| `lib/libtritonserver.so` | The server as a library, for programs that run it inside themselves. |
 | `include/triton/core` | Headers of the interfaces, for programs, backends, caches and repository agents. |
 | `backends/<name>/libtriton_<name>.so` | Libraries of backends; the server is told of them by `--backend-directory`. |
 
@@ -77,15 +77,24 @@ struct Options {
 
 /// Installs and prints what was done.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let program = || std::env::current_exe().map_err(InstallError::Program);
-    match options(&arguments.words).and_then(|options| match options {
-        Some(options) => install(&options, &program()?, &mut print),
-        None => Ok(print(USAGE)),
-    }) {
+    match asked(&arguments.words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn asked(words: &[OsString]) -> Result<(), InstallError> {
+    match options(words)? {
+        Some(options) => {
+            let program = std::env::current_exe().map_err(InstallError::Program)?;
+            install(&options, &program, &mut print)
+        }
+        None => {
+            print(USAGE);
+            Ok(())
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Repository agents: what a model's `model_repository_agents` names, and what they do with it (c_api.md section 6).
 //!
-//! An agent is asked before the model's configuration is completed, may put other files in the place of the model's, and
-//! is told how the load ended and when the model goes. A built-in agent wins over a library of the same name unless its
-//! parameter `library` names a file; no agent sees that parameter.
+//! An agent is asked before the model's configuration is completed, may put other files in the place of the model's,
+//! and is told how the load ended and when the model goes. A built-in agent wins over a library of the same name unless
+//! its parameter `library` names a file; no agent sees that parameter.
 
 mod checksum;
 mod models;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
-use crate::wire::inference::model_repository_agents::Agent as Named;
+use crate::wire::inference::model_repository_agents;
 use checksum::Checksum;
 pub use models::AgentModels;
 
@@ -54,7 +54,7 @@ pub struct Task {
     pub location: Location,
     /// As it was read at this location, before anything completes it.
     pub config: ModelConfig,
-    pub parameters: Vec<(String, String)>,
+    pub parameters: Parameters,
 }
 
 /// An agent. One value serves all its models.
@@ -80,9 +80,12 @@ pub type OpenLibrary = Box<dyn Fn(&str, Option<&str>) -> Result<Arc<dyn Agent>, 
 /// The agents of a server. Each is opened by the first model that names it, and kept until the server ends.
 pub struct Agents {
     library: OpenLibrary,
-    /// By name and file.
-    open: Mutex<BTreeMap<(String, Option<String>), Arc<dyn Agent>>>,
+    open: Mutex<BTreeMap<Named, Arc<dyn Agent>>>,
 }
+
+/// By what an agent is known: its name, and the file of its library where a parameter names one.
+type Named = (String, Option<String>);
+type Parameters = Vec<(String, String)>;
 
 /// The parameter of a built-in agent that names the library to be used in its place.
 const LIBRARY: &str = "library";
@@ -115,7 +118,7 @@ impl Agents {
     }
 
     /// The agent that a configuration names, and the parameters that it shall see.
-    fn find(&self, named: &Named) -> Result<(Arc<dyn Agent>, Vec<(String, String)>), Status> {
+    fn find(&self, named: &model_repository_agents::Agent) -> Result<(Arc<dyn Agent>, Parameters), Status> {
         let mut parameters = named.parameters.clone();
         let is_built_in = named.name == checksum::NAME;
         let file = if is_built_in { parameters.remove(LIBRARY) } else { None };

@@ -95,6 +95,13 @@ pub struct Lifecycle {
     polling: Mutex<()>,
 }
 
+impl Drop for Lifecycle {
+    /// Ensembles hold the directory, and its map holds the ensembles.
+    fn drop(&mut self) {
+        self.directory.set(None);
+    }
+}
+
 impl Lifecycle {
     pub fn new(settings: Settings) -> Arc<Lifecycle> {
         Arc::new_cyclic(|me| {

@@ -64,6 +64,11 @@ impl Admission {
         self.state.load(Ordering::Acquire) == State::Queued as u8
     }
 
+    /// A worker has it, or had it. Otherwise whoever drops it may hold the locks of a queue.
+    pub fn is_taken(&self) -> bool {
+        self.state.load(Ordering::Acquire) == State::Taken as u8
+    }
+
     /// A worker takes the request into a payload; false: it is a tombstone and already answered.
     pub fn take(&self) -> bool {
         self.leave_queue(State::Taken)

@@ -124,30 +124,28 @@ impl Completion {
     }
 
     pub(super) fn deliver(&self, response: Option<Response>, last: bool) {
-        let response = match response.map(|response| self.pay(response, last)) {
-            Some(Err(credit::Unwanted)) if !last => return,
-            response => response.and_then(Result::ok),
-        };
+        // In its last place from the start: a response is large.
+        let mut delivery = Delivery { response, last };
+        if let Some(response) = &mut delivery.response {
+            // It waits for the credit that the response needs.
+            match credit::take(&self.admission, response, last) {
+                Ok(None) => {}
+                Ok(credit) => response.credit = credit,
+                Err(credit::Unwanted) if !last => return,
+                Err(credit::Unwanted) => delivery.response = None,
+            }
+        }
         let open = if last { self.admission.end() } else { !self.admission.has_ended() };
         if open {
-            if response.is_some() {
+            if delivery.response.is_some() {
                 self.admission.responded();
             }
-            let last = last && !mutants::is(Mutant::FinalLost);
-            let delivery = Delivery { response, last };
+            delivery.last = last && !mutants::is(Mutant::FinalLost);
             match self.admission.shared.get() {
                 None => self.sink.deliver(self.key, delivery),
                 Some(shared) => self.settle(shared, delivery),
             }
         }
-    }
-
-    /// Waits for the credit that the response needs.
-    fn pay(&self, mut response: Response, last: bool) -> Result<Response, credit::Unwanted> {
-        if let Some(credit) = credit::take(&self.admission, &response, last)? {
-            response.credit = Some(credit);
-        }
-        Ok(response)
     }
 
     /// The end that a request meets when all who could have answered it dropped it.

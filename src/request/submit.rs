@@ -46,7 +46,7 @@ pub trait Call: Send + Sync {
 
     fn is_cancelled(&self) -> bool;
 
-    /// Runs `job` on a thread where code may run that is not the server's: here, or at home if this thread must not
-    /// wait.
-    fn run_foreign(&self, job: Box<dyn FnOnce() + Send>);
+    /// Runs `job`, which ends in code that is not the server's: here if that is fine and this thread may wait, else at
+    /// home.
+    fn run_foreign(&self, job: Box<dyn FnOnce() + Send>, is_fine_here: bool);
 }

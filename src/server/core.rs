@@ -113,7 +113,7 @@ impl Core {
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
             host: Host::new(Arc::clone(&access) as Arc<_>),
-            agents: Agents::new(agents::libraries(options.repoagent_directory.clone())),
+            agents: Agents::new(agents::libraries(options.agent_directory.clone())),
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle, &pool);

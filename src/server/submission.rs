@@ -1,7 +1,7 @@
 //! Requests from inside the process on their way to a model and back.
 //!
-//! A request is handed to the model's scheduler in its sender's thread, as a shard does it for a client. Its home is the
-//! server's [`Home`]: there it expires, there it is cancelled, and there ensembles go on. Answers are passed on by
+//! A request is handed to the model's scheduler in its sender's thread, as a shard does it for a client. Its home is
+//! the server's [`Home`]: there it expires, there it is cancelled, and there ensembles go on. Answers are passed on by
 //! whoever brings them, because they end in code of users; only what a shard brings goes home first, and what follows
 //! it then goes the same way, which keeps their order.
 
@@ -213,10 +213,10 @@ impl Call for Submission {
         self.is_cancelled.load(Ordering::SeqCst)
     }
 
-    fn run_foreign(&self, job: Box<dyn FnOnce() + Send>) {
-        match self.is_on_shard() {
-            true => self.home().post(Box::new(move |_: &mut dyn request::Home| job())),
-            false => job(),
+    fn run_foreign(&self, job: Box<dyn FnOnce() + Send>, is_fine_here: bool) {
+        match self.home().is_here() || (is_fine_here && !never_waits()) {
+            true => job(),
+            false => self.home().post(Box::new(move |_: &mut dyn request::Home| job())),
         }
     }
 }

@@ -26,10 +26,10 @@ static void tell(const char* tag, const char* what, const char* more) {
 /* The value of a parameter, or NULL. */
 static const char* value_of(TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model, const char* wanted) {
   uint32_t count = 0;
-  check_success(TRITONREPOAGENT_ModelParameterCount(agent, model, &count), __FILE__, __LINE__, "count");
+  expect(TRITONREPOAGENT_ModelParameterCount(agent, model, &count) == NULL);
   for (uint32_t at = 0; at < count; ++at) {
     const char *name = NULL, *value = NULL;
-    check_success(TRITONREPOAGENT_ModelParameter(agent, model, at, &name, &value), __FILE__, __LINE__, "parameter");
+    expect(TRITONREPOAGENT_ModelParameter(agent, model, at, &name, &value) == NULL);
     if (strcmp(name, wanted) == 0) return value;
   }
   return NULL;
@@ -43,7 +43,7 @@ static const char* tag_of(TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentMod
 static const char* location_of(TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model) {
   TRITONREPOAGENT_ArtifactType type;
   const char* location = NULL;
-  check_success(TRITONREPOAGENT_ModelRepositoryLocation(agent, model, &type, &location), __FILE__, __LINE__, "location");
+  expect(TRITONREPOAGENT_ModelRepositoryLocation(agent, model, &type, &location) == NULL);
   return location;
 }
 

@@ -10,6 +10,7 @@
  *   fail_lookup   answers lookups with an error
  *   fail_insert   answers insertions with an error
  *   forget        finds nothing and says that all is well
+ *   keep          asks the entry of a former call: only where the server checks handles
  *
  * Lines: `~ cache <what>`. */
 
@@ -24,6 +25,8 @@ struct kept {
   void** bases;
   size_t* sizes;
 };
+
+static TRITONCACHE_CacheEntry* former;
 
 struct cache {
   pthread_mutex_t lock;
@@ -135,6 +138,16 @@ TRITONCACHE_ISPEC TRITONSERVER_Error* TRITONCACHE_CacheInsert(
   struct cache* cache = (struct cache*)handle;
   if (is(cache, "fail_insert")) return failure(TRITONSERVER_ERROR_INTERNAL, "nothing fits in here");
   if (is(cache, "no_copy")) return NULL;
+  if (is(cache, "keep")) {
+    if (former != NULL) {
+      size_t count = 0;
+      fails(TRITONCACHE_CacheEntryBufferCount(former, &count), TRITONSERVER_ERROR_INVALID_ARG, NULL);
+      fails(TRITONCACHE_Copy(allocator, former), TRITONSERVER_ERROR_INVALID_ARG, NULL);
+      tell("former entry refused");
+    }
+    former = entry;
+    return failure(TRITONSERVER_ERROR_UNAVAILABLE, "full");
+  }
   pthread_mutex_lock(&cache->lock);
   for (struct kept* kept = cache->first; kept != NULL; kept = kept->next) {
     if (strcmp(kept->key, key) == 0) {

@@ -306,8 +306,8 @@ EXPORT Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
   size_t size = 0;
   expect(TRITONBACKEND_BackendConfig(backend, &config));
   expect(TRITONSERVER_MessageSerializeToJson(config, &base, &size));
+  // The message stays the server's.
   const std::string json(base, size);
-  expect(TRITONSERVER_MessageDelete(config));
   throw_in = setting(json, "throw_in");
   crash_in = setting(json, "crash_in");
   crash_by = setting(json, "crash_by");

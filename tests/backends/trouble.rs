@@ -193,8 +193,6 @@ fn what_goes_wrong_while_loading_is_a_reason_in_the_index() {
     repository.identity_of("trouble", "odd", 0, &pairs, &with("throw_odd"));
     repository.identity_of("trouble", "throw_instance", 0, &pairs, "");
     repository.identity_of("trouble", "decoupled", 0, &pairs, &with("decoupled_please"));
-    let reshape = Pair::new("INT32", "4").reshape("reshape { shape: [ 2, 2 ] }");
-    repository.identity_of("trouble", "reshaped", 0, &[reshape], "");
     repository.model("completed", &format!("backend: \"trouble\"\n{}", with("complete_please")));
     let flag = format!("--backend-directory={}", directory.display());
     let server = Server::start_with(usual(), repository.path(), &[&flag, "--exit-on-error=false"], "/v2/health/live");
@@ -204,10 +202,6 @@ fn what_goes_wrong_while_loading_is_a_reason_in_the_index() {
         ("thrown", "Internal: the backend threw an exception: no such luck: \"quoted\""),
         ("odd", "Internal: the backend threw an exception: an exception that is no std::exception"),
         ("throw_instance", "Internal: the backend threw an exception: no instance today"),
-        (
-            "reshaped",
-            "Unsupported: output 'OUTPUT0': 'reshape' is not supported by this version of Nereid for a backend library",
-        ),
     ] {
         let row = index.as_array().into_iter().flatten().find(|row| row["name"] == name).cloned().unwrap_or_default();
         assert_eq!((&row["state"], &row["reason"]), (&json!("UNAVAILABLE"), &json!(reason)), "{name}: {index}");

@@ -161,11 +161,6 @@ const PLACE: Known = Known {
     },
 };
 
-const NOT_OFFERED: Known = Known {
-    name: "Features that are not offered yet",
-    is: |difference| difference.about.iter().any(|said| said.contains("is not supported by this version of Nereid")),
-};
-
 const MODEL_METRICS: Known = Known {
     name: "Buckets of a model's histograms",
     is: |difference| difference.question.starts_with("metric_family: ") && difference.ours.starts_with("metric "),
@@ -281,11 +276,7 @@ fn both_servers_say_the_same_of_a_bad_config() {
     steadily(|| {
         let flags = [EXPLICIT, "--exit-on-error=false"];
         let (Some(ours), Some(theirs)) = (transcript(&[], &flags), transcript(&original, &flags)) else { return };
-        compare(
-            &ours,
-            &theirs,
-            &[PLACE, NOT_OFFERED, MODEL_METRICS, MISSING_VERSION, VERSIONLESS, ESCAPING, BLANK, NO_GPU, ABSENT],
-        );
+        compare(&ours, &theirs, &[PLACE, MODEL_METRICS, MISSING_VERSION, VERSIONLESS, ESCAPING, BLANK, NO_GPU, ABSENT]);
     });
 }
 
@@ -298,18 +289,7 @@ fn both_servers_say_the_same_without_completion() {
         compare(
             &ours,
             &theirs,
-            &[
-                PLACE,
-                NOT_OFFERED,
-                MODEL_METRICS,
-                MISSING_VERSION,
-                VERSIONLESS,
-                ESCAPING,
-                BLANK,
-                NO_GPU,
-                ABSENT,
-                NO_FILE,
-            ],
+            &[PLACE, MODEL_METRICS, MISSING_VERSION, VERSIONLESS, ESCAPING, BLANK, NO_GPU, ABSENT, NO_FILE],
         );
     });
 }

@@ -14,8 +14,6 @@ pub struct Difference<'a> {
     pub question: &'a str,
     pub ours: &'a str,
     pub theirs: &'a str,
-    /// All that we answered about the same thing.
-    pub about: Vec<&'a str>,
 }
 
 /// A kind of difference.
@@ -31,16 +29,13 @@ pub fn compare(ours: &[Line], theirs: &[Line], known: &[Known]) {
     let questions = |lines: &[Line]| lines.iter().map(|line| line.0.clone()).collect::<Vec<_>>();
     assert_eq!(questions(ours), questions(theirs), "the servers were asked different questions");
     assert!(!ours.is_empty());
-    let subject = |question: &str| question.split(": ").next().unwrap_or_default().to_string();
     let mut findings = Vec::new();
     let mut seen = BTreeSet::new();
     for ((question, our_answer), (_, their_answer)) in ours.iter().zip(theirs) {
         if our_answer == their_answer {
             continue;
         }
-        let same = ours.iter().filter(|(other, _)| subject(other) == subject(question));
-        let about = same.map(|(_, answer)| answer.as_str()).collect();
-        let difference = Difference { question, ours: our_answer, theirs: their_answer, about };
+        let difference = Difference { question, ours: our_answer, theirs: their_answer };
         match known.iter().find(|known| (known.is)(&difference)) {
             Some(known) => drop(seen.insert(known.name)),
             None => findings.push(format!("{question}\n      ours:   {our_answer:?}\n      theirs: {their_answer:?}")),

@@ -52,8 +52,14 @@ fn every_function_does_what_it_should() {
     libraries.agent("teller", &library);
     let repository = Repository::new();
     model(&repository, "m", &[("teller", &[("tag", "t"), ("check", "")])]);
-    let server = Server::start(usual(), repository.path(), &[&libraries.flag("repoagent-directory")]);
-    let log = server.stop();
+    // The same where handles are checked.
+    let mut log = String::new();
+    for is_checked in ["0", "1"] {
+        let environment = [("NEREID_CHECK_HANDLES", is_checked)];
+        let flags = [&*libraries.flag("repoagent-directory")];
+        let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", &environment);
+        log = server.stop();
+    }
     let (declared, told) = (program::declared(&text_of("agent.c")), program::told(&log));
     let missing: Vec<_> = declared.difference(&told).collect();
     assert!(missing.is_empty(), "not checked: {missing:?}\n{log}");
@@ -229,8 +235,8 @@ fn what_agents_answer_later_is_only_logged() {
     let log = server.stop();
     for action in actions {
         let text = format!(
-            "the agent 'teller' of model '{}' returns error on TRITONREPOAGENT_ACTION_{action}: Invalid argument: failing \
-             as it was told",
+            "the agent 'teller' of model '{}' returns error on TRITONREPOAGENT_ACTION_{action}: Invalid argument: \
+             failing as it was told",
             action.to_lowercase()
         );
         assert!(log.contains(&text), "expected {text:?} in\n{log}");
@@ -284,7 +290,13 @@ fn overrides_name_agents_too() {
     model(&repository, "m", &[]);
     let flags = [&libraries.flag("repoagent-directory"), EXPLICIT, "--load-model=m"];
     let server = Server::start(usual(), repository.path(), &flags);
-    let config = r#"{\"backend\":\"identity\",\"input\":[{\"name\":\"INPUT0\",\"data_type\":\"TYPE_INT32\",\"dims\":[-1]}],\"output\":[{\"name\":\"OUTPUT0\",\"data_type\":\"TYPE_INT32\",\"dims\":[-1]}],\"model_repository_agents\":{\"agents\":[{\"name\":\"teller\",\"parameters\":{\"tag\":\"o\"}}]}}"#;
+    let tensor = |name: &str| format!(r#"[{{\"name\":\"{name}\",\"data_type\":\"TYPE_INT32\",\"dims\":[-1]}}]"#);
+    let config = format!(
+        r#"{{\"backend\":\"identity\",\"input\":{},\"output\":{},\"model_repository_agents\":{}}}"#,
+        tensor("INPUT0"),
+        tensor("OUTPUT0"),
+        r#"{\"agents\":[{\"name\":\"teller\",\"parameters\":{\"tag\":\"o\"}}]}"#
+    );
     let body = format!(r#"{{"parameters":{{"config":"{config}"}}}}"#);
     assert_eq!(control(&server, "m", "load", &body).0, 200);
     let expected = ["agent initialize", "o initialize m", "o LOAD m", "o LOAD_COMPLETE m"];

@@ -90,12 +90,18 @@ fn a_library_answers_equal_requests() {
 fn every_function_does_what_it_should() {
     let Some(library) = compiled("cache.c") else { return };
     let (libraries, repository) = (with(&library), repository());
-    let server = start(usual(), &libraries, &repository, &["do=check"]);
-    for _ in 0..2 {
-        ask(&server, "cached", 1, 3);
+    let flags = [&*libraries.flag("cache-directory"), "--cache-config=mine,do=check"];
+    // The same where handles are checked.
+    let mut log = String::new();
+    for is_checked in ["0", "1"] {
+        let environment = [("NEREID_CHECK_HANDLES", is_checked)];
+        let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", &environment);
+        for _ in 0..2 {
+            ask(&server, "cached", 1, 3);
+        }
+        assert_eq!(counts(&server, "cached"), [1, 1, 2, 1]);
+        log = server.stop();
     }
-    assert_eq!(counts(&server, "cached"), [1, 1, 2, 1]);
-    let log = server.stop();
     let (declared, told) = (program::declared(&text_of("cache.c")), program::told(&log));
     let missing: Vec<_> = declared.difference(&told).collect();
     assert!(missing.is_empty(), "not checked: {missing:?}\n{log}");
@@ -105,6 +111,29 @@ fn every_function_does_what_it_should() {
         for sign in ['+', '-'] {
             assert!(declared.contains(&(sign, function.to_owned())), "{sign} {function}");
         }
+    }
+}
+
+#[test]
+fn an_entry_that_was_kept_is_found_where_handles_are_checked() {
+    let Some(library) = compiled("cache.c") else { return };
+    let (libraries, repository) = (with(&library), repository());
+    let flags = [&*libraries.flag("cache-directory"), "--cache-config=mine,do=keep"];
+    let environment = [("NEREID_CHECK_HANDLES", "1")];
+    let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", &environment);
+    for first in 0..2 {
+        ask(&server, "cached", first, 3);
+    }
+    assert_eq!(counts(&server, "cached"), [0, 2, 2, 2]);
+    let log = server.stop();
+    assert!(log.contains("~ cache former entry refused"), "{log}");
+    for function in ["TRITONCACHE_CacheEntryBufferCount", "TRITONCACHE_Copy"] {
+        let text = format!("NEREID_CHECK_HANDLES: {function}: entry ");
+        let line = log.lines().find(|line| line.contains(&text));
+        assert!(
+            line.is_some_and(|line| line.contains("by cache 'mine', in TRITONCACHE_CacheInsert")),
+            "{line:?}\n{log}"
+        );
     }
 }
 

@@ -1,10 +1,12 @@
-//! The cache library of the official release, unmodified and where its wheel was unpacked.
+//! Caches and agents both ways: the cache library of the official release in our server, ours in the official one.
 
 use std::path::{Path, PathBuf};
 
+use super::agents::{agents, load};
 use super::caches::{ask, counts, repository};
-use crate::support::library::Libraries;
-use crate::support::original::original;
+use crate::support::library::{Libraries, compiled};
+use crate::support::original::{original, steadily};
+use crate::support::repository::{Pair, Repository};
 use crate::support::server::{Server, binary};
 use crate::support::variant::usual;
 
@@ -75,5 +77,88 @@ fn the_official_local_cache_serves_hits() {
         let is_own = from == to || symbol.starts_with("TRITONCACHE_Cache") && to.ends_with("libtritoncache_local.so");
         let is_ours = std::fs::canonicalize(to).is_ok_and(|to| to == ours);
         assert!(is_own || is_ours, "{symbol} of {from} was found in {to}");
+    }
+}
+
+/// The words that start each server: ours and the official one.
+fn both() -> Option<[Vec<String>; 2]> {
+    Some([Vec::new(), original()?])
+}
+
+/// What an agent was told in the life of three models: one that moves elsewhere, one whose second agent refuses it, one
+/// without a backend. Without what concerns the library itself, and ends of models, which overlap.
+fn told_by(words: &[String], libraries: &Libraries, backends: &Path) -> Vec<String> {
+    let (repository, elsewhere) = (Repository::new(), Repository::new());
+    let pair = [Pair::new("INT32", "-1")];
+    elsewhere.identity_of("copycat", "moved", 0, &pair, "");
+    let place = elsewhere.path().join("moved").display().to_string();
+    let (one, two): (&[_], &[_]) = (&[("tag", "one"), ("move", &*place)], &[("tag", "two")]);
+    repository.identity_of("copycat", "m", 0, &pair, &agents(&[("teller", one), ("teller", two)]));
+    let (first, second, third): (&[_], &[_], &[_]) =
+        (&[("tag", "b1")], &[("tag", "b2"), ("fail", "LOAD")], &[("tag", "b3")]);
+    let refused = agents(&[("teller", first), ("teller", second), ("teller", third)]);
+    repository.identity_of("copycat", "refused", 0, &pair, &refused);
+    let (first, second): (&[_], &[_]) = (&[("tag", "n1")], &[("tag", "n2")]);
+    repository.identity_of("nosuch", "nobody", 0, &pair, &agents(&[("teller", first), ("teller", second)]));
+    let flags = [
+        &*libraries.flag("repoagent-directory"),
+        &*format!("--backend-directory={}", backends.display()),
+        "--model-control-mode=explicit",
+        "--load-model=m",
+    ];
+    let server = Server::start_under(words, usual(), repository.path(), &flags, "/v2/health/ready");
+    assert_eq!(load(&server, "m").0, 200, "nothing to do");
+    for name in ["refused", "nobody"] {
+        assert!(load(&server, name).0 >= 400, "{name}");
+    }
+    let path = "/v2/repository/models/m/unload";
+    assert_eq!(crate::support::http::Peer::connect(server.http).post(path, &[], b"{}").status, 200);
+    server.wait_for_log("~ two finalize moved");
+    assert_eq!(load(&server, "m").0, 200);
+    server.terminate();
+    let (_, log) = server.wait();
+    let lines = log.lines().filter_map(|line| line.strip_prefix("~ ")).map(|line| line.trim_end().to_owned());
+    lines.filter(|line| !line.starts_with("agent ") && !line.contains(" finalize ")).collect()
+}
+
+#[test]
+fn an_agent_is_asked_as_in_the_official_server() {
+    let (Some([ours, official]), Some(library)) = (both(), compiled("agent.c")) else { return };
+    let Some(backends) = crate::support::backend::directory() else { return };
+    let libraries = Libraries::new();
+    libraries.agent("teller", &library);
+    steadily(|| {
+        let ours = told_by(&ours, &libraries, &backends);
+        assert!(ours.len() > 20, "{ours:?}");
+        assert_eq!(ours, told_by(&official, &libraries, &backends), "ours (left), the official one (right)");
+    });
+}
+
+#[test]
+fn a_cache_library_counts_as_in_the_official_server() {
+    let (Some(servers), Some(library)) = (both(), compiled("cache.c")) else { return };
+    let Some(backends) = crate::support::backend::directory() else { return };
+    let libraries = Libraries::new();
+    libraries.cache("mine", &library);
+    let repository = Repository::new();
+    let pair = [Pair::new("INT32", "-1")];
+    repository.identity_of("copycat", "cached", 0, &pair, "response_cache { enable: true }");
+    let flags = [
+        &*libraries.flag("cache-directory"),
+        &*format!("--backend-directory={}", backends.display()),
+        "--cache-config=mine,size=1",
+    ];
+    for words in &servers {
+        let server = Server::start_under(words, usual(), repository.path(), &flags, "/v2/health/ready");
+        for first in [1, 1, 2, 1] {
+            ask(&server, "cached", first, 3);
+        }
+        assert_eq!(counts(&server, "cached"), [2, 2, 4, 2], "{words:?}");
+        server.terminate();
+        let (_, log) = server.wait();
+        for line in ["~ cache initialize", "~ cache finalize"] {
+            assert_eq!(log.lines().filter(|other| *other == line).count(), 1, "{words:?}: {log}");
+        }
+        assert!(log.contains(r#"~ cache config {"size":"1"}"#), "{words:?}: {log}");
     }
 }

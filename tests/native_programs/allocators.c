@@ -62,7 +62,7 @@ static TRITONSERVER_Error* free_crooked(
   return NULL;
 }
 
-static TRITONSERVER_Error* start_fails(TRITONSERVER_ResponseAllocator* allocator, void* userp) {
+static TRITONSERVER_Error* failing_start(TRITONSERVER_ResponseAllocator* allocator, void* userp) {
   (void)allocator;
   client_changed(userp, &((Client*)userp)->starts);
   return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "never mind");
@@ -126,7 +126,7 @@ static void fails_to_allocate(TRITONSERVER_Server* server, TRITONSERVER_Response
 }
 
 static void has_attributes(TRITONSERVER_Server* server) {
-  TRITONSERVER_ResponseAllocator* allocator = allocator_of(client_alloc, start_fails);
+  TRITONSERVER_ResponseAllocator* allocator = allocator_of(client_alloc, failing_start);
   Client client;
   succeeds(TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(allocator, says_pinned));
   fails(TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(NULL, says_pinned), TRITONSERVER_ERROR_INVALID_ARG,

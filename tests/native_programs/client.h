@@ -3,6 +3,10 @@
  * One `Client` is what one request comes back to: it counts what it is told, keeps the responses, and can be waited
  * on. Its allocator gives memory from malloc, each block as large as asked for and marked at both ends. */
 
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+
 #ifndef CLIENT_H
 #define CLIENT_H
 

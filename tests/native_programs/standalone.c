@@ -227,5 +227,6 @@ int main(void) {
   buffer_attributes();
   allocators();
   traces();
+  refuses(TRITONSERVER_MetricArgsDelete, TRITONSERVER_MetricArgsDelete(NULL) == NULL);
   return 0;
 }

@@ -24,6 +24,11 @@ pub fn compiled(file: &str) -> Option<PathBuf> {
     made(file, &[&format!("{name}/libtriton_{name}.so")])
 }
 
+/// The same under other names: `libraries` are `<backend>/libtriton_<backend>.so`.
+pub fn compiled_as(file: &str, libraries: &[&str]) -> Option<PathBuf> {
+    made(file, libraries)
+}
+
 /// What came of compiling each file.
 type Made = HashMap<String, Result<PathBuf, String>>;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 
 use super::server::PATIENCE;
 use super::skip::skip;
@@ -121,6 +121,15 @@ impl Certificates {
         let name = ServerName::try_from("localhost").expect("a name");
         let session = ClientConnection::new(self.client_config(alpn, identity), name).expect("a session");
         StreamOwned::new(session, stream)
+    }
+
+    /// That of a server that shows `server.pem`.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        let certificate = CertificateDer::from_pem_file(self.path("server.pem")).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_file(self.path("server.key")).expect("a key");
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
+        Arc::new(builder.with_single_cert(vec![certificate], key).expect("an identity"))
     }
 
     pub fn client_config(&self, alpn: &[&str], identity: Option<&str>) -> Arc<ClientConfig> {

@@ -11,6 +11,7 @@ use tritonserver::wire::otlp::any_value::Value as Any;
 use tritonserver::wire::otlp::{ExportTraceServiceRequest, KeyValue, Span};
 
 use super::trace::{infer_http, message};
+use crate::support::certificates::Certificates;
 use crate::support::grpc::{Grpc, SERVICE, code, frame};
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
@@ -25,13 +26,29 @@ struct Collector {
 
 impl Collector {
     fn start() -> Collector {
+        Collector::start_behind(serve)
+    }
+
+    /// The same behind TLS, as the server of those certificates.
+    fn start_secured(certificates: &Certificates) -> Collector {
+        let config = certificates.server_config();
+        Collector::start_behind(move |stream, kept| {
+            let session = rustls::ServerConnection::new(Arc::clone(&config)).ok()?;
+            serve(rustls::StreamOwned::new(session, stream), kept)
+        })
+    }
+
+    fn start_behind(
+        serve: impl Fn(TcpStream, &Mutex<Vec<(String, ExportTraceServiceRequest)>>) -> Option<()> + Send + Sync + 'static,
+    ) -> Collector {
+        let serve = Arc::new(serve);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let got: Arc<Mutex<Vec<_>>> = Arc::default();
         let kept = Arc::clone(&got);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let kept = Arc::clone(&kept);
+                let (kept, serve) = (Arc::clone(&kept), Arc::clone(&serve));
                 std::thread::spawn(move || serve(stream, &kept));
             }
         });
@@ -64,8 +81,8 @@ impl Collector {
     }
 }
 
-fn serve(stream: TcpStream, kept: &Mutex<Vec<(String, ExportTraceServiceRequest)>>) -> Option<()> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
+fn serve(stream: impl Read + Write, kept: &Mutex<Vec<(String, ExportTraceServiceRequest)>>) -> Option<()> {
+    let mut reader = BufReader::new(stream);
     loop {
         let (mut head, mut length) = (String::new(), 0);
         loop {
@@ -87,7 +104,7 @@ fn serve(stream: TcpStream, kept: &Mutex<Vec<(String, ExportTraceServiceRequest)
         reader.read_exact(&mut body).ok()?;
         let request = ExportTraceServiceRequest::decode(&*body).expect("an export request");
         kept.lock().expect("what came").push((head, request));
-        (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+        reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
 }
 
@@ -290,4 +307,32 @@ fn steps_and_activities_are_spans_below_their_model() {
         other => panic!("{key}: {other:?}"),
     };
     assert_eq!(id(telling, "triton.trace_parent_id"), id(around, "triton.trace_id"));
+}
+
+/// A collector behind TLS is believed if the host knows its authority, and nobody else is told anything.
+#[test]
+fn spans_go_over_tls_to_a_collector_that_is_known() {
+    let Some(certificates) = Certificates::make() else { return };
+    let (repository, collector) = (repository(), Collector::start_secured(&certificates));
+    let url = format!("https://localhost:{}/v1/traces", collector.address.port());
+    let flags = collector.flags(&url, &["rate=1", "opentelemetry,bsp_schedule_delay=20"]);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    for (authority, is_known) in [("other.pem", false), ("authority.pem", true)] {
+        let environment = [("SSL_CERT_FILE", certificates.path(authority)), ("SSL_CERT_DIR", "/nowhere".to_owned())];
+        let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", &environment);
+        infer_http(&server, "plain", "by http");
+        match is_known {
+            true => {
+                let spans = collector.wait_for(3);
+                let names = ["HTTP_RECV_START", "HTTP_RECV_END", "HTTP_SEND_START", "HTTP_SEND_END"];
+                check(&spans, "by http", names);
+            }
+            false => {
+                server.wait_for_log("spans could not be sent to 'https://localhost:");
+                assert!(collector.spans().is_empty(), "a stranger was told {:?}", collector.spans());
+            }
+        }
+        server.stop();
+    }
 }

@@ -288,3 +288,42 @@ fn starts_that_fail() {
     let err = run("X=1", &range);
     assert!(err.contains(&format!("requests at port {http}, allowed port range is [1, 2]")), "{err}");
 }
+
+/// Method, path, group of every route (http.md section 8).
+const RESTRICTED: [(&str, &str, &str); 7] = [
+    ("GET", "/ping", "health"),
+    ("POST", "/invocations", "inference"),
+    ("POST", "/models/absent/invoke", "inference"),
+    ("GET", "/models", "model-repository"),
+    ("GET", "/models/absent", "model-repository"),
+    ("POST", "/models", "model-repository"),
+    ("DELETE", "/models/absent", "model-repository"),
+];
+
+#[test]
+fn restricted_groups_count_here_too() {
+    each(&variant::ALL, |variant| {
+        let flags = ["health", "inference", "model-repository"]
+            .map(|group| format!("--http-restricted-api={group}:{group}-Key={group}-secret"));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).chain(["--model-control-mode=explicit"]).collect();
+        let repository = plain();
+        let port = free_port();
+        let own = ["--allow-sagemaker=true".to_owned(), format!("--sagemaker-port={port}")];
+        let all: Vec<&str> = own.iter().map(String::as_str).chain(flags).collect();
+        // Health is restricted on the HTTP port, metadata are not.
+        let server = Server::start_in(variant, repository.path(), &all, "/v2", &[DEFAULT_MODEL]);
+        let mut peer = Peer::connect(SocketAddr::from(([127, 0, 0, 1], port)));
+        for (method, path, group) in RESTRICTED {
+            let (key, secret) = (format!("{group}-Key"), format!("{group}-secret"));
+            let refused: [&[(&str, &str)]; 3] = [&[], &[(&key, "wrong")], &[("other-Key", &secret)]];
+            for headers in refused {
+                let answer = peer.send(&request(method, path, headers, b"{}")).answer();
+                let text = format!("This API is restricted, expecting header '{key}'");
+                assert_eq!((answer.status, answer.error()), (403, text), "{method} {path} {headers:?}");
+            }
+            let answer = peer.send(&request(method, path, &[(&key, &secret)], b"{}")).answer();
+            assert_ne!(answer.status, 403, "{method} {path}: {}", answer.text());
+        }
+        server.stop();
+    });
+}

@@ -311,3 +311,36 @@ fn the_official_client_through_the_redirect() {
 
     endpoint.server.stop();
 }
+
+#[test]
+fn restricted_groups_count_here_too() {
+    each(&variant::ALL, |variant| {
+        let repository = one_model();
+        let flags = ["health", "inference", "statistics"]
+            .map(|group| format!("--http-restricted-api={group}:{group}-Key={group}-secret"));
+        let port = free_port();
+        let own = ["--allow-vertex-ai=true".to_owned(), format!("--vertex-ai-port={port}")];
+        let all: Vec<&str> = own.iter().chain(&flags).map(String::as_str).collect();
+        // Health is restricted on the HTTP port, metadata are not.
+        let server = Server::start_in(variant, repository.path(), &all, "/v2", &ROUTES);
+        let mut peer = Peer::connect(SocketAddr::from(([127, 0, 0, 1], port)));
+        let redirected = [(REDIRECT, "v2/models/stats")];
+        let cases = [
+            ("GET", HEALTH, "health", &[][..]),
+            ("POST", PREDICT, "inference", &[][..]),
+            ("POST", PREDICT, "statistics", &redirected[..]),
+        ];
+        for (method, path, group, headers) in cases {
+            let (key, secret) = (format!("{group}-Key"), format!("{group}-secret"));
+            let mut asked = |more: &[(&str, &str)]| ask(&mut peer, method, path, &[headers, more].concat(), BODY);
+            for more in [&[][..], &[(&*key, "wrong")], &[("other-Key", &secret)]] {
+                let answer = asked(more);
+                let text = format!("This API is restricted, expecting header '{key}'");
+                assert_eq!((answer.status, answer.error()), (403, text), "{method} {path} {headers:?} {more:?}");
+            }
+            let answer = asked(&[(&key, &secret)]);
+            assert_eq!(answer.status, 200, "{method} {path} {headers:?}: {}", answer.text());
+        }
+        server.stop();
+    });
+}

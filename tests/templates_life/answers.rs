@@ -1,10 +1,16 @@
 //! The templates over HTTP: values, errors, statistics, sequences, calls of other models, reloads and refused loads.
 
 use serde_json::{Value, json};
+use tritonserver::wire::inference::infer_parameter::ParameterChoice;
+use tritonserver::wire::inference::{InferParameter, ModelInferResponse};
 
 use super::built::{backends, models};
 use super::servers::{Asked, everywhere, everywhere_in};
+use super::streams::{all_of, vectors};
+use crate::support::grpc::{Grpc, Status, code};
 use crate::support::http::request;
+use crate::support::server::Server;
+use crate::support::variant::usual;
 
 fn flag(directory: &std::path::Path) -> String {
     format!("--backend-directory={}", directory.display())
@@ -147,6 +153,65 @@ fn a_caller_answers_what_the_other_model_answers() {
         let inner = asked.counts("copied");
         assert_eq!((inner[0], inner[2], inner[3]), (1, 2, 1), "what was called counts as well");
     });
+}
+
+#[test]
+fn the_same_is_answered_over_grpc() {
+    let Some(directory) = backends() else { return };
+    let repository = models();
+    let config = r#"backend: "identity" runtime: "libtriton_identity.so"
+        input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1 ] }
+        output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] }"#;
+    repository.model("plain", config).model("calling", &config.replace("identity", "caller"));
+    everywhere(repository.path(), &[&flag(&directory)], |asked| {
+        let mut grpc = Grpc::connect(asked.server.grpc);
+        let values = [7, -8, 9];
+        let request = |model: &str| vectors(model, "g", &[("INPUT0", "INT32", &values)]);
+        let expected: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let answer: ModelInferResponse = grpc.call("ModelInfer", &request("plain")).expect("an answer");
+        assert_eq!((answer.id.as_str(), &answer.raw_output_contents[0][..]), ("g", &expected[..]));
+        let mut call = request("calling");
+        let target = InferParameter { parameter_choice: Some(ParameterChoice::StringParam("plain".to_owned())) };
+        call.parameters.insert("model".to_owned(), target);
+        let answer: ModelInferResponse = grpc.call("ModelInfer", &call).expect("an answer");
+        assert_eq!((answer.id.as_str(), &answer.raw_output_contents[0][..]), ("g", &expected[..]));
+        let refused = grpc.call::<ModelInferResponse>("ModelInfer", &request("calling"));
+        let text = "the request has no parameter 'model'".to_owned();
+        assert_eq!(refused.expect_err("a refusal"), Status { code: code::INVALID_ARGUMENT, message: text });
+    });
+}
+
+#[test]
+fn templates_give_every_handle_back() {
+    let Some(directory) = backends() else { return };
+    let environment = [("NEREID_CHECK_HANDLES", "1")];
+    let repository = models();
+    let server = Server::start_in(usual(), repository.path(), &[&flag(&directory)], "/v2/health/ready", &environment);
+    let asked = Asked { server: &server, is_ours: true };
+    for (model, parameter) in [("caller", json!({ "model": "copied" })), ("caller", json!({ "model": "nobody" }))] {
+        asked.infer(model, &with(copied(2, 1), parameter));
+    }
+    asked.infer("caller", &copied(2, 1));
+    for model in ["sums", "sums_of_server"] {
+        assert_eq!(asked.infer(model, &step(3, 1, "start")), sum(1));
+        assert_eq!(asked.infer(model, &step(3, 1, "end")), sum(2));
+    }
+    asked.infer(
+        "copies",
+        &json!({ "inputs": [
+        { "name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [1] },
+        { "name": "INPUT1", "datatype": "BYTES", "shape": [1, 1], "data": ["a"] } ] }),
+    );
+    let three = [("IN", "INT32", &[1, 2][..]), ("DELAY", "UINT32", &[0, 0][..]), ("WAIT", "UINT32", &[0][..])];
+    for request in [vectors("repeats", "r", &three), vectors("squares", "s", &[("IN", "INT32", &[3])])] {
+        assert_eq!(all_of(&asked, &request).last(), Some(&json!("end")));
+    }
+    let log = server.stop();
+    for backend in ["accumulator", "caller", "identity", "repeat", "square"] {
+        let told = format!("at the end of backend '{backend}' all handles were given back");
+        assert!(log.contains(&told), "{backend}: {log}");
+    }
+    assert!(log.contains("at the server's end all handles were given back"), "{log}");
 }
 
 #[test]

@@ -9,7 +9,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
+use tritonserver::wire::inference::InferParameter;
+use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 
+use super::built::backends;
 use super::servers::{Asked, everywhere_in};
 use super::streams::{all_of, open, read, vectors};
 use crate::support::grpc::Grpc;
@@ -154,7 +157,7 @@ fn both(models: &[&str], test: impl Fn(&Asked<'_>)) {
     let (repository, regions) = (repository(), Regions::new());
     let (flags, environment) = (flags(&installed, &regions, models), environment(&installed));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    everywhere_in(&environment, repository.path(), &flags, "/v2/health/ready", |asked| test(asked));
+    everywhere_in(&environment, repository.path(), &flags, "/v2/health/ready", test);
 }
 
 fn flags(installed: &Installed, regions: &Regions, models: &[&str]) -> Vec<String> {
@@ -299,6 +302,30 @@ fn a_python_model_sees_that_its_client_left() {
             let inference = &found["inference_stats"];
             inference["fail"]["count"].as_u64().zip(inference["success"]["count"].as_u64()) == Some((0, 1))
         });
+    });
+}
+
+#[test]
+fn a_caller_hands_the_cancellation_of_its_client_on() {
+    let (Some(installed), Some(templates)) = (installed(), backends()) else { return };
+    let (repository, regions) = (repository(), Regions::new());
+    // A library that lies with its model.
+    let library = fs::read(templates.join("caller/libtriton_caller.so")).expect("the template");
+    repository.model("caller", &VECTOR.replace("python", "caller")).file("caller/libtriton_caller.so", library);
+    let flags = flags(&installed, &regions, &["patient", "caller"]);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    everywhere_in(&environment(&installed), repository.path(), &flags, "/v2/health/ready", |asked| {
+        let mut grpc = Grpc::connect(asked.server.grpc);
+        let mut exchange = open(&mut grpc);
+        let mut request = vectors("caller", "c", &[("IN", "INT32", &[1])]);
+        let target = InferParameter { parameter_choice: Some(ParameterChoice::StringParam("patient".to_owned())) };
+        request.parameters.insert("model".to_owned(), target);
+        grpc.send(&mut exchange, &request);
+        grpc.flush();
+        asked.server.wait_for_log("patient waits");
+        grpc.cancel(exchange);
+        asked.server.wait_for_log("patient saw the cancellation");
+        asked.statistics_until("caller", |found| found["inference_stats"]["fail"]["count"] == 1);
     });
 }
 

@@ -38,9 +38,6 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
 /// The factory belongs to the caller and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut FactoryHandle) -> *mut Error {
-    if factory.is_null() {
-        return std::ptr::null_mut();
-    }
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe { take(factory, "factory") }.map(drop))
 }

@@ -48,9 +48,6 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsNew(
 pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
     statistics: *mut ResponseStatisticsHandle,
 ) -> *mut Error {
-    if statistics.is_null() {
-        return std::ptr::null_mut();
-    }
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe { take(statistics, "response_statistics") }.map(drop))
 }

@@ -15,6 +15,8 @@ use crate::request::{
 pub(super) const FINAL: u32 = 1;
 /// Far beyond any machine's memory, and far enough below the largest number for sums.
 pub(super) const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
+/// More would be a mistake in a loop.
+pub(super) const DIMS_MAX: u32 = 1024;
 
 /// # Safety
 /// The request is live and the pointer writable. The response belongs to the caller until it is sent or deleted.
@@ -38,9 +40,6 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
 /// The response belongs to the caller, was not sent, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHandle) -> *mut Error {
-    if response.is_null() {
-        return std::ptr::null_mut();
-    }
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe { take(response, "response") }.map(drop))
 }
@@ -97,6 +96,10 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
         })?;
         if output.is_null() {
             return Err(null("output"));
+        }
+        if dims_count > DIMS_MAX {
+            let name = name.to_string_lossy();
+            return Err(Status::invalid(format!("output '{name}' has {dims_count} dimensions, more than {DIMS_MAX}")));
         }
         if shape.is_null() && dims_count > 0 {
             return Err(null("shape"));

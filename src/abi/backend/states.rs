@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::ffi::{c_char, c_void};
 
+use super::responses::{BUFFER_BYTES_MAX, DIMS_MAX};
 use crate::abi::border::{deref, entry, lend, null, put, text};
 use crate::abi::server::{BufferAttributes, Error};
 use crate::backend::plugin::executing_model;
@@ -11,10 +12,6 @@ use crate::request::{DataType, Request, Shape, StateHandle, Status};
 
 /// `TRITONSERVER_MEMORY_CPU`.
 const MEMORY_CPU: u32 = 0;
-/// Far beyond any machine's memory, and far enough below the largest number for sums.
-const BUFFER_BYTES_MAX: usize = usize::MAX >> 8;
-/// More would be a mistake in a loop.
-const DIMS_MAX: u32 = 1024;
 
 /// # Safety
 /// The request is live, `name` a C string, `shape` readable for `dims_count` numbers, `state` writable. The state lives

@@ -202,3 +202,96 @@ fn memory_is_reported_by_model_and_instance_and_copied() {
     }
     assert_eq!(seen(), [expected(MemoryKind::Cpu, 0, 7), expected(MemoryKind::CpuPinned, 0, 9)]);
 }
+
+#[test]
+fn an_input_shows_each_host_policy_its_own_data() {
+    use crate::abi::backend::inputs::{
+        TRITONBACKEND_InputBuffer, TRITONBACKEND_InputBufferAttributes, TRITONBACKEND_InputBufferForHostPolicy,
+        TRITONBACKEND_InputPropertiesForHostPolicy,
+    };
+    use crate::abi::server::BufferAttributes;
+    use crate::request::{Apart, Beside, InputTensor, MemoryType, Place, Text};
+    let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::from_slice(&[3]));
+    input.data = [Slice::from_static(b"ab"), Slice::from_static(b"c")].into_iter().collect();
+    let pinned = Place { memory_type: MemoryType::CpuPinned, memory_type_id: 4, cuda_ipc_handle: 0x50 };
+    let apart = Apart {
+        policy: Text::from("near"),
+        data: [Slice::from_static(b"xyz")].into_iter().collect(),
+        places: vec![pinned],
+    };
+    input.beside = Some(Box::new(Beside { places: vec![Place::default(), pinned], for_policies: vec![apart] }));
+    let counts = |policy: *const c_char| {
+        let (mut bytes, mut pieces) = (0, 0);
+        let (none, no_type, no_shape, no_rank) = (null_mut(), null_mut(), null_mut(), null_mut());
+        // SAFETY: the input and the results live through the call.
+        let error = unsafe {
+            TRITONBACKEND_InputPropertiesForHostPolicy(
+                &input,
+                policy,
+                none,
+                no_type,
+                no_shape,
+                no_rank,
+                &mut bytes,
+                &mut pieces,
+            )
+        };
+        assert_eq!(text(error), None);
+        (bytes, pieces)
+    };
+    assert_eq!(counts(c"near".as_ptr()), (3, 1));
+    assert_eq!(counts(c"far".as_ptr()), (3, 2));
+    assert_eq!(counts(null()), (3, 2));
+    let piece = |policy: Option<&CStr>, index: u32| {
+        let (mut at, mut size, mut kind, mut id) = (null(), 0, 9, 9);
+        // SAFETY: as above.
+        let error = unsafe {
+            match policy {
+                Some(policy) => TRITONBACKEND_InputBufferForHostPolicy(
+                    &input,
+                    policy.as_ptr(),
+                    index,
+                    &mut at,
+                    &mut size,
+                    &mut kind,
+                    &mut id,
+                ),
+                None => TRITONBACKEND_InputBuffer(&input, index, &mut at, &mut size, &mut kind, &mut id),
+            }
+        };
+        // SAFETY: what was told is readable.
+        text(error).map_or_else(|| Ok((unsafe { *at.cast::<u8>() }, size, kind, id)), Err)
+    };
+    assert_eq!(piece(Some(c"near"), 0), Ok((b'x', 3, 1, 4)));
+    assert_eq!(piece(Some(c"far"), 0), Ok((b'a', 2, 0, 0)));
+    assert_eq!(piece(None, 1), Ok((b'c', 1, 1, 4)));
+    let beyond = "out of bounds index 1: request has 1 buffers of the input";
+    assert_eq!(piece(Some(c"near"), 1), Err(beyond.to_owned()));
+    let attributes = |index: u32| {
+        let (mut at, mut found): (*const c_void, *const BufferAttributes) = (null(), null());
+        // SAFETY: as above.
+        assert_eq!(text(unsafe { TRITONBACKEND_InputBufferAttributes(&input, index, &mut at, &mut found) }), None);
+        found
+    };
+    let (first, second) = (attributes(0), attributes(1));
+    assert_eq!(first, attributes(0), "they stay where they are");
+    // SAFETY: they live as long as the input.
+    let (first, second) = unsafe { (&*first, &*second) };
+    assert_eq!((first.memory_type, first.memory_type_id, first.byte_size), (0, 0, 2));
+    assert_eq!((second.memory_type, second.memory_type_id, second.byte_size), (1, 4, 1));
+    assert_eq!(second.cuda_ipc_handle.addr(), 0x50);
+}
+
+#[test]
+fn a_completed_configuration_is_made_normal_again() {
+    let handle = model(ModelConfig { name: "m".into(), ..ModelConfig::default() });
+    assert_eq!(set(&handle, r#"{"max_batch_size":8,"dynamic_batching":{}}"#), None);
+    let config = handle.config.lock().unwrap().clone();
+    let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice else { panic!("{config:?}") };
+    assert_eq!(batching.preferred_batch_size, [8]);
+    assert!(config.version_policy.is_some() && config.optimization.is_some());
+    handle.is_sealed.store(true, Ordering::Release);
+    let late = "the model configuration can only be set while the model is initialised";
+    assert_eq!(set(&handle, r#"{"max_batch_size":4}"#).as_deref(), Some(late));
+    assert_eq!(handle.config.lock().unwrap().max_batch_size, 8);
+}

@@ -61,8 +61,8 @@ pub fn file_of(name: &str) -> String {
     format!("libtritoncache_{name}.so")
 }
 
-/// Opens the library `file` of the cache `name`, which lies in the folder of that name in `directory`, and makes a cache
-/// of these settings with it.
+/// Opens the library `file` of the cache `name`, which lies in the folder of that name in `directory`, and makes a
+/// cache of these settings with it.
 pub fn open(name: &str, file: &str, directory: &Path, settings: &BTreeMap<&str, &str>) -> Result<LibraryCache, Status> {
     let absent = || Status::invalid(format!("unable to find '{file}' for cache. Searched: {}", directory.display()));
     let library = Library::open(&locate(directory, name, file).ok_or_else(absent)?)?;

@@ -138,7 +138,8 @@ fn group(text: &mut String, interface: &Interface, group: &Group) {
     *text += "\n";
 }
 
-/// A declaration that begins like that: in one line if it fits, else with its parameters below, never parted within one.
+/// A declaration that begins like that: in one line if it fits, else with its parameters below, never parted within
+/// one.
 fn declaration(begin: &str, function: &Function) -> String {
     let parameters: Vec<_> = function.parameters.iter().map(|(name, of)| format!("{of} {name}")).collect();
     let line = format!("{begin}{});\n", parameters.join(", "));
@@ -146,9 +147,9 @@ fn declaration(begin: &str, function: &Function) -> String {
         return line;
     }
     let last = parameters.len().saturating_sub(1);
-    let words = parameters.iter().enumerate().map(|(at, parameter)| match at {
-        _ if at == last => format!("{parameter});"),
-        _ => format!("{parameter},"),
+    let words = parameters.iter().enumerate().map(|(at, parameter)| {
+        let end = if at == last { ");" } else { "," };
+        format!("{parameter}{end}")
     });
     format!("{begin}\n{}", filled(words, "    ", "    "))
 }

@@ -49,15 +49,17 @@ pub struct Entry {
     ended_in: Option<&'static str>,
     /// What ends with it.
     parts: Vec<(usize, Kind)>,
+    /// Of how many others it is a part: it ends with the last of them.
+    owners: usize,
 }
 
 impl Entry {
     pub fn given(kind: Kind, came_from: &'static str, by: String) -> Entry {
-        Entry { kind, is_given: true, by, came_from, ended_in: None, parts: Vec::new() }
+        Entry { kind, is_given: true, by, came_from, ended_in: None, parts: Vec::new(), owners: 0 }
     }
 
     pub fn lent(kind: Kind, came_from: &'static str) -> Entry {
-        Entry { kind, is_given: false, by: String::new(), came_from, ended_in: None, parts: Vec::new() }
+        Entry { kind, is_given: false, by: String::new(), came_from, ended_in: None, parts: Vec::new(), owners: 0 }
     }
 
     fn is_live(&self) -> bool {
@@ -102,8 +104,8 @@ impl Book {
     pub fn write(&mut self, at: usize, entry: Entry) {
         let here = self.entries.entry(at).or_default();
         match here.iter_mut().find(|known| known.kind == entry.kind) {
-            // Lent once more: its parts are still there.
-            Some(known) if known.is_live() && !known.is_given && !entry.is_given => {}
+            // Shown once more: it is whose it was, and its parts are still there.
+            Some(known) if known.is_live() && !entry.is_given => {}
             Some(known) => *known = entry,
             None => here.push(entry),
         }
@@ -111,12 +113,16 @@ impl Book {
 
     pub fn write_part(&mut self, at: usize, entry: Entry, owner: (usize, Kind)) {
         let kind = entry.kind;
-        if self.find(at, kind).is_some_and(Entry::is_live) {
+        if !self.find(at, kind).is_some_and(Entry::is_live) {
+            self.write(at, entry);
+        }
+        let Some(owner) = self.find_mut(owner.0, owner.1) else { return };
+        if owner.parts.contains(&(at, kind)) {
             return;
         }
-        self.write(at, entry);
-        if let Some(owner) = self.find_mut(owner.0, owner.1) {
-            owner.parts.push((at, kind));
+        owner.parts.push((at, kind));
+        if let Some(part) = self.find_mut(at, kind) {
+            part.owners += 1;
         }
     }
 
@@ -158,7 +164,12 @@ impl Book {
         self.dead_bytes += memory.as_ref().map_or(0, |memory| memory.layout.size());
         self.dead.push_back((at, kind, memory));
         for (at, kind) in parts {
-            self.end(at, kind, call, None);
+            let Some(part) = self.find_mut(at, kind) else { continue };
+            part.owners = part.owners.saturating_sub(1);
+            // What C owns itself outlives whatever showed it once more.
+            if part.owners == 0 && !part.is_given {
+                self.end(at, kind, call, None);
+            }
         }
         while self.dead.len() > DEAD_MAX || self.dead_bytes > DEAD_BYTES_MAX {
             let Some((at, kind, memory)) = self.dead.pop_front() else { break };
@@ -234,6 +245,22 @@ mod tests {
         book.write(8, response());
         assert_eq!(book.check(8, response_kind), Ok(()));
         assert_eq!(book.check(8, kind_of::<Vec<u8>>()), Ok(()), "not all of this kind are known");
+    }
+
+    #[test]
+    fn a_part_of_several_ends_with_the_last() {
+        let (owner, part) = (kind_of::<ResponseHandle>(), kind_of::<OutputHandle>());
+        let mut book = Book::default();
+        for at in [8, 16] {
+            book.write(at, response());
+            for _ in 0..2 {
+                book.write_part(64, Entry::lent(part, "Output"), (at, owner));
+            }
+        }
+        book.end(8, owner, "Send", None);
+        assert_eq!(book.check(64, part), Ok(()));
+        book.end(16, owner, "Send", None);
+        assert_eq!(book.check(64, part), Err(Fault::Ended("Send")));
     }
 
     #[test]

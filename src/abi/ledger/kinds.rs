@@ -6,9 +6,14 @@ pub struct Kind(&'static str);
 
 /// Types whose handles are all in the ledger, so that one that is not there is none.
 const KNOWN: &[(&str, &str)] = &[
+    ("Access", "TRITONSERVER_Server"),
+    ("AgentHandle", "TRITONREPOAGENT_Agent"),
+    ("AgentModelHandle", "TRITONREPOAGENT_AgentModel"),
+    ("AllocatorHandle", "TRITONCACHE_Allocator"),
     ("AttributeHandle", "TRITONBACKEND_BackendAttribute"),
     ("BackendHandle", "TRITONBACKEND_Backend"),
     ("BufferAttributes", "TRITONSERVER_BufferAttributes"),
+    ("EntryHandle", "TRITONCACHE_CacheEntry"),
     ("Error", "TRITONSERVER_Error"),
     ("FactoryHandle", "TRITONBACKEND_ResponseFactory"),
     ("Heap", "TRITONBACKEND_MemoryManager"),
@@ -17,6 +22,9 @@ const KNOWN: &[(&str, &str)] = &[
     ("InputTensor", "TRITONBACKEND_Input"),
     ("InstanceHandle", "TRITONBACKEND_ModelInstance"),
     ("Message", "TRITONSERVER_Message"),
+    ("Metric", "TRITONSERVER_Metric"),
+    ("MetricArgs", "TRITONSERVER_MetricArgs"),
+    ("MetricFamily", "TRITONSERVER_MetricFamily"),
     ("Metrics", "TRITONSERVER_Metrics"),
     ("ModelHandle", "TRITONBACKEND_Model"),
     ("Observation", "TRITONSERVER_InferenceTrace"),

@@ -6,14 +6,16 @@
 
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::abi::border::{deref, entry, give, null, put, take};
 use crate::abi::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
 use crate::observe::trace::next_id;
-use crate::request::{DataType, Mark, Observation, Observer, SeenAt, SeenTensor, Status, Text, TraceFacts};
+use crate::request::{
+    Call, DataType, Mark, Observation, Observer, OutputTensor, SeenAt, SeenTensor, Status, Text, TraceFacts, now_ns,
+};
 
 pub(super) type ActivityFn = unsafe extern "C-unwind" fn(*mut Observation, u32, u64, *mut c_void);
 pub(super) type TensorActivityFn = unsafe extern "C-unwind" fn(
@@ -72,6 +74,11 @@ pub(super) struct ApplicationTrace {
     /// What the application calls it by: a box of its own that holds on to this.
     handle: AtomicPtr<Observation>,
     stage: AtomicU8,
+    /// Who has still something to tell: its request, and what waits for the answers.
+    holds: AtomicU32,
+    /// Of the request that it is, or is a child of: where its end is told. A request may end in the middle of a queue.
+    call: OnceLock<Arc<dyn Call>>,
+    me: Weak<ApplicationTrace>,
     /// It entered a queue and was not executed since.
     is_queued: AtomicBool,
     named: OnceLock<Named>,
@@ -100,12 +107,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl ApplicationTrace {
     /// The trace and its handle.
     fn begin(functions: Functions, parent_id: u64, stage: u8) -> Arc<ApplicationTrace> {
-        let trace = Arc::new(ApplicationTrace {
+        let trace = Arc::new_cyclic(|me| ApplicationTrace {
             functions,
+            call: OnceLock::new(),
+            me: Weak::clone(me),
             id: next_id(),
             parent_id,
             handle: AtomicPtr::default(),
             stage: AtomicU8::new(stage),
+            holds: AtomicU32::new(1),
             is_queued: AtomicBool::new(false),
             named: OnceLock::new(),
             context: Mutex::default(),
@@ -148,8 +158,23 @@ impl ApplicationTrace {
         }
     }
 
-    /// Its request is over: the application has it again.
-    fn release(&self) {
+    fn end(&self, at_ns: u64) {
+        let (Some(me), Some(call)) = (self.me.upgrade(), self.call.get()) else {
+            self.tell(REQUEST_END, at_ns);
+            return self.let_go();
+        };
+        let tell = move || {
+            me.tell(REQUEST_END, at_ns);
+            me.let_go();
+        };
+        call.run_foreign(Box::new(tell), false);
+    }
+
+    /// Nobody has anything more to tell: the application has it again.
+    fn let_go(&self) {
+        if self.holds.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
         let Functions { release, userp, .. } = self.functions;
         let handle = self.handle();
         // SAFETY: as above; the handle is the application's from now on.
@@ -187,8 +212,7 @@ impl Observer for ApplicationTrace {
             Mark::RequestEnd => {
                 // The handle's own end is none of a request.
                 if self.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                    self.tell(REQUEST_END, at_ns);
-                    self.release();
+                    self.end(at_ns);
                 }
             }
         }
@@ -258,7 +282,11 @@ impl Observer for ApplicationTrace {
     }
 
     fn child(&self) -> Option<Arc<dyn Observer>> {
-        Some(ApplicationTrace::begin(self.functions, self.id, IN_USE))
+        let child = ApplicationTrace::begin(self.functions, self.id, IN_USE);
+        if let Some(call) = self.call.get() {
+            let _ = child.call.set(Arc::clone(call));
+        }
+        Some(child)
     }
 
     fn trace(&self) -> Option<&dyn TraceFacts> {
@@ -299,26 +327,63 @@ impl TraceFacts for ApplicationTrace {
     }
 }
 
+/// Shows the outputs of answers to the trace of their request. While this lives, the trace is not released.
+pub(super) struct Watching(Arc<dyn Observer>);
+
+impl Watching {
+    pub fn show(&self, outputs: &[OutputTensor]) {
+        for OutputTensor { name, datatype, shape, data, .. } in outputs {
+            self.0.tensor(SeenAt::BackendOutput, SeenTensor { name, datatype: *datatype, shape, data });
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if let Some(own) = self.0.as_any().and_then(|own| own.downcast_ref::<ApplicationTrace>()) {
+            own.let_go();
+        }
+    }
+}
+
 /// Takes the trace that a request is given; NULL is none. One of an application is its request's until that ends, any
 /// other one for good.
 ///
 /// # Safety
 /// The trace is NULL or live, and belongs to the caller.
-pub(super) unsafe fn adopt(trace: *mut Observation) -> Result<Option<Observation>, Status> {
+pub(super) unsafe fn adopt(trace: *mut Observation, call: &Arc<dyn Call>) -> Result<Adopted, Status> {
     if trace.is_null() {
-        return Ok(None);
+        return Ok((None, None));
     }
     // SAFETY: the caller's promise is passed on.
     let observation = unsafe { deref(trace, "trace")? };
     let Some(own) = ApplicationTrace::of(observation) else {
         // SAFETY: as above; such a trace was given to the caller by `TRITONSERVER_InferenceTraceSpawnChildTrace`.
-        return Ok(Some(*unsafe { take(trace, "trace")? }));
+        return Ok((Some(*unsafe { take(trace, "trace")? }), None));
     };
     if own.stage.compare_exchange(HELD, IN_USE, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return Err(Status::invalid("the trace belongs to another request already"));
+        return Err(Status::invalid("the trace belongs to a request, or did"));
     }
-    Ok(Some(Observation::new(observation.observer())))
+    let _ = own.call.set(Arc::clone(call));
+    let watching = own.wants_tensors().then(|| {
+        own.holds.fetch_add(1, Ordering::AcqRel);
+        Watching(observation.observer())
+    });
+    Ok((Some(Observation::new(observation.observer())), watching))
 }
+
+/// A request was refused after it had taken its trace, which goes back at once.
+pub(super) fn give_back(observation: Observation) {
+    if let Some(own) = ApplicationTrace::of(&observation)
+        && own.stage.compare_exchange(IN_USE, OVER, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    {
+        own.tell(REQUEST_END, now_ns());
+        own.let_go();
+    }
+}
+
+/// What goes with the request, and what goes with its answers.
+type Adopted = (Option<Observation>, Option<Watching>);
 
 /// What a level means: the two old names of it stand for times.
 fn level_of(level: u32) -> Result<u32, Status> {

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Error;
 use super::allocators::Buffer;
-use super::application_trace::adopt;
+use super::application_trace::{Watching, adopt, give_back};
 use super::inputs::{Chunk, Input};
 use super::requests::{Answering, InferenceRequest, ReleaseFn};
 use super::responses::{Data, InferenceResponse, Output};
@@ -19,8 +19,8 @@ use crate::backend::plugin::guard::{Work, guarded};
 use crate::memory::{BlockMut, Exhausted, Given, Lending, Slice, Target};
 use crate::request::validate::{Raw, raw_input};
 use crate::request::{
-    Apart, Asked, Beside, Call, Callee, Delivery, InputTensor, MemoryType, Observation, OutputTensor, Place, Request,
-    RequestedOutput, Response, Sink, Status, Text, log_id,
+    Admission, Apart, Asked, Beside, Call, Callee, Delivery, InputTensor, MemoryType, Observation, OutputTensor, Place,
+    Request, RequestedOutput, Response, Sink, Status, Text, log_id,
 };
 use crate::server::access::Access;
 
@@ -33,8 +33,8 @@ const FINAL: u32 = 1;
 const WIDEST: usize = 8;
 
 /// # Safety
-/// Server and request are live, and so is the trace unless it is NULL. Without an error the server has the request until
-/// it is released; the trace then comes back through its own release function.
+/// Server and request are live, and so is the trace unless it is NULL. Without an error the server has the request
+/// until it is released; the trace then comes back through its own release function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     server: *const Access,
@@ -50,10 +50,10 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         given.check_is_here()?;
         // SAFETY: as above; the allocator lives as long as it may be used.
         let (answers, release) = unsafe { callbacks_of(given)? };
-        let (mut request, call) = given.callee.request(answers);
+        let (mut request, call) = given.callee.request(Arc::clone(&answers) as Arc<dyn Sink>);
         // A cancellation may come from now on.
         *given.call() = Some(Arc::clone(&call));
-        let lending = Arc::new(lending(inference_request, release, &call));
+        let lending = Arc::new(lending(inference_request, release, (&call, request.admission())));
         let checked = fill(&mut request, given, &lending).and_then(|()| given.callee.check(&mut request));
         if let Err(status) = checked {
             lending.dismiss();
@@ -61,7 +61,17 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             return Err(status);
         }
         // SAFETY: what the caller promises of its trace.
-        request.observer = unsafe { adopt(trace)? };
+        match unsafe { adopt(trace, &call) } {
+            Ok((observer, watching)) => {
+                request.observer = observer;
+                *answers.watching() = watching;
+            }
+            Err(status) => {
+                lending.dismiss();
+                request.withdraw();
+                return Err(status);
+            }
+        }
         request.lending = Some(lending);
         given.is_out.store(true, Ordering::Release);
         // From here on the request may be released, and deleted, at any time.
@@ -71,7 +81,11 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             }
             // It came back: nobody else has it, nor will.
             given.is_out.store(false, Ordering::Release);
+            if let Some(observer) = request.observer.take() {
+                give_back(observer);
+            }
             request.withdraw();
+            answers.stop_watching();
             status
         })
     })
@@ -92,21 +106,23 @@ unsafe fn callbacks_of(given: &InferenceRequest) -> Result<(Arc<Answers>, (Relea
         id: given.id.clone(),
         is_begun: AtomicBool::new(false),
         spare: Mutex::default(),
+        watching: Mutex::default(),
     };
     Ok((Arc::new(answers), release))
 }
 
-/// What the request's caller is told when nobody looks at its memory any more.
+/// What the request's caller is told when nobody looks at its memory any more. That may happen in the middle of a
+/// queue, where no code of users may run.
 fn lending(
     request: *mut InferenceRequest,
     (release, userp): (ReleaseFn, *mut c_void),
-    call: &Arc<dyn Call>,
+    (call, admission): (&Arc<dyn Call>, &Arc<Admission>),
 ) -> Lending {
     struct Released(*mut InferenceRequest, *mut c_void);
     // SAFETY: the pointers go back to the application, whose function takes them on any thread.
     unsafe impl Send for Released {}
 
-    let (released, call) = (Released(request, userp), Arc::clone(call));
+    let (released, call, admission) = (Released(request, userp), Arc::clone(call), Arc::clone(admission));
     Lending::new(move || {
         let tell = move || {
             // All of it, not its fields one by one.
@@ -116,7 +132,7 @@ fn lending(
             // SAFETY: the function gets what it was registered with.
             told("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe { release(request, RELEASE_ALL, userp) });
         };
-        call.run_foreign(Box::new(tell));
+        call.run_foreign(Box::new(tell), admission.is_taken());
     })
 }
 
@@ -205,6 +221,8 @@ struct Answers {
     is_begun: AtomicBool,
     /// Memory that the application gave and the model could not write to.
     spare: Mutex<Vec<(Text, Buffer)>>,
+    /// The trace that wants to see what the model answers.
+    watching: Mutex<Option<Watching>>,
 }
 
 /// Memory of an application's, as the owner of what a model writes there.
@@ -214,10 +232,23 @@ pub(super) struct Provided {
 }
 
 impl Answers {
+    fn watching(&self) -> MutexGuard<'_, Option<Watching>> {
+        self.watching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stop_watching(&self) {
+        let watching = self.watching().take();
+        // The application hears of it: not under the lock.
+        drop(watching);
+    }
+
     fn respond(&self, response: Response) -> InferenceResponse {
         let Response { outputs, parameters, mut error, is_begun, credit: _credit, .. } = response;
         if !is_begun && !self.is_begun.swap(false, Ordering::AcqRel) {
             self.answering.allocating.start();
+        }
+        if let Some(watching) = self.watching().as_ref() {
+            watching.show(&outputs);
         }
         let mut placed = Vec::with_capacity(outputs.len());
         if error.is_none() {
@@ -293,6 +324,9 @@ impl Sink for Answers {
         let Answering { complete, userp, .. } = self.answering;
         // SAFETY: the function gets what it was registered with, and the response, which is its own from now on.
         told("TRITONSERVER_InferenceResponseCompleteFn_t", || unsafe { complete(response, flags, userp) });
+        if delivery.last {
+            self.stop_watching();
+        }
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {

@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-use super::super::border::{deref, give, take, text};
+use super::super::border::{deref, entry_or, give, take, text};
 use crate::request::Status;
 use crate::server::embedded::{LoadParameter, LoadValue};
 
@@ -141,5 +141,5 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ParameterDelete(parameter: *mut Parameter) {
     // SAFETY: the caller's promise is passed on; NULL is nothing to delete.
-    drop(unsafe { take(parameter, "parameter") });
+    entry_or((), || unsafe { take(parameter, "parameter") }.map(drop));
 }

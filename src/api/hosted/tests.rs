@@ -126,3 +126,15 @@ fn statuses_of_loads_that_fail() {
         assert_eq!(load_status(&status), expected, "{status}");
     }
 }
+
+/// http.md section 8: up to 350 s.
+#[test]
+fn a_model_that_stays_is_waited_for_so_long() {
+    let model = HostedModel { name: "m".to_owned(), repository: "/r".to_owned(), load: 1 };
+    let start = Instant::now();
+    let wait = Wait::new("hash", model, start, Box::new(|_| {}));
+    let late = Status::unavailable("model 'm' is not unloaded after 350 s");
+    for (after_ms, said) in [(0, None), (349_999, None), (350_000, Some(&late)), (900_000, Some(&late))] {
+        assert_eq!(wait.lateness(start + Duration::from_millis(after_ms)).as_ref(), said, "after {after_ms} ms");
+    }
+}

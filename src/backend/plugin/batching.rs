@@ -9,11 +9,11 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::Library as Handle;
 
 use super::guard::{Work, guarded};
-use super::library::returned;
-use super::{places, soname};
+use super::library::{open_file, returned};
+use super::places;
 use crate::abi::handles::{BackendHandle, ModelHandle};
 use crate::abi::ledger;
 use crate::backend::batching::BatchStrategy;
@@ -133,15 +133,11 @@ struct BatchLibrary {
 
 impl BatchLibrary {
     fn open(path: &Path, model: Arc<ModelHandle>) -> Result<BatchLibrary, Status> {
-        crate::abi::symbols::keep();
-        soname::provide_for(path)
-            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
         let shown = path.display().to_string();
         let cannot = |error: &dyn std::fmt::Display| {
             Status::invalid(format!("unable to load batching library '{shown}': {error}"))
         };
-        // SAFETY: running a library's initialisers is what loading it means; who owns the repository chose it.
-        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| cannot(&error))?;
+        let library = open_file(path).map_err(|error| cannot(&error))?;
         let library = std::mem::ManuallyDrop::new(library);
         let missing = |name: &str| {
             let text = format!("unable to load batching library '{shown}': it has no function {name}");

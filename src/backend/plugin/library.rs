@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
+use super::elf;
 use super::guard::{Thrown, Work, guarded};
 use super::search::Presence;
 use super::soname;
@@ -122,13 +123,8 @@ pub(super) fn returned(error: *mut c_void) -> Result<(), Status> {
 impl Library {
     /// Opens, looks up, initialises and asks for attributes. `backend` is what the plug-in is told of itself.
     pub fn open(path: &Path, backend: BackendHandle, presence: Presence) -> Result<Library, Status> {
-        crate::abi::symbols::keep();
-        soname::provide_for(path)
-            .map_err(|error| Status::internal(format!("cannot provide libtritonserver.so: {error}")))?;
-        // SAFETY: running a plug-in's initialisers is what loading a backend means; the operator chose the library.
-        let library = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-        let library = library
-            .map_err(|error| Status::not_found(format!("unable to load shared library: {}", reason_of(&error))))?;
+        let library = open_file(path);
+        let library = library.map_err(|text| Status::not_found(format!("unable to load shared library: {text}")))?;
         let find = |name: &str| {
             // SAFETY: the symbol is a function of this signature by the interface's definition.
             unsafe { library.get::<Call>(name) }.ok().map(|symbol| *symbol)
@@ -251,8 +247,19 @@ impl Drop for Library {
 /// The required export.
 const EXECUTE: &str = "TRITONBACKEND_ModelInstanceExecute";
 
+/// Opens a library of whatever kind, which finds the server's own functions. An error says what is wrong with which
+/// file.
+pub(crate) fn open_file(path: &Path) -> Result<Handle, String> {
+    crate::abi::symbols::keep();
+    elf::check_whole(path)?;
+    soname::provide_for(path).map_err(|error| format!("cannot provide libtritonserver.so: {error}"))?;
+    // SAFETY: running a library's initialisers is what loading it means; the operator chose it, or who owns the
+    // repository.
+    unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| reason_of(&error))
+}
+
 /// What the loader says, without the name of its function before it.
-fn reason_of(error: &libloading::Error) -> String {
+pub(crate) fn reason_of(error: &libloading::Error) -> String {
     // What it displays itself is only which function failed.
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -27,7 +27,7 @@ pub static FLAGS: &[Flag] = &[
         "path",
         "Directory of repository agents. Default: /opt/tritonserver/repoagents.",
         |g, v| {
-            g.options.repoagent_directory = v.path();
+            g.options.agent_directory = v.path();
             Ok(())
         },
     ),

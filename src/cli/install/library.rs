@@ -1,5 +1,5 @@
-//! Finds the library that belongs to this program: beside it, as a build or an installation leaves it. Where a build has
-//! left two, the newer one.
+//! Finds the library that belongs to this program: beside it, as a build or an installation leaves it. Where a build
+//! has left two, the newer one.
 
 use std::fs;
 use std::io;

@@ -85,7 +85,7 @@ fn scribes() -> (Agents, Journal) {
 }
 
 fn config(agents: &[(&str, &[(&str, &str)])]) -> ModelConfig {
-    let named = |(name, parameters): &(&str, &[(&str, &str)])| Named {
+    let named = |(name, parameters): &(&str, &[(&str, &str)])| model_repository_agents::Agent {
         name: (*name).to_owned(),
         parameters: parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     };

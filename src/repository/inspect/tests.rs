@@ -75,7 +75,8 @@ fn a_model_that_would_load() {
 #[test]
 fn all_that_is_wrong_comes_at_once_with_its_place() {
     let model = Scratch::new("bad").config(
-        "name: \"other\"\nbackend: \"identity\"\nmax_batch_size: -1\nmodel_repository_agents { agents { name: \"a\" } }\n\
+        "name: \"other\"\nbackend: \"identity\"\nmax_batch_size: -1\n\
+         model_repository_agents { agents { name: \"a\" } }\n\
          version_policy { specific { versions: 7 } }\n\
          input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }\n\
          output { name: \"OUTPUT0\"\n data_type: TYPE_FP32 dims: [ 0 ] label_filename: \"absent.txt\" }\n\
@@ -145,7 +146,7 @@ fn backends_are_looked_for_and_asked() {
     // To open it is another matter.
     let (inspector, mut seen) = (inspector(true), inspector(true).inspect("m", &model.0, None));
     inspector.complete(&mut seen);
-    assert!(problems(&seen)[0].starts_with("unable to load backend library '~/libtriton_nowhere.so': "));
+    assert!(problems(&seen)[0].starts_with("unable to load shared library: ~/libtriton_nowhere.so: "));
     assert!(seen.spec.is_none());
 
     let model =
@@ -167,7 +168,6 @@ fn an_override_stands_in_for_the_file() {
         problems(&seen),
         ["Invalid config override: unknown field \"backendd\" in ModelConfig; did you mean \"backend\"?"]
     );
-    let seen =
-        inspector.inspect("m", &model.0, Some(br#"{"backend":"identity","instance_group":[{"profile":["0"]}]}"#));
-    assert_eq!(problems(&seen), ["'instance_group[0].profile' is not supported by this version of Nereid"]);
+    let seen = inspector.inspect("m", &model.0, Some(br#"{"runtime":"libx.so"}"#));
+    assert_eq!(problems(&seen)[0], "'runtime' is not supported by this version of Nereid");
 }

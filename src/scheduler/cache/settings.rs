@@ -1,8 +1,8 @@
 //! `--cache-config`: which cache, and what its settings say. Names of settings and error texts are those of Triton's
 //! cache libraries.
 //!
-//! A built-in cache wins over a library of the same name unless its setting `library` names a file; a library never sees
-//! that setting. Every other name is that of a library, with whatever settings it has.
+//! A built-in cache wins over a library of the same name unless its setting `library` names a file; a library never
+//! sees that setting. Every other name is that of a library, with whatever settings it has.
 
 use std::collections::BTreeMap;
 
@@ -114,7 +114,9 @@ mod tests {
     #[test]
     fn a_library_is_asked_for_by_another_name_or_by_its_file() {
         let asks = |text: &str| format!("Unsupported - {text}");
-        let cases: [(&str, &[(&str, &str)], &str); 4] = [
+        /// Cache, settings, outcome.
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+        let cases: [Case<'_>; 4] = [
             ("mine", &[("size", "1"), ("size", "2")], r#"mine None {"size": "2"}"#),
             // A setting of its own, whatever it means there.
             ("mine", &[("library", "x")], r#"mine None {"library": "x"}"#),

@@ -1,1 +1,217 @@
-//! Requests from Rust.
+//! Requests from inside the process, as Rust makes them, to a scheduler that does what the test says.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::model_config::{self, normalize};
+use crate::request::{DataType, InputTensor, NeverWaits, Response, Shape, Text, WakeUp};
+use crate::scheduler::Scheduler;
+
+/// Keeps what it gets.
+#[derive(Default)]
+struct Keeps {
+    requests: Mutex<Vec<Box<Request>>>,
+    expires_at_ns: Option<u64>,
+    refuses: bool,
+    answers_at_once: bool,
+}
+
+impl Scheduler for Keeps {
+    fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
+        if self.refuses {
+            return Err(Refused { status: Status::unavailable("full"), request });
+        }
+        let ticket = request.ticket();
+        if self.answers_at_once {
+            request.finish(Response::new(Text::default()));
+        } else {
+            self.requests.lock().unwrap().push(request);
+        }
+        Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: self.expires_at_ns })
+    }
+
+    fn cancel(&self, ticket: &Ticket) -> WakeUp {
+        if ticket.admission().cancel() {
+            ticket.fail(Status::cancelled("called back"));
+        }
+        WakeUp::needless()
+    }
+
+    fn expire(&self, ticket: &Ticket) -> WakeUp {
+        if ticket.admission().expire() {
+            ticket.fail(Status::unavailable("too late"));
+        }
+        WakeUp::needless()
+    }
+
+    fn stop(&self) {}
+}
+
+/// Tells what it gets, and whether that came on the home's thread.
+struct Tells {
+    told: Mutex<Sender<(String, bool)>>,
+    home: Arc<Home>,
+}
+
+impl Sink for Tells {
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        let what = match delivery.response {
+            None => "end".to_owned(),
+            Some(response) => response.error.map_or("answer".to_owned(), |error| error.message.into_owned()),
+        };
+        let last = if delivery.last { "!" } else { "" };
+        let _ = self.told.lock().unwrap().send((format!("{what}{last}"), self.home.is_here()));
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        Ok(BlockMut::unpooled(byte_size))
+    }
+}
+
+struct Rig {
+    keeps: Arc<Keeps>,
+    model: Arc<ServedModel>,
+    callee: Pinned,
+    told: Receiver<(String, bool)>,
+    request: Box<Request>,
+    call: Arc<dyn Call>,
+}
+
+fn rig(keeps: Keeps) -> Rig {
+    let text = "name: \"m\" backend: \"identity\" input { name: \"I\" data_type: TYPE_UINT8 dims: [ 1 ] } output { \
+                name: \"O\" data_type: TYPE_UINT8 dims: [ 1 ] }";
+    let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
+    let mut config = model_config::from_dynamic(&document.message).unwrap();
+    normalize::fill_defaults(&mut config);
+    let keeps = Arc::new(keeps);
+    let model = Arc::new(ServedModel {
+        name: "m".to_owned(),
+        namespace: String::new(),
+        version: 3,
+        spec: Arc::new(ModelSpec::new(config).unwrap()),
+        statistics: Arc::default(),
+        scheduler: Arc::clone(&keeps) as Arc<_>,
+        labels: BTreeMap::new(),
+        load_duration_secs: 0.0,
+        checks: crate::instance::Checks::new("m", 3),
+        pins: AtomicUsize::new(0),
+    });
+    let home: Arc<Home> = Arc::default();
+    let pin = Pin::of(Arc::clone(&model));
+    let choice = Choice { name: c"m".to_owned(), pin, home: Arc::clone(&home), pool: Pool::new(1 << 20) };
+    let callee = Pinned(Arc::new(choice));
+    let (tell, told) = channel();
+    let (mut request, call) = callee.request(Arc::new(Tells { told: Mutex::new(tell), home }));
+    let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::from_slice(&[1]));
+    input.data.push(crate::memory::Slice::from_static(b"x"));
+    request.inputs.push(input);
+    callee.check(&mut request).unwrap();
+    Rig { keeps, model, callee, told, request, call }
+}
+
+#[test]
+fn answers_come_on_the_thread_that_brings_them() {
+    let Rig { keeps, told, request, call, callee, .. } = rig(Keeps::default());
+    assert_eq!((callee.name(), callee.version(), &*callee.spec().name), (c"m", 3, "m"));
+    call.submit(request).unwrap();
+    let factory = keeps.requests.lock().unwrap().remove(0).responses();
+    factory.send(Response::default(), false);
+    factory.send_end();
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [("answer".to_owned(), false), ("end!".to_owned(), false)]);
+}
+
+#[test]
+fn what_a_shard_brings_goes_home_and_what_follows_goes_the_same_way() {
+    let rig = rig(Keeps::default());
+    let call = Arc::clone(&rig.call);
+    call.submit(rig.request).unwrap();
+    let factory = rig.keeps.requests.lock().unwrap().remove(0).responses();
+    // The home is busy, so that what follows could overtake.
+    let (go, gate) = channel::<()>();
+    rig.callee.0.home.post(Box::new(move |_: &mut dyn request::Home| drop(gate.recv())));
+    {
+        let _shard = NeverWaits::here();
+        factory.send(Response::default(), false);
+    }
+    factory.send_end();
+    assert!(rig.told.try_recv().is_err());
+    drop(go);
+    let told: Vec<_> = rig.told.iter().take(2).collect();
+    assert_eq!(told, [("answer".to_owned(), true), ("end!".to_owned(), true)]);
+    let runs_at_home = |is_fine_here| {
+        let (tell, ran) = channel();
+        let home = Arc::clone(&rig.callee.0);
+        call.run_foreign(Box::new(move || drop(tell.send(home.home.is_here()))), is_fine_here);
+        ran.recv().unwrap()
+    };
+    assert!(!runs_at_home(true) && runs_at_home(false));
+    let _shard = NeverWaits::here();
+    assert!(runs_at_home(true));
+}
+
+#[test]
+fn requests_expire_and_are_called_back_at_home() {
+    let expiring = rig(Keeps { expires_at_ns: Some(1), ..Keeps::default() });
+    expiring.call.submit(expiring.request).unwrap();
+    assert_eq!(expiring.told.recv().unwrap(), ("too late!".to_owned(), true));
+
+    let later = now_ns() + 3_600_000_000_000;
+    let cancelled = rig(Keeps { expires_at_ns: Some(later), ..Keeps::default() });
+    cancelled.call.submit(cancelled.request).unwrap();
+    assert!(!cancelled.call.is_cancelled());
+    cancelled.call.cancel();
+    cancelled.call.cancel();
+    assert!(cancelled.call.is_cancelled());
+    assert_eq!(cancelled.told.recv().unwrap(), ("called back!".to_owned(), true));
+
+    // Before it is handed in: the cancellation is not lost.
+    let early = rig(Keeps::default());
+    early.call.cancel();
+    early.call.submit(early.request).unwrap();
+    assert_eq!(early.told.recv().unwrap(), ("called back!".to_owned(), true));
+}
+
+#[test]
+fn an_answer_may_be_there_before_the_ticket() {
+    let later = now_ns() + 3_600_000_000_000;
+    let rig = rig(Keeps { answers_at_once: true, expires_at_ns: Some(later), ..Keeps::default() });
+    let submission = Arc::downgrade(&rig.call);
+    rig.call.submit(rig.request).unwrap();
+    assert_eq!(rig.told.try_recv().unwrap().0, "answer!");
+    drop(rig.call);
+    assert!(submission.upgrade().is_none(), "neither a ticket nor a timer keeps it");
+}
+
+#[test]
+fn a_refused_request_comes_back_and_holds_nothing() {
+    let rig = rig(Keeps { refuses: true, ..Keeps::default() });
+    let (status, request) = rig.call.submit(rig.request).unwrap_err();
+    assert_eq!(status, Status::unavailable("full"));
+    request.withdraw();
+    assert!(rig.told.try_recv().is_err());
+    assert_eq!((Arc::strong_count(&rig.model), rig.model.pins.load(Ordering::SeqCst)), (2, 1), "one pin");
+    drop((rig.call, rig.callee));
+    assert_eq!((Arc::strong_count(&rig.model), rig.model.pins.load(Ordering::SeqCst)), (1, 0));
+}
+
+#[test]
+fn what_is_under_way_is_no_pin() {
+    let rig = rig(Keeps::default());
+    let call = Arc::clone(&rig.call);
+    assert_eq!(Arc::strong_count(&rig.model) - rig.model.pins.load(Ordering::SeqCst), 1);
+    call.submit(rig.request).unwrap();
+    assert_eq!(Arc::strong_count(&rig.model) - rig.model.pins.load(Ordering::SeqCst), 2, "a server would wait for it");
+    let request = rig.keeps.requests.lock().unwrap().remove(0);
+    request.finish(Response::default());
+    assert_eq!(rig.told.try_recv().unwrap().0, "answer!");
+    assert_eq!(Arc::strong_count(&rig.model) - rig.model.pins.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn without_models_there_is_no_server() {
+    let access = Access::new();
+    let error = access.find(b"m", -1).err();
+    assert_eq!(error, Some(Status::unavailable("Server not ready")));
+}

@@ -191,8 +191,8 @@ pub fn check_version() -> Result<(), Error> {
     Err(Error::new(
         Code::Unsupported,
         format!(
-            "the backend needs version {needed_major}.{needed_minor} of the backend interface or a later minor one, and \
-             the server offers {major}.{minor}"
+            "the backend needs version {needed_major}.{needed_minor} of the backend interface or a later minor one, \
+             and the server offers {major}.{minor}"
         ),
     ))
 }

@@ -261,7 +261,8 @@ impl Responder {
         Ok(Response { handle, of: PhantomData })
     }
 
-    /// Counts one response, in their order: sent, failed or cancelled as the error says; empty without times of outputs.
+    /// Counts one response, in their order: sent, failed or cancelled as the error says; empty without times of
+    /// outputs.
     pub fn report(&self, instance: &Instance, times: &ResponseTimes, error: Option<&Error>) {
         let mut statistics = null_mut();
         // SAFETY: instance and factory live, the statistics are ours from here to their deletion, and the error stays

@@ -3,6 +3,7 @@
 use super::*;
 use crate::support::grpc::{code, decode};
 use crate::support::http::infer_with_tail;
+use crate::support::skip::skip;
 use crate::support::variant::{self, each, usual};
 
 #[test]
@@ -374,5 +375,37 @@ fn an_output_without_bytes_never_touches_its_window() {
     let answer = infer(&mut peer, "half", &[half], &[output("OUTPUT0", ("r", 8, 4))]);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(object.read(8, 4), b"abcd");
+    server.stop();
+}
+
+/// grpc.md section 5: what gRPC cannot carry is an error of the call. The region is of empty pages, and the model's answer
+/// is the region itself, so that little memory is needed.
+#[test]
+fn an_answer_of_two_gibibytes_is_refused_over_grpc() {
+    const BYTES: u64 = 1 << 31;
+    let info = std::fs::read_to_string("/proc/meminfo").expect("the host's memory");
+    let available = info.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
+    if available.and_then(|kib| kib.parse::<u64>().ok()).is_none_or(|kib| kib < 8 << 20) {
+        return skip("less than 8 GiB of memory are free");
+    }
+    let (repository, object) = (Repository::new(), Object::new(&[]));
+    repository.identity("raw", 0, &[Pair::new("UINT8", "-1")]);
+    object.truncate(BYTES);
+    let server = Server::start(usual(), repository.path(), &[ALLOWED]);
+    registered(&mut Peer::connect(server.http), "large", &object, BYTES);
+    let mut grpc = Grpc::connect(server.grpc);
+    let mut ask = |elements: i64| {
+        let input = grpc_input("INPUT0", "UINT8", &[elements], grpc_place(("large", 0, elements)));
+        let request =
+            ModelInferRequest { model_name: "raw".to_owned(), inputs: vec![input], ..ModelInferRequest::default() };
+        grpc_infer(&mut grpc, &request)
+    };
+    let refused = ask(BYTES as i64).expect_err("too large an answer");
+    let text = "Response has byte size 21474";
+    assert!(refused.message.starts_with(text), "{refused:?}");
+    assert!(refused.message.ends_with(" which exceeds gRPC's byte size limit 2147483647."), "{refused:?}");
+    assert_eq!(refused.code, code::INVALID_ARGUMENT);
+    // The connection is as good as before.
+    assert_eq!(ask(3).expect("a small answer").raw_output_contents[0][..], [0; 3]);
     server.stop();
 }

@@ -1,5 +1,5 @@
-//! Which file is found, and which is refused, by directories that a test makes; and that a library ends before it begins
-//! again.
+//! Which file is found, and which is refused, by directories that a test makes; and that a library ends before it
+//! begins again.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,14 +88,14 @@ fn what_is_not_there_or_not_allowed_is_told() {
     made.file("backends/b/other.py");
     let escapes = |file: &str, place: &str| {
         Err(format!(
-            "backend library name '{file}' escapes backend directory '<root>/{place}', for model 'm', check model config \
-             runtime field"
+            "backend library name '{file}' escapes backend directory '<root>/{place}', for model 'm', check model \
+             config runtime field"
         ))
     };
     let python = |backend: &str, path: &str| {
         Err(format!(
-            "backend '{backend}' is a Python-based backend ('<root>/{path}'), which is not supported by this version of \
-             Nereid"
+            "backend '{backend}' is a Python-based backend ('<root>/{path}'), which is not supported by this version \
+             of Nereid"
         ))
     };
     for (backend, runtime, expected) in [

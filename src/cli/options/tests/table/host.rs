@@ -145,7 +145,7 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "repoagent-directory",
         beside: "",
-        good: &[("/opt/tritonserver/repoagents", |_| {}), ("/x", |o| o.repoagent_directory = "/x".into())],
+        good: &[("/opt/tritonserver/repoagents", |_| {}), ("/x", |o| o.agent_directory = "/x".into())],
         bad: &[],
     },
     Row {

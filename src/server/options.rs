@@ -214,7 +214,7 @@ pub struct Options {
     /// A cache that is wanted without any setting, which an application can say.
     pub bare_cache: Option<String>,
     pub cache_directory: PathBuf,
-    pub repoagent_directory: PathBuf,
+    pub agent_directory: PathBuf,
     /// `--rate-limit=execution_count`.
     pub rate_limit: bool,
     /// In the order of the command line.
@@ -279,7 +279,7 @@ impl Default for Options {
             cache_settings: Vec::new(),
             bare_cache: None,
             cache_directory: "/opt/tritonserver/caches".into(),
-            repoagent_directory: "/opt/tritonserver/repoagents".into(),
+            agent_directory: "/opt/tritonserver/repoagents".into(),
             rate_limit: false,
             rate_limit_resources: Vec::new(),
             pinned_memory_pool_byte_size: 256 << 20,

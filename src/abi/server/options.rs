@@ -268,7 +268,7 @@ setters! {
         Ok(it.options.backend_directory = backend_dir.into())
     };
     TRITONSERVER_ServerOptionsSetRepoAgentDirectory(repoagent_dir: *const c_char) = |it| {
-        Ok(it.options.repoagent_directory = repoagent_dir.into())
+        Ok(it.options.agent_directory = repoagent_dir.into())
     };
     TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(kind: u32, device_id: i32, fraction: f64) = |it| {
         check_device_limit(kind, device_id, fraction)?;

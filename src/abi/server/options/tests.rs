@@ -114,7 +114,7 @@ fn each_setter_fills_in_its_option() {
         TRITONSERVER_ServerOptionsSetMetricsInterval(7) => |it| it.metrics_interval_ms = 7;
         TRITONSERVER_ServerOptionsSetMetricsInterval(1 << 40) => |it| it.metrics_interval_ms = u32::MAX;
         TRITONSERVER_ServerOptionsSetBackendDirectory(text(c"/b")) => |it| it.backend_directory = "/b".into();
-        TRITONSERVER_ServerOptionsSetRepoAgentDirectory(text(c"/r")) => |it| it.repoagent_directory = "/r".into();
+        TRITONSERVER_ServerOptionsSetRepoAgentDirectory(text(c"/r")) => |it| it.agent_directory = "/r".into();
         TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(2, 0, 0.5) => |_it| ();
         TRITONSERVER_ServerOptionsSetBackendConfig(text(c"x"), text(c"k"), text(c"v")) => |it| {
             it.backend_settings = vec![BackendSetting { backend: Some("x".into()), key: "k".into(), value: "v".into() }]

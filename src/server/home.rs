@@ -224,7 +224,7 @@ mod tests {
         let now_ns = now_ns();
         let send = |number: u32| {
             let tell = tell.clone();
-            job(move |_| drop(tell.send(number)))
+            job(move |_| tell.send(number).unwrap_or_default())
         };
         home.time(now_ns + 20_000_000, send(3));
         home.time(now_ns + 10_000_000, send(2));
@@ -243,8 +243,8 @@ mod tests {
         let (tell, told) = channel();
         let home = Home::default();
         let (one, never) = (tell.clone(), tell);
-        home.time(now_ns() + 3_600_000_000_000, job(move |_| drop(never.send("late"))));
-        home.post(job(move |_| drop(one.send("done"))));
+        home.time(now_ns() + 3_600_000_000_000, job(move |_| never.send("late").unwrap_or_default()));
+        home.post(job(move |_| one.send("done").unwrap_or_default()));
         drop(home);
         assert_eq!(told.iter().collect::<Vec<_>>(), ["done"]);
     }
@@ -254,7 +254,7 @@ mod tests {
         let home = Home::default();
         let (tell, told) = channel();
         home.post(job(|_| std::panic::resume_unwind(Box::new(()))));
-        home.post(job(move |_| drop(tell.send(()))));
+        home.post(job(move |_| tell.send(()).unwrap_or_default()));
         assert_eq!(told.recv(), Ok(()));
     }
 

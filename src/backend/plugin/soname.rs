@@ -182,7 +182,7 @@ mod tests {
     fn a_program_needs_the_library_of_c() {
         let own = std::env::current_exe().expect("this program");
         let names = needed(&own).expect("an ELF file");
-        assert!(names.contains(&b"libc.so.6".to_vec()), "{names:?}");
+        assert!(names.iter().any(|name| name == b"libc.so.6"), "{names:?}");
     }
 
     #[test]

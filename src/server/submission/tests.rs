@@ -12,6 +12,7 @@ use crate::scheduler::Scheduler;
 /// Keeps what it gets.
 #[derive(Default)]
 struct Keeps {
+    #[expect(clippy::vec_box, reason = "as they came")]
     requests: Mutex<Vec<Box<Request>>>,
     expires_at_ns: Option<u64>,
     refuses: bool,
@@ -130,7 +131,7 @@ fn what_a_shard_brings_goes_home_and_what_follows_goes_the_same_way() {
     let factory = rig.keeps.requests.lock().unwrap().remove(0).responses();
     // The home is busy, so that what follows could overtake.
     let (go, gate) = channel::<()>();
-    rig.callee.0.home.post(Box::new(move |_: &mut dyn request::Home| drop(gate.recv())));
+    rig.callee.0.home.post(Box::new(move |_: &mut dyn request::Home| gate.recv().unwrap_or_default()));
     {
         let _shard = NeverWaits::here();
         factory.send(Response::default(), false);
@@ -143,7 +144,7 @@ fn what_a_shard_brings_goes_home_and_what_follows_goes_the_same_way() {
     let runs_at_home = |is_fine_here| {
         let (tell, ran) = channel();
         let home = Arc::clone(&rig.callee.0);
-        call.run_foreign(Box::new(move || drop(tell.send(home.home.is_here()))), is_fine_here);
+        call.run_foreign(Box::new(move || tell.send(home.home.is_here()).unwrap_or_default()), is_fine_here);
         ran.recv().unwrap()
     };
     assert!(!runs_at_home(true) && runs_at_home(false));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::skip::skip;
 
@@ -57,7 +58,10 @@ impl Program {
     pub fn compiled(file: &str) -> Option<Program> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let source = root.join("tests/native_programs").join(file);
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("native-{}", std::process::id()));
+        // A directory for each: another test may be about to run the same program, and a file that is written cannot be.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("native-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&directory).expect("a directory for programs");
         let path = directory.join(file.trim_end_matches(".c"));
         let library = library_directory();

@@ -30,7 +30,10 @@ fn repositories(backend: &str) -> (Repository, Repository) {
 fn servers_begin_and_end() {
     let Some(program) = Program::compiled("life.c") else { return };
     let (good, broken) = repositories("identity");
-    program.run(&[text(good.path()), text(broken.path()), NO_BACKENDS]);
+    let arguments = [text(good.path()), text(broken.path()), NO_BACKENDS];
+    program.run(&arguments);
+    program.run_checked(&arguments);
+    program.run_watched(&arguments);
 }
 
 /// Its library stays open from one server to the next.
@@ -39,6 +42,7 @@ fn servers_begin_and_end_with_a_backend_of_c() {
     let Some((program, directory)) = Program::compiled("life.c").zip(backend::directory()) else { return };
     let (good, broken) = repositories("copycat");
     program.run(&[text(good.path()), text(broken.path()), text(&directory)]);
+    program.run_checked(&[text(good.path()), text(broken.path()), text(&directory)]);
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn runs(source: &str, backends: &Path) {
     let Some(program) = Program::compiled(source) else { return };
     let repository = repository();
     program.run(&[text(repository.path()), text(backends)]);
+    program.run_checked(&[text(repository.path()), text(backends)]);
 }
 
 /// The same under valgrind.
@@ -127,6 +128,11 @@ fn allocators_get_everything_back() {
 }
 
 #[test]
+fn streams_leave_nothing_behind() {
+    runs_watched("streams.c", no_backends());
+}
+
+#[test]
 fn traces_leave_nothing_behind() {
     runs_watched("tracing.c", no_backends());
 }
@@ -147,7 +153,11 @@ fn a_library_writes_where_the_application_wants_it() {
     let (Some(backends), Some(program)) = (caller(), Program::compiled("calling.c")) else { return };
     let repository = repository();
     calling(&repository, "call", "fixed", "");
-    program.run(&[text(repository.path()), text(&backends)]);
+    calling(&repository, "policed", "fixed", "instance_group { kind: KIND_CPU count: 1 host_policy: \"special\" }");
+    let arguments = [text(repository.path()), text(&backends)];
+    program.run(&arguments);
+    program.run_checked(&arguments);
+    program.run_watched(&arguments);
 }
 
 fn infer(peer: &mut Peer, model: &str, values: &[i32], parameters: &str) -> (u16, serde_json::Value) {

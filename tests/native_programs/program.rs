@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::skip::skip;
 
@@ -59,7 +60,10 @@ impl Program {
         let source = root.join("tests/native_programs").join(file);
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("native-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for programs");
-        let path = directory.join(file.trim_end_matches(".c"));
+        // Tests that run beside one another may want the same program: each has its own.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!("{}-{number}", file.trim_end_matches(".c")));
         let library = library_directory();
         let mut compiler = Command::new("cc");
         compiler.args(["-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&path);

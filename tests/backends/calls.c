@@ -54,6 +54,9 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backe
   succeeds(TRITONBACKEND_BackendExecutionPolicy(backend, &policy));
   expect(policy == TRITONBACKEND_EXECUTION_BLOCKING);
   fails(TRITONBACKEND_BackendExecutionPolicy(backend, NULL), INVALID, NULL);
+  succeeds(TRITONBACKEND_BackendSetExecutionPolicy(backend, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING));
+  succeeds(TRITONBACKEND_BackendExecutionPolicy(backend, &policy));
+  expect(policy == TRITONBACKEND_EXECUTION_DEVICE_BLOCKING);
   succeeds(TRITONBACKEND_BackendSetExecutionPolicy(backend, TRITONBACKEND_EXECUTION_BLOCKING));
   fails(TRITONBACKEND_BackendSetExecutionPolicy(backend, (TRITONBACKEND_ExecutionPolicy)7), INVALID, NULL);
   fails(TRITONBACKEND_BackendSetExecutionPolicy(NULL, TRITONBACKEND_EXECUTION_BLOCKING), INVALID, NULL);

@@ -112,7 +112,8 @@ static const int32_t special[4] = {-1, -2, -3, -4};
 static void describe_for_policies(TRITONSERVER_InferenceRequest* request) {
   succeeds(TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
       request, "INPUT0", special, 4, TRITONSERVER_MEMORY_CPU, 0, "special"));
-  succeeds(TRITONSERVER_InferenceRequestAppendInputData(request, "INPUT0", numbers, 8, TRITONSERVER_MEMORY_CPU_PINNED, 0));
+  succeeds(TRITONSERVER_InferenceRequestAppendInputData(
+      request, "INPUT0", numbers, 8, TRITONSERVER_MEMORY_CPU_PINNED, 0));
   succeeds(TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
       request, "INPUT0", special + 1, 12, TRITONSERVER_MEMORY_CPU_PINNED, 2, "special"));
   succeeds(TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(

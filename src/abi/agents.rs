@@ -161,7 +161,7 @@ pub unsafe extern "C" fn TRITONREPOAGENT_ModelConfig(
 
 /// Exports the getter and the setter of a user's state pointer.
 macro_rules! states {
-    ($($get:ident, $set:ident, $handle:ty, $name:literal;)*) => {$(
+    ($($get:ident(get), $set:ident(set): $handle:ty, $name:literal;)*) => {$(
         /// # Safety
         /// The handle is live and the pointer writable.
         #[unsafe(no_mangle)]
@@ -188,6 +188,8 @@ macro_rules! states {
 }
 
 states! {
-    TRITONREPOAGENT_State, TRITONREPOAGENT_SetState, AgentHandle, "agent";
-    TRITONREPOAGENT_ModelState, TRITONREPOAGENT_ModelSetState, AgentModelHandle, "model";
+    TRITONREPOAGENT_State(get),
+    TRITONREPOAGENT_SetState(set): AgentHandle, "agent";
+    TRITONREPOAGENT_ModelState(get),
+    TRITONREPOAGENT_ModelSetState(set): AgentModelHandle, "model";
 }

@@ -1,7 +1,7 @@
 //! The ledger of handles: which objects C holds, of which kind, and which of them it gave up.
 //!
-//! It is kept where `NEREID_CHECK_HANDLES=1` asks for it; otherwise nothing is written and a call pays for one look at a
-//! flag. With it, a handle that was given up, or is of another kind than the function takes, makes the call fail with
+//! It is kept where `NEREID_CHECK_HANDLES=1` asks for it; otherwise nothing is written and a call pays for one look at
+//! a flag. With it, a handle that was given up, or is of another kind than the function takes, makes the call fail with
 //! INVALID_ARG and is logged with the function's name and with whose code made the call; and what C still holds when a
 //! backend or the server ends is told. Memory of objects that were given up is kept for a while, so that their
 //! addresses do not come back at once as those of others.

@@ -22,7 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tritonbackend_min.h"
+#include "triton/core/tritonbackend.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -168,7 +168,7 @@ static bool told_to_fail(const Model* model) {
 EXPORT TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* handle) {
   uint32_t major = 0, minor = 0;
   TRY(TRITONBACKEND_ApiVersion(&major, &minor));
-  if (major != TRITONBACKEND_NEEDED_MAJOR || minor < TRITONBACKEND_NEEDED_MINOR)
+  if (major != 1 || minor < 10)
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED,
         "identity.c: the server's interface version does not fit");
 

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tritonbackend_min.h"
+#include "triton/core/tritonbackend.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tritonbackend_min.h"
+#include "triton/core/tritonbackend.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

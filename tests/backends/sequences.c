@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tritonbackend_min.h"
+#include "triton/core/tritonbackend.h"
 
 /* What the shared header does not declare. */
 enum { TYPE_INT32 = 8, RELEASE_RESCHEDULE = 2 };

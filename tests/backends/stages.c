@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tritonbackend_min.h"
+#include "triton/core/tritonbackend.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

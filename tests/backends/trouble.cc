@@ -36,7 +36,7 @@
 #include <vector>
 
 extern "C" {
-#include "tritonbackend_min.h"
+#include "triton/core/tritonbackend.h"
 }
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

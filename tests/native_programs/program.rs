@@ -58,7 +58,10 @@ impl Program {
     pub fn compiled(file: &str) -> Option<Program> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let source = root.join("tests/native_programs").join(file);
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("native-{}", std::process::id()));
+        // A directory for each: another test may be about to run the same program, and a file that is written cannot be.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("native-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&directory).expect("a directory for programs");
         // Tests that run beside one another may want the same program: each has its own.
         static COUNT: AtomicUsize = AtomicUsize::new(0);

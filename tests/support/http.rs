@@ -15,6 +15,13 @@ pub struct Peer {
     received: Vec<u8>,
 }
 
+/// Other tests start processes, which hold copies of every descriptor for a moment: closing ours would be seen late.
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
 /// One answer.
 #[derive(Clone, Debug)]
 pub struct Answer {

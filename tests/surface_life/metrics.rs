@@ -478,7 +478,7 @@ fn failures_have_their_reasons() {
     let Some(directory) = crate::support::backend::directory() else { return };
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
-        let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }\n";
+        let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"2500\" } }\n";
         let queue = |policy: &str| format!("{slow} dynamic_batching {{ default_queue_policy {{ {policy} }} }}");
         repository.identity_of("identity", "short", 1, &one(), &queue("max_queue_size: 2"));
         let impatient = queue("default_timeout_microseconds: 1000000 timeout_action: REJECT");

@@ -18,10 +18,13 @@ use crate::support::repository::{Pair, Repository};
 use crate::support::server::{PATIENCE, Server};
 use crate::support::variant::{self, each, usual};
 
+/// What came: the head of each request, and its body.
+type Received = Vec<(String, ExportTraceServiceRequest)>;
+
 /// Takes whatever is posted.
 struct Collector {
     address: SocketAddr,
-    got: Arc<Mutex<Vec<(String, ExportTraceServiceRequest)>>>,
+    got: Arc<Mutex<Received>>,
 }
 
 impl Collector {
@@ -38,9 +41,7 @@ impl Collector {
         })
     }
 
-    fn start_behind(
-        serve: impl Fn(TcpStream, &Mutex<Vec<(String, ExportTraceServiceRequest)>>) -> Option<()> + Send + Sync + 'static,
-    ) -> Collector {
+    fn start_behind(serve: impl Fn(TcpStream, &Mutex<Received>) -> Option<()> + Send + Sync + 'static) -> Collector {
         let serve = Arc::new(serve);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
@@ -81,7 +82,7 @@ impl Collector {
     }
 }
 
-fn serve(stream: impl Read + Write, kept: &Mutex<Vec<(String, ExportTraceServiceRequest)>>) -> Option<()> {
+fn serve(stream: impl Read + Write, kept: &Mutex<Received>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let (mut head, mut length) = (String::new(), 0);

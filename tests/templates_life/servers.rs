@@ -1,12 +1,13 @@
 //! The servers that a test asks the same: ours in every variant, and the official one.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::support::http::Peer;
 use crate::support::original::{original, steadily};
-use crate::support::server::Server;
+use crate::support::server::{PATIENCE, Server};
 use crate::support::variant::{self, each, usual};
 
 /// A server under test.
@@ -93,5 +94,18 @@ impl Asked<'_> {
             number(&found["inference_count"]),
             number(&found["execution_count"]),
         ]
+    }
+
+    /// Waits until a model's counts are as expected: a backend may answer before it counts.
+    pub fn wait_for_counts(&self, model: &str, are_expected: impl Fn([u64; 4]) -> bool) {
+        let started = Instant::now();
+        loop {
+            let counts = self.counts(model);
+            if are_expected(counts) {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "successes, failures, items, executions of '{model}': {counts:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

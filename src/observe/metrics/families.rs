@@ -36,7 +36,8 @@ impl<'a> ModelSample<'a> {
     }
 }
 
-/// The whole text of `GET /metrics`; no two of the `registries` hold a family of the same name. Grows with the number of models: not for a shard's thread.
+/// The whole text of `GET /metrics`; no two of the `registries` hold a family of the same name. Grows with the number
+/// of models: not for a shard's thread.
 pub fn render<'a>(
     models: impl IntoIterator<Item = ModelSample<'a>>,
     config: &MetricsConfig,

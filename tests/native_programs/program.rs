@@ -58,15 +58,13 @@ impl Program {
     pub fn compiled(file: &str) -> Option<Program> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let source = root.join("tests/native_programs").join(file);
-        // A directory for each: another test may be about to run the same program, and a file that is written cannot be.
+        // A directory for each: another test may be about to run the same program, and a file that is being written
+        // cannot be run.
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("native-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&directory).expect("a directory for programs");
-        // Tests that run beside one another may want the same program: each has its own.
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = directory.join(format!("{}-{number}", file.trim_end_matches(".c")));
+        let path = directory.join(file.trim_end_matches(".c"));
         let library = library_directory();
         let mut compiler = Command::new("cc");
         compiler.args(["-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&path);

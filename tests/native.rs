@@ -5,6 +5,7 @@
 
 mod support {
     pub mod backend;
+    pub mod grpc;
     pub mod http;
     pub mod repository;
     pub mod server;
@@ -28,11 +29,13 @@ use native_programs::program::Program;
 fn numbers_have_names() {
     let Some(program) = Program::compiled("names.c") else { return };
     program.run::<&str>(&[]);
+    program.run_checked::<&str>(&[]);
 }
 
 #[test]
 fn objects_are_what_was_put_into_them() {
     let Some(program) = Program::compiled("standalone.c") else { return };
     program.run::<&str>(&[]);
+    program.run_checked::<&str>(&[]);
     program.run_watched::<&str>(&[]);
 }

@@ -28,7 +28,7 @@ use library::{Library, Outcome};
 use readiness::Gate;
 
 pub(crate) use library::{executing_model, note_release, open_file, reason_of};
-pub use search::{PluginSettings, Plugins};
+pub use search::{PluginSettings, Plugins, config_json};
 
 struct PluginBackend {
     name: String,

@@ -7,6 +7,7 @@ use tracing::info;
 
 use super::options::{ModelControl, Options};
 use crate::api::{EXTENSIONS, SERVER_VERSION};
+use crate::backend::plugin;
 use crate::backend::registry::NATIVE_NAMES;
 use crate::observe::log::Table;
 use crate::repository::{ModelMap, VersionState};
@@ -32,7 +33,7 @@ fn backends(options: &Options, models: &ModelMap) -> Table {
     }
     let mut table = Table::new(["Backend", "Path", "Config"]);
     for (name, path) in paths {
-        table.push([name, &path, &config_of(options, name).to_string()]);
+        table.push([name, &path, &config_of(options, name)]);
     }
     table
 }
@@ -44,11 +45,15 @@ fn library_path(options: &Options, backend: &str, runtime: &str) -> String {
     if path.is_file() { path.display().to_string() } else { "<with its model>".to_owned() }
 }
 
-/// `--backend-config` in the form that backends get it in.
-fn config_of(options: &Options, backend: &str) -> Value {
-    let settings: Map<String, Value> =
-        options.settings_of(backend).into_iter().map(|(key, value)| (key, Value::String(value))).collect();
-    if settings.is_empty() { json!({}) } else { json!({ "cmdline": settings }) }
+/// What a backend was told: a library the document that it can ask for, one that is built in its settings alone.
+fn config_of(options: &Options, backend: &str) -> String {
+    let settings = options.settings_of(backend);
+    if !NATIVE_NAMES.contains(&backend) {
+        let Options { backend_directory, auto_complete_config, min_compute_capability, .. } = options;
+        return plugin::config_json(backend_directory, *auto_complete_config, *min_compute_capability, &settings);
+    }
+    let settings: Map<String, Value> = settings.into_iter().map(|(key, value)| (key, Value::String(value))).collect();
+    if settings.is_empty() { json!({}) } else { json!({ "cmdline": settings }) }.to_string()
 }
 
 fn versions(models: &ModelMap) -> Table {
@@ -243,5 +248,15 @@ mod tests {
         ];
         assert_eq!(table, expected);
         assert_eq!(rows(&backends(&Options::default(), &ModelMap::default()))[0][2], "{}");
+        // A library is told more, as it finds it there itself.
+        let told: Value = serde_json::from_str(&config_of(&options, "own")).unwrap();
+        let expected = json!({ "cmdline": {
+            "auto-complete-config": "true",
+            "b": "\"2\"",
+            "backend-directory": options.backend_directory,
+            "default-max-batch-size": "4",
+            "min-compute-capability": "0.000000",
+        }});
+        assert_eq!(told, expected);
     }
 }

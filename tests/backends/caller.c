@@ -1,7 +1,8 @@
 /* A backend whose models ask another model and answer with what it says.
  *
  * Model parameter "callee" names that model. Both have INPUT0 and OUTPUT0, INT32, one dimension. The other model reads
- * the input where this one has it. A response tells in its parameters who answered ("callee"), where the output would
+ * the input where this one has it for the host policy of its instance. A response tells in its parameters who answered
+ * ("callee"), where each piece of the input lies ("from", `type:id` and a blank for each) and where the output would
  * best be written ("place", as `type:id`, or the error of the question), and whether the request is traced ("traced").
  * A request with the parameter "twice" asks again with the same request object. */
 
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "triton/core/tritonbackend.h"
 #include "triton/core/tritonserver.h"
@@ -40,6 +42,8 @@ typedef struct Model {
   TRITONSERVER_ResponseAllocator* allocator;
   char callee[128];
 } Model;
+
+enum { FROM_SIZE = 256, POLICY_SIZE = 64 };
 
 /* One question, and what came of it. */
 typedef struct Question {
@@ -131,7 +135,7 @@ static TRITONSERVER_Error* ask(Model* model, TRITONSERVER_InferenceRequest* inne
 }
 
 static TRITONSERVER_Error* describe(Model* model, TRITONSERVER_InferenceRequest* inner, TRITONBACKEND_Request* request,
-                                    Question* question) {
+                                    const char* policy, char* from, Question* question) {
   TRITONBACKEND_Input* input = NULL;
   const char* name = NULL;
   const int64_t* shape = NULL;
@@ -139,13 +143,17 @@ static TRITONSERVER_Error* describe(Model* model, TRITONSERVER_InferenceRequest*
   uint32_t dims = 0, buffers = 0;
   uint64_t byte_size = 0;
   TRY(TRITONBACKEND_RequestInputByIndex(request, 0, &input));
-  TRY(TRITONBACKEND_InputProperties(input, &name, &datatype, &shape, &dims, &byte_size, &buffers));
+  TRY(TRITONBACKEND_InputPropertiesForHostPolicy(
+      input, policy, &name, &datatype, &shape, &dims, &byte_size, &buffers));
   TRY(TRITONSERVER_InferenceRequestAddInput(inner, "INPUT0", datatype, shape, dims));
   for (uint32_t at = 0; at < buffers; ++at) {
     const void* buffer = NULL;
     TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
     int64_t memory_type_id = 0;
-    TRY(TRITONBACKEND_InputBuffer(input, at, &buffer, &byte_size, &memory_type, &memory_type_id));
+    TRY(TRITONBACKEND_InputBufferForHostPolicy(
+        input, policy, at, &buffer, &byte_size, &memory_type, &memory_type_id));
+    size_t length = strlen(from);
+    snprintf(from + length, FROM_SIZE - length, "%d:%d ", (int)memory_type, (int)memory_type_id);
     TRY(TRITONSERVER_InferenceRequestAppendInputData(inner, "INPUT0", buffer, byte_size, memory_type, memory_type_id));
   }
   TRY(TRITONSERVER_InferenceRequestSetId(inner, "asked"));
@@ -200,12 +208,14 @@ static TRITONSERVER_Error* pass_on(TRITONBACKEND_Response* response, TRITONBACKE
   return TRITONBACKEND_ResponseSetStringParameter(response, "callee", name);
 }
 
-static TRITONSERVER_Error* answer(Model* model, TRITONBACKEND_Request* request, TRITONBACKEND_Response* response) {
+static TRITONSERVER_Error* answer(Model* model, const char* policy, TRITONBACKEND_Request* request,
+                                  TRITONBACKEND_Response* response) {
+  char from[FROM_SIZE] = "";
   Question question = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, NULL};
   TRITONSERVER_InferenceRequest* inner = NULL;
   TRY(TRITONSERVER_InferenceRequestNew(&inner, model->server, model->callee, -1));
   bool is_traced = false;
-  TRITONSERVER_Error* error = describe(model, inner, request, &question);
+  TRITONSERVER_Error* error = describe(model, inner, request, policy, from, &question);
   if (error == NULL) error = ask(model, inner, request, &question, &is_traced);
   if (error == NULL && asks_twice(request)) {
     MUST(TRITONSERVER_InferenceResponseDelete(question.response));
@@ -213,10 +223,29 @@ static TRITONSERVER_Error* answer(Model* model, TRITONBACKEND_Request* request, 
     error = ask(model, inner, request, &question, &is_traced);
   }
   if (error == NULL) error = pass_on(response, request, question.response);
+  if (error == NULL) error = TRITONBACKEND_ResponseSetStringParameter(response, "from", from);
   if (error == NULL) error = TRITONBACKEND_ResponseSetBoolParameter(response, "traced", is_traced);
   if (question.response != NULL) MUST(TRITONSERVER_InferenceResponseDelete(question.response));
   MUST(TRITONSERVER_InferenceRequestDelete(inner));
   return error;
+}
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* The one key of the document {"<policy>":{...}}. */
+static TRITONSERVER_Error* read_policy(TRITONBACKEND_ModelInstance* instance, char* policy) {
+  TRITONSERVER_Message* message = NULL;
+  const char* text = NULL;
+  size_t size = 0;
+  TRY(TRITONBACKEND_ModelInstanceHostPolicy(instance, &message));
+  TRY(TRITONSERVER_MessageSerializeToJson(message, &text, &size));
+  return sscanf(text, "{\"%63[^\"]\"", policy) == 1
+             ? NULL
+             : TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "caller.c: no host policy");
 }
 
 EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
@@ -225,11 +254,16 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
   void* state = NULL;
   TRY(TRITONBACKEND_ModelInstanceModel(instance, &handle));
   TRY(TRITONBACKEND_ModelState(handle, &state));
+  char policy[POLICY_SIZE] = "";
+  TRY(read_policy(instance, policy));
   for (uint32_t at = 0; at < request_count; ++at) {
     TRITONBACKEND_Response* response = NULL;
+    const uint64_t start = now_ns();
     MUST(TRITONBACKEND_ResponseNew(&response, requests[at]));
-    TRITONSERVER_Error* error = answer(state, requests[at], response);
+    TRITONSERVER_Error* error = answer(state, policy, requests[at], response);
     MUST(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error));
+    const uint64_t end = now_ns();
+    MUST(TRITONBACKEND_ModelInstanceReportStatistics(instance, requests[at], error == NULL, start, start, end, end));
     if (error != NULL) TRITONSERVER_ErrorDelete(error);
     MUST(TRITONBACKEND_RequestRelease(requests[at], TRITONSERVER_REQUEST_RELEASE_ALL));
   }

@@ -70,18 +70,27 @@ fn repository() -> Repository {
 
 #[test]
 fn every_function_succeeds_and_fails_as_it_should() {
-    call_all(&[]);
+    if let Some(log) = call_all(&[], &[]) {
+        assert!(log.contains("calls.c: completes 1"), "{log}");
+    }
+}
+
+#[test]
+fn backends_learn_that_configurations_are_not_completed() {
+    if let Some(log) = call_all(&[], &["--disable-auto-complete-config"]) {
+        assert!(log.contains("calls.c: completes 0") && !log.contains("calls.c: completes 1"), "{log}");
+    }
 }
 
 #[test]
 fn they_do_the_same_where_handles_are_checked() {
-    if let Some(log) = call_all(&[("NEREID_CHECK_HANDLES", "1")]) {
+    if let Some(log) = call_all(&[("NEREID_CHECK_HANDLES", "1")], &[]) {
         assert!(log.contains("at the end of backend 'calls' all handles were given back"), "{log}");
     }
 }
 
 /// The server's log; None, after a visible skip, without a compiler.
-fn call_all(environment: &[(&str, &str)]) -> Option<String> {
+fn call_all(environment: &[(&str, &str)], more: &[&str]) -> Option<String> {
     let libraries = ["calls/libtriton_calls.so", "tensorrt/libtriton_tensorrt.so"];
     let directory = backend::compiled_as("calls.c", &libraries)?;
     let repository = repository();
@@ -91,6 +100,7 @@ fn call_all(environment: &[(&str, &str)]) -> Option<String> {
         "--min-supported-compute-capability=7.5",
         "--backend-config=default-max-batch-size=16",
     ];
+    let flags = [&flags, more].concat();
     let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", environment);
     let mut peer = Peer::connect(server.http);
     let input = r#"{"name":"INPUT0","datatype":"INT32","shape":[SHAPE],"data":[5,-7]}"#;
@@ -110,6 +120,10 @@ fn call_all(environment: &[(&str, &str)]) -> Option<String> {
         }
     }
     let log = server.stop();
+    // The table of the start shows what the backend found in its configuration.
+    let row = log.lines().find(|line| line.starts_with("| calls ")).unwrap_or_default();
+    assert!(row.contains(r#"{"cmdline":{"#) && row.contains(r#""default-max-batch-size":"16""#), "{log}");
+    assert!(row.contains(r#""min-compute-capability":"7.500000""#) && row.contains("libtriton_calls.so"), "{row}");
     let offered = offered();
     assert_eq!(offered.len(), 91, "c_api.md, section 5");
     for sign in ["+ ", "- "] {

@@ -6,4 +6,5 @@ use super::program::Program;
 fn an_application_keeps_metrics() {
     let Some(program) = Program::compiled("metrics.c") else { return };
     program.run::<&str>(&[]);
+    program.run_checked::<&str>(&[]);
 }

@@ -30,7 +30,10 @@ fn repositories(backend: &str) -> (Repository, Repository) {
 fn servers_begin_and_end() {
     let Some(program) = Program::compiled("life.c") else { return };
     let (good, broken) = repositories("identity");
-    program.run(&[text(good.path()), text(broken.path()), NO_BACKENDS]);
+    let arguments = [text(good.path()), text(broken.path()), NO_BACKENDS];
+    program.run(&arguments);
+    program.run_checked(&arguments);
+    program.run_watched(&arguments);
 }
 
 /// Its library stays open from one server to the next.
@@ -39,6 +42,7 @@ fn servers_begin_and_end_with_a_backend_of_c() {
     let Some((program, directory)) = Program::compiled("life.c").zip(backend::directory()) else { return };
     let (good, broken) = repositories("copycat");
     program.run(&[text(good.path()), text(broken.path()), text(&directory)]);
+    program.run_checked(&[text(good.path()), text(broken.path()), text(&directory)]);
 }
 
 #[test]
@@ -46,6 +50,8 @@ fn options_are_checked_when_they_are_set() {
     let Some(program) = Program::compiled("options.c") else { return };
     let directory = Repository::new();
     program.run(&[text(directory.path())]);
+    let directory = Repository::new();
+    program.run_checked(&[text(directory.path())]);
 }
 
 #[test]
@@ -77,14 +83,29 @@ fn kinds() -> Repository {
     repository
 }
 
-#[test]
-fn models_come_and_go_and_are_told_as_over_http() {
-    let Some(program) = Program::compiled("models.c") else { return };
+/// What `models.c` is given: the models that it asks after, a second repository, and one that it fills itself.
+fn for_models() -> [Repository; 3] {
     let (repository, other, polled) = (kinds(), Repository::new(), Repository::new());
     other.identity_of("identity", "other", 0, &[Pair::new("INT8", "1")], "");
     // The directory bears the name that the model has in its own configuration, which the mapping overrides.
     let config = std::fs::read_to_string(other.path().join("other/config.pbtxt")).expect("the configuration");
     other.file("other/config.pbtxt", config.replace("name: \"other\"", ""));
+    [repository, other, polled]
+}
+
+#[test]
+fn models_that_come_and_go_leave_nothing_behind() {
+    let Some(program) = Program::compiled("models.c") else { return };
+    let repositories = for_models();
+    program.run_checked(&repositories.each_ref().map(|repository| text(repository.path())));
+    let repositories = for_models();
+    program.run_watched(&repositories.each_ref().map(|repository| text(repository.path())));
+}
+
+#[test]
+fn models_come_and_go_and_are_told_as_over_http() {
+    let Some(program) = Program::compiled("models.c") else { return };
+    let [repository, other, polled] = for_models();
     let stdout = program.run(&[text(repository.path()), text(other.path()), text(polled.path())]);
 
     let server = Server::start(usual(), repository.path(), &[]);
@@ -110,8 +131,11 @@ fn with_guest() -> Option<(Repository, PathBuf)> {
 fn a_server_that_is_held_up_says_so_in_time() {
     let Some((program, (repository, directory))) = Program::compiled("stop.c").zip(with_guest()) else { return };
     let file = repository.path().with_extension("go");
-    program.run(&[text(repository.path()), text(&directory), text(&file)]);
-    std::fs::remove_file(file).expect("the file that the backend waited for");
+    let arguments = [text(repository.path()), text(&directory), text(&file)];
+    program.run(&arguments);
+    std::fs::remove_file(&file).expect("the file that the backend waited for");
+    program.run_checked(&arguments);
+    std::fs::remove_file(&file).expect("the file that the backend waited for");
 }
 
 #[test]

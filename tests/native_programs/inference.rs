@@ -2,10 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tritonserver::wire::inference::infer_parameter::ParameterChoice;
+use tritonserver::wire::inference::model_infer_request::InferInputTensor;
+use tritonserver::wire::inference::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 use super::program::Program;
 use crate::support::backend;
+use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
@@ -82,6 +87,7 @@ fn runs(source: &str, backends: &Path) {
     let Some(program) = Program::compiled(source) else { return };
     let repository = repository();
     program.run(&[text(repository.path()), text(backends)]);
+    program.run_checked(&[text(repository.path()), text(backends)]);
 }
 
 /// The same under valgrind.
@@ -127,6 +133,11 @@ fn allocators_get_everything_back() {
 }
 
 #[test]
+fn streams_leave_nothing_behind() {
+    runs_watched("streams.c", no_backends());
+}
+
+#[test]
 fn traces_leave_nothing_behind() {
     runs_watched("tracing.c", no_backends());
 }
@@ -147,7 +158,11 @@ fn a_library_writes_where_the_application_wants_it() {
     let (Some(backends), Some(program)) = (caller(), Program::compiled("calling.c")) else { return };
     let repository = repository();
     calling(&repository, "call", "fixed", "");
-    program.run(&[text(repository.path()), text(&backends)]);
+    calling(&repository, "policed", "fixed", "instance_group { kind: KIND_CPU count: 1 host_policy: \"special\" }");
+    let arguments = [text(repository.path()), text(&backends)];
+    program.run(&arguments);
+    program.run_checked(&arguments);
+    program.run_watched(&arguments);
 }
 
 fn infer(peer: &mut Peer, model: &str, values: &[i32], parameters: &str) -> (u16, serde_json::Value) {
@@ -201,6 +216,141 @@ fn models_ask_other_models() {
         let count = &statistics["model_stats"][0]["inference_stats"]["success"]["count"];
         assert_eq!(*count, json!(4 * 20 * (2 + 2 + 2 * 2)), "{statistics}");
         server.stop();
+    });
+}
+
+fn message(model: &str, values: &[i32]) -> ModelInferRequest {
+    let input = InferInputTensor {
+        name: "INPUT0".to_owned(),
+        datatype: "INT32".to_owned(),
+        shape: vec![values.len() as i64],
+        ..InferInputTensor::default()
+    };
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let twice = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    ModelInferRequest {
+        model_name: model.to_owned(),
+        inputs: vec![input],
+        raw_input_contents: vec![Bytes::from(bytes)],
+        parameters: [("twice".to_owned(), twice)].into(),
+        ..ModelInferRequest::default()
+    }
+}
+
+/// Who answered, and what.
+fn answered(response: &ModelInferResponse) -> (String, Vec<u8>) {
+    let callee = response.parameters.get("callee").and_then(|parameter| parameter.parameter_choice.clone());
+    let Some(ParameterChoice::StringParam(callee)) = callee else { panic!("no callee: {response:?}") };
+    (callee, response.raw_output_contents[0].to_vec())
+}
+
+/// The same for clients of gRPC, one call at a time and many on a stream.
+#[test]
+fn models_ask_other_models_for_grpc() {
+    let Some(backends) = caller() else { return };
+    each(&variant::ALL, |variant| {
+        let repository = repository();
+        let models = [("call", "fixed"), ("deep", "call"), ("ensembled", "chain")];
+        models.into_iter().for_each(|(name, callee)| calling(&repository, name, callee, ""));
+        calling(&repository, "lost", "nosuch", "");
+        let flag = format!("--backend-directory={}", backends.display());
+        let server = Server::start(variant, repository.path(), &[&flag, "--cache-config=local,size=1048576"]);
+        let mut grpc = Grpc::connect(server.grpc);
+        let bytes = |values: &[i32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        for round in 0..5 {
+            for (model, callee) in models {
+                let values = [round, 2, 3, 4];
+                let response = grpc.call("ModelInfer", &message(model, &values)).expect("an answer");
+                assert_eq!(answered(&response), (callee.to_owned(), bytes(&values)));
+            }
+        }
+        let unknown = "Request for unknown model: 'nosuch' is not found";
+        let short =
+            "[request id: asked] unexpected shape for input 'INPUT0' for model 'fixed'. Expected [4], got [1]. ";
+        for (model, code, text) in [("lost", code::NOT_FOUND, unknown), ("call", code::INVALID_ARGUMENT, short)] {
+            let refused = grpc.call::<ModelInferResponse>("ModelInfer", &message(model, &[1]));
+            assert_eq!(refused, Err(Status { code, message: text.to_owned() }));
+        }
+
+        let mut exchange = grpc.open(&format!("{SERVICE}ModelStreamInfer"), &[]);
+        for round in 0..10 {
+            for (model, _) in models {
+                grpc.send(&mut exchange, &message(model, &[round, 6, 7, 8]));
+            }
+            grpc.send(&mut exchange, &message("lost", &[round]));
+        }
+        grpc.half_close(&mut exchange);
+        for round in 0..10 {
+            for (_, callee) in models {
+                let response: ModelStreamInferResponse = decode(&grpc.next(&mut exchange).expect("an answer"));
+                assert_eq!(response.error_message, "");
+                let response = response.infer_response.expect("an answer");
+                assert_eq!(answered(&response), (callee.to_owned(), bytes(&[round, 6, 7, 8])));
+            }
+            let response: ModelStreamInferResponse = decode(&grpc.next(&mut exchange).expect("an answer"));
+            assert_eq!(response.error_message, unknown);
+        }
+        assert_eq!(grpc.finish(exchange).status.code, code::OK);
+        server.stop();
+    });
+}
+
+/// The traces of what a model asks are children of the one of the request that it answers, in the server's own file.
+#[test]
+fn what_models_ask_is_traced_below_what_they_are_asked() {
+    let Some(backends) = caller() else { return };
+    each(&variant::ALL, |variant| {
+        let (repository, traces) = (repository(), Repository::new());
+        calling(&repository, "call", "fixed", "");
+        calling(&repository, "deep", "call", "");
+        let file = traces.path().join("traces.json");
+        let flags = [
+            &*format!("--backend-directory={}", backends.display()),
+            "--cache-config=local,size=1048576",
+            "--trace-config=level=TIMESTAMPS",
+            "--trace-config=rate=1",
+            &*format!("--trace-config=triton,file={}", file.display()),
+        ];
+        let server = Server::start(variant, repository.path(), &flags);
+        let (status, json) = infer(&mut Peer::connect(server.http), "deep", &[1, 2, 3, 4], "{\"twice\":true}");
+        assert_eq!((status, &json["parameters"]["traced"]), (200, &json!(true)), "{json}");
+        Grpc::connect(server.grpc).call::<ModelInferResponse>("ModelInfer", &message("call", &[1, 2, 3, 4])).unwrap();
+        server.stop();
+
+        let entries: Vec<Value> = serde_json::from_slice(&std::fs::read(&file).expect("a file")).expect("complete");
+        let identities: Vec<&Value> = entries.iter().filter(|entry| entry.get("model_name").is_some()).collect();
+        let parent = |of: &Value| identities.iter().find(|other| other["id"] == of["parent_id"]).copied();
+        // Each by the models above it. `deep` does not say "twice" to `call`.
+        let mut paths: Vec<String> = Vec::new();
+        for identity in &identities {
+            let mut path = identity["model_name"].as_str().expect("a name").to_owned();
+            let mut at = *identity;
+            while let Some(above) = parent(at) {
+                path = format!("{}/{path}", above["model_name"].as_str().expect("a name"));
+                at = above;
+            }
+            assert!(at.get("parent_id").is_none(), "a parent that nobody wrote: {at}");
+            paths.push(path);
+            let of = |name: &str| {
+                let times = entries.iter().filter(|entry| entry["id"] == identity["id"]);
+                times.filter(|entry| entry["timestamps"].to_string().contains(name)).count()
+            };
+            for name in ["REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_END", "REQUEST_END"] {
+                assert_eq!(of(name), 1, "{name} of {identity} in {entries:?}");
+            }
+        }
+        paths.sort();
+        let expected = [
+            "call",
+            "call/fixed",
+            "call/fixed",
+            "deep",
+            "deep/call",
+            "deep/call",
+            "deep/call/fixed",
+            "deep/call/fixed",
+        ];
+        assert_eq!(paths, expected, "{entries:?}");
     });
 }
 

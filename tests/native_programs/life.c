@@ -62,6 +62,11 @@ static void models_may_be_broken(const char* repository, const char* backends) {
   expect(!is);
   succeeds(TRITONSERVER_ServerModelIsReady(server, "echo", -1, &is));
   expect(is);
+  /* What is known and not ready is the error that a lookup gives over HTTP. */
+  fails(TRITONSERVER_ServerModelIsReady(server, "broken", -1, &is), TRITONSERVER_ERROR_NOT_FOUND,
+        "Request for unknown model: 'broken' has no available versions");
+  fails(TRITONSERVER_ServerModelIsReady(server, "broken", 1, &is), TRITONSERVER_ERROR_UNAVAILABLE,
+        "Request for unknown model: 'broken' version 1 is not at ready state");
   succeeds(TRITONSERVER_ServerDelete(server));
 
   succeeds(TRITONSERVER_ServerOptionsSetStrictReadiness(options, false));
@@ -87,6 +92,10 @@ static void servers_stand_side_by_side(const char* repository, const char* backe
   succeeds(TRITONSERVER_ServerDelete(one));
   is = false;
   succeeds(TRITONSERVER_ServerIsReady(other, &is));
+  expect(is);
+  /* The backend's library was the first one's, too, and begins again here. */
+  succeeds(TRITONSERVER_ServerLoadModel(other, "echo"));
+  succeeds(TRITONSERVER_ServerModelIsReady(other, "echo", -1, &is));
   expect(is);
   succeeds(TRITONSERVER_ServerDelete(other));
 }

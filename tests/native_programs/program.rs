@@ -58,7 +58,8 @@ impl Program {
     pub fn compiled(file: &str) -> Option<Program> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let source = root.join("tests/native_programs").join(file);
-        // A directory for each: another test may be about to run the same program, and a file that is written cannot be.
+        // A directory for each: another test may be about to run the same program, and a file that is being written
+        // cannot be run.
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let name = format!("native-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -84,7 +85,16 @@ impl Program {
 
     /// Runs it to its successful end. All that its source checks must have been checked.
     pub fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> String {
-        let output = Command::new(&self.path).args(arguments).output().expect("the program starts");
+        self.finish(Command::new(&self.path).args(arguments))
+    }
+
+    /// The same where every handle is checked: a program that uses none wrongly is told nothing else.
+    pub fn run_checked<A: AsRef<OsStr>>(&self, arguments: &[A]) -> String {
+        self.finish(Command::new(&self.path).args(arguments).env("NEREID_CHECK_HANDLES", "1"))
+    }
+
+    fn finish(&self, command: &mut Command) -> String {
+        let output = command.output().expect("the program starts");
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{:?}: {}\n{stderr}", self.path, output.status);

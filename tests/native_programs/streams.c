@@ -268,16 +268,54 @@ static void order_is_kept(void) {
   }
 }
 
-static void a_stopped_server_takes_nothing(void) {
-  Client client;
-  client_init(&client);
-  TRITONSERVER_InferenceRequest* request = client_request(server, "fixed", allocator, &client);
-  client_input(request, "INPUT0", numbers, 4, false);
-  succeeds(TRITONSERVER_ServerSetExitTimeout(server, 1));
+static const char refusal[] = "Server is stopping, scheduler for model has stopped accepting new inference requests";
+
+/* What was accepted, be it under way or waiting, is answered before the stop returns; nothing is taken afterwards. */
+static void a_server_that_stops_finishes_what_it_has(void) {
+  enum { COUNT = 2 };
+  Client clients[COUNT + 1];
+  TRITONSERVER_InferenceRequest* requests[COUNT + 1];
+  for (int i = 0; i <= COUNT; ++i) {
+    client_init(&clients[i]);
+    requests[i] = slow_request(&clients[i]);
+  }
+  for (int i = 0; i < COUNT; ++i) sends(requests[i]);
+  expect(clients[1].finals == 0);
+  succeeds(TRITONSERVER_ServerSetExitTimeout(server, 600));
   succeeds(TRITONSERVER_ServerStop(server));
-  fails(TRITONSERVER_ServerInferAsync(server, request, NULL), TRITONSERVER_ERROR_UNAVAILABLE, NULL);
-  expect(client.releases == 0 && client.finals == 0);
+  for (int i = 0; i < COUNT; ++i) {
+    pthread_mutex_lock(&clients[i].lock);
+    expect(clients[i].finals == 1 && clients[i].releases == 1);
+    pthread_mutex_unlock(&clients[i].lock);
+    expect(*client_values(clients[i].responses[0], 0, "OUTPUT0", 1) == 10);
+  }
+  char text[256];
+  snprintf(text, sizeof(text), "[request id: <id_unknown>] %s", refusal);
+  fails(TRITONSERVER_ServerInferAsync(server, requests[COUNT], NULL), TRITONSERVER_ERROR_UNAVAILABLE, text);
+  expect(clients[COUNT].releases == 0 && clients[COUNT].finals == 0);
+  for (int i = 0; i <= COUNT; ++i) succeeds(TRITONSERVER_InferenceRequestDelete(requests[i]));
+  succeeds(TRITONSERVER_ServerDelete(server));
+  /* Answers are their owner's, also when the server is gone. */
+  for (int i = 0; i < COUNT; ++i) client_clear(&clients[i]);
+}
+
+/* Without the time to finish the stop fails, and says so; what was accepted is answered all the same. */
+static void a_stop_without_time_loses_nothing(const char* repository, const char* backends) {
+  Client client, late;
+  client_init(&client);
+  client_init(&late);
+  server = client_server(repository, backends);
+  TRITONSERVER_InferenceRequest *request = slow_request(&client), *refused = slow_request(&late);
+  sends(request);
+  succeeds(TRITONSERVER_ServerSetExitTimeout(server, 0));
+  fails(TRITONSERVER_ServerStop(server), TRITONSERVER_ERROR_INTERNAL, "Exit timeout expired. Exiting immediately.");
+  fails(TRITONSERVER_ServerInferAsync(server, refused, NULL), TRITONSERVER_ERROR_UNAVAILABLE, NULL);
+  client_finish(&client);
+  expect(*client_values(client.responses[0], 0, "OUTPUT0", 1) == 10);
+  expect(late.finals == 0 && late.releases == 0);
+  client_clear(&client);
   succeeds(TRITONSERVER_InferenceRequestDelete(request));
+  succeeds(TRITONSERVER_InferenceRequestDelete(refused));
   succeeds(TRITONSERVER_ServerDelete(server));
 }
 
@@ -294,7 +332,8 @@ int main(int argc, char** argv) {
   what_waits_too_long_expires();
   sequences_are_followed();
   order_is_kept();
-  a_stopped_server_takes_nothing();
+  a_server_that_stops_finishes_what_it_has();
+  a_stop_without_time_loses_nothing(argv[1], argv[2]);
   succeeds(TRITONSERVER_ResponseAllocatorDelete(allocator));
   return 0;
 }

@@ -50,6 +50,10 @@ impl Kind {
     }
 
     fn known(self) -> Option<&'static str> {
+        // A list of handles is none itself.
+        if self.0.starts_with('*') {
+            return None;
+        }
         KNOWN.iter().find(|(bare, _)| *bare == self.bare()).map(|(_, name)| *name)
     }
 
@@ -74,5 +78,6 @@ mod tests {
         assert_eq!(kind_of::<crate::abi::server::Error>().name(), "TRITONSERVER_Error");
         assert_eq!(kind_of::<Vec<String>>().name(), "Vec");
         assert!(!kind_of::<Vec<String>>().is_complete());
+        assert!(!kind_of::<*const crate::abi::server::Error>().is_complete());
     }
 }

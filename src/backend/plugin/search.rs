@@ -156,26 +156,13 @@ impl Plugins {
             return Ok(library);
         }
         let presence = Presence::of(&place.life);
-        let config = config_json(&self.cmdline(settings));
+        let PluginSettings { directory: all, auto_complete, min_compute_capability, .. } = &self.settings;
+        let config = config_json(all, *auto_complete, *min_compute_capability, settings);
         let pool = self.settings.pool.clone();
         let handle = BackendHandle::new(backend, &config, &directory.to_string_lossy(), pool);
         let library = Arc::new(Library::open(path, handle, presence)?);
         *known = Arc::downgrade(&library);
         Ok(library)
-    }
-
-    /// What every backend is told (c_api.md section 5, "BackendConfig message"), and then its own settings.
-    fn cmdline(&self, settings: &[(String, String)]) -> Vec<(String, String)> {
-        let mut cmdline: Vec<(String, String)> = [
-            ("auto-complete-config", self.settings.auto_complete.to_string()),
-            ("backend-directory", self.settings.directory.to_string_lossy().into_owned()),
-            ("min-compute-capability", format!("{:.6}", self.settings.min_compute_capability)),
-            ("default-max-batch-size", "4".to_owned()),
-        ]
-        .map(|(key, value)| (key.to_owned(), value))
-        .into();
-        cmdline.extend_from_slice(settings);
-        cmdline
     }
 }
 
@@ -212,10 +199,23 @@ fn no_python(backend: &str, script: &Path) -> Status {
     ))
 }
 
-/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5). A later setting wins.
-fn config_json(settings: &[(String, String)]) -> String {
-    let cmdline: serde_json::Map<_, _> =
-        settings.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5). All backends are told the same of
+/// the server, and then their own settings, which win, the later ones over the earlier.
+pub fn config_json(
+    directory: &Path,
+    auto_complete: bool,
+    min_compute_capability: f64,
+    settings: &[(String, String)],
+) -> String {
+    let of_server = [
+        ("auto-complete-config", auto_complete.to_string()),
+        ("backend-directory", directory.to_string_lossy().into_owned()),
+        ("min-compute-capability", format!("{min_compute_capability:.6}")),
+        ("default-max-batch-size", "4".to_owned()),
+    ];
+    let of_server = of_server.map(|(key, value)| (key.to_owned(), value));
+    let all = of_server.into_iter().chain(settings.iter().cloned());
+    let cmdline: serde_json::Map<_, _> = all.map(|(key, value)| (key, value.into())).collect();
     serde_json::json!({ "cmdline": cmdline }).to_string()
 }
 

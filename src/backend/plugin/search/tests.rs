@@ -139,7 +139,7 @@ fn backends_are_told_of_the_server_and_their_own_settings_win() {
     let made = Directories::new();
     let own = [("default-max-batch-size", "8"), ("colour", "red"), ("colour", "green")]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let told = config_json(&made.plugins().cmdline(&own));
+    let told = config_json(&made.0.join("backends"), true, 7.5, &own);
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let directory = made.0.join("backends").display().to_string();
     let expected = serde_json::json!({ "cmdline": {

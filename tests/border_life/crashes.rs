@@ -100,10 +100,9 @@ fn a_crash_in_a_cache_or_an_agent_names_it() {
             }
         }
         let agents = "model_repository_agents { agents [ { name: \"crashing\" } ] }";
-        for (more, flags, line) in [
-            ("", &["--cache-config=crashing,size=1"][..], cache_line),
-            (agents, &[], agent_line),
-        ] {
+        for (more, flags, line) in
+            [("", &["--cache-config=crashing,size=1"][..], cache_line), (agents, &[], agent_line)]
+        {
             let repository = Repository::new();
             repository.identity_of("identity", "m", 0, &[Pair::new("INT32", "-1")], more);
             let output = Command::new(binary())

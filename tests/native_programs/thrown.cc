@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -164,6 +165,7 @@ int main(int argc, char** argv) {
   TRITONSERVER_Message* kept = nullptr;
   succeeds(TRITONSERVER_ServerOptionsNew(&options));
   succeeds(TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, argv[1]));
+  succeeds(TRITONSERVER_ServerOptionsSetLogInfo(options, true));
   succeeds(TRITONSERVER_ServerNew(&server, options));
   succeeds(TRITONSERVER_ServerOptionsDelete(options));
   succeeds(TRITONSERVER_ResponseAllocatorNew(&allocator, on_alloc, on_free, on_start));

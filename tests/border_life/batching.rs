@@ -232,3 +232,29 @@ fn libraries_that_cannot_be_used_refuse_their_model() {
     }
     server.stop();
 }
+
+/// What a backend makes of a model is no fault of who wrote its file: the library is left out, and the model serves.
+#[test]
+fn a_model_that_becomes_one_of_sequences_does_without_its_library() {
+    let Some(backends) = compiler::backend("sequencing.c", &[]) else { return };
+    let repository = Repository::new();
+    repository.identity_of("sequencing", "m", 8, &[Pair::new("INT64", "-1")], &named("volume.so"));
+    strategy(&repository, "m/volume.so", &[]);
+    let flag = format!("--backend-directory={}", backends.display());
+    let server = Server::start(usual(), repository.path(), &[&flag]);
+    let mut peer = Peer::connect(server.http);
+    let config = peer.get("/v2/models/m/config").json();
+    assert!(config["sequence_batching"].is_object(), "{config}");
+    for (start, end) in [(true, false), (false, true)] {
+        let body = format!(
+            r#"{{"parameters":{{"sequence_id":7,"sequence_start":{start},"sequence_end":{end}}},
+            "inputs":[{{"name":"INPUT0","datatype":"INT64","shape":[1,1],"data":[1]}}]}}"#
+        );
+        let answer = peer.post("/v2/models/m/infer", &[], body.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let log = server.stop();
+    let line = "TRITON_BATCH_STRATEGY_PATH cannot be specified with sequence batcher, using default batching strategy";
+    assert_eq!(log.matches(line).count(), 1, "{log}");
+    assert!(!log.contains("strategy.cc"), "nobody asks the library: {log}");
+}

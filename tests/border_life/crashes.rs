@@ -74,3 +74,49 @@ fn a_crash_while_a_model_loads_names_the_export() {
         assert!(log.contains(line), "{export}: {log}");
     }
 }
+
+#[test]
+fn a_crash_in_a_cache_or_an_agent_names_it() {
+    let workshop = compiler::workshop().join("crashing");
+    for (how, more, cache_line, agent_line) in [
+        (
+            "call",
+            &[][..],
+            "The thread ran cache 'crashing', in TRITONCACHE_CacheInitialize.",
+            "The thread ran repository agent 'crashing', model 'm', in TRITONREPOAGENT_ModelAction.",
+        ),
+        (
+            "own",
+            &["-DOWN"][..],
+            "The stack goes through cache 'crashing', on a thread that the server did not call.",
+            "The stack goes through repository agent 'crashing', on a thread that the server did not call.",
+        ),
+    ] {
+        let directory = workshop.join(how);
+        let source = compiler::root().join("tests/backends/crashing.c");
+        for file in ["libtritoncache_crashing.so", "libtritonrepoagent_crashing.so"] {
+            if !compiler::library(&source, &directory.join("crashing").join(file), more) {
+                return;
+            }
+        }
+        let agents = "model_repository_agents { agents [ { name: \"crashing\" } ] }";
+        for (more, flags, line) in
+            [("", &["--cache-config=crashing,size=1"][..], cache_line), (agents, &[], agent_line)]
+        {
+            let repository = Repository::new();
+            repository.identity_of("identity", "m", 0, &[Pair::new("INT32", "-1")], more);
+            let output = Command::new(binary())
+                .arg(format!("--model-repository={}", repository.path().display()))
+                .arg(format!("--cache-directory={}", directory.display()))
+                .arg(format!("--repoagent-directory={}", directory.display()))
+                .args(flags)
+                .args([format!("--http-port={}", free_port()), format!("--grpc-port={}", free_port())])
+                .args([format!("--metrics-port={}", free_port()), "--http-address=127.0.0.1".to_owned()])
+                .output()
+                .expect("the server runs");
+            let log = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.signal(), Some(11), "{how}: {log}");
+            assert!(log.contains(line), "{how}: {log}");
+        }
+    }
+}

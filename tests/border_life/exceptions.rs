@@ -1,5 +1,7 @@
 //! A C++ exception from any export of a backend is an error of what was asked, and the end of nothing else.
 
+use std::process::Command;
+
 use crate::border_life::compiler;
 use crate::border_life::handles::ask;
 use crate::support::http::Peer;
@@ -56,5 +58,53 @@ fn an_exception_while_a_model_ends_is_logged() {
         assert_eq!(ask(&mut peer, "").status, 200, "{export}");
         let log = server.stop();
         assert!(log.contains(line), "{export}: {log}");
+    }
+}
+
+/// Rounds of thrown.cc, in each of which every function throws.
+const ROUNDS: usize = 3;
+
+#[test]
+fn exceptions_of_an_application_are_told_and_what_it_keeps_is_listed() {
+    let source = compiler::root().join("tests/native_programs/thrown.cc");
+    let program = compiler::workshop().join("thrown");
+    if !compiler::program(&source, &program, &[]) {
+        return;
+    }
+    let repository = Repository::new();
+    repository.identity("m", 0, &[Pair::new("INT32", "-1")]);
+    let left = "NEREID_CHECK_HANDLES: at the server's end these handles were not given back: \
+                1 TRITONSERVER_Message from \
+                TRITONSERVER_MessageNewFromSerializedJson";
+    let nothing_left = "NEREID_CHECK_HANDLES: at the server's end all handles were given back";
+    for (checks, how, expected) in
+        [("0", "leaves", None), ("1", "leaves", Some(left)), ("1", "tidy", Some(nothing_left))]
+    {
+        let mut command = Command::new(&program);
+        let command = command.arg(repository.path()).arg(how).env("NEREID_CHECK_HANDLES", checks);
+        let output = command.output().expect("the program runs");
+        let log = [&output.stderr, &output.stdout].map(|bytes| String::from_utf8_lossy(bytes)).concat();
+        assert!(output.status.success(), "{}: {log}", output.status);
+        // Those whose exception is no answer's. Activities of a trace are several a request.
+        for (function, text) in [
+            ("TRITONSERVER_ResponseAllocatorStartFn_t", "thrown on purpose"),
+            ("TRITONSERVER_ResponseAllocatorReleaseFn_t", "thrown on purpose"),
+            ("TRITONSERVER_InferenceResponseCompleteFn_t", "thrown on purpose"),
+            ("TRITONSERVER_InferenceRequestReleaseFn_t", "an exception that is no std::exception"),
+            ("TRITONSERVER_InferenceTraceReleaseFn_t", "thrown on purpose"),
+        ] {
+            let line = format!("the application threw an exception in {function}: {text}");
+            assert_eq!(log.matches(&line).count(), ROUNDS, "{line}: {log}");
+        }
+        for (function, text) in [
+            ("TRITONSERVER_InferenceTraceActivityFn_t", "thrown on purpose"),
+            ("TRITONSERVER_InferenceTraceTensorActivityFn_t", "an exception that is no std::exception"),
+        ] {
+            let line = format!("the application threw an exception in {function}: {text}");
+            assert!(log.matches(&line).count() >= ROUNDS, "{line}: {log}");
+        }
+        let found = log.find("NEREID_CHECK_HANDLES: at").map(|at| &log[at..]);
+        let found = found.and_then(|found| found.split('"').next());
+        assert_eq!(found, expected, "{log}");
     }
 }

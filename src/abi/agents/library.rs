@@ -1,5 +1,6 @@
 //! An agent library behind the trait of the life cycle.
 
+use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use crate::abi::border::{give, take};
 use crate::abi::foreign::{Library, call, locate};
 use crate::abi::server::Error;
 use crate::backend::plugin::guard::Work;
+use crate::backend::plugin::places;
 use crate::repository::agents::{Action, Agent, AgentModel, Location, OpenLibrary, Task};
 use crate::request::Status;
 
@@ -75,6 +77,7 @@ impl LibraryAgent {
             };
             (library.find::<OnAgent>("TRITONREPOAGENT_Initialize"), exports)
         };
+        places::remember(format!("repository agent '{name}'"), exports.model_action as *const c_void);
         let handle = give(AgentHandle::default());
         let mut agent = LibraryAgent { name: name.to_owned(), handle, is_initialized: false, exports, library };
         if let Some(initialize) = initialize {

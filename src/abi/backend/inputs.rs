@@ -4,10 +4,10 @@
 //! or for none, gets what is there for all.
 
 use std::any::Any;
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 use super::requests::at;
-use crate::abi::border::{deref, entry, lend, put, put_if_asked, text};
+use crate::abi::border::{deref, entry, lend, put, put_if_asked};
 use crate::abi::server::{BufferAttributes, Error};
 use crate::memory::Slice;
 use crate::request::{InputTensor, Status};
@@ -17,8 +17,8 @@ use crate::request::{InputTensor, Status};
 /// # Safety
 /// `name` is NULL or a C string that outlives the result.
 unsafe fn policy<'a>(name: *const c_char) -> Option<&'a [u8]> {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { text(name, "host_policy_name") }.ok().map(|name| name.to_bytes())
+    // SAFETY: not NULL, and by contract a C string.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
 fn pieces<'a>(input: &'a InputTensor, policy: Option<&[u8]>) -> &'a [Slice] {
@@ -37,20 +37,9 @@ pub unsafe extern "C" fn TRITONBACKEND_InputProperties(
     byte_size: *mut u64,
     buffer_count: *mut u32,
 ) -> *mut Error {
-    let policy = std::ptr::null();
+    let to = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
     // SAFETY: the caller's promise is passed on.
-    unsafe {
-        TRITONBACKEND_InputPropertiesForHostPolicy(
-            input,
-            policy,
-            name,
-            datatype,
-            shape,
-            dims_count,
-            byte_size,
-            buffer_count,
-        )
-    }
+    entry(|| unsafe { to.tell(deref(input, "input")?, None) })
 }
 
 /// # Safety
@@ -67,24 +56,39 @@ pub unsafe extern "C" fn TRITONBACKEND_InputPropertiesForHostPolicy(
     byte_size: *mut u64,
     buffer_count: *mut u32,
 ) -> *mut Error {
-    entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        let input = unsafe { deref(input, "input")? };
-        // SAFETY: as above.
-        let pieces = pieces(input, unsafe { policy(host_policy_name) });
+    let to = Properties { name, datatype, shape, dims_count, byte_size, buffer_count };
+    // SAFETY: the caller's promise is passed on.
+    entry(|| unsafe { to.tell(deref(input, "input")?, policy(host_policy_name)) })
+}
+
+/// Where the properties of an input are asked for; NULL is not asked.
+struct Properties {
+    name: *mut *const c_char,
+    datatype: *mut u32,
+    shape: *mut *const i64,
+    dims_count: *mut u32,
+    byte_size: *mut u64,
+    buffer_count: *mut u32,
+}
+
+impl Properties {
+    /// # Safety
+    /// The pointers are writable or NULL.
+    unsafe fn tell(self, input: &InputTensor, policy: Option<&[u8]>) -> Result<(), Status> {
+        let pieces = pieces(input, policy);
         // A scalar of each batch item has a shape for the model, too: the batch.
         let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
-        // SAFETY: as above; NULL means that the caller does not ask.
+        // SAFETY: by contract.
         unsafe {
-            put_if_asked(name, input.name.as_c_str().as_ptr());
-            put_if_asked(datatype, input.datatype as u32);
-            put_if_asked(shape, dims.as_ptr());
-            put_if_asked(dims_count, dims.len() as u32);
-            put_if_asked(byte_size, pieces.iter().map(|piece| piece.len() as u64).sum());
-            put_if_asked(buffer_count, pieces.len() as u32);
+            put_if_asked(self.name, input.name.as_c_str().as_ptr());
+            put_if_asked(self.datatype, input.datatype as u32);
+            put_if_asked(self.shape, dims.as_ptr());
+            put_if_asked(self.dims_count, dims.len() as u32);
+            put_if_asked(self.byte_size, pieces.iter().map(|piece| piece.len() as u64).sum());
+            put_if_asked(self.buffer_count, pieces.len() as u32);
         }
         Ok(())
-    })
+    }
 }
 
 /// # Safety
@@ -98,11 +102,10 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBuffer(
     memory_type: *mut u32,
     memory_type_id: *mut i64,
 ) -> *mut Error {
-    let policy = std::ptr::null();
     // SAFETY: the caller's promise is passed on.
-    unsafe {
-        TRITONBACKEND_InputBufferForHostPolicy(input, policy, index, buffer, byte_size, memory_type, memory_type_id)
-    }
+    entry(|| unsafe {
+        put_buffer(deref(input, "input")?, None, index, (buffer, byte_size, memory_type, memory_type_id))
+    })
 }
 
 /// # Safety
@@ -121,16 +124,28 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferForHostPolicy(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let (input, policy) = unsafe { (deref(input, "input")?, policy(host_policy_name)) };
-        let piece: &Slice = at(pieces(input, policy), index, "buffers of the input")?;
-        let place = input.place(policy, index as usize);
         // SAFETY: as above.
-        unsafe {
-            put(buffer, piece.as_ptr().cast())?;
-            put(byte_size, piece.len() as u64)?;
-            put(memory_type, place.memory_type as u32)?;
-            put(memory_type_id, place.memory_type_id)
-        }
+        unsafe { put_buffer(input, policy, index, (buffer, byte_size, memory_type, memory_type_id)) }
     })
+}
+
+/// # Safety
+/// The pointers are writable or NULL.
+unsafe fn put_buffer(
+    input: &InputTensor,
+    policy: Option<&[u8]>,
+    index: u32,
+    (buffer, byte_size, memory_type, memory_type_id): (*mut *const c_void, *mut u64, *mut u32, *mut i64),
+) -> Result<(), Status> {
+    let piece: &Slice = at(pieces(input, policy), index, "buffers of the input")?;
+    let place = input.place(policy, index as usize);
+    // SAFETY: by contract.
+    unsafe {
+        put(buffer, piece.as_ptr().cast())?;
+        put(byte_size, piece.len() as u64)?;
+        put(memory_type, place.memory_type as u32)?;
+        put(memory_type_id, place.memory_type_id)
+    }
 }
 
 /// # Safety

@@ -18,6 +18,7 @@ use crate::abi::border::{give, take};
 use crate::abi::foreign::{Library, call, locate};
 use crate::abi::server::Error;
 use crate::backend::plugin::guard::Work;
+use crate::backend::plugin::places;
 use crate::model_config::ModelSpec;
 use crate::request::{Code, Status};
 use crate::scheduler::cache::{Entry, Inserted, Key, Store};
@@ -75,6 +76,7 @@ pub fn open(name: &str, file: &str, directory: &Path, settings: &BTreeMap<&str, 
             library.require::<Access>("TRITONCACHE_CacheInsert")?,
         )
     };
+    places::remember(format!("cache '{name}'"), lookup as *const c_void);
     let config = serde_json::to_string(settings).map_err(|error| Status::internal(error.to_string()))?;
     let config = CString::new(config).map_err(|error| Status::invalid(error.to_string()))?;
     let mut cache = null_mut();

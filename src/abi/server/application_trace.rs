@@ -407,7 +407,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
     trace_userp: *mut c_void,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    unsafe { made(trace, level, parent_id, (activity_fn, None), release_fn, trace_userp) }
+    entry(|| unsafe { put_new(trace, level, parent_id, (activity_fn, None), release_fn, trace_userp) })
 }
 
 /// # Safety
@@ -422,34 +422,34 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
     release_fn: Option<ReleaseFn>,
     trace_userp: *mut c_void,
 ) -> *mut Error {
-    if tensor_activity_fn.is_none() {
-        return entry(|| Err(null("tensor_activity_fn")));
-    }
-    // SAFETY: the caller's promise is passed on.
-    unsafe { made(trace, level, parent_id, (activity_fn, tensor_activity_fn), release_fn, trace_userp) }
+    entry(|| {
+        if tensor_activity_fn.is_none() {
+            return Err(null("tensor_activity_fn"));
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { put_new(trace, level, parent_id, (activity_fn, tensor_activity_fn), release_fn, trace_userp) }
+    })
 }
 
 /// # Safety
 /// As for `TRITONSERVER_InferenceTraceNew`.
-unsafe fn made(
+unsafe fn put_new(
     trace: *mut *mut Observation,
     level: u32,
     parent_id: u64,
     (activity, tensor): (Option<ActivityFn>, Option<TensorActivityFn>),
     release: Option<ReleaseFn>,
     userp: *mut c_void,
-) -> *mut Error {
-    entry(|| {
-        let activity = activity.ok_or_else(|| null("activity_fn"))?;
-        let release = release.ok_or_else(|| null("release_fn"))?;
-        let level = level_of(level)?;
-        if trace.is_null() {
-            return Err(null("trace"));
-        }
-        let functions = Functions { level, activity, tensor, release, userp };
-        // SAFETY: the caller's promise is passed on.
-        unsafe { put(trace, ApplicationTrace::begin(functions, parent_id, HELD).handle()) }
-    })
+) -> Result<(), Status> {
+    let activity = activity.ok_or_else(|| null("activity_fn"))?;
+    let release = release.ok_or_else(|| null("release_fn"))?;
+    let level = level_of(level)?;
+    if trace.is_null() {
+        return Err(null("trace"));
+    }
+    let functions = Functions { level, activity, tensor, release, userp };
+    // SAFETY: the caller's promise is passed on.
+    unsafe { put(trace, ApplicationTrace::begin(functions, parent_id, HELD).handle()) }
 }
 
 /// # Safety

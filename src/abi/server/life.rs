@@ -7,8 +7,10 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use super::super::border::{deref, entry, give_shared, null, put, take_shared, utf8};
+use super::super::ledger;
 use super::Error;
 use super::options::ServerOptions;
+use crate::observe::log::Hold;
 use crate::server::access::Access;
 
 /// The highest version that is ready.
@@ -44,10 +46,15 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ServerDelete(server: *const Access) -> *mut Error {
     entry(|| {
+        // The server takes its log along, but for what is still to be told here.
+        let _log = ledger::is_on().then(Hold::new);
         // SAFETY: the caller's promise is passed on.
         unsafe { deref(server, "server")? }.end()?;
         // SAFETY: only its owner could end it, and has it from ServerNew.
-        unsafe { take_shared(server, "server") }.map(|access: Arc<Access>| drop(access))
+        drop::<Arc<Access>>(unsafe { take_shared(server, "server")? });
+        // What the application and the libraries of the server still hold; other servers' share is part of it.
+        ledger::report(None);
+        Ok(())
     })
 }
 

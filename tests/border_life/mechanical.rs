@@ -158,7 +158,7 @@ impl Parameter {
         match self.handle(kinds) {
             Some(kind) => format!("h_{kind}"),
             None if self.is_function() => format!("({})nothing", self.kind),
-            None if self.name == "model_name" => "\"other\"".to_owned(),
+            None if self.kind == "const char*" && self.name == "model_name" => "\"other\"".to_owned(),
             None if self.kind == "const char*" => "\"INPUT0\"".to_owned(),
             None if self.kind.ends_with("TRITONSERVER_DataType") => "TRITONSERVER_TYPE_INT32".to_owned(),
             None if self.kind.ends_with('*') => "(void*)scratch".to_owned(),

@@ -309,11 +309,6 @@ impl Service for Api {
         self.plan_call(headers)
     }
 
-    /// Of what plans depend on beside the head, only the traces can change.
-    fn grpc_plan_holds(&self, plan: &GrpcPlan) -> bool {
-        !plan.timed && !self.facts.settings.traces.is_on()
-    }
-
     fn grpc_unary(
         &mut self,
         call: CallKey,

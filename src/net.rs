@@ -104,9 +104,7 @@ struct Shared<S> {
     replies: Replies,
     pool: Pool,
     /// Readers of gRPC messages that wait for their next call.
-    // Boxed: they move with their calls, from here into a stream and back.
-    #[allow(clippy::vec_box)]
-    readers: Vec<Box<MessageReader>>,
+    readers: Vec<MessageReader>,
     /// Deadlines of calls that are over.
     stopped_timers: Vec<TimerKey>,
 }

@@ -78,6 +78,8 @@ pub struct Waiting {
     expires_at_ns: Option<u64>,
     response: Option<Response>,
     responses: usize,
+    /// The response came with the news that it is the last one.
+    is_final: bool,
 }
 
 impl Waiting {
@@ -221,8 +223,17 @@ impl Api {
         if telling.is_some() || (matches!(peer, Peer::Stream(_)) && model.spec.decoupled) {
             request.limit_responses(self.facts.settings.grpc_responses_max);
         }
-        let waiting =
-            Waiting { peer, model, form, telling, ticket: None, expires_at_ns: None, response: None, responses: 0 };
+        let waiting = Waiting {
+            peer,
+            model,
+            form,
+            telling,
+            ticket: None,
+            expires_at_ns: None,
+            response: None,
+            responses: 0,
+            is_final: false,
+        };
         let model = Arc::clone(&waiting.model);
         // Before the scheduler has it: the answer may be in the mailbox when it returns.
         if let Some(place) = self.work_mut(token.0) {
@@ -316,41 +327,38 @@ impl Api {
         {
             return self.delivered_to_stream(stream, key, delivery, replies);
         }
-        let responses = waiting.responses + usize::from(delivery.response.is_some());
+        if let Some(response) = delivery.response {
+            waiting.responses += 1;
+            waiting.is_final = delivery.last;
+            waiting.response.get_or_insert(response);
+        }
         if !delivery.last {
-            waiting.responses = responses;
-            if let Some(response) = delivery.response {
-                waiting.response.get_or_insert(response);
-            }
             return;
         }
-        let Some(mut waiting) = self.end_waiting(key) else { return };
-        let mut is_final = delivery.response.is_some();
-        // One that comes with the end is not put aside first: a response is large.
-        let mut response = match delivery.response {
+        let Some(waiting) = self.end_waiting(key) else { return };
+        let id = waiting.id();
+        let Waiting { peer, model, form, response, responses, mut is_final, .. } = *waiting;
+        let mut response = match response {
             Some(response) if responses == 1 => response,
-            None if responses == 1 => waiting.response.take().unwrap_or_default(),
             _ => {
                 is_final = true;
                 let status = Status::internal(format!("expected a single response, got {responses}"));
-                Response::failed(waiting.id(), status)
+                Response::failed(id.clone(), status)
             }
         };
         if response.error.is_none()
-            && let Err(status) = apply_classification(&mut response, &waiting.form, &waiting.model, &self.pool)
+            && let Err(status) = apply_classification(&mut response, &form, &model, &self.pool)
         {
             response.error = Some(status);
         }
-        let model = &waiting.model;
-        match waiting.peer {
-            Peer::Http(call) => self.answer_http(call, response, model, waiting.form, replies),
-            Peer::Grpc(call) => self.answer_grpc(call, response, model, &waiting.form, replies),
+        match peer {
+            Peer::Http(call) => self.answer_http(call, response, &model, form, replies),
+            Peer::Grpc(call) => self.answer_grpc(call, response, &model, &form, replies),
             Peer::Stream(stream) => {
                 if response.error.is_some() {
-                    response.id = waiting.id();
+                    response.id = id;
                 }
-                let from = StreamedFrom::new(model, &waiting.form, is_final);
-                self.answer_stream(stream, key, &mut response, &from, replies);
+                self.answer_stream(stream, key, &mut response, &StreamedFrom::new(&model, &form, is_final), replies);
             }
         }
     }

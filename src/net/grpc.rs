@@ -4,7 +4,6 @@
 //! is answered here and its work cancelled.
 
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use super::{At, Call, Shared, call_mut, remove_call};
@@ -13,7 +12,7 @@ use crate::protocol::grpc::{
     self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, Limits, MessageReader, UnknownEncoding, encode_message, is_grpc,
     parse_timeout,
 };
-use crate::protocol::http2::{self, ErrorCode, Headers, IdHasher, ResetCause, SendError, StreamId};
+use crate::protocol::http2::{self, ErrorCode, Headers, ResetCause, SendError, StreamId};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
 use crate::request::now_ns;
 
@@ -26,19 +25,14 @@ const UNSENT_MAX: usize = 64 << 20;
 /// are ended.
 pub(super) const UNSENT_HARD_MAX: usize = 1 << 30;
 
-/// Every event of a call looks its stream up, and the codec has bounded how many a peer has.
-type Streams = HashMap<StreamId, Stream, BuildHasherDefault<IdHasher>>;
-
 pub(super) struct GrpcWire {
     pub connection: http2::Connection,
-    streams: Streams,
+    streams: HashMap<StreamId, Stream>,
     /// A direct window that is with the engine, and its stream.
     direct: Option<(StreamId, grpc::DirectTicket)>,
     /// Deadlines of new calls, for the shard's timers.
     pub deadlines: Vec<(CallKey, Duration)>,
     pub failed: bool,
-    /// What the last head said whose terms hold for others like it, and its identity.
-    known: Option<(u64, Terms)>,
     /// Bytes of requests for which some stream has not been given credit.
     withheld: usize,
     /// Streams with many answers of which some bytes were unsent when the service was last told.
@@ -51,7 +45,7 @@ pub(super) struct GrpcWire {
 struct Stream {
     call: CallKey,
     plan: GrpcPlan,
-    reader: Box<MessageReader>,
+    reader: MessageReader,
     /// The client has sent everything.
     request_ended: bool,
     /// The one request of a unary call was handed over.
@@ -67,14 +61,6 @@ struct Stream {
     since_ns: u64,
 }
 
-/// What a head says of its call. Clients repeat their calls with the same head, which need not be read again.
-#[derive(Clone)]
-struct Terms {
-    plan: GrpcPlan,
-    encoding: Encoding,
-    deadline: Option<Duration>,
-}
-
 impl Stream {
     /// The peer owes the rest of a message.
     fn is_half_received(&self) -> bool {
@@ -87,9 +73,8 @@ impl Stream {
 struct Handler<'a, S> {
     key: Key,
     shared: &'a mut Shared<S>,
-    streams: &'a mut Streams,
+    streams: &'a mut HashMap<StreamId, Stream>,
     deadlines: &'a mut Vec<(CallKey, Duration)>,
-    known: &'a mut Option<(u64, Terms)>,
     refused: Vec<(StreamId, Refusal)>,
     /// Answers pile up: what arrives is taken without credit for more.
     withholds: bool,
@@ -107,22 +92,7 @@ enum Refusal {
 }
 
 impl<S: Service> Handler<'_, S> {
-    /// The terms of a call, read from its head unless it is the same as the last one.
-    fn terms(&mut self, headers: &Headers) -> Result<Terms, Refusal> {
-        let identity = headers.identity();
-        if let Some((known, terms)) = &self.known
-            && *known == identity
-            && !self.overloaded
-            && self.shared.service.grpc_plan_holds(&terms.plan)
-        {
-            return Ok(terms.clone());
-        }
-        let terms = self.read_terms(headers)?;
-        *self.known = self.shared.service.grpc_plan_holds(&terms.plan).then(|| (identity, terms.clone()));
-        Ok(terms)
-    }
-
-    fn read_terms(&mut self, headers: &Headers) -> Result<Terms, Refusal> {
+    fn accept(&mut self, stream: StreamId, headers: &Headers) -> Result<Stream, Refusal> {
         if headers.method() != Some(b"POST") {
             return Err(Refusal::Http(b"405"));
         }
@@ -145,11 +115,6 @@ impl<S: Service> Handler<'_, S> {
                     .map_err(|error| Refusal::Grpc(GrpcStatus::new(Code::InvalidArgument, error.to_string())))?,
             ),
         };
-        Ok(Terms { plan, encoding, deadline })
-    }
-
-    fn accept(&mut self, stream: StreamId, headers: &Headers) -> Result<Stream, Refusal> {
-        let Terms { plan, encoding, deadline } = self.terms(headers)?;
         let call = Call { connection: self.key, at: At::Grpc(stream), token: None, timer: None };
         let Ok(call) = self.shared.calls.insert(call) else {
             return Err(Refusal::Grpc(GrpcStatus::new(
@@ -168,8 +133,8 @@ impl<S: Service> Handler<'_, S> {
             self.deadlines.push((call, deadline));
         }
         let pool = &self.shared.pool;
-        let new_reader = || Box::new(MessageReader::new(pool.clone(), Limits::default(), plan.mode));
-        let mut reader = self.shared.readers.pop().unwrap_or_else(new_reader);
+        let mut reader =
+            self.shared.readers.pop().unwrap_or_else(|| MessageReader::new(pool.clone(), Limits::default(), plan.mode));
         reader.reset(plan.mode, encoding);
         Ok(Stream {
             call,
@@ -311,11 +276,10 @@ impl GrpcWire {
     pub fn new(connection: http2::Connection) -> GrpcWire {
         GrpcWire {
             connection,
-            streams: Streams::default(),
+            streams: HashMap::new(),
             direct: None,
             deadlines: Vec::new(),
             failed: false,
-            known: None,
             withheld: 0,
             unsent: Vec::new(),
             draining_s: 0,
@@ -335,7 +299,6 @@ impl GrpcWire {
             shared,
             streams: &mut self.streams,
             deadlines: &mut self.deadlines,
-            known: &mut self.known,
             refused: Vec::new(),
             withholds: unsent >= UNSENT_MAX,
             overloaded: unsent >= UNSENT_HARD_MAX,
@@ -544,13 +507,8 @@ impl GrpcWire {
     ) -> Result<(), SendError> {
         let tail = [(&b"grpc-status"[..], status.code.header().as_bytes()), (&b"grpc-message"[..], message)];
         let tail = &tail[..if message.is_empty() { 1 } else { 2 }];
-        let fields = head.iter().chain(tail).copied();
-        // Apart, because the list is walked more than once and few calls end with more than this.
-        if status.trailers.is_empty() {
-            return self.connection.send_headers(id, fields, true);
-        }
         let more = status.trailers.iter().map(|(name, value)| (&**name, &**value));
-        self.connection.send_headers(id, fields.chain(more), true)
+        self.connection.send_headers(id, head.iter().chain(tail).copied().chain(more), true)
     }
 
     /// An answer to something that is not gRPC.

@@ -252,37 +252,3 @@ fn a_drain_ends_idle_connections_and_those_that_do_not_answer() {
     let _ = (idle, stream);
     world.end();
 }
-
-#[test]
-fn the_head_of_a_repeated_call_is_read_again_unless_its_plan_holds() {
-    let mut world = World::new(1);
-    let mut peer = GrpcPeer::connect(&mut world);
-    // The first heads fill the table of names and values; only then are they equal.
-    for _ in 0..3 {
-        peer.call(b"/unary", None);
-        peer.run(&mut world, 20);
-    }
-    for (case, holds, path, timeout, plans) in [
-        ("nothing was kept", true, &b"/unary"[..], None, 1),
-        ("the same head", true, b"/unary", None, 0),
-        ("the same head", true, b"/unary", None, 0),
-        ("another head", true, b"/unary", Some(&b"9S"[..]), 1),
-        ("another head", true, b"/unary", None, 1),
-        ("plans change", false, b"/unary", None, 1),
-        ("plans change", false, b"/unary", None, 1),
-        ("nothing was kept", true, b"/unary", None, 1),
-        ("the same head", true, b"/unary", None, 0),
-        ("refused", true, b"/other", None, 1),
-        ("refused", true, b"/other", None, 1),
-    ] {
-        let before = world.script.borrow().plans;
-        world.script.borrow_mut().plans_hold = holds;
-        let stream = peer.call(path, timeout);
-        peer.run(&mut world, 20);
-        assert_eq!(world.script.borrow().plans - before, plans, "{case}: {path:?}, {timeout:?}");
-        assert_eq!(peer.status(stream).is_some(), path == b"/other", "{case}: only what nobody knows is answered");
-    }
-    assert_eq!(world.script.borrow().unary.len(), 12);
-    drop(peer);
-    world.end();
-}

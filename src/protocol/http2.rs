@@ -25,7 +25,6 @@ pub use config::Config;
 pub use error::{ConnectionError, SendError};
 pub use frame::ErrorCode;
 pub use headers::Headers;
-pub use stream::IdHasher;
 
 use std::collections::VecDeque;
 

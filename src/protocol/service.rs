@@ -151,11 +151,6 @@ pub trait Service {
     /// A gRPC call begins: its path is `/package.Service/Method`.
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus>;
 
-    /// Whether what was planned for a call also holds now, for a call whose head is the same.
-    fn grpc_plan_holds(&self, _plan: &GrpcPlan) -> bool {
-        false
-    }
-
     /// The one request of a unary call.
     fn grpc_unary(
         &mut self,

@@ -18,9 +18,6 @@ pub struct Script {
     pub unsent: Vec<(Token, usize)>,
     /// Seconds in which they waited for their peer.
     pub waits: Vec<Token>,
-    /// How many calls were planned, and what is said of plans for others.
-    pub plans: usize,
-    pub plans_hold: bool,
 }
 
 pub struct Scripted {
@@ -48,15 +45,10 @@ impl Service for Scripted {
     }
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
-        self.script.borrow_mut().plans += 1;
         match headers.path() {
             Some(b"/unary") => Ok(GrpcPlan::new(0, Mode::Collect)),
             _ => Err(GrpcStatus::new(Code::Unimplemented, "")),
         }
-    }
-
-    fn grpc_plan_holds(&self, _plan: &GrpcPlan) -> bool {
-        self.script.borrow().plans_hold
     }
 
     fn grpc_unary(&mut self, call: CallKey, _: &GrpcPlan, _message: Message, _: &mut Replies) -> Option<Token> {

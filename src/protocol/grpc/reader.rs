@@ -30,20 +30,25 @@ pub enum Message {
 }
 
 enum State {
-    Prefix { bytes: [u8; PREFIX_BYTES], len: usize },
-    Scanning { left: usize },
-    Collecting { block: BlockMut, left: usize },
-    Packed(Box<Packed>),
+    Prefix {
+        bytes: [u8; PREFIX_BYTES],
+        len: usize,
+    },
+    Scanning {
+        left: usize,
+    },
+    Collecting {
+        block: BlockMut,
+        left: usize,
+    },
+    /// A compressed message is kept in pieces: who unpacks it needs no more.
+    Packed {
+        pieces: Vec<Slice>,
+        open: BlockMut,
+        left: usize,
+    },
     Ready(Ready),
     Failed(ReadError),
-}
-
-/// A compressed message is kept in pieces: who unpacks it needs no more. Boxed, since few are, and the state moves with
-/// every message.
-struct Packed {
-    pieces: Vec<Slice>,
-    open: BlockMut,
-    left: usize,
 }
 
 enum Ready {
@@ -128,9 +133,6 @@ impl MessageReader {
 
     /// The message, once it arrived whole.
     pub fn next_message(&mut self) -> Option<Message> {
-        if !self.is_ready() {
-            return None;
-        }
         match std::mem::replace(&mut self.state, BEGINNING) {
             State::Ready(Ready::Scanned) => {
                 let spare = self.spare.take();
@@ -156,7 +158,7 @@ impl MessageReader {
         match &self.state {
             State::Failed(error) => Err(error.clone()),
             State::Prefix { len: 0, .. } | State::Ready(_) => Ok(()),
-            State::Prefix { .. } | State::Scanning { .. } | State::Collecting { .. } | State::Packed(_) => {
+            State::Prefix { .. } | State::Scanning { .. } | State::Collecting { .. } | State::Packed { .. } => {
                 Err(ReadError::Truncated)
             }
         }
@@ -203,8 +205,14 @@ impl MessageReader {
                 self.end_collection();
                 Ok(chunk.len())
             }
-            State::Packed(packed) => {
-                let n = packed.take(rest, &self.pool)?;
+            State::Packed { pieces, open, left } => {
+                if open.spare() == 0 {
+                    let mut next = self.pool.get((*left).min(PACKED_BLOCK_BYTES))?;
+                    next.set_len(0);
+                    pieces.push(std::mem::replace(open, next).freeze());
+                }
+                let n = open.append(&rest[..rest.len().min(*left)]);
+                *left -= n;
                 self.end_collection();
                 Ok(n)
             }
@@ -233,7 +241,7 @@ impl MessageReader {
             let mut block = self.pool.get(len.min(TRUSTED_BYTES))?;
             block.set_len(0);
             self.state = match compressed {
-                true => State::Packed(Box::new(Packed { pieces: Vec::new(), open: block, left: len })),
+                true => State::Packed { pieces: Vec::new(), open: block, left: len },
                 false => State::Collecting { block, left: len },
             };
             self.end_collection();
@@ -248,38 +256,17 @@ impl MessageReader {
     }
 
     fn end_collection(&mut self) {
-        let left = match &self.state {
-            State::Collecting { left, .. } => *left,
-            State::Packed(packed) => packed.left,
-            _ => return,
-        };
-        if left > 0 {
+        if !matches!(self.state, State::Collecting { left: 0, .. } | State::Packed { left: 0, .. }) {
             return;
         }
         self.state = match std::mem::replace(&mut self.state, BEGINNING) {
             State::Collecting { block, .. } => State::Ready(Ready::Collected(block.freeze())),
-            State::Packed(packed) => State::Ready(Ready::Packed(packed.into_pieces())),
+            State::Packed { mut pieces, open, .. } => {
+                pieces.push(open.freeze());
+                State::Ready(Ready::Packed(pieces))
+            }
             other => other,
         };
-    }
-}
-
-impl Packed {
-    /// Takes what belongs to the message, at most to the end of its open block. Says how many bytes that were.
-    fn take(&mut self, rest: &[u8], pool: &Pool) -> Result<usize, ReadError> {
-        if self.open.spare() == 0 {
-            let mut next = pool.get(self.left.min(PACKED_BLOCK_BYTES))?;
-            next.set_len(0);
-            self.pieces.push(std::mem::replace(&mut self.open, next).freeze());
-        }
-        let n = self.open.append(&rest[..rest.len().min(self.left)]);
-        self.left -= n;
-        Ok(n)
-    }
-
-    fn into_pieces(mut self: Box<Packed>) -> Vec<Slice> {
-        self.pieces.push(self.open.freeze());
-        self.pieces
     }
 }
 

@@ -195,7 +195,7 @@ impl Streams {
 /// Spreads stream identifiers, which are small, odd and dense, over the hash map's bits. Collisions are no weapon: a
 /// peer has no more than the permitted number of streams in the map.
 #[derive(Default)]
-pub struct IdHasher(u64);
+struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {

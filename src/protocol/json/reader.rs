@@ -230,10 +230,6 @@ impl Reader {
                     let span = text::scan(input, self.at)?;
                     self.at = span.end + 1;
                     self.state = State::Key;
-                    // Mostly the colon follows at once, and needs no turn of its own.
-                    if input.get(self.at) == Some(&b':') {
-                        (self.at, self.state) = (self.at + 1, State::Colon);
-                    }
                     return Ok(Some(Event::Key(span)));
                 }
                 (State::Start | State::Colon | State::ArrayOpened | State::CommaInArray, _) => {

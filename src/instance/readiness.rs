@@ -5,6 +5,7 @@
 //! all who asked before it began get its answer: the thread lives as long as somebody waits, and one that hangs keeps
 //! nobody waiting who asks about another model.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,7 +103,10 @@ impl Checks {
             }
             let (instances, waiting) = (state.instances.clone(), std::mem::take(&mut state.waiting));
             drop(state);
-            let objection = instances.iter().find_map(|instance| instance.check().err());
+            // Whoever waits is answered, also where an instance's answer fails on our side.
+            let asked = || instances.iter().find_map(|instance| instance.check().err());
+            let objection = catch_unwind(AssertUnwindSafe(asked))
+                .unwrap_or_else(|_| Some(Status::internal("the question whether an instance is ready panicked")));
             let verdict = objection.map_or(Verdict::Ready, |status| {
                 info!("{} is not ready: {status}", self.name);
                 Verdict::NotReady(status)
@@ -224,6 +228,21 @@ mod tests {
         ask_all(&[of(&[])], Box::new(move |verdict| drop(tell.send((verdict, std::thread::current().id())))));
         assert_eq!(told.recv(), Ok((Verdict::Ready, here)));
         assert_eq!(wait_for_all(&[]), Verdict::Ready);
+    }
+
+    #[test]
+    fn who_waits_is_answered_even_by_a_panic() {
+        struct Panics;
+        impl Readiness for Panics {
+            fn check(&self) -> Result<(), Status> {
+                panic!("this answer shall panic")
+            }
+        }
+        let checks = Checks::new("m", 3);
+        checks.set(vec![Arc::new(Panics)]);
+        for _ in 0..2 {
+            assert!(matches!(wait_for_all(&[Arc::clone(&checks)]), Verdict::NotReady(_)));
+        }
     }
 
     #[test]

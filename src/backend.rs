@@ -9,6 +9,7 @@ mod host_policy;
 pub mod identity;
 pub mod onnxruntime;
 pub mod plugin;
+pub mod python;
 pub mod registry;
 pub mod repeat;
 mod responders;
@@ -133,6 +134,8 @@ pub struct ModelContext {
     pub auto_complete: bool,
     /// `--backend-config` of this backend, global settings first; a later setting wins.
     pub settings: Vec<(String, String)>,
+    /// `--backend-directory`.
+    pub backend_directory: PathBuf,
     pub statistics: Arc<ModelStatistics>,
     pub metrics: Arc<Registry>,
     pub pool: Pool,

@@ -40,8 +40,7 @@ pub enum ArchiveError {
 }
 
 /// The programs that decompress, by the bytes that a file begins with.
-const PROGRAMS: [(&[u8], &str); 3] =
-    [(b"BZh", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")];
+const PROGRAMS: [(&[u8], &str); 3] = [(b"BZh", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")];
 const GZIP: &[u8] = b"\x1f\x8b";
 /// A member, or the end of an archive without any.
 const ZIP: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::layout::script_name;
+use super::layout::SCRIPT;
 use super::{archive, errand};
 use crate::backend::ModelContext;
 use crate::request::Status;
@@ -55,7 +55,7 @@ pub fn path_of(context: &ModelContext, base: Option<&Path>) -> Option<PathBuf> {
     if let Some(given) = context.parameter(PARAMETER).filter(|given| !given.is_empty()) {
         return Some(given.replace(MODEL_DIRECTORY, &context.directory.to_string_lossy()).into());
     }
-    let packed = base?.join(format!("pb_exec_env_{}.tar.gz", script_name(context)));
+    let packed = base?.join(format!("pb_exec_env_{SCRIPT}.tar.gz"));
     packed.is_file().then_some(packed)
 }
 
@@ -73,7 +73,9 @@ impl Environment {
         let found = ["python3", "python"].map(|name| bin.join(name)).into_iter().find(|program| program.is_file());
         found.ok_or_else(|| {
             let bin = bin.display();
-            Status::internal(format!("the Python environment of {PARAMETER} has no interpreter: {bin}/python3 is missing"))
+            Status::internal(format!(
+                "the Python environment of {PARAMETER} has no interpreter: {bin}/python3 is missing"
+            ))
         })
     }
 
@@ -85,7 +87,8 @@ impl Environment {
         let shell = if in_path("bash") { "bash" } else { "sh" };
         let mut command = Command::new(shell);
         command.args(["-c", r#". "$0" 1>&2 && exec env -0"#]).arg(&script);
-        let wrong = |text: String| Status::internal(format!("failed to activate the Python environment '{shown}': {text}"));
+        let wrong =
+            |text: String| Status::internal(format!("failed to activate the Python environment '{shown}': {text}"));
         let done = errand::run(&mut command, ACTIVATION_TIME).map_err(|error| wrong(format!("{shell}: {error}")))?;
         if !done.status.success() {
             return Err(wrong(done.detail()));
@@ -128,9 +131,8 @@ fn variables(printed: &[u8]) -> impl Iterator<Item = (OsString, OsString)> + '_ 
 fn differences(before: &HashMap<OsString, OsString>, after: &HashMap<OsString, OsString>) -> Vec<Change> {
     let set = after.iter().filter(|(name, value)| before.get(*name) != Some(value));
     let set = set.map(|(name, value)| (name.clone(), Some(value.clone())));
-    let is_shells = |name: &OsString| {
-        name.as_bytes().starts_with(b"BASH_FUNC_") || OF_SHELLS.iter().any(|own| name == own)
-    };
+    let is_shells =
+        |name: &OsString| name.as_bytes().starts_with(b"BASH_FUNC_") || OF_SHELLS.iter().any(|own| name == own);
     let removed = before.keys().filter(|name| !after.contains_key(*name) && !is_shells(name));
     let mut changes: Vec<Change> = set.chain(removed.map(|name| (name.clone(), None))).collect();
     changes.sort();

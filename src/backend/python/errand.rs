@@ -104,7 +104,8 @@ impl Reading {
     fn start(stream: Option<impl Read + Send + 'static>) -> Reading {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&kept);
-        let read = stream.map(|stream| thread::Builder::new().name("errand".to_owned()).spawn(move || drain(stream, &into)));
+        let read =
+            stream.map(|stream| thread::Builder::new().name("errand".to_owned()).spawn(move || drain(stream, &into)));
         Reading { kept, thread: read.and_then(Result::ok) }
     }
 

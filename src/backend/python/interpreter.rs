@@ -166,7 +166,8 @@ impl Interpreter {
             };
             let program = if program.is_file() { program } else { environment.interpreter()? };
             let changes = environment.activation()?;
-            let about = probe::ask(&program, &changes).map_err(|problem| problem.status(&program, Origin::Environment))?;
+            let about =
+                probe::ask(&program, &changes).map_err(|problem| problem.status(&program, Origin::Environment))?;
             if let Some(version) = stub.filter(|version| !about.is_of(version)) {
                 return Err(Status::invalid(format!(
                     "the model's {STUB} was built for Python {version}, but the environment of EXECUTION_ENV_PATH has \

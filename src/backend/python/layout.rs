@@ -25,8 +25,8 @@ impl Layout {
     /// `base`: the directory of the Python-based backend whose script serves the model.
     pub fn find(context: &ModelContext, base: Option<&Path>) -> Result<Layout, Status> {
         let file = match base {
-            Some(base) => base.join(script_name(context)),
-            None => own_file(context)?,
+            Some(base) => base.join(SCRIPT),
+            None => own_file(context),
         };
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let Some(stem) = name.strip_suffix(ENDING) else {
@@ -47,24 +47,10 @@ impl Layout {
     }
 }
 
-/// The script of a Python-based backend: `runtime` may name another one than usual.
-pub fn script_name(context: &ModelContext) -> &str {
-    match context.config.runtime.as_str() {
-        "" => SCRIPT,
-        runtime => runtime,
-    }
-}
-
-/// The file of a model that brings its own: a `runtime` may also lie beside the versions.
-fn own_file(context: &ModelContext) -> Result<PathBuf, Status> {
-    let config = &context.config;
-    let versioned = |name: &str| context.version_directory.join(name);
-    if !config.runtime.is_empty() {
-        let places = [versioned(&config.runtime), context.directory.join(&config.runtime)];
-        let found = places.iter().find(|file| file.is_file());
-        return Ok(found.unwrap_or(&places[0]).clone());
-    }
-    Ok(versioned(if config.default_model_filename.is_empty() { SCRIPT } else { &config.default_model_filename }))
+/// The file of a model that brings its own.
+fn own_file(context: &ModelContext) -> PathBuf {
+    let name = &context.config.default_model_filename;
+    context.version_directory.join(if name.is_empty() { SCRIPT } else { name })
 }
 
 /// Where modules lie that all models may import.
@@ -130,17 +116,6 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_names_a_script_of_the_version_or_of_the_model() {
-        let place = Place::new();
-        let mut context = place.context("m");
-        context.config.runtime = "run.py".to_owned();
-        place.file("m/run.py", "");
-        assert_eq!(relative(&place, &Layout::find(&context, None).unwrap()).0, "m/run.py");
-        place.file("m/1/run.py", "");
-        assert_eq!(relative(&place, &Layout::find(&context, None).unwrap()).0, "m/1/run.py");
-    }
-
-    #[test]
     fn a_python_based_backend_serves_with_its_own_script() {
         let place = Place::new();
         place.file("backends/snake/model.py", "");
@@ -157,9 +132,5 @@ mod tests {
         assert!(Layout::find(&context, Some(&base)).unwrap().search[2].ends_with("python"));
         place.file("backends/snake/triton_python_backend_utils.py", "");
         assert!(Layout::find(&context, Some(&base)).unwrap().search[2].ends_with("snake"));
-        context.config.runtime = "second.py".to_owned();
-        assert!(Layout::find(&context, Some(&base)).unwrap_err().message.ends_with("snake/second.py'"));
-        place.file("backends/snake/second.py", "");
-        assert_eq!(Layout::find(&context, Some(&base)).unwrap().module, "snake.second");
     }
 }

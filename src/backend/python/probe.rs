@@ -82,14 +82,18 @@ impl Problem {
         let program = program.display();
         let other = match origin {
             Origin::Environment => "put another environment into EXECUTION_ENV_PATH".to_owned(),
-            _ => format!("run `{INSTALL_COMMAND}`, or name another one with --backend-config=python,interpreter=<path>"),
+            _ => {
+                format!("run `{INSTALL_COMMAND}`, or name another one with --backend-config=python,interpreter=<path>")
+            }
         };
         let advice = match self {
             Problem::NoNumpy(_) => format!("Install it with `{program} -m pip install numpy`, or {other}"),
             Problem::OldNumpy(_) => format!("Renew it with `{program} -m pip install -U numpy`, or {other}"),
             _ => format!("To have one that can, {other}"),
         };
-        Status::unavailable(format!("the Python interpreter '{program}' ({origin}) cannot run models: {self}. {advice}"))
+        Status::unavailable(format!(
+            "the Python interpreter '{program}' ({origin}) cannot run models: {self}. {advice}"
+        ))
     }
 }
 
@@ -210,7 +214,10 @@ mod tests {
         assert!(ask_of(&line("cpython", "3.99.0", "2.0.0rc1", "")).is_ok());
         for (script, text) in [
             (line("cpython", "3.7.17", "1.21.6", ""), "it is Python 3.7.17, and models need Python 3.8 or newer"),
-            (line("cpython", "2.7.18", "", "ImportError: x"), "it is Python 2.7.18, and models need Python 3.8 or newer"),
+            (
+                line("cpython", "2.7.18", "", "ImportError: x"),
+                "it is Python 2.7.18, and models need Python 3.8 or newer",
+            ),
             (line("pypy", "3.10.1", "1.26.0", ""), "it is pypy; models need CPython, the usual Python"),
             (
                 line("cpython", "3.12.0", "", "ModuleNotFoundError: No module named x"),
@@ -232,7 +239,10 @@ mod tests {
         let place = Place::new();
         let count = place.path().join("count");
         let script = |numpy: &str| {
-            format!("#!/bin/sh\necho x >> {}\nprintf 'nereid\\037cpython\\0373.9.1\\037{numpy}\\037\\n'\n", count.display())
+            format!(
+                "#!/bin/sh\necho x >> {}\nprintf 'nereid\\037cpython\\0373.9.1\\037{numpy}\\037\\n'\n",
+                count.display()
+            )
         };
         let asked = || fs::read_to_string(&count).unwrap().lines().count();
         let program = place.program("python", &script(""));
@@ -242,7 +252,8 @@ mod tests {
         }
         // As if numpy had been installed: the program itself does not change then.
         let modified = fs::metadata(&program).unwrap().modified().unwrap();
-        let change = |at: SystemTime| fs::File::options().append(true).open(&program).unwrap().set_modified(at).unwrap();
+        let change =
+            |at: SystemTime| fs::File::options().append(true).open(&program).unwrap().set_modified(at).unwrap();
         place.program("python", &script("1.26.4"));
         change(modified);
         for _ in 0..3 {

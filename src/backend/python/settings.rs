@@ -48,7 +48,7 @@ const DEFAULT_SIZE_MIN: i64 = 1 << 20;
 /// Of a worker, in each direction, where nothing else is said.
 const MAX_SIZE_DEFAULT: u64 = 1 << 30;
 /// More is no timeout but a mistake.
-const EXECUTE_TIMEOUT_SECS_MAX: f64 = 1e9;
+pub const EXECUTE_TIMEOUT_SECS_MAX: f64 = 1e9;
 
 /// What names must not contain: Triton hands them to a shell (section 6, row "names").
 const FORBIDDEN: &str = ";|&$<>()[]{}\\\"'*?~#!`";
@@ -332,7 +332,11 @@ mod tests {
             ("shm-default-byte-size", "9223372036854775808", not_a_number(DEFAULT_SIZE, "9223372036854775808")),
             ("shm-growth-byte-size", "0", zero("shm-growth-byte-size")),
             ("shm-max-byte-size", "-1", zero("shm-max-byte-size")),
-            ("shm-max-byte-size", "1048575", "shm-max-byte-size can't be smaller than shm-default-byte-size.".to_owned()),
+            (
+                "shm-max-byte-size",
+                "1048575",
+                "shm-max-byte-size can't be smaller than shm-default-byte-size.".to_owned(),
+            ),
             ("stub-timeout-seconds", "0", zero("stub-timeout-seconds")),
             ("shm_message_queue_size", "0", zero("shm_message_queue_size")),
             ("shm-region-prefix-name", "", "shm-region-prefix-name must at least contain one character.".to_owned()),

@@ -36,7 +36,11 @@ pub fn read(input: &mut impl Read, tree: &mut Tree) -> Result<(), ArchiveError> 
         }
         let header = Header(&block);
         if !header.is_sound() {
-            return Err(if is_first { ArchiveError::Unknown } else { ArchiveError::Damaged("a header's sum is wrong") });
+            return Err(if is_first {
+                ArchiveError::Unknown
+            } else {
+                ArchiveError::Damaged("a header's sum is wrong")
+            });
         }
         is_first = false;
         if header.extends(input, &mut extension)? {
@@ -132,9 +136,9 @@ impl<'a> Header<'a> {
     fn number(self, field: Field) -> Option<u64> {
         let bytes = self.field(field);
         match bytes.split_first() {
-            Some((0x80, rest)) => rest.iter().try_fold(0u64, |sum, &byte| {
-                sum.checked_mul(256).and_then(|sum| sum.checked_add(u64::from(byte)))
-            }),
+            Some((0x80, rest)) => rest
+                .iter()
+                .try_fold(0u64, |sum, &byte| sum.checked_mul(256).and_then(|sum| sum.checked_add(u64::from(byte)))),
             _ => {
                 let digits = self.text(field).trim_ascii();
                 digits.iter().try_fold(0u64, |sum, &digit| {

@@ -65,7 +65,8 @@ fn environment(place: &Place) -> String {
     place.file("env/lib/empty", "");
     place.file("env/lib/large", vec![7; 1_000_000]);
     fs::hard_link(place.path().join("env/lib/module.py"), place.path().join("env/lib/same.py")).unwrap();
-    for (link, target) in [("env/bin/python", "python3"), ("env/lib64", "lib"), ("env/bin/system", "/usr/bin/python3")] {
+    for (link, target) in [("env/bin/python", "python3"), ("env/lib64", "lib"), ("env/bin/system", "/usr/bin/python3")]
+    {
         std::os::unix::fs::symlink(target, place.path().join(link)).unwrap();
     }
     let module = fs::File::options().append(true).open(place.path().join("env/lib/module.py")).unwrap();
@@ -165,9 +166,8 @@ with zipfile.ZipFile("packed", "w", int(sys.argv[1])) as archive:
 fn nothing_leaves_the_directory() {
     let place = Place::new();
     place.file("outside/file", "kept");
-    let outside = |name: &str| Err(format!(
-        "its member '{name}' would lie outside of the directory that it is unpacked into"
-    ));
+    let outside =
+        |name: &str| Err(format!("its member '{name}' would lie outside of the directory that it is unpacked into"));
     for name in ["../outside/file", "a/../../outside/file", "/tmp/x", "..", "."] {
         for kind in [b'0', b'1', b'2'] {
             let tar = tar_of(&[(kind, name.as_bytes(), b"a", b"")]);
@@ -181,7 +181,8 @@ fn nothing_leaves_the_directory() {
     let through: Member<'_> = (b'0', b"a/file", b"", b"written");
     let inner: Member<'_> = (b'2', b"a/link", b"x", b"");
     let second: Member<'_> = (b'1', b"h", b"a/file", b"");
-    for members in [[link, through].to_vec(), [through, link].to_vec(), [link, inner].to_vec(), [inner, link].to_vec()] {
+    for members in [[link, through].to_vec(), [through, link].to_vec(), [link, inner].to_vec(), [inner, link].to_vec()]
+    {
         let error = unpacked(&place, &tar_of(&members)).unwrap_err();
         assert!(error.contains("cannot be written: File exists"), "{error}");
     }
@@ -248,7 +249,9 @@ fn what_is_damaged_is_refused() {
     endless[124..135].copy_from_slice(b"77777777777");
     sign(&mut endless);
     assert_eq!(unpacked(&place, &endless), Err("it is damaged: a name has no end".to_owned()));
-    for record in [&b"no length"[..], b"9 a=b\n", b"6 ab\n\n", b"99999999999999999999999 a=b\n", b"6 a=b\n\xff", b"0 a=b\n"] {
+    for record in
+        [&b"no length"[..], b"9 a=b\n", b"6 ab\n\n", b"99999999999999999999999 a=b\n", b"6 a=b\n\xff", b"0 a=b\n"]
+    {
         let error = unpacked(&place, &tar_of(&[(b'x', b"pax", b"", record)]));
         assert_eq!(error, Err("it is damaged: a pax record is no record".to_owned()), "{record:?}");
     }

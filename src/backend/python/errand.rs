@@ -19,6 +19,8 @@ const LINGER: Duration = Duration::from_millis(500);
 /// Between two looks at whether it ended, at first and later.
 const LOOK: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(50);
+/// How often a program is started that somebody has open for writing.
+const BUSY_TRIES: u32 = 40;
 /// What is shown of an output.
 const DETAIL_CHARS_MAX: usize = 1000;
 
@@ -59,7 +61,7 @@ impl Finished {
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Failure> {
     // A group of its own, so that what it starts can be ended with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut child = command.spawn().map_err(Failure::Start)?;
+    let mut child = start(command).map_err(Failure::Start)?;
     let (out, err) = (Reading::start(child.stdout.take()), Reading::start(child.stderr.take()));
     let Some(status) = wait(&mut child, limit).map_err(Failure::Start)? else {
         end(&mut child);
@@ -67,6 +69,17 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Failure> 
     };
     let until = Instant::now() + LINGER;
     Ok(Finished { status, stdout: out.finish(until), stderr: err.finish(until) })
+}
+
+/// A program that was just written may still be open in a child that is about to become another program.
+fn start(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..BUSY_TRIES {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::sleep(LOOK_MAX),
+            other => return other,
+        }
+    }
+    command.spawn()
 }
 
 /// `None`: its time is over.

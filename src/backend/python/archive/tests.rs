@@ -184,7 +184,7 @@ fn nothing_leaves_the_directory() {
     for members in [[link, through].to_vec(), [through, link].to_vec(), [link, inner].to_vec(), [inner, link].to_vec()]
     {
         let error = unpacked(&place, &tar_of(&members)).unwrap_err();
-        assert!(error.contains("cannot be written: File exists"), "{error}");
+        assert!(error.contains("cannot be written: "), "{error}");
     }
     assert!(unpacked(&place, &tar_of(&[link, second])).unwrap_err().contains("No such file"));
     assert_eq!(fs::read(place.path().join("outside/file")).unwrap(), b"kept");

@@ -132,7 +132,7 @@ fn an_archive_that_fails_leaves_nothing() {
     let bytes = fs::read(packed(&place, "whole.tar", "")).unwrap();
     let cut = place.file("cut.tar", &bytes[..600]);
     assert!(environments.open(&cut).is_err());
-    let bare = place.file("bare.tar", &bytes[1024..]);
+    let bare = place.file("bare.tar", &bytes[512..]);
     assert!(environments.open(&bare).map_err(text).unwrap_err().ends_with("should contain an 'activate' script."));
     let mut names: Vec<_> = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

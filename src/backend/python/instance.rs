@@ -177,13 +177,15 @@ impl PythonInstance {
                         self.context.fail(request, self.failed(status.message));
                     }
                 }
-                result => match Answer::read(result).and_then(|answer| answer.to_request(&self.worker.link, &request)) {
-                    Ok(response) => answered.push((request, Some(response))),
-                    Err(malformed) => {
-                        self.context.fail(request, self.failed(malformed));
-                        return Err(malformed);
+                result => {
+                    match Answer::read(result).and_then(|answer| answer.to_request(&self.worker.link, &request)) {
+                        Ok(response) => answered.push((request, Some(response))),
+                        Err(malformed) => {
+                            self.context.fail(request, self.failed(malformed));
+                            return Err(malformed);
+                        }
                     }
-                },
+                }
             }
         }
         batch.execution.exec_end_ns = now_ns();

@@ -66,7 +66,9 @@ impl PythonModel {
         let mut writer = Writer::default();
         writer.tuple(4);
         self.write_source(&mut writer);
-        writer.text(json::write(&self.context.config, 1).map_err(|error| Status::internal(error.to_string()))?.as_bytes());
+        writer.text(
+            json::write(&self.context.config, 1).map_err(|error| Status::internal(error.to_string()))?.as_bytes(),
+        );
         let said = converse(&worker, to_worker::COMPLETE, &writer, from_worker::COMPLETED, "");
         worker.kill("has done its work");
         worker.join();

@@ -67,9 +67,8 @@ impl Worker {
     /// Starts the process; what it says first is to be waited for.
     pub fn start(plan: Plan) -> Result<Arc<Worker>, Status> {
         let Plan { name, command, bounds, attendant } = plan;
-        let cannot = |error: std::io::Error| {
-            Status::internal(format!("cannot start the Python process of '{name}': {error}"))
-        };
+        let cannot =
+            |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
         let (link, socket) = Link::new(bounds).map_err(cannot)?;
         let worker = Arc::new(Worker {
             name: name.clone(),

@@ -128,9 +128,10 @@ class Worker:
             if kind == wire.BATCH:
                 if value[0]:
                     link.take_back(value[0])
-                self.batch(value[1])
-                # What was received goes before the next wait, and with it what its arrays refer to.
-                del value
+                # No reference to what was received is left here: what it holds is counted after the execution.
+                self.received = value[1]
+                value = None
+                self.batch()
             elif kind == wire.SWEEP:
                 link.take_back(value[0])
                 link.send(wire.DONE, ([], link.sweep()))
@@ -138,26 +139,29 @@ class Worker:
                 self.finalize()
                 return 0
 
-    def batch(self, received):
+    def batch(self):
         """Executes the requests of one batch and tells what became of them."""
         is_decoupled = self.is_decoupled
         make = self.InferenceRequest.received
-        requests = [make(values, is_decoupled) for values in received]
+        requests = [make(values, is_decoupled) for values in self.received]
+        self.received = None
         try:
-            results = self.results(requests, self.call(requests))
+            kind, said = wire.DONE, (self.results(requests, self.call(requests)),)
         except BaseException as error:
-            text = "Failed to process the request(s) for model '%s', message: %s" % (self.name, describe(error))
-            failed = []
-            for at, request in enumerate(requests):
-                if request.is_open():
-                    failed.append(at)
-                request.close()
-            del error
-            requests = request = received = None
-            link.send(wire.BATCH_FAILED, (text, failed, link.sweep() if link.held or link.released else ()))
-            return
-        requests = received = None
-        link.send(wire.DONE, (results, link.sweep() if link.held or link.released else ()))
+            kind, said = wire.BATCH_FAILED, self.failure(requests, error)
+        # Before the count: the requests go, and with an error its traceback has gone.
+        requests = None
+        link.send(kind, said + (link.sweep() if link.held or link.released else (),))
+
+    def failure(self, requests, error):
+        """What is said of a batch whose execution failed: the requests that nobody has answered fail with it."""
+        text = "Failed to process the request(s) for model '%s', message: %s" % (self.name, describe(error))
+        failed = []
+        for at, request in enumerate(requests):
+            if request.is_open():
+                failed.append(at)
+            request.close()
+        return text, failed
 
     def call(self, requests):
         if not self.is_async:

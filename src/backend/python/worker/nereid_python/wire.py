@@ -423,75 +423,67 @@ class Link:
         memoryview(self.segments[number])[offset : offset + length] = view
         return number, offset, length
 
-    def put(self, values):
-        """A contiguous array's bytes as a message carries them: in place when there are few."""
-        if values.nbytes <= INLINE_MAX:
-            return values.tobytes()
-        number, offset, length = place = self._reserve(values.nbytes)
-        target = _ndarray(values.shape, values.dtype, self.segments[number], offset)
-        target[...] = values
-        return place
-
-    def _reserve(self, length):
-        place = self._allocate(length)
-        return place >> PLACE_BITS, place & PLACE_MASK, length
-
-    # Memory that the server writes.
-
-    def view(self, data, dtype, shape):
-        """An array on what a message carries: on a copy of a few bytes, or on shared memory."""
+    def place(self, data):
+        """What a message carries of a contiguous array or of bytes: themselves when they are few, else where they are."""
         if type(data) is bytes:
-            return _ndarray(shape, dtype, bytearray(data))
-        number, offset, _, key = data
+            return data if len(data) <= INLINE_MAX else self.put_bytes(data)
+        length = data.nbytes
+        if length <= INLINE_MAX:
+            return data.tobytes()
+        place = self._allocate(length)
+        number, offset = place >> PLACE_BITS, place & PLACE_MASK
+        _ndarray(data.shape, data.dtype, self.segments[number], offset)[...] = data
+        return number, offset, length
+
+    # Memory that the server writes: (segment, offset, length, key). A range is the server's again when neither the tuple
+    # that names it nor a view of it is referred to by anybody else; their counts are looked at after an execution.
+
+    def hold(self, data):
+        """Keeps the range behind such a tuple for as long as the tuple is referred to."""
+        held = self.held.get(data[3])
+        if held is None:
+            self.held[data[3]] = [data]
+        else:
+            held.append(data)
+
+    def view(self, data):
+        """The bytes of a held range, to be written to as well."""
+        number, offset, length, key = data
         memory = self.segments.get(number)
         if memory is None:
             memory = self.segment(number)
-        values = _ndarray(shape, dtype, memory, offset)
-        held = self.held.get(key)
-        if held is None:
-            self.held[key] = [values]
-        else:
-            held.append(values)
-        return values
-
-    def copy(self, data):
-        """What a message carries, as bytes of our own; the range behind it is free once nothing else is in it."""
-        if type(data) is bytes:
-            return data
-        number, offset, length, key = data
-        self.held.setdefault(key, [])
-        return bytes(memoryview(self.segment(number))[offset : offset + length])
+        view = memoryview(memory)[offset : offset + length]
+        self.held[key].append(view)
+        return view
 
     def sweep(self):
-        """The keys of ranges to which no array refers any more, for the server."""
+        """The keys of ranges to which nothing refers any more, for the server."""
         released = self.released
         if released:
             self.released = []
         for key in list(self.held):
             values = self.held[key]
-            values[:] = [one for one in values if _is_used(values, one)]
-            if not values:
+            if not [one for one in values if _is_used(values, one)]:
                 del self.held[key]
                 released.append(key)
         return released
 
 
 def _is_used(values, one):
-    """Whether anybody but the list that is swept refers to an array."""
+    """Whether anybody but the list that is swept refers to it."""
     return sys.getrefcount(one) > _UNUSED
 
 
 def _unused():
-    """What the count of an array is that only the swept list refers to: versions of Python count differently."""
-    global _UNUSED
+    """What the count of that is to which only the swept list refers: versions of Python count differently."""
     counted = []
 
     def count(values, one):
         counted.append(sys.getrefcount(one))
         return True
 
-    values = [np.zeros(1)]
-    values[:] = [one for one in values if count(values, one)]
+    values = [[]]
+    [one for one in values if count(values, one)]
     return counted[0]
 
 

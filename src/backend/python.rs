@@ -1,22 +1,41 @@
 //! Models written in Python: `model.py` files run by worker processes, one for each instance (DESIGN, decision 14).
+//!
+//! ```text
+//! instance ─► batch ─► link ═► worker (nereid_python, model.py)
+//!                      link ◄═ results, responses of senders, questions
+//! instance ◄─ answers ◄─┘  └─► desk ─► senders, calls, services
+//! ```
+//!
+//! What a model is run with is decided when it is opened: `settings`, `layout` (which file), `interpreter` (which
+//! Python, asked by `probe`) and `environment` (what a model brings along, unpacked by `archive`).
 
 #![allow(unsafe_code)]
 
+mod answers;
 mod archive;
+mod batch;
+mod desk;
 mod environment;
 mod errand;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod inbound;
+mod instance;
 mod interpreter;
 mod layout;
 mod link;
 mod marshal;
 mod message;
+mod model;
+mod open;
 mod outbound;
 mod probe;
 mod process;
+mod program;
+mod senders;
 mod settings;
+mod tensors;
+mod worker;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,13 +53,15 @@ use super::{Attributes, Backend, Model, ModelContext};
 use crate::model_config::normalize::PreferredGroup;
 use crate::request::Status;
 use crate::wire::inference::model_instance_group::Kind;
+use model::PythonModel;
 
 /// By which configurations, and the settings of all models in Python, call it.
 pub const NAME: &str = "python";
 
-/// The backend: one value for models that bring their own script, and one for each Python-based backend.
+/// `python`, or a backend that is itself written in Python.
+#[derive(Debug)]
 pub struct PythonBackend {
-    /// The directory of the Python-based backend whose script serves the models.
+    /// The directory of a Python-based backend, whose script serves the models.
     base: Option<PathBuf>,
     environments: Arc<Environments>,
 }
@@ -58,8 +79,11 @@ impl Backend for PythonBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        let preferred_groups = vec![PreferredGroup::new(Kind::Cpu, 1)];
-        Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
+        Attributes {
+            preferred_groups: vec![PreferredGroup::new(Kind::Cpu, 1)],
+            parallel_instance_loading: true,
+            ..Attributes::default()
+        }
     }
 
     fn examine(&self, context: &ModelContext) -> Result<(), Status> {
@@ -69,9 +93,10 @@ impl Backend for PythonBackend {
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
+        let base = self.base.as_deref();
         let settings = Settings::read(&context)?;
-        let layout = Layout::find(&context, self.base.as_deref())?;
-        let interpreter = Interpreter::find(&context, &settings, self.base.as_deref(), &self.environments)?;
-        Err(Status::unsupported(format!("'{}' would run with {interpreter}, {settings}", layout.file.display())))
+        let layout = Layout::find(&context, base)?;
+        let interpreter = Interpreter::find(&context, &settings, base, &self.environments)?;
+        Ok(Arc::new(PythonModel::open(context, settings, layout, interpreter)?))
     }
 }

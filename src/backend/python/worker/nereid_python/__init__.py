@@ -1,1 +1,1 @@
-"""The worker side of the Python backend: what a model's process runs between the server and model.py."""
+"""What runs models beside the server: the transport, the main loop, and the classes that models see."""

@@ -9,6 +9,7 @@ mod host_policy;
 pub mod identity;
 pub mod onnxruntime;
 pub mod plugin;
+pub mod python;
 pub mod registry;
 pub mod repeat;
 mod responders;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use super::Backend;
 use super::identity::IdentityBackend;
 use super::onnxruntime::OnnxRuntimeBackend;
+use super::python::PythonBackend;
 use super::repeat::RepeatBackend;
 use super::square::SquareBackend;
 
 /// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 4] = ["identity", "onnxruntime", "repeat", "square"];
+pub const NATIVE_NAMES: [&str; 5] = ["identity", "onnxruntime", "python", "repeat", "square"];
 
 /// `platform` of older configurations and the backend it stands for, where that backend is built in.
 pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxruntime")];
@@ -21,6 +22,7 @@ pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxrunti
 pub struct NativeBackends {
     identity: Arc<IdentityBackend>,
     onnxruntime: Arc<OnnxRuntimeBackend>,
+    python: Arc<PythonBackend>,
     repeat: Arc<RepeatBackend>,
     square: Arc<SquareBackend>,
 }
@@ -30,6 +32,7 @@ impl Default for NativeBackends {
         NativeBackends {
             identity: Arc::new(IdentityBackend),
             onnxruntime: Arc::new(OnnxRuntimeBackend),
+            python: Arc::new(PythonBackend::default()),
             repeat: Arc::new(RepeatBackend),
             square: Arc::new(SquareBackend),
         }
@@ -42,6 +45,7 @@ impl NativeBackends {
         match name {
             "identity" => Some(self.identity.clone()),
             "onnxruntime" => Some(self.onnxruntime.clone()),
+            "python" => Some(self.python.clone()),
             "repeat" => Some(self.repeat.clone()),
             "square" => Some(self.square.clone()),
             _ => None,

@@ -24,6 +24,9 @@ pub struct Range {
     pub len: u64,
 }
 
+/// A range and where to write it.
+pub type Taken = (Range, Arc<Segment>);
+
 /// The bytes of a class that holds `len`.
 fn class_bytes(len: usize) -> usize {
     let len = len.max(ALIGNMENT);
@@ -84,7 +87,7 @@ impl Inbound {
         len: usize,
         number: impl FnOnce() -> u32,
         announce: &impl Announce,
-    ) -> Result<Option<(Range, Arc<Segment>)>, Status> {
+    ) -> Result<Option<Taken>, Status> {
         let class = class_bytes(len);
         let mut state = self.lock();
         if state.held.len() >= RANGES_MAX {

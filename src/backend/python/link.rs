@@ -22,6 +22,9 @@ use crate::memory::{Segment, Slice};
 use crate::queue::frames::{self, Consumer, Corrupt, Memory, Producer};
 use crate::request::Status;
 
+/// Places that one message over the socket carries.
+const FREED_AT_ONCE: usize = 2048;
+
 /// Bytes that a worker and its server may share, and by how many that grows.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
@@ -167,7 +170,7 @@ impl Link {
     fn tell(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(message::SLOTS_PER_BANK + 1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -229,11 +232,32 @@ impl Link {
         }
     }
 
-    /// Gives the worker memory for its outputs.
+    /// ("segment", number, length, whether the worker cuts it)
+    fn introduce(&self, number: u32, segment: &Segment, is_outbound: bool) -> io::Result<()> {
+        let mut text = Writer::default();
+        text.tuple(4);
+        text.text(b"segment");
+        text.int(number);
+        text.int(segment.len() as i128);
+        text.bool(is_outbound);
+        self.tell(text.bytes(), &[segment.as_fd()])
+    }
+
+    /// Gives the worker memory for its outputs: what it may use again where there is such, else more.
     pub fn grow(&self, len: usize) -> Result<(), Status> {
+        let freed = self.outbound.take_freed(FREED_AT_ONCE);
+        if !freed.is_empty() {
+            let mut text = Writer::default();
+            text.tuple(2);
+            text.text(b"freed");
+            text.list(freed.len());
+            freed.into_iter().for_each(|place| text.int(place));
+            let told = self.tell(text.bytes(), &[]);
+            return told.map_err(|error| Status::internal(format!("cannot tell a worker of its memory: {error}")));
+        }
         let number = self.segments.fetch_add(1, Ordering::Relaxed);
         let segment = self.outbound.grow(number, len)?;
-        let told = self.announce(number, &segment);
+        let told = self.introduce(number, &segment, true);
         told.map_err(|error| Status::internal(format!("cannot share memory with a worker: {error}")))
     }
 
@@ -320,12 +344,7 @@ impl Link {
 
 impl Announce for Link {
     fn announce(&self, number: u32, segment: &Segment) -> io::Result<()> {
-        let mut text = Writer::default();
-        text.tuple(3);
-        text.text(b"segment");
-        text.int(number);
-        text.int(segment.len() as i128);
-        self.tell(text.bytes(), &[segment.as_fd()])
+        self.introduce(number, segment, false)
     }
 }
 

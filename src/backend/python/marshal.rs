@@ -196,11 +196,6 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes behind what is there already, which is not looked at.
-    pub fn onto(bytes: Vec<u8>) -> Writer {
-        Writer { bytes }
-    }
-
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -259,9 +254,9 @@ impl Writer {
         self.bytes.extend_from_slice(value);
     }
 
-    /// As it is, without a head.
-    pub fn raw(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+    /// Lets `write` append what was announced.
+    pub fn append<E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+        write(&mut self.bytes)
     }
 
     /// Text; what is no UTF-8 is replaced, because the interpreter would refuse the message.

@@ -10,6 +10,7 @@
 
 mod answers;
 mod batch;
+mod calls;
 mod desk;
 mod inbound;
 mod instance;
@@ -22,6 +23,7 @@ mod outbound;
 mod process;
 mod program;
 mod senders;
+mod services;
 mod tensors;
 mod worker;
 

@@ -40,7 +40,7 @@ impl PythonModel {
             name: name.to_owned(),
             command: process::command(interpreter.as_ref(), name),
             bounds: Bounds { first_bytes: 1 << 20, growth_bytes: 1 << 20, max_bytes: 1 << 30 },
-            attendant: Arc::new(Desk { context: Arc::clone(&self.context) }),
+            attendant: Arc::new(Desk::new(&self.context)),
         })
     }
 

@@ -62,7 +62,7 @@ pub mod from_worker {
 pub mod to_worker {
     /// (freed places, requests)
     pub const BATCH: u32 = 200;
-    /// (model file, module name, paths, arguments)
+    /// (model file, module name, paths, directory of the version, arguments, is decoupled)
     pub const INITIALIZE: u32 = 201;
     /// (model file, module name, paths, configuration as JSON)
     pub const COMPLETE: u32 = 202;

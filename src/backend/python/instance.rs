@@ -7,6 +7,7 @@ use tracing::{error, warn};
 
 use super::answers::Answer;
 use super::batch;
+use super::calls::Calls;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::open::Returned;
@@ -19,9 +20,9 @@ use crate::request::{Request, Status, now_ns};
 pub struct PythonInstance {
     context: InstanceContext,
     worker: Arc<Worker>,
+    /// What the worker asks of other models.
+    calls: Arc<Calls>,
     execute_limit: Option<Duration>,
-    /// Responses come through senders, also after an execution has returned.
-    is_decoupled: bool,
     writer: Writer,
     payload: Vec<u8>,
 }
@@ -34,11 +35,13 @@ struct Batch {
 }
 
 impl PythonInstance {
-    pub fn new(context: InstanceContext, worker: Arc<Worker>, execute_limit: Option<Duration>) -> PythonInstance {
-        let policy = context.spec.config.model_transaction_policy.as_ref();
-        let is_decoupled = policy.is_some_and(|policy| policy.decoupled);
-        let (writer, payload) = (Writer::default(), Vec::new());
-        PythonInstance { context, worker, execute_limit, is_decoupled, writer, payload }
+    pub fn new(
+        context: InstanceContext,
+        worker: Arc<Worker>,
+        calls: Arc<Calls>,
+        execute_limit: Option<Duration>,
+    ) -> PythonInstance {
+        PythonInstance { context, worker, calls, execute_limit, writer: Writer::default(), payload: Vec::new() }
     }
 
     /// `Failed to process …`, for failures that are not the model's.
@@ -225,6 +228,7 @@ impl Instance for PythonInstance {
             fail_all(requests, Status::internal(format!("batch size {rows} for '{name}', max allowed is {most}")));
             return Ok(());
         }
+        self.calls.set_grant(requests.iter().find_map(|request| request.grant.clone()));
         let execution = Execution { exec_start_ns, ..Execution::default() };
         let mut batch = Batch { tokens: Vec::with_capacity(requests.len()), rows, execution };
         if let Err((status, requests)) = self.send(requests, &mut batch) {
@@ -243,6 +247,7 @@ impl Instance for PythonInstance {
             let positions: Vec<usize> = (0..batch.tokens.len()).collect();
             self.fail_batch(&status.message, &positions, &mut batch);
         }
+        self.calls.set_grant(None);
         Ok(())
     }
 }

@@ -252,8 +252,7 @@ mod tests {
         }
         // As if numpy had been installed: the program itself does not change then.
         let modified = fs::metadata(&program).unwrap().modified().unwrap();
-        let change =
-            |at: SystemTime| fs::File::open(&program).unwrap().set_modified(at).unwrap();
+        let change = |at: SystemTime| fs::File::open(&program).unwrap().set_modified(at).unwrap();
         place.program("python", &script("1.26.4"));
         change(modified);
         for _ in 0..3 {

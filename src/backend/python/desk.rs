@@ -78,9 +78,18 @@ impl Attendant for Desk {
             kinds::METRIC_CHANGE => self.metrics.change(values),
             kinds::METRIC_DROPPED => self.metrics.drop_metric(values),
             kinds::FAMILY_DROPPED => self.metrics.drop_family(values),
-            kinds::METRIC_FAMILY => Ok(worker.answer(asked()?, self.metrics.add_family(values)?)),
-            kinds::METRIC => Ok(worker.answer(asked()?, self.metrics.add_metric(values)?)),
-            kinds::METRIC_VALUE => Ok(worker.answer(asked()?, self.metrics.value(values)?)),
+            kinds::METRIC_FAMILY => {
+                worker.answer(asked()?, self.metrics.add_family(values)?);
+                Ok(())
+            }
+            kinds::METRIC => {
+                worker.answer(asked()?, self.metrics.add_metric(values)?);
+                Ok(())
+            }
+            kinds::METRIC_VALUE => {
+                worker.answer(asked()?, self.metrics.value(values)?);
+                Ok(())
+            }
             kinds::MODEL_LOAD => self.models.load(&worker.link, values, reply(worker, asked()?)),
             kinds::MODEL_UNLOAD => self.models.unload(values, reply(worker, asked()?)),
             kinds::MODEL_READY => self.models.is_ready(values, reply(worker, asked()?)),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tracing::{error, warn};
 
 use super::answers::Answer;
@@ -26,6 +27,8 @@ pub struct PythonInstance {
     writer: Writer,
     payload: Vec<u8>,
 }
+
+type Requests = SmallVec<[Box<Request>; 4]>;
 
 /// An execution under way.
 struct Batch {
@@ -80,7 +83,7 @@ impl PythonInstance {
         }
     }
 
-    fn send(&mut self, requests: Vec<Box<Request>>, batch: &mut Batch) -> Result<(), (Status, Vec<Box<Request>>)> {
+    fn send(&mut self, requests: Requests, batch: &mut Batch) -> Result<(), (Status, Requests)> {
         let taken = match batch::shared_len(&requests).and_then(|len| self.reserve(len)) {
             Ok(taken) => taken,
             Err(status) => return Err((status, requests)),
@@ -181,7 +184,7 @@ impl PythonInstance {
                     }
                 }
                 result => {
-                    match Answer::read(result).and_then(|answer| answer.to_request(&self.worker.link, &request)) {
+                    match Answer::read(result).and_then(|answer| answer.into_response_to(&self.worker.link, &request)) {
                         Ok(response) => answered.push((request, Some(response))),
                         Err(malformed) => {
                             self.context.fail(request, self.failed(malformed));
@@ -217,10 +220,10 @@ impl PythonInstance {
 impl Instance for PythonInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let exec_start_ns = now_ns();
-        let requests: Vec<Box<Request>> = payload.take().into_iter().collect();
+        let requests = payload.take();
         let rows = requests.iter().map(|request| request.batch_size).fold(0, u64::saturating_add);
-        let most = u64::try_from(self.context.spec.max_batch_size).unwrap_or(0);
-        let fail_all = |requests: Vec<Box<Request>>, status: Status| {
+        let most = u64::from(self.context.spec.max_batch_size);
+        let fail_all = |requests: Requests, status: Status| {
             requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
         };
         if most > 0 && rows > most {

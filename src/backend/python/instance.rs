@@ -96,8 +96,6 @@ impl PythonInstance {
                 outcome = Err((Status::unavailable(text), Some(request)));
                 break;
             };
-            let is_cancelled = request.cancel_token().is_cancelled();
-            self.worker.link.set_cancelled(super::open::index(token), is_cancelled);
             if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room) {
                 self.worker.open.forget(token);
                 outcome = Err((self.failed(status.message), Some(request)));
@@ -225,6 +223,11 @@ impl Instance for PythonInstance {
             fail_all(requests, Status::internal(format!("batch size {rows} for '{name}', max allowed is {most}")));
             return Ok(());
         }
+        let grant = requests.first().and_then(|request| request.grant.clone());
+        let lends = grant.is_some();
+        if lends {
+            self.worker.lend(grant);
+        }
         let execution = Execution { exec_start_ns, ..Execution::default() };
         let mut batch = Batch { tokens: Vec::with_capacity(requests.len()), rows, execution };
         if let Err((status, requests)) = self.send(requests, &mut batch) {
@@ -242,6 +245,9 @@ impl Instance for PythonInstance {
             error!("{}", status.message);
             let positions: Vec<usize> = (0..batch.tokens.len()).collect();
             self.fail_batch(&status.message, &positions, &mut batch);
+        }
+        if lends {
+            self.worker.lend(None);
         }
         Ok(())
     }

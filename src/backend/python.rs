@@ -5,15 +5,11 @@
 //!                      link ◄═ results, responses of senders, questions
 //! instance ◄─ answers ◄─┘  └─► desk ─► senders, calls, services
 //! ```
-//!
-//! What a model is run with is decided when it is opened: `settings`, `layout` (which file), `interpreter` (which
-//! Python, asked by `probe`) and `environment` (what a model brings along, unpacked by `archive`).
-
-#![allow(unsafe_code)]
 
 mod answers;
 mod archive;
 mod batch;
+mod calls;
 mod desk;
 mod environment;
 mod errand;
@@ -33,6 +29,7 @@ mod probe;
 mod process;
 mod program;
 mod senders;
+mod services;
 mod settings;
 mod tensors;
 mod worker;
@@ -45,23 +42,25 @@ pub use layout::SCRIPT;
 pub use probe::{About, ask};
 pub use settings::{EXECUTE_TIMEOUT, EXECUTE_TIMEOUT_SECS_MAX, RESTART};
 
+use tracing::info;
+
 use self::environment::Environments;
 use self::interpreter::Interpreter;
 use self::layout::Layout;
+use self::model::PythonModel;
 use self::settings::Settings;
 use super::{Attributes, Backend, Model, ModelContext};
 use crate::model_config::normalize::PreferredGroup;
+use crate::observe::log::verbose;
 use crate::request::Status;
 use crate::wire::inference::model_instance_group::Kind;
-use model::PythonModel;
 
 /// By which configurations, and the settings of all models in Python, call it.
 pub const NAME: &str = "python";
 
-/// `python`, or a backend that is itself written in Python.
-#[derive(Debug)]
+/// The backend: one value for models that bring their own script, and one for each Python-based backend.
 pub struct PythonBackend {
-    /// The directory of a Python-based backend, whose script serves the models.
+    /// The directory of the Python-based backend whose script serves the models.
     base: Option<PathBuf>,
     environments: Arc<Environments>,
 }
@@ -79,11 +78,8 @@ impl Backend for PythonBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        Attributes {
-            preferred_groups: vec![PreferredGroup::new(Kind::Cpu, 1)],
-            parallel_instance_loading: true,
-            ..Attributes::default()
-        }
+        let preferred_groups = vec![PreferredGroup::new(Kind::Cpu, 1)];
+        Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
     }
 
     fn examine(&self, context: &ModelContext) -> Result<(), Status> {
@@ -93,10 +89,11 @@ impl Backend for PythonBackend {
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
-        let base = self.base.as_deref();
         let settings = Settings::read(&context)?;
-        let layout = Layout::find(&context, base)?;
-        let interpreter = Interpreter::find(&context, &settings, base, &self.environments)?;
+        let layout = Layout::find(&context, self.base.as_deref())?;
+        let interpreter = Interpreter::find(&context, &settings, self.base.as_deref(), &self.environments)?;
+        info!("model '{}': {}, by {interpreter}", context.name, layout.file.display());
+        verbose!(1, "settings of the Python backend for '{}': {settings}", context.name);
         Ok(Arc::new(PythonModel::open(context, settings, layout, interpreter)?))
     }
 }

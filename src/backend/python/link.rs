@@ -20,7 +20,7 @@ use super::message::{self, FAR};
 use super::outbound::Outbound;
 use crate::memory::{Segment, Slice};
 use crate::queue::frames::{self, Consumer, Corrupt, Memory, Producer};
-use crate::request::Status;
+use crate::request::{Hearer, Status};
 
 /// Places that one message over the socket carries.
 const FREED_AT_ONCE: usize = 2048;
@@ -36,7 +36,7 @@ pub struct Bounds {
 
 /// A stream's place in a segment.
 #[derive(Debug)]
-struct Place {
+pub struct Place {
     segment: Arc<Segment>,
     words: usize,
     at: usize,
@@ -81,6 +81,11 @@ impl Bell {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
+    /// Another hold on the same bell.
+    pub fn another(&self) -> io::Result<Bell> {
+        Ok(Bell(self.0.try_clone()?))
+    }
+
     /// Waits until it was rung since the last time.
     pub fn wait(&self) {
         while let Err(rustix::io::Errno::INTR) = rustix::io::read(&self.0, &mut [0u8; 8]) {}
@@ -90,6 +95,25 @@ impl Bell {
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// A byte for every request that the worker may have.
+pub struct Cancellations(Arc<Segment>);
+
+impl Cancellations {
+    pub fn set(&self, index: usize, is_cancelled: bool) {
+        if index < message::OPEN_MAX {
+            self.0.set_byte(message::CANCEL_BYTES + index, u8::from(is_cancelled));
+        }
+    }
+}
+
+impl Hearer for Cancellations {
+    fn cancelled(&self, key: u64) {
+        if let Ok(index) = usize::try_from(key) {
+            self.set(index, true);
+        }
     }
 }
 
@@ -123,6 +147,8 @@ pub enum LinkError {
     Corrupt(#[from] Corrupt),
     #[error("there is no room for a message to the worker")]
     Full,
+    #[error("the worker holds all the memory that it may have ('shm-max-byte-size')")]
+    NoMemory,
     #[error("{0}")]
     Memory(Status),
 }
@@ -192,7 +218,7 @@ impl Link {
 
     /// Puts a message into memory of its own, and says where.
     fn far(&self, payload: &[u8]) -> Result<Vec<u8>, LinkError> {
-        let (range, memory) = self.reserve(payload.len()).map_err(LinkError::Memory)?.ok_or(LinkError::Full)?;
+        let (range, memory) = self.reserve(payload.len()).map_err(LinkError::Memory)?.ok_or(LinkError::NoMemory)?;
         if !memory.write(range.offset as usize, payload) {
             return Err(LinkError::Full);
         }
@@ -302,12 +328,17 @@ impl Link {
 
     /// Puts an answer into a slot. An error means that there is no such slot, or that it is full.
     pub fn answer(&self, slot: u32, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
+        self.answer_within(slot, kind, payload, frames::payload_max(message::SLOT_STREAM_BYTES))
+    }
+
+    /// The same, where more than `most` bytes lie elsewhere: several answers may have to fit into the slot.
+    pub fn answer_within(&self, slot: u32, kind: u32, payload: &[u8], most: usize) -> Result<(), LinkError> {
         let (bank, number) = (slot as usize / message::SLOTS_PER_BANK, slot as usize % message::SLOTS_PER_BANK);
         let bank = lock(&self.banks).get(bank).cloned().ok_or(LinkError::Full)?;
         let (Some(stream), Some(bell)) = (bank.streams.get(number), bank.bells.get(number)) else {
             return Err(LinkError::Full);
         };
-        let is_far = payload.len() > frames::payload_max(message::SLOT_STREAM_BYTES);
+        let is_far = payload.len() > most.min(frames::payload_max(message::SLOT_STREAM_BYTES));
         let far = if is_far { Some(self.far(payload)?) } else { None };
         let (kind, payload) = far.as_ref().map_or((kind, payload), |far| (kind | FAR, &far[..]));
         if !lock(stream).push(kind, payload)? {
@@ -317,11 +348,19 @@ impl Link {
         Ok(())
     }
 
-    /// The worker sees whether somebody still waits for the request at `index`.
-    pub fn set_cancelled(&self, index: usize, is_cancelled: bool) {
-        if index < message::OPEN_MAX {
-            self.control.set_byte(message::CANCEL_BYTES + index, u8::from(is_cancelled));
-        }
+    /// The worker's end of a slot.
+    #[cfg(test)]
+    pub fn slot(&self, slot: u32) -> Consumer<Place> {
+        let banks = lock(&self.banks);
+        let stream =
+            lock(&banks[slot as usize / message::SLOTS_PER_BANK].streams[slot as usize % message::SLOTS_PER_BANK]);
+        let Place { segment, words, at, capacity } = stream.memory();
+        Consumer::new(Place { segment: Arc::clone(segment), words: *words, at: *at, capacity: *capacity })
+    }
+
+    /// Where the worker sees whether somebody still waits for a request.
+    pub fn cancellations(&self) -> Arc<Cancellations> {
+        Arc::new(Cancellations(Arc::clone(&self.control)))
     }
 
     /// The bytes of a tensor that a message of the worker names: (segment, offset, length) of what it wrote, with a key

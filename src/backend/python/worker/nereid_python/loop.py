@@ -102,7 +102,7 @@ def describe(error):
 class Worker:
     """One instance of a model."""
 
-    def initialize(self, path, module, paths, arguments, is_decoupled):
+    def initialize(self, path, module, paths, version_directory, arguments, is_decoupled):
         from . import control, request, response
 
         self.InferenceRequest = request.InferenceRequest
@@ -112,9 +112,7 @@ class Worker:
         self.name = self.arguments["model_instance_name"]
         self.is_decoupled = is_decoupled
         self.loop = None
-        # Not that of the file, which may be a Python-based backend's.
-        place = self.arguments["model_repository"], self.arguments["model_version"]
-        control.set_model_dir(os.path.join(*place))
+        control.set_model_dir(version_directory)
         self.model = load(path, module, paths)()
         self.execute = getattr(self.model, "execute", None)
         if self.execute is None:

@@ -5,6 +5,9 @@
 //!                      link ◄═ results, responses of senders, questions
 //! instance ◄─ answers ◄─┘  └─► desk ─► senders, calls, services
 //! ```
+//!
+//! What a model is run with is decided when it is opened: `settings`, `layout` (which file), `interpreter` (which
+//! Python, asked by `probe`) and `environment` (what a model brings along, unpacked by `archive`).
 
 mod answers;
 mod archive;
@@ -42,8 +45,6 @@ pub use layout::SCRIPT;
 pub use probe::{About, ask};
 pub use settings::{EXECUTE_TIMEOUT, EXECUTE_TIMEOUT_SECS_MAX, RESTART};
 
-use tracing::info;
-
 use self::environment::Environments;
 use self::interpreter::Interpreter;
 use self::layout::Layout;
@@ -51,16 +52,16 @@ use self::model::PythonModel;
 use self::settings::Settings;
 use super::{Attributes, Backend, Model, ModelContext};
 use crate::model_config::normalize::PreferredGroup;
-use crate::observe::log::verbose;
 use crate::request::Status;
 use crate::wire::inference::model_instance_group::Kind;
 
 /// By which configurations, and the settings of all models in Python, call it.
 pub const NAME: &str = "python";
 
-/// The backend: one value for models that bring their own script, and one for each Python-based backend.
+/// `python`, or a backend that is itself written in Python.
+#[derive(Debug)]
 pub struct PythonBackend {
-    /// The directory of the Python-based backend whose script serves the models.
+    /// The directory of a Python-based backend, whose script serves the models.
     base: Option<PathBuf>,
     environments: Arc<Environments>,
 }
@@ -89,11 +90,10 @@ impl Backend for PythonBackend {
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
+        let base = self.base.as_deref();
         let settings = Settings::read(&context)?;
-        let layout = Layout::find(&context, self.base.as_deref())?;
-        let interpreter = Interpreter::find(&context, &settings, self.base.as_deref(), &self.environments)?;
-        info!("model '{}': {}, by {interpreter}", context.name, layout.file.display());
-        verbose!(1, "settings of the Python backend for '{}': {settings}", context.name);
+        let layout = Layout::find(&context, base)?;
+        let interpreter = Interpreter::find(&context, &settings, base, &self.environments)?;
         Ok(Arc::new(PythonModel::open(context, settings, layout, interpreter)?))
     }
 }

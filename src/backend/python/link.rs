@@ -123,6 +123,8 @@ pub enum LinkError {
     Corrupt(#[from] Corrupt),
     #[error("there is no room for a message to the worker")]
     Full,
+    #[error("the worker holds all the memory that it may have ('shm-max-byte-size')")]
+    NoMemory,
     #[error("{0}")]
     Memory(Status),
 }
@@ -192,7 +194,7 @@ impl Link {
 
     /// Puts a message into memory of its own, and says where.
     fn far(&self, payload: &[u8]) -> Result<Vec<u8>, LinkError> {
-        let (range, memory) = self.reserve(payload.len()).map_err(LinkError::Memory)?.ok_or(LinkError::Full)?;
+        let (range, memory) = self.reserve(payload.len()).map_err(LinkError::Memory)?.ok_or(LinkError::NoMemory)?;
         if !memory.write(range.offset as usize, payload) {
             return Err(LinkError::Full);
         }
@@ -302,12 +304,17 @@ impl Link {
 
     /// Puts an answer into a slot. An error means that there is no such slot, or that it is full.
     pub fn answer(&self, slot: u32, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
+        self.answer_within(slot, kind, payload, frames::payload_max(message::SLOT_STREAM_BYTES))
+    }
+
+    /// The same, where more than `most` bytes lie elsewhere: several answers may have to fit into the slot.
+    pub fn answer_within(&self, slot: u32, kind: u32, payload: &[u8], most: usize) -> Result<(), LinkError> {
         let (bank, number) = (slot as usize / message::SLOTS_PER_BANK, slot as usize % message::SLOTS_PER_BANK);
         let bank = lock(&self.banks).get(bank).cloned().ok_or(LinkError::Full)?;
         let (Some(stream), Some(bell)) = (bank.streams.get(number), bank.bells.get(number)) else {
             return Err(LinkError::Full);
         };
-        let is_far = payload.len() > frames::payload_max(message::SLOT_STREAM_BYTES);
+        let is_far = payload.len() > most.min(frames::payload_max(message::SLOT_STREAM_BYTES));
         let far = if is_far { Some(self.far(payload)?) } else { None };
         let (kind, payload) = far.as_ref().map_or((kind, payload), |far| (kind | FAR, &far[..]));
         if !lock(stream).push(kind, payload)? {

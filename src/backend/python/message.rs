@@ -36,8 +36,6 @@ pub const REFUSED: u32 = 2;
 
 /// From the worker, about its own life.
 pub mod from_worker {
-    /// (Python's version, numpy's version)
-    pub const STARTED: u32 = 100;
     /// (has is_ready)
     pub const INITIALIZED: u32 = 101;
     /// (text)
@@ -62,7 +60,7 @@ pub mod from_worker {
 pub mod to_worker {
     /// (freed places, requests)
     pub const BATCH: u32 = 200;
-    /// (model file, module name, paths, arguments)
+    /// (model file, module name, paths, directory of the version, arguments, is decoupled)
     pub const INITIALIZE: u32 = 201;
     /// (model file, module name, paths, configuration as JSON)
     pub const COMPLETE: u32 = 202;

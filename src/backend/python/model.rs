@@ -1,14 +1,16 @@
 //! A model whose code is a `model.py`: how it is completed and how its instances start.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::desk::Desk;
 use super::instance::PythonInstance;
+use super::interpreter::Interpreter;
+use super::layout::Layout;
 use super::link::Bounds;
 use super::marshal::{Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::process;
+use super::settings::Settings;
 use super::worker::{Ended, Plan, Worker};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::json;
@@ -19,50 +21,56 @@ use crate::wire::inference::model_instance_group::Kind;
 /// See the [module](self).
 pub struct PythonModel {
     context: Arc<ModelContext>,
-    /// Of a Python-based backend.
-    base: Option<PathBuf>,
+    settings: Settings,
+    layout: Layout,
+    interpreter: Interpreter,
     completed: Option<ModelConfig>,
 }
 
 impl PythonModel {
     /// Opens a model, and lets its code complete the configuration.
-    pub fn open(context: Arc<ModelContext>, base: Option<PathBuf>) -> Result<PythonModel, Status> {
-        let mut model = PythonModel { context, base, completed: None };
+    pub fn open(
+        context: Arc<ModelContext>,
+        settings: Settings,
+        layout: Layout,
+        interpreter: Interpreter,
+    ) -> Result<PythonModel, Status> {
+        let mut model = PythonModel { context, settings, layout, interpreter, completed: None };
         if model.context.auto_complete {
             model.completed = model.complete()?;
         }
         Ok(model)
     }
 
-    fn start(&self, name: &str) -> Result<Arc<Worker>, Status> {
-        let interpreter = self.context.setting("interpreter").unwrap_or("python3");
-        Worker::start(Plan {
+    fn start(&self, name: &str) -> Result<(Arc<Worker>, Arc<Desk>), Status> {
+        let desk = Arc::new(Desk::new(&self.context));
+        let mut command = self.interpreter.command();
+        process::add_program(&mut command, name);
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let worker = Worker::start(Plan {
             name: name.to_owned(),
-            command: process::command(interpreter.as_ref(), name),
-            bounds: Bounds { first_bytes: 1 << 20, growth_bytes: 1 << 20, max_bytes: 1 << 30 },
-            attendant: Arc::new(Desk { context: Arc::clone(&self.context) }),
-        })
+            command,
+            bounds: Bounds {
+                first_bytes: bytes(self.settings.shm_default_byte_size),
+                growth_bytes: bytes(self.settings.shm_growth_byte_size),
+                max_bytes: bytes(self.settings.shm_max_byte_size),
+            },
+            attendant: Arc::clone(&desk) as Arc<_>,
+        })?;
+        Ok((worker, desk))
     }
 
     /// (model file, module, paths), the beginning of what a worker is told first.
     fn write_source(&self, writer: &mut Writer) {
-        let file_name = match self.context.config.default_model_filename.as_str() {
-            "" => "model.py",
-            name => name,
-        };
-        let directory = self.base.as_ref().unwrap_or(&self.context.version_directory);
-        let stem = file_name.strip_suffix(".py").unwrap_or(file_name);
-        let place = directory.file_name().unwrap_or_default();
-        writer.text(directory.join(file_name).to_string_lossy().as_bytes());
-        writer.text(format!("{}.{stem}", place.to_string_lossy()).as_bytes());
-        writer.tuple(2);
-        writer.text(self.context.version_directory.to_string_lossy().as_bytes());
-        writer.text(self.context.directory.to_string_lossy().as_bytes());
+        writer.text(self.layout.file.to_string_lossy().as_bytes());
+        writer.text(self.layout.module.as_bytes());
+        writer.tuple(self.layout.search.len());
+        self.layout.search.iter().for_each(|path| writer.text(path.to_string_lossy().as_bytes()));
     }
 
     /// Asks a worker that is thrown away afterwards.
     fn complete(&self) -> Result<Option<ModelConfig>, Status> {
-        let worker = self.start(&self.context.name)?;
+        let (worker, _) = self.start(&self.context.name)?;
         let mut writer = Writer::default();
         writer.tuple(4);
         self.write_source(&mut writer);
@@ -108,7 +116,7 @@ impl Model for PythonModel {
     }
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
-        let worker = self.start(&context.name)?;
+        let (worker, desk) = self.start(&context.name)?;
         let config = json::write(&context.spec.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let kind = match context.kind {
             Kind::Gpu => "GPU",
@@ -116,8 +124,9 @@ impl Model for PythonModel {
             _ => "CPU",
         };
         let mut writer = Writer::default();
-        writer.tuple(5);
+        writer.tuple(6);
         self.write_source(&mut writer);
+        writer.text(self.context.version_directory.to_string_lossy().as_bytes());
         let arguments = [
             ("model_config", config.as_str()),
             ("model_instance_kind", kind),
@@ -141,6 +150,6 @@ impl Model for PythonModel {
             worker.join();
             return Err(status);
         }
-        Ok(Box::new(PythonInstance::new(context, worker, None)))
+        Ok(Box::new(PythonInstance::new(context, worker, Arc::clone(&desk.calls), self.settings.execute_timeout)))
     }
 }

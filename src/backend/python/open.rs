@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::message::OPEN_MAX;
-use crate::request::{Request, RequestedOutput, ResponseFactory, Text};
+use crate::request::{Observation, Observer, Request, RequestedOutput, ResponseFactory, Text};
 
 /// What sends of a request need to know.
 #[derive(Clone)]
@@ -26,6 +26,8 @@ struct Opened {
     /// Until its execution has returned.
     request: Option<Box<Request>>,
     address: Option<Address>,
+    /// Who watches it, also after that.
+    observer: Option<Arc<dyn Observer>>,
     /// Its last response is out.
     is_closed: bool,
 }
@@ -86,13 +88,14 @@ impl Open {
             None => return None,
         };
         let entry = table.entries.get_mut(at as usize)?;
-        entry.state = Some(Opened { request: None, address: None, is_closed: false });
+        entry.state = Some(Opened { request: None, address: None, observer: None, is_closed: false });
         Some((u64::from(entry.generation) << 32) | u64::from(at))
     }
 
     /// Takes the request itself, before the worker hears of it.
     pub fn put(&self, token: u64, request: Box<Request>) {
         if let Some(opened) = self.lock().get(token) {
+            opened.observer = request.observer.as_ref().map(Observation::observer);
             opened.request = Some(request);
         }
     }
@@ -116,6 +119,11 @@ impl Open {
             table.remove(token);
         }
         address
+    }
+
+    /// Who watches a request that has not got its last response.
+    pub fn observer(&self, token: u64) -> Option<Arc<dyn Observer>> {
+        self.lock().get(token)?.observer.clone()
     }
 
     /// The execution of this request has returned. With `stays` its sender may still answer, if it has not yet done so.
@@ -143,12 +151,6 @@ impl Open {
             .collect();
         let removed = tokens.into_iter().filter_map(|token| table.remove(token));
         removed.filter(|opened| !opened.is_closed).filter_map(|opened| opened.address).collect()
-    }
-
-    /// Requests that are not answered to their end.
-    pub fn len(&self) -> usize {
-        let table = self.lock();
-        table.entries.len() - table.free.len()
     }
 }
 

@@ -182,6 +182,22 @@ class Calls(unittest.TestCase):
         self.assertEqual(self.server.closed, [1, 0, 2])
         self.assertEqual(len(self.told("CALL_DROPPED")), 1)
 
+    def test_memory_of_the_servers_is_kept_until_the_call_is_over(self):
+        data = self.server.share(b"\1" * 8000)
+        made = request(inputs=fake.request([("IN", 2, (8000,), data)]).inputs())
+        self.answering((answer(1), False))
+        for drop in (False, True):
+            responses = made.exec(decoupled=True)
+            inputs = responses._call._inputs
+            self.assertIs(inputs[0][3], data)
+            if drop:
+                del responses
+                self.assertIs(calls._left[0][1], inputs)
+            else:
+                self.server.slots[0].put((None, True))
+                list(responses)
+                self.assertIsNone(responses._call._inputs)
+
     def test_an_iterator_that_ended_drops_nothing(self):
         self.answering((answer(1), True))
         list(request().exec(decoupled=True))

@@ -75,6 +75,7 @@ class Server:
         self.memory = {}
         self.held = []
         link.is_connected = True
+        link.main = threading.get_ident()
         link.cancelled = bytearray(64)
         for name in ("tell", "ask", "open_slot", "place", "hold", "view"):
             setattr(link, name, getattr(self, name))

@@ -93,6 +93,20 @@ class Senders(unittest.TestCase):
         expected = ("TritonModelException", "An error occurred while sending a response. no room")
         self.assertEqual(fake.outcome(lambda: sender.send(EMPTY)), expected)
 
+    def test_memory_of_the_servers_is_passed_on_before_it_is_given_back(self):
+        server = fake.Server()
+        data = server.share(b"\1" * 8000)
+        request = fake.request([("OUT", 2, (8000,), data)], decoupled=True)
+        response = pb_utils.InferenceResponse(request.inputs())
+        sender = request.get_response_sender()
+        sender.send(response)
+        thread = threading.Thread(target=lambda: (sender.send(response), sender.send(EMPTY), sender.send(response, 1)))
+        thread.start()
+        thread.join()
+        passed = ((("OUT", 2, (8000,), data),), (), None)
+        self.assertEqual(server.told, [("SEND", 3, passed, 0), ("SEND", 3, SENT, 0)])
+        self.assertEqual(server.asked, [("SEND", 3, passed, 0), ("SEND", 3, passed, 1)])
+
     def test_of_many_threads_one_ends_it(self):
         for _ in range(20):
             server = fake.Server()

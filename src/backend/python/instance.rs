@@ -8,7 +8,6 @@ use tracing::{error, warn};
 
 use super::answers::Answer;
 use super::batch;
-use super::calls::Calls;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::open::Returned;
@@ -21,8 +20,6 @@ use crate::request::{Request, Status, now_ns};
 pub struct PythonInstance {
     context: InstanceContext,
     worker: Arc<Worker>,
-    /// What the worker asks of other models.
-    calls: Arc<Calls>,
     execute_limit: Option<Duration>,
     writer: Writer,
     payload: Vec<u8>,
@@ -38,13 +35,8 @@ struct Batch {
 }
 
 impl PythonInstance {
-    pub fn new(
-        context: InstanceContext,
-        worker: Arc<Worker>,
-        calls: Arc<Calls>,
-        execute_limit: Option<Duration>,
-    ) -> PythonInstance {
-        PythonInstance { context, worker, calls, execute_limit, writer: Writer::default(), payload: Vec::new() }
+    pub fn new(context: InstanceContext, worker: Arc<Worker>, execute_limit: Option<Duration>) -> PythonInstance {
+        PythonInstance { context, worker, execute_limit, writer: Writer::default(), payload: Vec::new() }
     }
 
     /// `Failed to process …`, for failures that are not the model's.
@@ -102,8 +94,6 @@ impl PythonInstance {
                 outcome = Err((Status::unavailable(text), Some(request)));
                 break;
             };
-            let is_cancelled = request.cancel_token().is_cancelled();
-            self.worker.link.set_cancelled(super::open::index(token), is_cancelled);
             if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room) {
                 self.worker.open.forget(token);
                 outcome = Err((self.failed(status.message), Some(request)));
@@ -231,7 +221,11 @@ impl Instance for PythonInstance {
             fail_all(requests, Status::internal(format!("batch size {rows} for '{name}', max allowed is {most}")));
             return Ok(());
         }
-        self.calls.set_grant(requests.iter().find_map(|request| request.grant.clone()));
+        let grant = requests.first().and_then(|request| request.grant.clone());
+        let lends = grant.is_some();
+        if lends {
+            self.worker.lend(grant);
+        }
         let execution = Execution { exec_start_ns, ..Execution::default() };
         let mut batch = Batch { tokens: Vec::with_capacity(requests.len()), rows, execution };
         if let Err((status, requests)) = self.send(requests, &mut batch) {
@@ -250,7 +244,9 @@ impl Instance for PythonInstance {
             let positions: Vec<usize> = (0..batch.tokens.len()).collect();
             self.fail_batch(&status.message, &positions, &mut batch);
         }
-        self.calls.set_grant(None);
+        if lends {
+            self.worker.lend(None);
+        }
         Ok(())
     }
 }

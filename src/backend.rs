@@ -9,6 +9,7 @@ mod host_policy;
 pub mod identity;
 pub mod onnxruntime;
 pub mod plugin;
+pub mod python;
 pub mod registry;
 pub mod repeat;
 mod responders;
@@ -27,7 +28,7 @@ use crate::model_config::ModelSpec;
 use crate::model_config::normalize::PreferredGroup;
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
-use crate::request::{Request, Response, Status, Submit, TimeSums, now_ns};
+use crate::request::{Control, Request, Response, Status, Submit, TimeSums, now_ns};
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
@@ -100,18 +101,41 @@ pub trait Backend: Send + Sync {
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status>;
 }
 
-/// The server that runs a model: to backends a handle that models call other models by, kept alive by who has it.
+/// The server that runs a model: to backends a handle that models call and control other models by, kept alive by who
+/// has it.
 #[derive(Clone, Default)]
-pub struct Host(Option<Arc<dyn Submit>>);
+pub struct Host(Option<Arc<dyn Server>>);
+
+/// All that a host can do.
+trait Server: Send + Sync {
+    fn submit(self: Arc<Self>) -> Arc<dyn Submit>;
+
+    fn control(self: Arc<Self>) -> Arc<dyn Control>;
+}
+
+impl<S: Submit + Control + 'static> Server for S {
+    fn submit(self: Arc<Self>) -> Arc<dyn Submit> {
+        self
+    }
+
+    fn control(self: Arc<Self>) -> Arc<dyn Control> {
+        self
+    }
+}
 
 impl Host {
-    pub fn new(server: Arc<dyn Submit>) -> Host {
+    pub fn new(server: Arc<impl Submit + Control + 'static>) -> Host {
         Host(Some(server))
     }
 
     /// The way to call other models; none where no server is.
-    pub fn submit(&self) -> Option<&Arc<dyn Submit>> {
-        self.0.as_ref()
+    pub fn submit(&self) -> Option<Arc<dyn Submit>> {
+        self.0.clone().map(Server::submit)
+    }
+
+    /// The way to load and unload models; none where no server is.
+    pub fn control(&self) -> Option<Arc<dyn Control>> {
+        self.0.clone().map(Server::control)
     }
 
     /// Where the server's own value lies; null where no server is.
@@ -133,6 +157,8 @@ pub struct ModelContext {
     pub auto_complete: bool,
     /// `--backend-config` of this backend, global settings first; a later setting wins.
     pub settings: Vec<(String, String)>,
+    /// `--backend-directory`.
+    pub backend_directory: PathBuf,
     pub statistics: Arc<ModelStatistics>,
     pub metrics: Arc<Registry>,
     pub pool: Pool,

@@ -11,6 +11,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod frames;
 mod mpsc;
 mod roster;
 mod seats;

@@ -5,13 +5,16 @@
 
 mod cancel;
 mod completion;
+mod control;
 mod credit;
 mod datatype;
 mod grant;
+mod hearing;
 mod home;
 mod keeper;
 mod mutants;
 mod observer;
+mod outbox;
 mod parameters;
 mod placement;
 mod reshape;
@@ -34,12 +37,15 @@ use crate::memory::{BlockMut, Exhausted, Lending};
 
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
-pub use credit::{Credit, NeverWaits, never_wait_here, never_waits};
+pub use control::{Control, Replacement};
+pub use credit::{Credit, NeverWaits, Room, never_wait_here, never_waits};
 pub use datatype::DataType;
 pub use grant::{Grant, Lender, Loan};
+pub use hearing::{CancelWatch, Hearer};
 pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
 pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
+pub use outbox::Outbox;
 pub use parameters::{Parameter, Parameters, Value};
 pub use placement::{Apart, Beside, Kept, MemoryType, Place};
 pub use reshape::{OutputShape, OutputShapes};

@@ -13,6 +13,7 @@ mod doors;
 mod drain;
 pub mod embedded;
 mod home;
+mod model_control;
 pub mod options;
 mod shards;
 mod submission;

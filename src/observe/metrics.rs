@@ -15,7 +15,7 @@ mod values;
 pub use exposition::Kind;
 pub use families::{ModelSample, render};
 pub use host::{HostGauges, HostPoller};
-pub use registry::{Counter, Family, MAX_BOUNDS, MAX_TEXT_BYTES, Metric, MetricError, Observed, Registry};
+pub use registry::{Counter, Family, MAX_BOUNDS, MAX_SERIES, MAX_TEXT_BYTES, Metric, MetricError, Observed, Registry};
 pub use settings::MetricsConfig;
 
 /// `Content-Type` of the text (http.md section 1).

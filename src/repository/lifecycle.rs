@@ -18,6 +18,7 @@ mod polling;
 mod registration;
 mod retirement;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -263,6 +264,13 @@ impl Lifecycle {
         outcome
     }
 
+    /// The same on behalf of a model that may be loading itself at this moment: it has the permit of its own load, and
+    /// would wait for ever if this load needed another one.
+    pub fn load_for_model(self: &Arc<Self>, name: &str, parameters: Vec<Parameter>) -> Result<(), Status> {
+        let _exempt = Exempt::here();
+        self.load(name, parameters)
+    }
+
     /// Loads a model wherever it lies: in one repository, or with namespacing in each that has it.
     fn load_named(
         self: &Arc<Self>,
@@ -383,8 +391,8 @@ impl Permits {
         Permits { free: Mutex::new(count), freed: Condvar::new() }
     }
 
-    /// Runs `job` once there is a permit.
-    fn with<T>(&self, job: impl FnOnce() -> T) -> T {
+    /// Runs `job` once there is a permit, if it needs one.
+    fn with<T>(&self, is_exempt: bool, job: impl FnOnce() -> T) -> T {
         struct Return<'a>(&'a Permits);
         impl Drop for Return<'_> {
             fn drop(&mut self) {
@@ -392,10 +400,38 @@ impl Permits {
                 self.0.freed.notify_one();
             }
         }
+        if is_exempt {
+            return job();
+        }
         let free = self.freed.wait_while(lock(&self.free), |free| *free == 0);
         *free.unwrap_or_else(PoisonError::into_inner) -= 1;
         let _permit = Return(self);
         job()
+    }
+}
+
+thread_local! {
+    static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives, what its thread loads needs no permit.
+struct Exempt {
+    before: bool,
+}
+
+impl Exempt {
+    fn here() -> Exempt {
+        Exempt { before: IS_EXEMPT.replace(true) }
+    }
+
+    fn is_here() -> bool {
+        IS_EXEMPT.get()
+    }
+}
+
+impl Drop for Exempt {
+    fn drop(&mut self) {
+        IS_EXEMPT.set(self.before);
     }
 }
 

@@ -3,10 +3,11 @@
 //! A request waits as QUEUED and leaves that state once, by compare-and-swap: TAKEN by a worker, EXPIRED by its timer,
 //! CANCELLED by its home shard. The winner answers; the others find a tombstone.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use super::credit::Credits;
+use super::hearing::{CancelWatch, Hearer, Hearers};
 use super::shared::Shared;
 use super::witness::{FirstResponse, Witness};
 
@@ -36,6 +37,8 @@ pub struct Admission {
     reports: AtomicU32,
     /// Who hears of the first response, if anybody does.
     first_response: OnceLock<FirstResponse>,
+    /// Who hears of its cancellation, if anybody does.
+    pub(super) hearers: OnceLock<Box<Hearers>>,
 }
 
 impl Default for Admission {
@@ -49,6 +52,7 @@ impl Default for Admission {
             shared: OnceLock::new(),
             reports: AtomicU32::new(0),
             first_response: OnceLock::new(),
+            hearers: OnceLock::new(),
         }
     }
 }
@@ -84,6 +88,11 @@ impl Admission {
     pub fn cancel(&self) -> bool {
         self.cancelled.store(true, Ordering::Release);
         self.credits.release();
+        // Whoever begins to watch now sees the word (see `CancelWatch::begin`).
+        fence(Ordering::SeqCst);
+        if let Some(hearers) = self.hearers.get() {
+            hearers.tell();
+        }
         self.leave_queue(State::Cancelled)
     }
 
@@ -94,6 +103,11 @@ impl Admission {
 
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Has `hearer` told under `key` when nobody waits for the answer any more; at once if that is so already.
+    pub fn watch(self: &Arc<Self>, hearer: Arc<dyn Hearer>, key: u64) -> CancelWatch {
+        CancelWatch::begin(self, hearer, key)
     }
 
     /// Ends the request; true for the one caller who did.

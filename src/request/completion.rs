@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
+use super::credit::{Attempt, Room};
 use super::mutants::{self, Mutant};
 use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit};
 use crate::memory::{BlockMut, Exhausted, Target};
@@ -135,6 +136,27 @@ impl Completion {
                 Err(credit::Unwanted) => delivery.response = None,
             }
         }
+        self.dispatch(delivery);
+    }
+
+    /// As `deliver`, but does not wait: where it would have to, the delivery comes back.
+    pub(super) fn try_deliver(&self, mut delivery: Delivery, room: (&Arc<dyn Room>, u64)) -> Option<Delivery> {
+        if let Some(response) = &mut delivery.response {
+            match credit::attempt(&self.admission, response, delivery.last, room) {
+                Attempt::Free => {}
+                Attempt::Paid(credit) => response.credit = Some(credit),
+                Attempt::Full => return Some(delivery),
+                Attempt::Unwanted if !delivery.last => return None,
+                Attempt::Unwanted => delivery.response = None,
+            }
+        }
+        self.dispatch(delivery);
+        None
+    }
+
+    /// Sends what needs no credit, or has one.
+    fn dispatch(&self, mut delivery: Delivery) {
+        let last = delivery.last;
         let open = if last { self.admission.end() } else { !self.admission.has_ended() };
         if open {
             if delivery.response.is_some() {

@@ -2,7 +2,8 @@
 //!
 //! A response of a limited request holds a credit from the moment it is sent until its bytes are with the transport.
 //! Who sends beyond the bounds waits, on the backend's own thread; cancellation lets it go. A request's only response
-//! never waits: nothing else of it is on the way.
+//! never waits: nothing else of it is on the way. Who has the responses of many requests to send does not wait for one
+//! of them, but is told when there is room (see [`Outbox`](super::Outbox)).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -65,17 +66,42 @@ struct Ledger {
     responses: u32,
     bytes: usize,
     waiters: u32,
+    /// Those who do not wait, and are told once.
+    hopeful: SmallVec<[Hopeful; 1]>,
+}
+
+/// Hears, under its key, that there may be room, on whatever thread has made it, which may be a shard's: it must not
+/// block.
+pub trait Room: Send + Sync {
+    fn has_come(&self, key: u64);
+}
+
+struct Hopeful(Arc<dyn Room>, u64);
+
+impl std::fmt::Debug for Hopeful {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hopeful({:#x})", self.1)
+    }
+}
+
+/// Not under the lock: who is told may send at once.
+fn tell(hopeful: SmallVec<[Hopeful; 1]>) {
+    hopeful.into_iter().for_each(|Hopeful(room, key)| room.has_come(key));
 }
 
 impl Default for Ledger {
     fn default() -> Ledger {
-        Ledger { responses_max: u32::MAX, responses: 0, bytes: 0, waiters: 0 }
+        Ledger { responses_max: u32::MAX, responses: 0, bytes: 0, waiters: 0, hopeful: SmallVec::new() }
     }
 }
 
 impl Ledger {
     fn has_room(&self, bytes: usize) -> bool {
         self.responses == 0 || (self.responses < self.responses_max && self.bytes.saturating_add(bytes) <= BYTES_MAX)
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.waiters > 0 || !self.hopeful.is_empty()
     }
 }
 
@@ -90,7 +116,7 @@ pub struct Credit {
 impl Credit {
     /// Somebody waits for this credit or another one of the same request.
     pub fn is_wanted(&self) -> bool {
-        self.admission.credits.lock().waiters > 0 || self.passed_on.iter().any(|credit| credit.is_wanted())
+        self.admission.credits.lock().is_awaited() || self.passed_on.iter().any(|credit| credit.is_wanted())
     }
 
     /// The credit of a response with so many `bytes` of tensors, which was made from others whose credits these are:
@@ -123,11 +149,12 @@ impl Drop for Credit {
         }
         ledger.bytes = ledger.bytes.saturating_sub(self.bytes);
         credits.taken.store(ledger.responses, Ordering::Release);
-        let is_awaited = ledger.waiters > 0;
+        let (is_awaited, hopeful) = (ledger.waiters > 0, std::mem::take(&mut ledger.hopeful));
         drop(ledger);
         if is_awaited {
             credits.returned.notify_all();
         }
+        tell(hopeful);
     }
 }
 
@@ -160,24 +187,41 @@ impl Credits {
     /// The request's state has changed: whoever waits looks again.
     pub fn release(&self) {
         if self.is_limited.load(Ordering::Acquire) {
-            // Whoever has looked at the request's state under the lock is asleep by now.
-            let waiters = self.lock().waiters;
+            // Whoever has looked at the request's state under the lock is asleep by now, or has left its name.
+            let (waiters, hopeful) = {
+                let mut ledger = self.lock();
+                (ledger.waiters, std::mem::take(&mut ledger.hopeful))
+            };
             if waiters > 0 {
                 self.returned.notify_all();
             }
+            tell(hopeful);
         }
     }
 }
 
-/// Takes the credit that `response` needs, if it needs one; waits for it where that is allowed.
-pub(super) fn take(admission: &Arc<Admission>, response: &Response, last: bool) -> Result<Option<Credit>, Unwanted> {
+/// What a response of that request costs; nothing if it needs no credit.
+fn cost_of(admission: &Admission, response: &Response, last: bool) -> Option<usize> {
     let credits = &admission.credits;
     let is_only = last && credits.taken.load(Ordering::Acquire) == 0;
     if is_only || !credits.is_limited.load(Ordering::Acquire) || response.credit.is_some() {
-        return Ok(None);
+        return None;
     }
     let tensors = response.outputs.iter().map(|output| output.byte_size()).fold(0, usize::saturating_add);
-    let bytes = tensors.saturating_add(OVERHEAD);
+    Some(tensors.saturating_add(OVERHEAD))
+}
+
+fn pay(admission: &Arc<Admission>, mut ledger: MutexGuard<'_, Ledger>, bytes: usize) -> Credit {
+    ledger.responses = ledger.responses.saturating_add(1);
+    ledger.bytes = ledger.bytes.saturating_add(bytes);
+    admission.credits.taken.store(ledger.responses, Ordering::Release);
+    Credit { admission: Arc::clone(admission), bytes, passed_on: SmallVec::new() }
+}
+
+/// Takes the credit that `response` needs, if it needs one; waits for it where that is allowed.
+pub(super) fn take(admission: &Arc<Admission>, response: &Response, last: bool) -> Result<Option<Credit>, Unwanted> {
+    let Some(bytes) = cost_of(admission, response, last) else { return Ok(None) };
+    let credits = &admission.credits;
     let may_wait = !NEVER_WAITS.get();
     let mut ledger = credits.lock();
     ledger.waiters += 1;
@@ -188,11 +232,38 @@ pub(super) fn take(admission: &Arc<Admission>, response: &Response, last: bool) 
     if !ledger.has_room(bytes) && admission.is_cancelled() {
         return Err(Unwanted);
     }
-    ledger.responses = ledger.responses.saturating_add(1);
-    ledger.bytes = ledger.bytes.saturating_add(bytes);
-    credits.taken.store(ledger.responses, Ordering::Release);
-    drop(ledger);
-    Ok(Some(Credit { admission: Arc::clone(admission), bytes, passed_on: SmallVec::new() }))
+    Ok(Some(pay(admission, ledger, bytes)))
+}
+
+/// What becomes of a response whose sender does not wait.
+pub(super) enum Attempt {
+    Free,
+    Paid(Credit),
+    /// Not now: its sender is told when another attempt is worth while.
+    Full,
+    Unwanted,
+}
+
+/// As [`take`], for who does not wait and is told instead.
+pub(super) fn attempt(
+    admission: &Arc<Admission>,
+    response: &Response,
+    last: bool,
+    (room, key): (&Arc<dyn Room>, u64),
+) -> Attempt {
+    let Some(bytes) = cost_of(admission, response, last) else { return Attempt::Free };
+    let mut ledger = admission.credits.lock();
+    if ledger.has_room(bytes) {
+        return Attempt::Paid(pay(admission, ledger, bytes));
+    }
+    // Under the lock: whoever cancels or ends the request after this look finds the name.
+    if admission.is_cancelled() || admission.has_ended() {
+        return Attempt::Unwanted;
+    }
+    if !ledger.hopeful.iter().any(|Hopeful(other, known)| Arc::ptr_eq(other, room) && *known == key) {
+        ledger.hopeful.push(Hopeful(Arc::clone(room), key));
+    }
+    Attempt::Full
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl Core {
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
-            host: Host::new(Arc::clone(&access) as Arc<_>),
+            host: Host::new(Arc::clone(&access)),
             agents: Agents::new(agents::libraries(options.agent_directory.clone())),
         };
         let lifecycle = Lifecycle::new(settings);

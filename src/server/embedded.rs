@@ -225,7 +225,7 @@ impl Embedded {
 }
 
 /// Whether the instances of these versions agree. Waits for their answer.
-fn agreed(checks: &[Arc<Checks>]) -> Result<bool, Status> {
+pub(super) fn agreed(checks: &[Arc<Checks>]) -> Result<bool, Status> {
     match wait_for_all(checks) {
         Verdict::Ready => Ok(true),
         Verdict::NotReady(_) => Ok(false),

@@ -44,6 +44,11 @@ impl Python {
         }
     }
 
+    /// The interpreter itself.
+    pub fn interpreter(&self) -> PathBuf {
+        self.root.join("bin/python")
+    }
+
     /// tests/python/`script`, to be started.
     pub fn command(&self, script: &str) -> Command {
         let mut command = Command::new(self.root.join("bin/python"));

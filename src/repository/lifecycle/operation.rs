@@ -14,7 +14,7 @@ use super::super::poll::{Polled, poll};
 use super::super::store::{Store, TreeStamp};
 use super::super::version::{Directory, RunningVersion};
 use super::graph::parts_of;
-use super::{Lifecycle, Slot, lock, poll_failed};
+use super::{Exempt, Lifecycle, Slot, lock, poll_failed};
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
 
@@ -261,9 +261,10 @@ impl Lifecycle {
             }
         });
         let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+        let is_exempt = Exempt::is_here();
         let work = || {
             while let Some(&version) = plan.to_load.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let outcome = self.load_permits.with(|| self.loader.load(id, version, directory, polled));
+                let outcome = self.load_permits.with(is_exempt, || self.loader.load(id, version, directory, polled));
                 lock(&outcomes).insert(version, outcome);
             }
         };

@@ -1,0 +1,99 @@
+//! Models written in Python: `model.py` files run by worker processes, one for each instance (DESIGN, decision 14).
+//!
+//! ```text
+//! instance ─► batch ─► link ═► worker (nereid_python, model.py)
+//!                      link ◄═ results, responses of senders, questions
+//! instance ◄─ answers ◄─┘  └─► desk ─► senders, calls, services
+//! ```
+//!
+//! What a model is run with is decided when it is opened: `settings`, `layout` (which file), `interpreter` (which
+//! Python, asked by `probe`) and `environment` (what a model brings along, unpacked by `archive`).
+
+mod answers;
+mod archive;
+mod batch;
+mod calls;
+mod desk;
+mod environment;
+mod errand;
+#[cfg(test)]
+pub(crate) mod fixtures;
+mod inbound;
+mod instance;
+mod interpreter;
+mod layout;
+mod link;
+mod marshal;
+mod message;
+mod model;
+mod open;
+mod outbound;
+mod probe;
+mod process;
+mod program;
+mod senders;
+mod services;
+mod settings;
+mod tensors;
+mod worker;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use interpreter::{COMPLETE, INSTALL_COMMAND, Origin, Surroundings};
+pub use layout::SCRIPT;
+pub use probe::{About, ask};
+pub use settings::{EXECUTE_TIMEOUT, EXECUTE_TIMEOUT_SECS_MAX, RESTART};
+
+use self::environment::Environments;
+use self::interpreter::Interpreter;
+use self::layout::Layout;
+use self::model::PythonModel;
+use self::settings::Settings;
+use super::{Attributes, Backend, Model, ModelContext};
+use crate::model_config::normalize::PreferredGroup;
+use crate::request::Status;
+use crate::wire::inference::model_instance_group::Kind;
+
+/// By which configurations, and the settings of all models in Python, call it.
+pub const NAME: &str = "python";
+
+/// `python`, or a backend that is itself written in Python.
+#[derive(Debug)]
+pub struct PythonBackend {
+    /// The directory of a Python-based backend, whose script serves the models.
+    base: Option<PathBuf>,
+    environments: Arc<Environments>,
+}
+
+impl PythonBackend {
+    pub fn new(base: Option<PathBuf>) -> PythonBackend {
+        PythonBackend { base, environments: Environments::shared() }
+    }
+}
+
+impl Backend for PythonBackend {
+    /// Also of one that is based on it: its settings are those of `python` (python_backend.md section 1).
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn attributes(&self) -> Attributes {
+        let preferred_groups = vec![PreferredGroup::new(Kind::Cpu, 1)];
+        Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
+    }
+
+    fn examine(&self, context: &ModelContext) -> Result<(), Status> {
+        let settings = Settings::read(context)?;
+        Layout::find(context, self.base.as_deref())?;
+        Interpreter::examine(context, &settings, self.base.as_deref())
+    }
+
+    fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
+        let base = self.base.as_deref();
+        let settings = Settings::read(&context)?;
+        let layout = Layout::find(&context, base)?;
+        let interpreter = Interpreter::find(&context, &settings, base, &self.environments)?;
+        Ok(Arc::new(PythonModel::open(context, settings, layout, interpreter)?))
+    }
+}

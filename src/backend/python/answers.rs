@@ -1,0 +1,86 @@
+//! What a worker sends back, on its way to clients.
+
+use super::link::Link;
+use super::marshal::{Malformed, Value};
+use super::open::Address;
+use super::tensors::Received;
+use crate::request::{Code, Parameters, Request, Response, Status, Text};
+
+/// A response as its worker sent it: (outputs, parameters, error).
+pub struct Answer<'a> {
+    outputs: &'a [Value<'a>],
+    parameters: Parameters,
+    error: Option<Status>,
+}
+
+impl<'a> Answer<'a> {
+    pub fn read(value: &'a Value<'a>) -> Result<Answer<'a>, Malformed> {
+        let [outputs, parameters, error] = value.as_tuple()?;
+        let error = error.optional(|error| {
+            let [code, text] = error.as_tuple()?;
+            let code = Code::from_number(code.as_int()?);
+            Ok(Status { code, message: text.as_text()?.into_owned().into() })
+        })?;
+        Ok(Answer { outputs: outputs.as_sequence()?, parameters: read_parameters(parameters)?, error })
+    }
+
+    /// The response to `request`, which is still there.
+    pub fn into_response_to(self, link: &Link, request: &Request) -> Result<Response, Malformed> {
+        let mut response = Response::new(request.id.clone());
+        self.fill(&mut response, |received| {
+            received.output(link, &request.outputs, |name, len| request.allocate_output(name, len))
+        })?;
+        Ok(response)
+    }
+
+    /// A response through a sender.
+    pub fn into_response_at(self, link: &Link, address: &Address) -> Result<Response, Malformed> {
+        let mut response = Response::new(address.id.clone());
+        self.fill(&mut response, |received| {
+            received.output(link, &address.outputs, |name, len| {
+                address.outbox.factory().allocate_output(name.as_bytes(), len)
+            })
+        })?;
+        Ok(response)
+    }
+
+    /// Every tensor is looked at, so that the memory of all of them goes back.
+    fn fill(
+        self,
+        response: &mut Response,
+        mut output: impl FnMut(Received<'a>) -> Result<Option<crate::request::OutputTensor>, Status>,
+    ) -> Result<(), Malformed> {
+        let mut error = self.error;
+        for value in self.outputs {
+            match output(Received::read(value)?) {
+                Ok(Some(tensor)) if error.is_none() => response.outputs.push(tensor),
+                Ok(_) => {}
+                Err(status) => {
+                    error.get_or_insert(status);
+                }
+            }
+        }
+        if error.is_some() {
+            response.outputs.clear();
+        }
+        response.parameters = self.parameters;
+        response.error = error;
+        Ok(())
+    }
+}
+
+/// ((name, value), …)
+pub fn read_parameters(value: &Value<'_>) -> Result<Parameters, Malformed> {
+    let mut parameters = Parameters::default();
+    for pair in value.as_sequence()? {
+        let [name, value] = pair.as_tuple()?;
+        let value = match value {
+            Value::Bool(is_set) => crate::request::Value::Bool(*is_set),
+            Value::Int(_) => crate::request::Value::Int(value.as_int()?),
+            Value::Float(number) => crate::request::Value::Double(*number),
+            value => crate::request::Value::String(Text::from(&*value.as_text()?)),
+        };
+        parameters.push(Text::from(&*name.as_text()?), value);
+    }
+    Ok(parameters)
+}

@@ -1,0 +1,88 @@
+//! Requests on their way to a worker: a payload becomes one message.
+
+use super::link::Link;
+use super::marshal::Writer;
+use super::tensors::{self, Content, Room};
+use crate::memory::Segment;
+use crate::request::{CorrelationId, InputTensor, Request, Status, Value};
+
+/// Places that the worker is told of with one message.
+const FREED_MAX: usize = 16 * 1024;
+
+/// The inputs of a request, as its model sees them.
+fn contents(request: &Request) -> impl Iterator<Item = Content<'_>> {
+    request.inputs.iter().map(content)
+}
+
+fn content(input: &InputTensor) -> Content<'_> {
+    let shape = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
+    Content { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data }
+}
+
+/// Bytes of shared memory that the inputs of these requests take.
+pub fn shared_len(requests: &[Box<Request>]) -> Result<usize, Status> {
+    tensors::shared_len(requests.iter().flat_map(|request| contents(request)))
+}
+
+/// The start of a message to the worker: the places that it may use again.
+pub fn write_freed(writer: &mut Writer, link: &Link) {
+    let freed = link.outbound.take_freed(FREED_MAX);
+    writer.list(freed.len());
+    freed.into_iter().for_each(|place| writer.int(place));
+}
+
+/// Writes one request: (token, id, correlation, flags, timeout, parameters, outputs, trace, inputs). The trace is None
+/// where there is none, and else its context, which may be empty.
+pub fn write_request(
+    writer: &mut Writer,
+    request: &Request,
+    token: u64,
+    room: &mut Option<Room<'_>>,
+) -> Result<(), Status> {
+    writer.tuple(9);
+    writer.int(token);
+    writer.text(request.id.as_bytes());
+    match &request.correlation_id {
+        CorrelationId::None => writer.int(0),
+        CorrelationId::Number(id) => writer.int(*id),
+        CorrelationId::Text(id) => writer.text(id.as_bytes()),
+    }
+    writer.int(request.flags);
+    writer.int(request.timeout_us);
+    writer.text(parameters(request)?.as_bytes());
+    writer.tuple(request.outputs.len());
+    request.outputs.iter().for_each(|output| writer.text(output.name.as_bytes()));
+    match request.observer.as_ref().and_then(|observer| observer.trace()) {
+        Some(trace) => writer.text(trace.context().to_bytes()),
+        None => writer.none(),
+    }
+    writer.tuple(request.inputs.len());
+    contents(request).try_for_each(|tensor| tensors::write(writer, &tensor, room))
+}
+
+/// The parameters as JSON text, as models see them.
+fn parameters(request: &Request) -> Result<String, Status> {
+    if request.parameters.is_empty() {
+        return Ok("{}".to_owned());
+    }
+    let mut object = serde_json::Map::new();
+    for parameter in request.parameters.iter() {
+        let name = parameter.name.to_str_lossy().into_owned();
+        let value = match &parameter.value {
+            Value::String(text) => serde_json::Value::from(&*text.to_str_lossy()),
+            Value::Int(number) => serde_json::Value::from(*number),
+            Value::Bool(is_set) => serde_json::Value::from(*is_set),
+            Value::Double(number) => serde_json::Value::from(*number),
+            Value::Bytes(_) => {
+                return Err(Status::internal(format!("Unsupported parameter type for parameter '{name}'.")));
+            }
+        };
+        object.insert(name, value);
+    }
+    serde_json::to_string(&object).map_err(|error| Status::internal(format!("parameters are no JSON: {error}")))
+}
+
+/// The room for the larger inputs of a batch.
+pub fn room<'a>(taken: &'a Option<(super::inbound::Range, std::sync::Arc<Segment>)>) -> Option<Room<'a>> {
+    taken.as_ref().map(|(range, segment)| Room::new(*range, segment))
+}

@@ -1,0 +1,322 @@
+//! Requests that a model makes to other models while it answers its own (python_backend.md section 4).
+//!
+//! They are ordinary requests, handed in by whoever has the worker's message and answered by whoever brings the answer:
+//! no thread waits for one. What goes back to the worker is written to the slot where the caller waits, a bounded
+//! number of answers ahead of what it has taken; the callee's own bounds hold back the rest.
+//!
+//! Everything that goes wrong is an answer with an error: the model decides what becomes of it.
+
+mod question;
+mod reply;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::link::Link;
+use super::marshal::{Malformed, Value};
+use super::message::SLOTS_MAX;
+use crate::backend::Host;
+use crate::memory::{BlockMut, Exhausted, Pool};
+use crate::request::{self, Callee, Credit, Delivery, Grant, Observer, Request, Response, Sink, Status, Text};
+use question::Question;
+
+/// Answers of a decoupled call that may wait in its slot; `kinds.py` has the same number.
+const WINDOW: usize = 16;
+
+/// The worker that calls, as its calls see it.
+pub trait Caller: Send + Sync {
+    fn link(&self) -> &Link;
+
+    /// It has done what no worker does.
+    fn kill(&self, reason: &str);
+
+    /// Who watches a request that it has, by the request's token.
+    fn observer(&self, token: u64) -> Option<Arc<dyn Observer>>;
+}
+
+/// The calls of one worker that are not over. See the [module](self).
+pub struct Calls {
+    host: Host,
+    pool: Pool,
+    table: Mutex<HashMap<u64, Arc<Call>>>,
+    /// Of the execution under way: what its model calls may use what it holds.
+    grant: Mutex<Option<Grant>>,
+}
+
+impl Calls {
+    pub fn new(host: Host, pool: Pool) -> Calls {
+        Calls { host, pool, table: Mutex::default(), grant: Mutex::default() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<u64, Arc<Call>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls from now on are made on behalf of this execution; `None`: of none.
+    pub fn set_grant(&self, grant: Option<Grant>) {
+        *self.grant.lock().unwrap_or_else(PoisonError::into_inner) = grant;
+    }
+
+    fn grant(&self) -> Option<Grant> {
+        self.grant.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes a call. Its answers go to its slot, which is told of everything that fails.
+    pub fn begin(self: &Arc<Self>, caller: &Arc<dyn Caller>, values: &[Value<'_>]) -> Result<(), Malformed> {
+        let question = Question::read(values)?;
+        let call = Arc::new(Call {
+            number: question.number,
+            slot: question.slot,
+            is_decoupled: question.is_decoupled,
+            caller: Arc::clone(caller),
+            calls: Arc::clone(self),
+            under_way: OnceLock::new(),
+            state: Mutex::default(),
+        });
+        {
+            let mut table = self.table();
+            // Each has a slot of its own, and numbers count up.
+            if table.len() >= SLOTS_MAX || table.contains_key(&call.number) {
+                return Err(Malformed::Form);
+            }
+            table.insert(call.number, Arc::clone(&call));
+        }
+        if let Err(status) = self.hand_in(&call, question) {
+            call.deliver(0, Delivery { response: Some(Response::failed(Text::default(), status)), last: true });
+        }
+        Ok(())
+    }
+
+    fn hand_in(&self, call: &Arc<Call>, question: Question<'_>) -> Result<(), Status> {
+        let model = question.model.clone();
+        let failed = |status: Status| question::failed(&model, status);
+        // First of all, because the memory of the inputs goes back with them.
+        let inputs = question.inputs(call.caller.link(), &self.pool);
+        let unavailable = || {
+            let text = format!("Failed for execute the inference request. Model '{model}' is not ready.");
+            failed(Status::internal(text))
+        };
+        let submit = self
+            .host
+            .submit()
+            .ok_or_else(|| failed(Status::internal("An error occurred while performing BLS request.")))?;
+        let callee = submit.find(question.model.as_bytes(), question.version).map_err(|_| unavailable())?;
+        if callee.spec().decoupled && !question.is_decoupled {
+            return Err(failed(question::callee_is_decoupled(&model)));
+        }
+        let (mut request, under_way) = callee.request(Arc::clone(call) as Arc<dyn Sink>);
+        let filled =
+            question.fill(&mut request, inputs).and_then(|()| self.complete(call, &question, &*callee, &mut request));
+        if let Err(status) = filled {
+            request.withdraw();
+            return Err(failed(status));
+        }
+        // Before it is out: a cancellation may come as soon as there are answers.
+        let _ = call.under_way.set(Arc::clone(&under_way));
+        under_way.submit(request).map_err(|(status, request)| {
+            request.withdraw();
+            failed(status)
+        })
+    }
+
+    fn complete(
+        &self,
+        call: &Call,
+        question: &Question<'_>,
+        callee: &dyn Callee,
+        request: &mut Request,
+    ) -> Result<(), Status> {
+        if question.is_decoupled {
+            request.limit_responses(WINDOW as u32);
+        }
+        request.grant = self.grant();
+        callee.check(request)?;
+        let parent = question.trace.and_then(|token| call.caller.observer(token));
+        request.observer = parent.and_then(|parent| parent.child()).map(request::Observation::new);
+        Ok(())
+    }
+
+    fn find(&self, number: u64) -> Option<Arc<Call>> {
+        self.table().get(&number).cloned()
+    }
+
+    /// (call): its answers are not waited for. They go on until the last one.
+    pub fn cancel(&self, values: &[Value<'_>]) -> Result<(), Malformed> {
+        let [number] = values else { return Err(Malformed::Form) };
+        if let Some(call) = self.find(number.as_int()?) {
+            call.cancel();
+        }
+        Ok(())
+    }
+
+    /// (call, count): so many more answers were taken out of its slot.
+    pub fn took(&self, values: &[Value<'_>]) -> Result<(), Malformed> {
+        let [number, count] = values else { return Err(Malformed::Form) };
+        let count: usize = count.as_int()?;
+        if let Some(call) = self.find(number.as_int()?) {
+            call.took(count);
+        }
+        Ok(())
+    }
+
+    /// (call): nobody takes its answers any more.
+    pub fn drop_answers(&self, values: &[Value<'_>]) -> Result<(), Malformed> {
+        let [number] = values else { return Err(Malformed::Form) };
+        if let Some(call) = self.find(number.as_int()?) {
+            call.drop_answers();
+        }
+        Ok(())
+    }
+
+    /// The worker is gone: its calls are called back, and what comes of them is thrown away.
+    pub fn end(&self) {
+        let calls: Vec<_> = self.table().drain().map(|(_, call)| call).collect();
+        for call in calls {
+            call.abandon();
+        }
+    }
+
+    /// Calls that are not over.
+    pub fn len(&self) -> usize {
+        self.table().len()
+    }
+}
+
+/// One call, to which its callee's answers come.
+struct Call {
+    number: u64,
+    slot: u32,
+    is_decoupled: bool,
+    caller: Arc<dyn Caller>,
+    calls: Arc<Calls>,
+    under_way: OnceLock<Arc<dyn request::Call>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What came and does not fit into the slot yet.
+    waiting: VecDeque<Delivery>,
+    /// Of what is in the slot and was not taken.
+    ahead: VecDeque<Option<Credit>>,
+    /// Answers are thrown away.
+    is_dropped: bool,
+    /// The last answer is written, or never will be.
+    is_over: bool,
+}
+
+/// What a state no longer needs; dropped outside its lock, because others may be told.
+#[derive(Default)]
+struct Spent {
+    credits: Vec<Option<Credit>>,
+    deliveries: VecDeque<Delivery>,
+}
+
+impl Call {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancel(&self) {
+        if let Some(under_way) = self.under_way.get() {
+            under_way.cancel();
+        }
+    }
+
+    fn took(&self, count: usize) {
+        let mut spent = Spent::default();
+        let mut state = self.state();
+        let count = count.min(state.ahead.len());
+        spent.credits.extend(state.ahead.drain(..count));
+        self.flush(&mut state);
+        drop(state);
+        drop(spent);
+    }
+
+    fn drop_answers(&self) {
+        let mut spent = Spent::default();
+        let mut state = self.state();
+        state.is_dropped = true;
+        spent.credits.extend(state.ahead.drain(..));
+        spent.deliveries = std::mem::take(&mut state.waiting);
+        if spent.deliveries.iter().any(|delivery| delivery.last) {
+            self.write(&mut state, None, true);
+        }
+        drop(state);
+        drop(spent);
+    }
+
+    fn abandon(&self) {
+        let mut spent = Spent::default();
+        let mut state = self.state();
+        (state.is_dropped, state.is_over) = (true, true);
+        spent.credits.extend(state.ahead.drain(..));
+        spent.deliveries = std::mem::take(&mut state.waiting);
+        drop(state);
+        drop(spent);
+        self.cancel();
+    }
+
+    /// Writes what there is room for.
+    fn flush(&self, state: &mut State) {
+        while !state.is_over
+            && state.ahead.len() < WINDOW
+            && let Some(Delivery { mut response, last }) = state.waiting.pop_front()
+        {
+            let credit = response.as_mut().and_then(|response| response.credit.take());
+            state.ahead.push_back(credit);
+            self.write(state, response, last);
+        }
+    }
+
+    /// Under the lock, which keeps the order.
+    fn write(&self, state: &mut State, response: Option<Response>, last: bool) {
+        state.is_over |= last;
+        if last {
+            self.calls.table().remove(&self.number);
+        }
+        reply::write(&*self.caller, self.slot, response.as_ref(), last, self.is_decoupled);
+    }
+
+    /// A caller that reads one answer gets exactly one.
+    fn deliver_only(&self, response: Option<Response>) {
+        let response = response
+            .unwrap_or_else(|| Response::failed(Text::default(), Status::internal("Unexpected empty response.")));
+        let mut state = self.state();
+        if !state.is_over {
+            self.write(&mut state, Some(response), true);
+        }
+    }
+}
+
+impl Sink for Call {
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        if !self.is_decoupled {
+            return self.deliver_only(delivery.response);
+        }
+        let mut spent = Spent::default();
+        let mut state = self.state();
+        match (state.is_over, state.is_dropped) {
+            (true, _) => spent.deliveries.push_back(delivery),
+            (false, true) => {
+                if delivery.last {
+                    self.write(&mut state, None, true);
+                }
+                spent.deliveries.push_back(delivery);
+            }
+            (false, false) => {
+                state.waiting.push_back(delivery);
+                self.flush(&mut state);
+            }
+        }
+        drop(state);
+        drop(spent);
+    }
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        self.calls.pool.get(byte_size)
+    }
+}
+
+#[cfg(test)]
+mod tests;

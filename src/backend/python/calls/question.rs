@@ -1,0 +1,133 @@
+//! What a worker asks of another model, as it is in a message and as a request.
+
+use std::borrow::Cow;
+
+use super::super::answers::read_parameters;
+use super::super::link::Link;
+use super::super::marshal::{Malformed, Value};
+use super::super::tensors::Received;
+use crate::memory::Pool;
+use crate::request::validate::{add_input, add_output};
+use crate::request::{CorrelationId, InputTensor, Request, Status, Text};
+
+/// (call, slot, model, version, id, correlation, flags, timeout, parameters, requested outputs, inputs, trace,
+/// decoupled, preferred memory). Where the answers lie is the worker's memory in any case, so that nothing is to be
+/// preferred.
+pub struct Question<'a> {
+    pub number: u64,
+    pub slot: u32,
+    pub model: Text,
+    pub version: i64,
+    pub is_decoupled: bool,
+    /// Of the request whose child the call is.
+    pub trace: Option<u64>,
+    /// What the model chose, and may be out of range.
+    id: Cow<'a, str>,
+    correlation: &'a Value<'a>,
+    flags: &'a Value<'a>,
+    timeout: &'a Value<'a>,
+    parameters: &'a Value<'a>,
+    outputs: &'a [Value<'a>],
+    inputs: &'a [Value<'a>],
+}
+
+impl<'a> Question<'a> {
+    pub fn read(values: &'a [Value<'a>]) -> Result<Question<'a>, Malformed> {
+        let [
+            number,
+            slot,
+            model,
+            version,
+            id,
+            correlation,
+            flags,
+            timeout,
+            parameters,
+            outputs,
+            inputs,
+            trace,
+            decoupled,
+            _preferred,
+        ] = values
+        else {
+            return Err(Malformed::Form);
+        };
+        Ok(Question {
+            number: number.as_int()?,
+            slot: slot.as_int()?,
+            model: Text::from(&*model.as_text()?),
+            version: version.as_int()?,
+            is_decoupled: decoupled.as_bool()?,
+            trace: trace.optional(Value::as_int)?,
+            id: id.as_text()?,
+            correlation,
+            flags,
+            timeout,
+            parameters,
+            outputs: outputs.as_sequence()?,
+            inputs: inputs.as_sequence()?,
+        })
+    }
+
+    /// The inputs. Each is looked at, whatever becomes of the others, so that the memory of all of them goes back.
+    pub fn inputs(&self, link: &Link, pool: &Pool) -> Result<Vec<InputTensor>, Status> {
+        let input = |value: &'a Value<'a>| {
+            let received = Received::read(value).map_err(|malformed| Status::internal(malformed.to_string()))?;
+            let (name, datatype, shape) = (received.name.clone(), received.datatype, received.shape.clone());
+            let data = received.elements(link, |len| Ok(pool.get(len)?.into()))?;
+            let mut tensor = InputTensor::new(name, datatype, shape);
+            tensor.data.push(data);
+            Ok(tensor)
+        };
+        let inputs: Vec<Result<InputTensor, Status>> = self.inputs.iter().map(input).collect();
+        inputs.into_iter().collect()
+    }
+
+    /// Makes `request` what was asked.
+    pub fn fill(&self, request: &mut Request, inputs: Result<Vec<InputTensor>, Status>) -> Result<(), Status> {
+        let out_of_range = |what: &'static str| move |_| Status::invalid(format!("the {what} is out of range"));
+        request.id = Text::from(&*self.id);
+        request.flags = self.flags.as_int().map_err(out_of_range("value of the request's flags"))?;
+        request.timeout_us = self.timeout.as_int().map_err(out_of_range("request's timeout"))?;
+        request.correlation_id = match self.correlation {
+            Value::Int(0) => CorrelationId::None,
+            Value::Int(_) => {
+                CorrelationId::Number(self.correlation.as_int().map_err(out_of_range("request's correlation id"))?)
+            }
+            text => {
+                CorrelationId::Text(Text::from(&*text.as_text().map_err(out_of_range("request's correlation id"))?))
+            }
+        };
+        request.parameters = read_parameters(self.parameters).map_err(out_of_range("value of a parameter"))?;
+        for input in inputs? {
+            add_input(request, input)?;
+        }
+        for name in self.outputs {
+            let name = Text::from(&*name.as_text().map_err(out_of_range("name of an output"))?);
+            // To a model they are a set.
+            if !request.outputs.iter().any(|output| output.name == name) {
+                add_output(request, name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a model sees that its call came to nothing. Which code it had matters where trying again may help.
+pub fn failed(model: &Text, status: Status) -> Status {
+    let text = format!("Model {model} - Error when running inference: {}", status.message);
+    match status.code {
+        code @ (crate::request::Code::Unavailable | crate::request::Code::Cancelled) => {
+            Status { code, message: text.into() }
+        }
+        _ => Status::internal(text),
+    }
+}
+
+pub fn callee_is_decoupled(model: &Text) -> Status {
+    Status::internal(format!(
+        "Model {model} is using the decoupled. The current BLS request call doesn't support models using the decoupled \
+         transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled \
+         models.'"
+    ))
+}

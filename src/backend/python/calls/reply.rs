@@ -1,0 +1,141 @@
+//! An answer to a call, as it goes into the caller's slot: (response or None, whether it is the last one).
+
+use super::super::link::LinkError;
+use super::super::marshal::Writer;
+use super::super::message::{ANSWER, SLOT_STREAM_BYTES};
+use super::super::tensors::{self, Content, Room};
+use super::{Caller, WINDOW};
+use crate::queue::frames;
+use crate::request::{Response, Status, Value};
+
+/// Bytes of an answer that lies in its slot itself, if there may be as many as the window is wide, the end of the
+/// stream that was too short for one, and an end behind them. Frames are multiples of eight. What is larger lies
+/// elsewhere.
+const WINDOWED_MAX: usize = SLOT_STREAM_BYTES / (WINDOW + 2) / 8 * 8 - frames::HEAD;
+
+/// Bytes of an error's text in an answer that must not need memory.
+const SHORT_TEXT_MAX: usize = 56;
+
+/// Writes an answer. What cannot be written is an error to the model; a slot without room is the worker's fault.
+pub fn write(caller: &dyn Caller, slot: u32, response: Option<&Response>, last: bool, is_windowed: bool) {
+    let most = if is_windowed { WINDOWED_MAX } else { frames::payload_max(SLOT_STREAM_BYTES) };
+    let outcome = match response.map(|response| with_outputs(caller, slot, response, last, most)) {
+        None => bare_end(caller, slot, last),
+        Some(Ok(())) => Ok(()),
+        Some(Err(Failure::Link(error))) => Err(error),
+        Some(Err(Failure::Response(status))) => with_error(caller, slot, &status, last, most),
+    };
+    if let Err(error) = outcome {
+        caller.kill(&format!("was ended because it cannot be answered: {error}"));
+    }
+}
+
+enum Failure {
+    /// Something is wrong with the response.
+    Response(Status),
+    Link(LinkError),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Failure {
+        Failure::Response(status)
+    }
+}
+
+fn bare_end(caller: &dyn Caller, slot: u32, last: bool) -> Result<(), LinkError> {
+    let mut writer = Writer::default();
+    writer.tuple(2);
+    writer.none();
+    writer.bool(last);
+    caller.link().answer_within(slot, ANSWER, writer.bytes(), usize::MAX)
+}
+
+fn with_outputs(caller: &dyn Caller, slot: u32, response: &Response, last: bool, most: usize) -> Result<(), Failure> {
+    if let Some(status) = &response.error {
+        return Err(Failure::Response(status.clone()));
+    }
+    let link = caller.link();
+    let contents = || {
+        response.outputs.iter().map(|output| Content {
+            name: output.name.as_bytes(),
+            datatype: output.datatype,
+            shape: &output.shape,
+            pieces: &output.data,
+        })
+    };
+    let len = tensors::shared_len(contents())?;
+    let taken = match len {
+        0 => None,
+        len => Some(link.reserve(len)?.ok_or_else(full)?),
+    };
+    let written = (|| {
+        let mut room = taken.as_ref().map(|(range, segment)| Room::new(*range, segment));
+        let mut writer = Writer::default();
+        writer.tuple(2);
+        writer.tuple(3);
+        writer.tuple(response.outputs.len());
+        contents().try_for_each(|tensor| tensors::write(&mut writer, &tensor, &mut room))?;
+        write_parameters(&mut writer, response)?;
+        writer.none();
+        writer.bool(last);
+        match link.answer_within(slot, ANSWER, writer.bytes(), most) {
+            // The message itself found no place.
+            Err(LinkError::Memory(status)) => Err(Failure::Response(status)),
+            Err(LinkError::NoMemory) => Err(Failure::Response(full())),
+            outcome => outcome.map_err(Failure::Link),
+        }
+    })();
+    if let (Err(_), Some((range, _))) = (&written, &taken) {
+        link.inbound.release(std::iter::once(range.key));
+    }
+    written
+}
+
+fn full() -> Status {
+    Status::unavailable("no memory for the response ('shm-max-byte-size')")
+}
+
+/// Floats are told as they are; Triton makes an error of them.
+fn write_parameters(writer: &mut Writer, response: &Response) -> Result<(), Status> {
+    writer.tuple(response.parameters.len());
+    for parameter in response.parameters.iter() {
+        writer.tuple(2);
+        writer.text(parameter.name.as_bytes());
+        match &parameter.value {
+            Value::String(text) => writer.text(text.as_bytes()),
+            Value::Int(number) => writer.int(*number),
+            Value::Bool(is_set) => writer.bool(*is_set),
+            Value::Double(number) => writer.float(*number),
+            Value::Bytes(_) => {
+                let name = &parameter.name;
+                return Err(Status::internal(format!("Unsupported parameter type for parameter '{name}'.")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn with_error(caller: &dyn Caller, slot: u32, status: &Status, last: bool, most: usize) -> Result<(), LinkError> {
+    let told = |text: &str| {
+        let mut writer = Writer::default();
+        writer.tuple(2);
+        writer.tuple(3);
+        writer.tuple(0);
+        writer.tuple(0);
+        writer.tuple(2);
+        writer.int(status.code as i32);
+        writer.text(text.as_bytes());
+        writer.bool(last);
+        caller.link().answer_within(slot, ANSWER, writer.bytes(), most)
+    };
+    match told(&status.message) {
+        Err(LinkError::NoMemory | LinkError::Memory(_)) => told(prefix(&status.message, SHORT_TEXT_MAX)),
+        outcome => outcome,
+    }
+}
+
+/// At most `most` bytes of a text, and whole letters.
+fn prefix(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
+}

@@ -1,0 +1,120 @@
+//! What a worker asks for beside its executions, by the kind of its message.
+
+use std::sync::Arc;
+
+use super::calls::{Caller, Calls};
+use super::link::Link;
+use super::marshal::{Malformed, Value};
+use super::senders;
+use super::services::{self, Metrics, Models, Reply};
+use super::worker::{Attendant, Worker};
+use crate::backend::ModelContext;
+use crate::observe::metrics::Registry;
+use crate::request::{Grant, Observer, Response, Status};
+
+/// Kinds of messages; `worker/nereid_python/kinds.py` has the same numbers, and what each carries.
+mod kinds {
+    pub const LOG: u32 = 32;
+    pub const METRIC_FAMILY: u32 = 33;
+    pub const METRIC: u32 = 34;
+    pub const METRIC_CHANGE: u32 = 35;
+    pub const METRIC_VALUE: u32 = 36;
+    pub const METRIC_DROPPED: u32 = 37;
+    pub const FAMILY_DROPPED: u32 = 38;
+    pub const MODEL_LOAD: u32 = 40;
+    pub const MODEL_UNLOAD: u32 = 41;
+    pub const MODEL_READY: u32 = 42;
+    pub const CALL: u32 = 48;
+    pub const CALL_CANCEL: u32 = 49;
+    pub const CALL_TOOK: u32 = 50;
+    pub const CALL_DROPPED: u32 = 51;
+    pub const SEND: u32 = 56;
+}
+
+/// Serves one worker.
+pub struct Desk {
+    calls: Arc<Calls>,
+    metrics: Metrics,
+    models: Models,
+}
+
+impl Desk {
+    pub fn new(context: &ModelContext) -> Desk {
+        Desk {
+            calls: Arc::new(Calls::new(context.host.clone(), context.pool.clone())),
+            metrics: Metrics::new(Registry::of_process()),
+            models: Models::new(context.host.clone()),
+        }
+    }
+}
+
+impl Caller for Worker {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn kill(&self, reason: &str) {
+        Worker::kill(self, reason);
+    }
+
+    fn observer(&self, token: u64) -> Option<Arc<dyn Observer>> {
+        self.open.observer(token)
+    }
+}
+
+impl Attendant for Desk {
+    /// The first value of a message is the slot where its answer is waited for, or None.
+    fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed> {
+        let (slot, values) = value.as_sequence()?.split_first().ok_or(Malformed::Form)?;
+        let slot: Option<u32> = slot.optional(Value::as_int)?;
+        let asked = || slot.ok_or(Malformed::Form);
+        match kind {
+            kinds::SEND => senders::send(worker, slot, values),
+            kinds::CALL => self.calls.begin(&(Arc::clone(worker) as Arc<dyn Caller>), values),
+            kinds::CALL_CANCEL => self.calls.cancel(values),
+            kinds::CALL_TOOK => self.calls.took(values),
+            kinds::CALL_DROPPED => self.calls.drop_answers(values),
+            kinds::LOG => services::log(values),
+            kinds::METRIC_CHANGE => self.metrics.change(values),
+            kinds::METRIC_DROPPED => self.metrics.drop_metric(values),
+            kinds::FAMILY_DROPPED => self.metrics.drop_family(values),
+            kinds::METRIC_FAMILY => {
+                worker.answer(asked()?, self.metrics.add_family(values)?);
+                Ok(())
+            }
+            kinds::METRIC => {
+                worker.answer(asked()?, self.metrics.add_metric(values)?);
+                Ok(())
+            }
+            kinds::METRIC_VALUE => {
+                worker.answer(asked()?, self.metrics.value(values)?);
+                Ok(())
+            }
+            kinds::MODEL_LOAD => self.models.load(&worker.link, values, reply(worker, asked()?)),
+            kinds::MODEL_UNLOAD => self.models.unload(values, reply(worker, asked()?)),
+            kinds::MODEL_READY => self.models.is_ready(values, reply(worker, asked()?)),
+            kind => Err(Malformed::Kind(kind.try_into().unwrap_or(u8::MAX))),
+        }
+    }
+
+    fn ended(&self, worker: &Arc<Worker>) {
+        self.calls.end();
+        self.metrics.end();
+        // Requests whose execution has not returned are their instance's to answer.
+        let text = format!("Stub process '{}' is not healthy: it {}", worker.name, worker.ending());
+        worker.open.abandon(|address| Response::failed(address.id.clone(), Status::internal(text.clone())));
+    }
+
+    fn lend(&self, grant: Option<Grant>) {
+        self.calls.set_grant(grant);
+    }
+
+    fn room_has_come(&self, worker: &Arc<Worker>) {
+        senders::flush(worker);
+    }
+}
+
+fn reply(worker: &Arc<Worker>, slot: u32) -> Reply {
+    let worker = Arc::clone(worker);
+    Box::new(move |answer| worker.answer(slot, answer))
+}

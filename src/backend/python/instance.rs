@@ -1,0 +1,266 @@
+//! One instance: its worker, and the executions that it runs there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tracing::{error, warn};
+
+use super::answers::Answer;
+use super::batch;
+use super::marshal::{Malformed, Value, Writer};
+use super::message::{from_worker, to_worker};
+use super::open::Returned;
+use super::worker::{Ended, Worker};
+use crate::backend::{Instance, InstanceContext, Payload};
+use crate::observe::statistics::Execution;
+use crate::request::{Request, Status, now_ns};
+
+/// See the [module](self).
+pub struct PythonInstance {
+    context: InstanceContext,
+    worker: Arc<Worker>,
+    execute_limit: Option<Duration>,
+    writer: Writer,
+    payload: Vec<u8>,
+}
+
+type Requests = SmallVec<[Box<Request>; 4]>;
+
+/// An execution under way.
+struct Batch {
+    tokens: Vec<u64>,
+    rows: u64,
+    execution: Execution,
+}
+
+impl PythonInstance {
+    pub fn new(context: InstanceContext, worker: Arc<Worker>, execute_limit: Option<Duration>) -> PythonInstance {
+        PythonInstance { context, worker, execute_limit, writer: Writer::default(), payload: Vec::new() }
+    }
+
+    /// `Failed to process …`, for failures that are not the model's.
+    fn failed(&self, text: impl std::fmt::Display) -> Status {
+        let name = &self.context.name;
+        Status::internal(format!("Failed to process the request(s) for model instance '{name}', message: {text}"))
+    }
+
+    /// The memory that the larger inputs take. A worker that holds all there is gets a chance to give some back.
+    fn reserve(&mut self, len: usize) -> Result<Option<super::inbound::Taken>, Status> {
+        if len == 0 {
+            return Ok(None);
+        }
+        if let Some(taken) = self.worker.link.reserve(len)? {
+            return Ok(Some(taken));
+        }
+        self.writer.clear();
+        self.writer.tuple(1);
+        batch::write_freed(&mut self.writer, &self.worker.link);
+        let swept = self.worker.link.send(to_worker::SWEEP, self.writer.bytes());
+        swept.map_err(|error| self.failed(error))?;
+        let served = self.worker.serve(&[from_worker::DONE], &mut self.payload, self.execute_limit);
+        served.map_err(|ended| self.ended(&ended))?;
+        let released = Value::read(&self.payload).and_then(|value| {
+            let [_, keys] = value.as_tuple()?;
+            self.worker.release(keys)
+        });
+        released.map_err(|malformed| self.failed(malformed))?;
+        match self.worker.link.reserve(len)? {
+            Some(taken) => Ok(Some(taken)),
+            None => Err(Status::unavailable(format!(
+                "instance '{}' has no memory for {len} bytes of inputs: its model holds what it may have \
+                 ('shm-max-byte-size')",
+                self.context.name
+            ))),
+        }
+    }
+
+    fn send(&mut self, requests: Requests, batch: &mut Batch) -> Result<(), (Status, Requests)> {
+        let taken = match batch::shared_len(&requests).and_then(|len| self.reserve(len)) {
+            Ok(taken) => taken,
+            Err(status) => return Err((status, requests)),
+        };
+        let mut room = batch::room(&taken);
+        let mut writer = std::mem::take(&mut self.writer);
+        writer.clear();
+        writer.tuple(2);
+        batch::write_freed(&mut writer, &self.worker.link);
+        writer.list(requests.len());
+        let mut left = requests.into_iter();
+        let mut outcome = Ok(());
+        for request in left.by_ref() {
+            let Some(token) = self.worker.open.reserve() else {
+                let text = "too many requests wait for their last response";
+                outcome = Err((Status::unavailable(text), Some(request)));
+                break;
+            };
+            if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room) {
+                self.worker.open.forget(token);
+                outcome = Err((self.failed(status.message), Some(request)));
+                break;
+            }
+            self.worker.open.put(token, request);
+            batch.tokens.push(token);
+        }
+        if outcome.is_ok() {
+            let sent = self.worker.link.send(to_worker::BATCH, writer.bytes());
+            outcome = sent.map_err(|error| (self.failed(error), None));
+        }
+        self.writer = writer;
+        outcome.map_err(|(status, refused)| {
+            if let Some((range, _)) = &taken {
+                self.worker.link.inbound.release(std::iter::once(range.key));
+            }
+            let added = std::mem::take(&mut batch.tokens).into_iter();
+            let back = added.filter_map(|token| self.worker.open.returned(token, false));
+            (status, back.map(|returned| returned.request).chain(refused).chain(left).collect())
+        })
+    }
+
+    /// What became of the batch: the worker's message, or its end.
+    fn receive(&mut self) -> Result<u32, Status> {
+        let awaited = [from_worker::DONE, from_worker::BATCH_FAILED];
+        let served = self.worker.serve(&awaited, &mut self.payload, self.execute_limit);
+        served.map_err(|ended| self.ended(&ended))
+    }
+
+    fn ended(&self, ended: &Ended) -> Status {
+        let name = &self.context.name;
+        let how = match ended {
+            Ended::Died(how) => how.clone(),
+            Ended::Late(limit) => format!("took more than {} s to execute and was ended", limit.as_secs_f64()),
+        };
+        let model = &self.context.spec.name;
+        Status::internal(format!("Stub process '{name}' is not healthy. The process of model '{model}' {how}"))
+    }
+
+    fn finish(&mut self, kind: u32, batch: &mut Batch) -> Result<(), Malformed> {
+        let payload = std::mem::take(&mut self.payload);
+        let value = Value::read(&payload)?;
+        batch.execution.compute_end_ns = now_ns();
+        match kind {
+            from_worker::DONE => {
+                let [results, released] = value.as_tuple()?;
+                self.worker.release(released)?;
+                self.answer(results.as_sequence()?, batch)?;
+            }
+            _ => {
+                let [text, failed, released] = value.as_tuple()?;
+                self.worker.release(released)?;
+                let failed = failed.as_sequence()?.iter().map(Value::as_int).collect::<Result<Vec<usize>, _>>()?;
+                self.fail_batch(&text.as_text()?, &failed, batch);
+            }
+        }
+        self.payload = payload;
+        Ok(())
+    }
+
+    /// One result for each request: a response, None where its sender answers, or True where it is to be executed once
+    /// more.
+    fn answer(&mut self, results: &[Value<'_>], batch: &mut Batch) -> Result<(), Malformed> {
+        if results.len() != batch.tokens.len() {
+            return Err(Malformed::Form);
+        }
+        let mut answered = Vec::with_capacity(results.len());
+        for (token, result) in std::mem::take(&mut batch.tokens).into_iter().zip(results) {
+            let stays = matches!(result, Value::None);
+            let Some(returned) = self.worker.open.returned(token, stays) else { continue };
+            let Returned { request, is_closed } = returned;
+            match result {
+                Value::None => answered.push((request, None)),
+                Value::Bool(true) if !is_closed => {
+                    if let Err((status, request)) = request.reschedule() {
+                        self.context.fail(request, self.failed(status.message));
+                    }
+                }
+                result => {
+                    match Answer::read(result).and_then(|answer| answer.into_response_to(&self.worker.link, &request)) {
+                        Ok(response) => answered.push((request, Some(response))),
+                        Err(malformed) => {
+                            self.context.fail(request, self.failed(malformed));
+                            return Err(malformed);
+                        }
+                    }
+                }
+            }
+        }
+        batch.execution.exec_end_ns = now_ns();
+        self.context.report_batch(batch.rows, &batch.execution);
+        for (request, response) in answered {
+            self.context.report_success(&request, &batch.execution);
+            if let Some(response) = response {
+                request.finish(response);
+            }
+        }
+        Ok(())
+    }
+
+    /// The requests at these positions are answered with `text`, all of them are counted as failed.
+    fn fail_batch(&self, text: &str, failed: &[usize], batch: &mut Batch) {
+        for (at, token) in std::mem::take(&mut batch.tokens).into_iter().enumerate() {
+            let Some(returned) = self.worker.open.returned(token, false) else { continue };
+            match failed.contains(&at) && !returned.is_closed {
+                true => self.context.fail(returned.request, Status::internal(text.to_owned())),
+                false => crate::backend::report_failure(&self.context.model.statistics, &returned.request),
+            }
+        }
+    }
+}
+
+impl Instance for PythonInstance {
+    fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
+        let exec_start_ns = now_ns();
+        let requests = payload.take();
+        let rows = requests.iter().map(|request| request.batch_size).fold(0, u64::saturating_add);
+        let most = u64::from(self.context.spec.max_batch_size);
+        let fail_all = |requests: Requests, status: Status| {
+            requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
+        };
+        if most > 0 && rows > most {
+            let name = &self.context.spec.name;
+            fail_all(requests, Status::internal(format!("batch size {rows} for '{name}', max allowed is {most}")));
+            return Ok(());
+        }
+        let grant = requests.first().and_then(|request| request.grant.clone());
+        let lends = grant.is_some();
+        if lends {
+            self.worker.lend(grant);
+        }
+        let execution = Execution { exec_start_ns, ..Execution::default() };
+        let mut batch = Batch { tokens: Vec::with_capacity(requests.len()), rows, execution };
+        if let Err((status, requests)) = self.send(requests, &mut batch) {
+            requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
+            return Ok(());
+        }
+        batch.execution.compute_start_ns = now_ns();
+        let outcome = self.receive().and_then(|kind| {
+            self.finish(kind, &mut batch).map_err(|malformed| {
+                self.worker.kill(&format!("was ended because {malformed}"));
+                self.failed(malformed)
+            })
+        });
+        if let Err(status) = outcome {
+            error!("{}", status.message);
+            let positions: Vec<usize> = (0..batch.tokens.len()).collect();
+            self.fail_batch(&status.message, &positions, &mut batch);
+        }
+        if lends {
+            self.worker.lend(None);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PythonInstance {
+    fn drop(&mut self) {
+        self.writer.clear();
+        self.writer.tuple(0);
+        if self.worker.link.send(to_worker::FINALIZE, self.writer.bytes()).is_ok() {
+            let ended = self.worker.serve(&[from_worker::FINALIZED], &mut self.payload, None);
+            if let Err(Ended::Died(how)) = ended {
+                warn!("the Python process of '{}' {how} before it was finalized", self.context.name);
+            }
+        }
+        self.worker.join();
+    }
+}

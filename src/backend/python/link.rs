@@ -1,0 +1,402 @@
+//! The channels between a worker and the server: streams of frames with their doorbells, slots, and shared memory.
+//!
+//! A doorbell is an eventfd that is rung after every frame. Python has no fences, but the system call of its bell is
+//! one; so nobody has to say that it sleeps, and no wake-up is lost.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
+
+use super::inbound::{Announce, Inbound, Range};
+use super::marshal::Writer;
+use super::message::{self, FAR};
+use super::outbound::Outbound;
+use crate::memory::{Segment, Slice};
+use crate::queue::frames::{self, Consumer, Corrupt, Memory, Producer};
+use crate::request::{Hearer, Status};
+
+/// Places that one message over the socket carries.
+const FREED_AT_ONCE: usize = 2048;
+
+/// Bytes that a worker and its server may share, and by how many that grows.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub first_bytes: usize,
+    pub growth_bytes: usize,
+    /// In each direction.
+    pub max_bytes: usize,
+}
+
+/// A stream's place in a segment.
+#[derive(Debug)]
+pub struct Place {
+    segment: Arc<Segment>,
+    words: usize,
+    at: usize,
+    capacity: usize,
+}
+
+impl Memory for Place {
+    fn head(&self) -> &std::sync::atomic::AtomicU64 {
+        self.segment.word(self.words)
+    }
+
+    fn tail(&self) -> &std::sync::atomic::AtomicU64 {
+        self.segment.word(self.words + message::WORD_STRIDE)
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        let is_inside = self.segment.write(self.at + at, bytes);
+        debug_assert!(is_inside);
+    }
+
+    fn read(&self, at: usize, len: usize, bytes: &mut Vec<u8>) {
+        let is_inside = self.segment.read(self.at + at, len, bytes);
+        debug_assert!(is_inside);
+    }
+}
+
+/// What is rung after a frame.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    fn new() -> io::Result<Bell> {
+        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC)?))
+    }
+
+    pub fn ring(&self) {
+        // It fails only where nobody has listened for 2^64 times.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Another hold on the same bell.
+    pub fn another(&self) -> io::Result<Bell> {
+        Ok(Bell(self.0.try_clone()?))
+    }
+
+    /// Waits until it was rung since the last time.
+    pub fn wait(&self) {
+        while let Err(rustix::io::Errno::INTR) = rustix::io::read(&self.0, &mut [0u8; 8]) {}
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A byte for every request that the worker may have.
+pub struct Cancellations(Arc<Segment>);
+
+impl Cancellations {
+    pub fn set(&self, index: usize, is_cancelled: bool) {
+        if index < message::OPEN_MAX {
+            self.0.set_byte(message::CANCEL_BYTES + index, u8::from(is_cancelled));
+        }
+    }
+}
+
+impl Hearer for Cancellations {
+    fn cancelled(&self, key: u64) {
+        if let Ok(index) = usize::try_from(key) {
+            self.set(index, true);
+        }
+    }
+}
+
+/// Questions of the worker that wait for their answers.
+struct Bank {
+    streams: Vec<Mutex<Producer<Place>>>,
+    bells: Vec<Bell>,
+}
+
+/// See the [module](self).
+pub struct Link {
+    control: Arc<Segment>,
+    input: Mutex<Producer<Place>>,
+    input_bell: Bell,
+    output: Mutex<Consumer<Place>>,
+    pub output_bell: Bell,
+    aside: Mutex<Consumer<Place>>,
+    pub aside_bell: Bell,
+    /// New segments and slots are told here, with their descriptors.
+    socket: Mutex<OwnedFd>,
+    banks: Mutex<Vec<Arc<Bank>>>,
+    segments: AtomicU32,
+    pub inbound: Arc<Inbound>,
+    pub outbound: Arc<Outbound>,
+}
+
+/// A frame could not be handed over.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinkError {
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    #[error("there is no room for a message to the worker")]
+    Full,
+    #[error("the worker holds all the memory that it may have ('shm-max-byte-size')")]
+    NoMemory,
+    #[error("{0}")]
+    Memory(Status),
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// The link, and the worker's end of its socket, on which the first message waits already.
+    pub fn new(bounds: Bounds) -> io::Result<(Link, OwnedFd)> {
+        let control = Arc::new(Segment::create(message::CONTROL_BYTES)?);
+        let place = |words, number| Place {
+            segment: Arc::clone(&control),
+            words,
+            at: message::STREAMS + number * message::STREAM_BYTES,
+            capacity: message::STREAM_BYTES,
+        };
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let link = Link {
+            input: Mutex::new(Producer::new(place(message::INPUT_WORDS, 0))),
+            output: Mutex::new(Consumer::new(place(message::OUTPUT_WORDS, 1))),
+            aside: Mutex::new(Consumer::new(place(message::ASIDE_WORDS, 2))),
+            control,
+            input_bell: Bell::new()?,
+            output_bell: Bell::new()?,
+            aside_bell: Bell::new()?,
+            socket: Mutex::new(ours),
+            banks: Mutex::default(),
+            segments: AtomicU32::new(1),
+            inbound: Arc::new(Inbound::new(bounds.first_bytes, bounds.growth_bytes, bounds.max_bytes)),
+            outbound: Arc::new(Outbound::new(bounds.first_bytes, bounds.growth_bytes, bounds.max_bytes)),
+        };
+        let mut hello = Writer::default();
+        hello.tuple(2);
+        hello.text(b"hello");
+        hello.int(message::VERSION);
+        let bells = [&link.input_bell, &link.output_bell, &link.aside_bell].map(Bell::as_fd);
+        let descriptors = [&[link.control.as_fd()][..], &bells].concat();
+        link.tell(hello.bytes(), &descriptors)?;
+        Ok((link, theirs))
+    }
+
+    /// A message over the socket. It never waits: what the worker has not read by then is more than it ever gets.
+    fn tell(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(message::SLOTS_PER_BANK + 1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(&*lock(&self.socket), &[IoSlice::new(bytes)], &mut ancillary, flags)?;
+        Ok(())
+    }
+
+    /// Hands a message to the worker's main thread.
+    pub fn send(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
+        let is_far = payload.len() > frames::payload_max(message::STREAM_BYTES);
+        let far = if is_far { Some(self.far(payload)?) } else { None };
+        let (kind, payload) = far.as_ref().map_or((kind, payload), |far| (kind | FAR, &far[..]));
+        if !lock(&self.input).push(kind, payload)? {
+            return Err(LinkError::Full);
+        }
+        self.input_bell.ring();
+        Ok(())
+    }
+
+    /// Puts a message into memory of its own, and says where.
+    fn far(&self, payload: &[u8]) -> Result<Vec<u8>, LinkError> {
+        let (range, memory) = self.reserve(payload.len()).map_err(LinkError::Memory)?.ok_or(LinkError::NoMemory)?;
+        if !memory.write(range.offset as usize, payload) {
+            return Err(LinkError::Full);
+        }
+        let mut far = Writer::default();
+        write_range(&mut far, &range);
+        Ok(far.finish())
+    }
+
+    /// A range of memory that the worker reads. `None`: it holds as much as it may.
+    pub fn reserve(&self, len: usize) -> Result<Option<(Range, Arc<Segment>)>, Status> {
+        self.inbound.take(len, || self.segments.fetch_add(1, Ordering::Relaxed), self)
+    }
+
+    /// The next message of the worker's main thread.
+    pub fn receive(&self, payload: &mut Vec<u8>) -> Result<Option<u32>, Corrupt> {
+        let kind = lock(&self.output).pop(payload)?;
+        kind.map(|kind| self.fetch(kind, payload)).transpose()
+    }
+
+    /// The next message of the worker's other threads.
+    pub fn receive_aside(&self, payload: &mut Vec<u8>) -> Result<Option<u32>, Corrupt> {
+        let kind = lock(&self.aside).pop(payload)?;
+        kind.map(|kind| self.fetch(kind, payload)).transpose()
+    }
+
+    /// A message that lies elsewhere is brought.
+    fn fetch(&self, kind: u32, payload: &mut Vec<u8>) -> Result<u32, Corrupt> {
+        if kind & FAR == 0 {
+            return Ok(kind);
+        }
+        let place = super::marshal::Value::read(payload).and_then(|value| read_place(&value));
+        let (segment, offset, len) = place.map_err(|_| Corrupt)?;
+        payload.clear();
+        match self.outbound.read(segment, offset, len, payload) {
+            true => Ok(kind & !FAR),
+            false => Err(Corrupt),
+        }
+    }
+
+    /// ("segment", number, length, whether the worker cuts it)
+    fn introduce(&self, number: u32, segment: &Segment, is_outbound: bool) -> io::Result<()> {
+        let mut text = Writer::default();
+        text.tuple(4);
+        text.text(b"segment");
+        text.int(number);
+        text.int(segment.len() as i128);
+        text.bool(is_outbound);
+        self.tell(text.bytes(), &[segment.as_fd()])
+    }
+
+    /// Gives the worker memory for its outputs: what it may use again where there is such, else more.
+    pub fn grow(&self, len: usize) -> Result<(), Status> {
+        let freed = self.outbound.take_freed(FREED_AT_ONCE);
+        if !freed.is_empty() {
+            let mut text = Writer::default();
+            text.tuple(2);
+            text.text(b"freed");
+            text.list(freed.len());
+            freed.into_iter().for_each(|place| text.int(place));
+            let told = self.tell(text.bytes(), &[]);
+            return told.map_err(|error| Status::internal(format!("cannot tell a worker of its memory: {error}")));
+        }
+        let number = self.segments.fetch_add(1, Ordering::Relaxed);
+        let segment = self.outbound.grow(number, len)?;
+        let told = self.introduce(number, &segment, true);
+        told.map_err(|error| Status::internal(format!("cannot share memory with a worker: {error}")))
+    }
+
+    /// Says why the worker gets no memory, or no slots.
+    pub fn refuse(&self, status: &Status) -> io::Result<()> {
+        let mut refusal = Writer::default();
+        refusal.tuple(2);
+        refusal.text(b"refused");
+        refusal.text(status.message.as_bytes());
+        self.tell(refusal.bytes(), &[])
+    }
+
+    /// Gives the worker slots for more questions.
+    pub fn add_slots(&self) -> Result<(), Status> {
+        let cannot = |error: io::Error| Status::unavailable(format!("cannot make slots for a worker: {error}"));
+        let mut banks = lock(&self.banks);
+        if (banks.len() + 1) * message::SLOTS_PER_BANK > message::SLOTS_MAX {
+            let most = message::SLOTS_MAX;
+            return Err(Status::unavailable(format!("a worker may wait for {most} answers at a time")));
+        }
+        let len = message::SLOTS_PER_BANK * message::SLOT_BYTES;
+        let segment = Arc::new(Segment::create(len).map_err(cannot)?);
+        let stream = |number| Place {
+            segment: Arc::clone(&segment),
+            words: number * message::SLOT_BYTES,
+            at: number * message::SLOT_BYTES + message::SLOT_BYTES - message::SLOT_STREAM_BYTES,
+            capacity: message::SLOT_STREAM_BYTES,
+        };
+        let bells =
+            (0..message::SLOTS_PER_BANK).map(|_| Bell::new()).collect::<io::Result<Vec<_>>>().map_err(cannot)?;
+        let streams = (0..message::SLOTS_PER_BANK).map(|number| Mutex::new(Producer::new(stream(number)))).collect();
+        let mut text = Writer::default();
+        text.tuple(2);
+        text.text(b"slots");
+        text.int(banks.len() as i32);
+        let mut descriptors = vec![segment.as_fd()];
+        descriptors.extend(bells.iter().map(Bell::as_fd));
+        self.tell(text.bytes(), &descriptors).map_err(cannot)?;
+        banks.push(Arc::new(Bank { streams, bells }));
+        Ok(())
+    }
+
+    /// Puts an answer into a slot. An error means that there is no such slot, or that it is full.
+    pub fn answer(&self, slot: u32, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
+        self.answer_within(slot, kind, payload, frames::payload_max(message::SLOT_STREAM_BYTES))
+    }
+
+    /// The same, where more than `most` bytes lie elsewhere: several answers may have to fit into the slot.
+    pub fn answer_within(&self, slot: u32, kind: u32, payload: &[u8], most: usize) -> Result<(), LinkError> {
+        let (bank, number) = (slot as usize / message::SLOTS_PER_BANK, slot as usize % message::SLOTS_PER_BANK);
+        let bank = lock(&self.banks).get(bank).cloned().ok_or(LinkError::Full)?;
+        let (Some(stream), Some(bell)) = (bank.streams.get(number), bank.bells.get(number)) else {
+            return Err(LinkError::Full);
+        };
+        let is_far = payload.len() > most.min(frames::payload_max(message::SLOT_STREAM_BYTES));
+        let far = if is_far { Some(self.far(payload)?) } else { None };
+        let (kind, payload) = far.as_ref().map_or((kind, payload), |far| (kind | FAR, &far[..]));
+        if !lock(stream).push(kind, payload)? {
+            return Err(LinkError::Full);
+        }
+        bell.ring();
+        Ok(())
+    }
+
+    /// The worker's end of a slot.
+    #[cfg(test)]
+    pub fn slot(&self, slot: u32) -> Consumer<Place> {
+        let banks = lock(&self.banks);
+        let stream =
+            lock(&banks[slot as usize / message::SLOTS_PER_BANK].streams[slot as usize % message::SLOTS_PER_BANK]);
+        let Place { segment, words, at, capacity } = stream.memory();
+        Consumer::new(Place { segment: Arc::clone(segment), words: *words, at: *at, capacity: *capacity })
+    }
+
+    /// Where the worker sees whether somebody still waits for a request.
+    pub fn cancellations(&self) -> Arc<Cancellations> {
+        Arc::new(Cancellations(Arc::clone(&self.control)))
+    }
+
+    /// The bytes of a tensor that a message of the worker names: (segment, offset, length) of what it wrote, with a key
+    /// behind them of what it was given. They stay until the slice is dropped.
+    pub fn data(&self, value: &super::marshal::Value<'_>) -> Option<Slice> {
+        match value.as_sequence().ok()? {
+            [segment, offset, len] => {
+                self.outbound.slice(segment.as_int().ok()?, offset.as_int().ok()?, len.as_int().ok()?)
+            }
+            [segment, offset, len, key] => self.inbound.slice(Range {
+                key: key.as_int().ok()?,
+                segment: segment.as_int().ok()?,
+                offset: offset.as_int().ok()?,
+                len: len.as_int().ok()?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Announce for Link {
+    fn announce(&self, number: u32, segment: &Segment) -> io::Result<()> {
+        self.introduce(number, segment, false)
+    }
+}
+
+/// (segment, offset, length, key), as the worker reads it.
+pub fn write_range(writer: &mut Writer, range: &Range) {
+    writer.tuple(4);
+    writer.int(range.segment);
+    writer.int(range.offset);
+    writer.int(range.len);
+    writer.int(range.key);
+}
+
+fn read_place(value: &super::marshal::Value<'_>) -> Result<(u32, u64, u64), super::marshal::Malformed> {
+    let [segment, offset, len] = value.as_tuple()?;
+    Ok((segment.as_int()?, offset.as_int()?, len.as_int()?))
+}

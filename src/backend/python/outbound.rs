@@ -1,0 +1,146 @@
+//! Memory that a worker writes: its outputs, which go to the network from where they lie.
+//!
+//! The worker asks for segments and cuts them itself. Each range that a message of its names is ours from then on,
+//! until the last slice of it is gone; the next message to the worker carries the ranges that it may use again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::memory::{Segment, Slice};
+use crate::request::Status;
+
+/// A place in messages is one number: the segment above these bits, the offset below.
+const OFFSET_BITS: u32 = 40;
+
+/// See the [module](self).
+pub struct Outbound {
+    state: Mutex<State>,
+    limit: usize,
+    first: usize,
+    growth: usize,
+}
+
+#[derive(Default)]
+struct State {
+    segments: Vec<(u32, Arc<Segment>)>,
+    bytes: usize,
+    /// Places whose ranges the worker may use again.
+    freed: Vec<u64>,
+}
+
+impl Outbound {
+    /// Its first segment has `first` bytes, later ones `growth` at least; all together `limit`.
+    pub fn new(first: usize, growth: usize, limit: usize) -> Outbound {
+        Outbound { state: Mutex::default(), limit, first: first.max(4096), growth: growth.max(4096) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A segment for the worker that holds `len` bytes at least.
+    pub fn grow(&self, number: u32, len: usize) -> Result<Arc<Segment>, Status> {
+        let mut state = self.lock();
+        let (bytes, limit) = (state.bytes, self.limit);
+        // A share of what there is, so that segments stay few; the whole rest where that would be too much.
+        let least = if state.segments.is_empty() { self.first } else { self.growth };
+        let wanted = least.max(bytes / 2).min(limit.saturating_sub(bytes));
+        let len = wanted.max(len).checked_next_multiple_of(4096).filter(|len| *len < 1 << OFFSET_BITS);
+        let refused = |len: Option<usize>, why: &dyn std::fmt::Display| {
+            let asked = bytes.saturating_add(len.unwrap_or(usize::MAX));
+            Status::internal(format!("Failed to increase the shared memory pool size to {asked} bytes: {why}"))
+        };
+        let limit_text = format!("a worker may have {limit} bytes ('shm-max-byte-size')");
+        let fitting = len.filter(|len| bytes.saturating_add(*len) <= limit);
+        let fitting = fitting.ok_or_else(|| refused(len, &limit_text))?;
+        let segment = Arc::new(Segment::create(fitting).map_err(|error| refused(len, &error))?);
+        state.bytes += fitting;
+        state.segments.push((number, Arc::clone(&segment)));
+        Ok(segment)
+    }
+
+    fn find(&self, number: u32) -> Option<Arc<Segment>> {
+        let state = self.lock();
+        state.segments.iter().find(|(known, _)| *known == number).map(|(_, segment)| Arc::clone(segment))
+    }
+
+    /// The bytes of a range that the worker handed over; it gets it back when the last slice is gone.
+    pub fn slice(self: &Arc<Self>, number: u32, offset: u64, len: u64) -> Option<Slice> {
+        let segment = self.find(number)?;
+        let hold = Arc::new(Hold { outbound: Arc::clone(self), place: place(number, offset) });
+        segment.slice(usize::try_from(offset).ok()?, usize::try_from(len).ok()?, hold)
+    }
+
+    /// Appends a copy of a range that the worker handed over, which it gets back at once. False: there is none such.
+    pub fn read(&self, number: u32, offset: u64, len: u64, bytes: &mut Vec<u8>) -> bool {
+        let (Some(segment), Ok(at), Ok(len)) = (self.find(number), usize::try_from(offset), usize::try_from(len))
+        else {
+            return false;
+        };
+        let is_there = segment.read(at, len, bytes);
+        self.lock().freed.push(place(number, offset));
+        is_there
+    }
+
+    /// The places that the worker may use again, for the next message.
+    pub fn take_freed(&self, most: usize) -> Vec<u64> {
+        let mut state = self.lock();
+        let kept = state.freed.len().saturating_sub(most);
+        state.freed.split_off(kept)
+    }
+
+    /// Bytes of all segments.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+}
+
+fn place(number: u32, offset: u64) -> u64 {
+    (u64::from(number) << OFFSET_BITS) | offset
+}
+
+/// One range that is ours.
+struct Hold {
+    outbound: Arc<Outbound>,
+    place: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.outbound.lock().freed.push(self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_goes_back_after_its_last_slice() {
+        let outbound = Arc::new(Outbound::new(4096, 4096, 16384));
+        let segment = outbound.grow(3, 5000).unwrap();
+        assert_eq!((segment.len(), outbound.bytes()), (8192, 8192));
+        assert!(segment.write(64, b"abc"));
+        let slice = outbound.slice(3, 64, 3).unwrap();
+        let copy = slice.clone();
+        drop(slice);
+        assert!(outbound.take_freed(9).is_empty());
+        assert_eq!(&*copy, b"abc");
+        drop(copy);
+        let mut bytes = Vec::new();
+        assert!(outbound.read(3, 64, 2, &mut bytes) && bytes == b"ab");
+        assert_eq!(outbound.take_freed(1).len(), 1);
+        assert_eq!(outbound.take_freed(9), [(3 << 40) | 64]);
+        assert!(outbound.take_freed(9).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_there_is_no_slice_and_bounds_hold() {
+        let outbound = Arc::new(Outbound::new(4096, 4096, 8192));
+        outbound.grow(1, 0).unwrap();
+        assert!(outbound.slice(2, 0, 1).is_none() && outbound.slice(1, 4000, 97).is_none());
+        assert!(outbound.slice(1, u64::MAX, 2).is_none() && !outbound.read(1, 4096, 1, &mut Vec::new()));
+        let error = outbound.grow(2, 4097).unwrap_err();
+        assert!(error.message.starts_with("Failed to increase the shared memory pool size to 12288 bytes"), "{error}");
+        assert!(outbound.grow(2, usize::MAX).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! A worker's process: how it starts, what it inherits, how its end is noticed.
+//!
+//! It gets two descriptors beside the three of every process, and dies with the thread that started it, so that nothing
+//! is left of it whatever happens to the server.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// What the interpreter finds as its first two descriptors of its own.
+pub const SOCKET: i32 = 3;
+pub const PROGRAM: i32 = 4;
+
+/// A process that runs; dropped, it is killed and waited for.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    pidfd: OwnedFd,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts `command` with `socket` and `program` as its descriptors 3 and 4. It dies with the calling thread.
+    pub fn start(mut command: Command, socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<Process> {
+        // Above what the child puts in place, so that neither overwrites the other.
+        let socket = fcntl_dupfd_cloexec(socket, PROGRAM + 1)?;
+        let program = fcntl_dupfd_cloexec(program, PROGRAM + 1)?;
+        let parent = rustix::process::getpid();
+        let prepare = move || {
+            // SAFETY: plain system calls on numbers; nothing of the parent's memory is touched.
+            unsafe {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
+                    || libc::dup2(socket.as_raw_fd(), SOCKET) < 0
+                    || libc::dup2(program.as_raw_fd(), PROGRAM) < 0
+                {
+                    return Err(io::Error::last_os_error());
+                }
+                // Whatever a library of ours has forgotten to mark stays here.
+                libc::syscall(libc::SYS_close_range, PROGRAM + 1, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+                // The parent may be gone since before it could be noticed.
+                if libc::getppid() != parent.as_raw_nonzero().get() {
+                    libc::_exit(1);
+                }
+            }
+            Ok(())
+        };
+        command.stdin(Stdio::null());
+        // SAFETY: the closure makes system calls only, which is what is allowed between fork and exec.
+        let child = unsafe { command.pre_exec(prepare) }.spawn()?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty());
+        let mut process = match pidfd {
+            Ok(pidfd) => Process { child, pidfd, ended: None },
+            Err(error) => {
+                let mut child = child;
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error.into());
+            }
+        };
+        fcntl_setfd(&process.pidfd, FdFlags::CLOEXEC).inspect_err(|_| process.kill())?;
+        Ok(process)
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Readable once it has ended.
+    pub fn pidfd(&self) -> &OwnedFd {
+        &self.pidfd
+    }
+
+    pub fn kill(&mut self) {
+        if self.ended.is_none() {
+            let _ = self.child.kill();
+        }
+    }
+
+    /// Waits until it has ended, and says how.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        if let Some(ended) = self.ended {
+            return Ok(ended);
+        }
+        let status = self.child.wait()?;
+        self.ended = Some(status);
+        Ok(status)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.wait();
+    }
+}
+
+/// Kills whom `pidfd` stands for; one that has ended already stays so.
+pub fn kill(pidfd: &OwnedFd) {
+    let _ = pidfd_send_signal(pidfd, Signal::KILL);
+}
+
+/// How a process ended, for messages.
+pub fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => {
+            let name = match signal {
+                libc::SIGABRT => " (SIGABRT)",
+                libc::SIGBUS => " (SIGBUS)",
+                libc::SIGFPE => " (SIGFPE)",
+                libc::SIGILL => " (SIGILL)",
+                libc::SIGKILL => " (SIGKILL)",
+                libc::SIGSEGV => " (SIGSEGV)",
+                libc::SIGTERM => " (SIGTERM)",
+                _ => "",
+            };
+            format!("was ended by signal {signal}{name}")
+        }
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Waits until one of `descriptors` can be read, or the time is over; says which.
+pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: Option<u64>) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<PollFd<'_>> =
+        descriptors.iter().map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN)).collect();
+    let timeout = timeout_ms.map(|ms| Timespec {
+        tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
+        tv_nsec: (ms % 1000) as i64 * 1_000_000,
+    });
+    loop {
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => return Ok(polled.iter().map(|one| !one.revents().is_empty()).collect()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// `python3 <program> <title>`: the title is for who looks at the list of processes.
+pub fn command(mut interpreter: Command, title: &str) -> Command {
+    interpreter.arg(format!("/proc/self/fd/{PROGRAM}")).arg(title);
+    interpreter
+}

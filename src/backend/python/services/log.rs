@@ -1,0 +1,31 @@
+//! Lines that models write to the server's log.
+
+use super::super::marshal::{Malformed, Value};
+
+/// `TRITONSERVER_LogLevel`
+const INFO: u32 = 0;
+const WARNING: u32 = 1;
+const ERROR: u32 = 2;
+const VERBOSE: u32 = 3;
+
+/// (level, file, line, text), under the place of the Python code that calls for it.
+pub fn log(values: &[Value<'_>]) -> Result<(), Malformed> {
+    let [level, file, line, text] = values else { return Err(Malformed::Form) };
+    let (file, text) = (file.as_text()?, text.as_text()?);
+    let file = file.rsplit('/').next().unwrap_or_default();
+    // A frame without a line has None.
+    let line = line.optional(Value::as_int)?.unwrap_or(0u32);
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::event!(tracing::Level::$level, log.file = file, log.line = u64::from(line), "{text}")
+        };
+    }
+    match level.as_int()? {
+        INFO => log!(INFO),
+        WARNING => log!(WARN),
+        ERROR => log!(ERROR),
+        VERBOSE => log!(DEBUG),
+        _ => return Err(Malformed::Form),
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! Tensors on their way between requests and messages.
+//!
+//! Small ones travel in the message itself, larger ones lie in shared memory. BYTES become a list of byte strings as
+//! the interpreter reads them: the same lengths and bytes, with a letter before each.
+
+use super::inbound::Range;
+use super::link::{Link, write_range};
+use super::marshal::{Malformed, Value, Writer};
+use crate::memory::{Segment, Slice, Target};
+use crate::request::{DataType, OutputTensor, RequestedOutput, Shape, Status, Text, element_count, format_shape};
+
+/// Bytes of a tensor up to which it travels in its message.
+pub const INLINE_MAX: usize = 4096;
+/// Where tensors begin in shared memory.
+const ALIGNMENT: usize = 64;
+
+/// What a tensor's elements are, wherever they come from.
+pub struct Content<'a> {
+    pub name: &'a [u8],
+    pub datatype: DataType,
+    pub shape: &'a [i64],
+    pub pieces: &'a [Slice],
+}
+
+impl Content<'_> {
+    fn byte_size(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len()).sum()
+    }
+
+    /// Elements of BYTES.
+    fn count(&self) -> Result<usize, Status> {
+        let count = element_count(self.shape).and_then(|count| usize::try_from(count).ok());
+        count.ok_or_else(|| self.misshapen())
+    }
+
+    fn misshapen(&self) -> Status {
+        let (name, shape) = (String::from_utf8_lossy(self.name), format_shape(self.shape));
+        Status::internal(format!("tensor '{name}' has bytes that do not fit its shape {shape}"))
+    }
+
+    /// Bytes that it takes in a message or in shared memory.
+    pub fn packed_len(&self) -> Result<usize, Status> {
+        match self.datatype {
+            DataType::Bytes => Ok(LIST_HEAD + self.count()? + self.byte_size()),
+            _ => Ok(self.byte_size()),
+        }
+    }
+
+    /// Appends what it is in a message or in shared memory.
+    fn pack(&self, bytes: &mut Vec<u8>) -> Result<(), Status> {
+        match self.datatype {
+            DataType::Bytes => self.pack_list(bytes),
+            _ => {
+                self.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+                Ok(())
+            }
+        }
+    }
+
+    fn pack_list(&self, bytes: &mut Vec<u8>) -> Result<(), Status> {
+        let joined;
+        let all: &[u8] = match self.pieces {
+            [] => &[],
+            [one] => one,
+            many => {
+                joined = many.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<u8>>();
+                &joined
+            }
+        };
+        let count = self.count()?;
+        bytes.push(b'[');
+        bytes.extend_from_slice(&u32::try_from(count).map_err(|_| self.misshapen())?.to_le_bytes());
+        let mut rest = all;
+        for _ in 0..count {
+            let (len, behind) = rest.split_first_chunk::<4>().ok_or_else(|| self.misshapen())?;
+            let whole = 4 + u32::from_le_bytes(*len) as usize;
+            if behind.len() + 4 < whole {
+                return Err(self.misshapen());
+            }
+            let (element, behind) = rest.split_at(whole);
+            bytes.push(b's');
+            bytes.extend_from_slice(element);
+            rest = behind;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(self.misshapen()) }
+    }
+
+    /// Writes it to shared memory, without another copy where it is numbers.
+    fn place(&self, segment: &Segment, at: usize) -> Result<(), Status> {
+        let mut at = at;
+        let mut put = |bytes: &[u8]| {
+            let is_inside = segment.write(at, bytes);
+            at = at.saturating_add(bytes.len());
+            if is_inside { Ok(()) } else { Err(Status::internal("a tensor lies outside its memory")) }
+        };
+        match self.datatype {
+            DataType::Bytes => {
+                let mut list = Vec::with_capacity(self.packed_len()?);
+                self.pack_list(&mut list)?;
+                put(&list)
+            }
+            _ => self.pieces.iter().try_for_each(|piece| put(piece)),
+        }
+    }
+}
+
+/// Letter and length of a list.
+const LIST_HEAD: usize = 5;
+
+/// Bytes of shared memory that these tensors take together.
+pub fn shared_len<'a>(tensors: impl Iterator<Item = Content<'a>>) -> Result<usize, Status> {
+    let mut total = 0usize;
+    for tensor in tensors {
+        let len = tensor.packed_len()?;
+        if len > INLINE_MAX {
+            total = total.saturating_add(len.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX));
+        }
+    }
+    Ok(total)
+}
+
+/// The range that a message's larger tensors are written to, one behind the other.
+pub struct Room<'a> {
+    range: Range,
+    segment: &'a Segment,
+    used: usize,
+}
+
+impl<'a> Room<'a> {
+    pub fn new(range: Range, segment: &'a Segment) -> Room<'a> {
+        Room { range, segment, used: 0 }
+    }
+}
+
+/// Writes a tensor: (name, datatype, shape, data).
+pub fn write(writer: &mut Writer, tensor: &Content<'_>, room: &mut Option<Room<'_>>) -> Result<(), Status> {
+    writer.tuple(4);
+    writer.text(tensor.name);
+    writer.int(tensor.datatype as u32);
+    writer.tuple(tensor.shape.len());
+    tensor.shape.iter().for_each(|dim| writer.int(*dim));
+    let len = tensor.packed_len()?;
+    match room {
+        Some(room) if len > INLINE_MAX => {
+            let offset = room.range.offset as usize + room.used;
+            tensor.place(room.segment, offset)?;
+            room.used += len.next_multiple_of(ALIGNMENT);
+            write_range(writer, &Range { offset: offset as u64, len: len as u64, ..room.range });
+            Ok(())
+        }
+        _ => {
+            writer.bytes_head(len);
+            writer.append(|bytes| tensor.pack(bytes))
+        }
+    }
+}
+
+/// A tensor that a worker sent.
+pub struct Received<'a> {
+    pub name: Text,
+    pub datatype: DataType,
+    pub shape: Shape,
+    data: &'a Value<'a>,
+}
+
+impl<'a> Received<'a> {
+    pub fn read(value: &'a Value<'a>) -> Result<Received<'a>, Malformed> {
+        let [name, datatype, shape, data] = value.as_tuple()?;
+        let number: u32 = datatype.as_int()?;
+        let datatype = DataType::ALL.into_iter().find(|known| *known as u32 == number).ok_or(Malformed::Form)?;
+        let shape = shape.as_sequence()?.iter().map(Value::as_int).collect::<Result<Shape, _>>()?;
+        Ok(Received { name: Text::from(&*name.as_text()?), datatype, shape, data })
+    }
+
+    fn misshapen(&self) -> Status {
+        let shape = format_shape(&self.shape);
+        Status::internal(format!("tensor '{}' has bytes that do not fit its shape {shape}", self.name))
+    }
+
+    /// Its elements as requests and responses carry them. What lies in shared memory stays there, but for BYTES;
+    /// `allocate` gives memory for what has to be copied.
+    pub fn elements(
+        &self,
+        link: &Link,
+        allocate: impl FnOnce(usize) -> Result<Target, Status>,
+    ) -> Result<Slice, Status> {
+        let inline = self.data.as_bytes().ok();
+        let shared = match inline {
+            Some(_) => None,
+            None => Some(link.data(self.data).ok_or_else(|| {
+                Status::internal(format!("tensor '{}' lies where its model has no memory", self.name))
+            })?),
+        };
+        let count = element_count(&self.shape).and_then(|count| usize::try_from(count).ok());
+        let count = count.ok_or_else(|| self.misshapen())?;
+        if self.datatype == DataType::Bytes {
+            // A copy first: its lengths are looked at twice, and the worker may write meanwhile.
+            let copied = shared.as_ref().map(|slice| slice.to_vec());
+            let list = copied.as_deref().or(inline).unwrap_or_default();
+            return unpack_list(list, count, allocate).ok_or_else(|| self.misshapen())?;
+        }
+        let expected = count.checked_mul(self.datatype.byte_size()).ok_or_else(|| self.misshapen())?;
+        if shared.as_ref().map_or(inline.map_or(0, <[u8]>::len), |slice| slice.len()) != expected {
+            return Err(self.misshapen());
+        }
+        match shared {
+            Some(slice) => Ok(slice),
+            None => {
+                let mut target = allocate(expected)?;
+                target.copy_from_slice(inline.unwrap_or_default());
+                Ok(target.freeze())
+            }
+        }
+    }
+
+    /// As an output of the model, if it is one that is wanted.
+    pub fn output(
+        self,
+        link: &Link,
+        wanted: &[RequestedOutput],
+        allocate: impl FnOnce(&Text, usize) -> Result<Target, Status>,
+    ) -> Result<Option<OutputTensor>, Status> {
+        let Some(wanted) = wanted.iter().find(|wanted| wanted.name == self.name) else {
+            // What lies in shared memory goes back.
+            drop(link.data(self.data));
+            return Ok(None);
+        };
+        let data = self.elements(link, |len| allocate(&self.name, len))?;
+        let Received { name, datatype, shape, .. } = self;
+        Ok(Some(OutputTensor { name, datatype, shape, data: smallvec::smallvec![data], index: wanted.index }))
+    }
+}
+
+/// A marshalled list of `count` byte strings and texts, as elements with their lengths before them. `None`: it is not
+/// one.
+fn unpack_list(
+    list: &[u8],
+    count: usize,
+    allocate: impl FnOnce(usize) -> Result<Target, Status>,
+) -> Option<Result<Slice, Status>> {
+    let (head, body) = list.split_at_checked(LIST_HEAD)?;
+    if head[0] != b'[' || u32::from_le_bytes(head[1..].try_into().ok()?) as usize != count {
+        return None;
+    }
+    let len = body.len().checked_sub(count)?;
+    let mut target = match allocate(len) {
+        Ok(target) => target,
+        Err(status) => return Some(Err(status)),
+    };
+    let (mut rest, mut to) = (body, &mut target[..]);
+    for _ in 0..count {
+        let (letter, behind) = rest.split_first()?;
+        let (len, _) = behind.split_first_chunk::<4>()?;
+        let whole = 4usize.checked_add(u32::from_le_bytes(*len) as usize)?;
+        let (element, behind) = behind.split_at_checked(whole)?;
+        if !matches!(letter, b's' | b'u') {
+            return None;
+        }
+        let (place, left) = to.split_at_mut_checked(whole)?;
+        place.copy_from_slice(element);
+        (rest, to) = (behind, left);
+    }
+    if rest.is_empty() { Some(Ok(target.freeze())) } else { None }
+}

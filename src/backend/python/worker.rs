@@ -1,0 +1,306 @@
+//! One worker: its process, its link, and the thread that keeps it.
+//!
+//! The keeper starts the process, which dies with it, serves what the worker's other threads send, and is the first to
+//! know of its end. What the worker's main thread sends is served by whoever waits for that thread: the instance while
+//! it executes, the thread that loads or unloads.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tracing::{error, warn};
+
+use super::link::{Bounds, Link, LinkError};
+use super::marshal::{Malformed, Value, Writer};
+use super::message::{ANSWER, REFUSED, from_worker};
+use super::open::Open;
+use super::process::{self, Process, ending, wait_readable};
+use super::program;
+use crate::request::{Grant, Status};
+
+/// What a worker asks for beside its executions, and what becomes of what it leaves behind. Called by the thread that
+/// has the message: it does not wait for the worker.
+pub trait Attendant: Send + Sync {
+    fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed>;
+
+    /// What the model asks for from now on is on behalf of the execution that lends this; `None`: of none.
+    fn lend(&self, grant: Option<Grant>);
+
+    /// Clients may have made room for responses that wait.
+    fn room_has_come(&self, worker: &Arc<Worker>);
+
+    /// The worker has ended; nothing comes from it any more.
+    fn ended(&self, worker: &Arc<Worker>);
+}
+
+/// How to start one.
+pub struct Plan {
+    /// The instance's, or the model's where there is none.
+    pub name: String,
+    pub command: Command,
+    pub bounds: Bounds,
+    pub attendant: Arc<dyn Attendant>,
+}
+
+/// Why a worker does not say what was waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// How its process ended.
+    Died(String),
+    /// It took longer than it may, and was killed.
+    Late(Duration),
+}
+
+/// See the [module](self).
+pub struct Worker {
+    pub name: String,
+    pub link: Link,
+    pub open: Open,
+    attendant: Arc<dyn Attendant>,
+    /// Of the process, once it runs.
+    pidfd: OnceLock<(u32, OwnedFd)>,
+    has_ended: AtomicBool,
+    /// How, once it has; or why it was killed.
+    ending: Mutex<Option<String>>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Worker {
+    /// Starts the process; what it says first is to be waited for.
+    pub fn start(plan: Plan) -> Result<Arc<Worker>, Status> {
+        let Plan { name, command, bounds, attendant } = plan;
+        let cannot =
+            |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
+        let (link, socket) = Link::new(bounds).map_err(cannot)?;
+        let open = Open::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
+        let worker = Arc::new(Worker {
+            name: name.clone(),
+            link,
+            open,
+            attendant,
+            pidfd: OnceLock::new(),
+            has_ended: AtomicBool::new(false),
+            ending: Mutex::default(),
+            keeper: Mutex::default(),
+        });
+        let (tell, told) = sync_channel(1);
+        let kept = Arc::clone(&worker);
+        let keeper = std::thread::Builder::new().name("python-keeper".to_owned());
+        let keeper = keeper.spawn(move || kept.keep(command, socket, &tell)).map_err(cannot)?;
+        let outcome = told.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()));
+        *worker.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
+        match outcome {
+            Ok(()) => Ok(worker),
+            Err(error) => {
+                worker.join();
+                Err(cannot(error))
+            }
+        }
+    }
+
+    pub fn process_id(&self) -> Option<u32> {
+        self.pidfd.get().map(|(id, _)| *id)
+    }
+
+    pub fn is_alive(&self) -> bool {
+        !self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// How it ended, or why it was killed.
+    pub fn ending(&self) -> String {
+        let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.clone().unwrap_or_else(|| "ended".to_owned())
+    }
+
+    /// Ends it for a reason, which is told instead of the signal.
+    pub fn kill(&self, reason: &str) {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.to_owned());
+        if let Some((_, pidfd)) = self.pidfd.get() {
+            process::kill(pidfd);
+        }
+    }
+
+    /// Waits until the process is gone and nothing of it runs here.
+    pub fn join(&self) {
+        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(keeper) = keeper
+            && keeper.thread().id() != std::thread::current().id()
+        {
+            let _ = keeper.join();
+        }
+    }
+
+    /// See [`Attendant::lend`].
+    pub fn lend(&self, grant: Option<Grant>) {
+        self.attendant.lend(grant);
+    }
+
+    /// Serves the worker's main thread until it sends one of the `awaited` kinds, whose payload is left in `payload`.
+    pub fn serve(
+        self: &Arc<Self>,
+        awaited: &[u32],
+        payload: &mut Vec<u8>,
+        limit: Option<Duration>,
+    ) -> Result<u32, Ended> {
+        let deadline = limit.map(|limit| (limit, Instant::now() + limit));
+        loop {
+            // In this order: what it sent before its end is read.
+            let is_alive = self.is_alive();
+            loop {
+                match self.link.receive(payload) {
+                    Ok(Some(kind)) if awaited.contains(&kind) => return Ok(kind),
+                    Ok(Some(kind)) => self.attend(kind, payload),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.kill(&format!("was ended because {error}"));
+                        break;
+                    }
+                }
+            }
+            if !is_alive {
+                return Err(Ended::Died(self.ending()));
+            }
+            match deadline {
+                None => self.link.output_bell.wait(),
+                Some((limit, deadline)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        self.kill(&format!("was ended because it took more than {} s", limit.as_secs_f64()));
+                        return Err(Ended::Late(limit));
+                    }
+                    let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+                    if let Ok(readable) = wait_readable(&[self.link.output_bell.as_fd()], Some(left_ms))
+                        && readable.first() == Some(&true)
+                    {
+                        self.link.output_bell.wait();
+                    }
+                }
+            }
+        }
+    }
+
+    fn attend(self: &Arc<Self>, kind: u32, payload: &[u8]) {
+        let outcome = Value::read(payload).and_then(|value| match kind {
+            from_worker::NEED_SEGMENT => {
+                let [len] = value.as_tuple()?;
+                let grown = self.link.grow(len.as_int()?);
+                self.refuse_if(grown);
+                Ok(())
+            }
+            from_worker::NEED_SLOTS => {
+                let added = self.link.add_slots();
+                self.refuse_if(added);
+                Ok(())
+            }
+            from_worker::RELEASED => {
+                let [keys] = value.as_tuple()?;
+                self.release(keys)
+            }
+            kind => self.attendant.attend(self, kind, &value),
+        });
+        if let Err(malformed) = outcome {
+            error!("the Python process of '{}' sent a message {kind} that cannot be read: {malformed}", self.name);
+            self.kill(&format!("was ended because {malformed}"));
+        }
+    }
+
+    fn refuse_if(&self, outcome: Result<(), Status>) {
+        if let Err(status) = outcome
+            && let Err(error) = self.link.refuse(&status)
+        {
+            self.kill(&format!("was ended because its socket failed: {error}"));
+        }
+    }
+
+    /// The worker's arrays refer to these ranges no more.
+    pub fn release(&self, keys: &Value<'_>) -> Result<(), Malformed> {
+        let keys = keys.as_sequence()?.iter().map(Value::as_int).collect::<Result<Vec<u64>, _>>()?;
+        self.link.inbound.release(keys.into_iter());
+        Ok(())
+    }
+
+    /// Answers a question of the worker.
+    pub fn answer(&self, slot: u32, answer: Result<Writer, Status>) {
+        let (kind, writer) = match answer {
+            Ok(writer) => (ANSWER, writer),
+            Err(status) => (REFUSED, refusal(&status)),
+        };
+        let outcome = match self.link.answer(slot, kind, writer.bytes()) {
+            Err(LinkError::Memory(status)) => self.link.answer(slot, REFUSED, refusal(&status).bytes()),
+            Err(error @ LinkError::NoMemory) => {
+                let status = Status::unavailable(error.to_string());
+                self.link.answer(slot, REFUSED, refusal(&status).bytes())
+            }
+            outcome => outcome,
+        };
+        if let Err(error) = outcome
+            && self.is_alive()
+        {
+            warn!("the Python process of '{}' cannot be answered: {error}", self.name);
+            self.kill(&format!("was ended because it cannot be answered: {error}"));
+        }
+    }
+
+    /// The keeper's whole life.
+    fn keep(self: Arc<Self>, command: Command, socket: OwnedFd, tell: &SyncSender<std::io::Result<()>>) {
+        let started = program::archive().and_then(|archive| {
+            let process = Process::start(command, socket.as_fd(), archive.as_fd())?;
+            let pidfd = process.pidfd().try_clone()?;
+            let _ = self.pidfd.set((process.id(), pidfd));
+            Ok(process)
+        });
+        // The worker's end is its own now: the socket is to close with it.
+        drop(socket);
+        let mut process = match started {
+            Ok(process) => process,
+            Err(error) => {
+                self.has_ended.store(true, Ordering::Release);
+                let _ = tell.send(Err(error));
+                return;
+            }
+        };
+        let _ = tell.send(Ok(()));
+        let mut payload = Vec::new();
+        loop {
+            let watched = [self.link.aside_bell.as_fd(), process.pidfd().as_fd()];
+            let readable = wait_readable(&watched, None).unwrap_or_else(|_| vec![false, true]);
+            if readable.first() == Some(&true) {
+                self.link.aside_bell.wait();
+            }
+            self.attend_aside(&mut payload);
+            self.attendant.room_has_come(&self);
+            if readable.get(1) == Some(&true) {
+                break;
+            }
+        }
+        let how = process.wait().map_or_else(|error| format!("is lost: {error}"), ending);
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(how);
+        self.attend_aside(&mut payload);
+        self.has_ended.store(true, Ordering::Release);
+        self.attendant.ended(&self);
+        self.link.output_bell.ring();
+    }
+
+    fn attend_aside(self: &Arc<Self>, payload: &mut Vec<u8>) {
+        loop {
+            match self.link.receive_aside(payload) {
+                Ok(Some(kind)) => self.attend(kind, payload),
+                Ok(None) => return,
+                Err(error) => return self.kill(&format!("was ended because {error}")),
+            }
+        }
+    }
+}
+
+/// (code, text)
+fn refusal(status: &Status) -> Writer {
+    let mut writer = Writer::default();
+    writer.tuple(2);
+    writer.int(status.code as i32);
+    writer.text(status.message.as_bytes());
+    writer
+}

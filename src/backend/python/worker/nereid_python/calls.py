@@ -1,0 +1,268 @@
+"""Requests to other models: one slot each, on which its caller waits; hundreds may be under way, from any thread.
+
+A call is one message, and its answers come to its slot. Its slot serves another call only after its final answer was
+read. So a call whose caller has gone keeps it, aside, until that answer has come: the server then throws away whatever
+is not read (kinds.py, CALL_DROPPED).
+"""
+
+import itertools
+import threading
+from collections import deque
+
+from . import kinds
+from .errors import TritonModelException
+from .response import empty
+from .response import incoming as incoming_response
+from .tensor import outgoing as outgoing_tensor
+from .wire import NOTHING, Refused, link
+
+# The loop says when models may be called: from the end of initialize to the beginning of finalize.
+_allowed = False
+
+_next_number = itertools.count(1).__next__
+_left = deque()
+
+
+def allow(allowed):
+    """Says whether other models may be called from now on."""
+    global _allowed
+    _allowed = allowed
+
+
+def execute(request, decoupled):
+    """The response to a request, or the iterator of its responses."""
+    call = Call(request, decoupled)
+    if decoupled:
+        return _iterator_of(call)
+    return _response_of(call.wait()[0])
+
+
+def execute_async(request, decoupled):
+    """A future of the same, of the running event loop. The request is on its way when this returns."""
+    loop = _running_loop()
+    call = Call(request, decoupled)
+    future = loop.create_future()
+    future.add_done_callback(_Awaited(loop, call, future, decoupled).left)
+    return future
+
+
+class Call:
+    """A request that is under way. Whoever lets it go before its end leaves it to the server."""
+
+    __slots__ = ("_number", "_slot", "_taken", "is_over", "__weakref__")
+
+    def __init__(self, request, decoupled):
+        # From here on there is something to finalize.
+        self.is_over = True
+        if not _allowed:
+            raise TritonModelException("BLS is only supported during the 'execute' function.")
+        message = _message_of(request, decoupled)
+        if _left:
+            _look_after()
+        try:
+            self._slot = slot = link.open_slot()
+        except Refused as refused:
+            raise TritonModelException("An error occurred while performing BLS request. " + refused.text) from None
+        self._number = number = _next_number()
+        self._taken = 0
+        try:
+            link.tell(kinds.CALL, number, slot.number, *message)
+        except BaseException:
+            slot.close()
+            raise
+        self.is_over = False
+
+    @property
+    def fd(self):
+        """It can be read when there may be an answer."""
+        return self._slot.fd
+
+    def wait(self):
+        """Blocks until the next answer: (response of a message or None, is it the last)."""
+        answer = self.poll()
+        if answer is None:
+            self._tell_taken()
+            answer = self._took(_read(self._slot.wait))
+        return answer
+
+    def poll(self):
+        """The next answer, or None."""
+        answer = _read(self._slot.poll)
+        return None if answer is NOTHING else self._took(answer)
+
+    def hear(self):
+        """What there is once `fd` can be read, or None; says what was taken, because its caller waits for more."""
+        self._slot.take_bell()
+        answer = self.poll()
+        if answer is None:
+            self._tell_taken()
+        return answer
+
+    def cancel(self):
+        if not self.is_over:
+            link.tell(kinds.CALL_CANCEL, self._number)
+
+    def _took(self, answer):
+        if answer[1]:
+            self.is_over = True
+            self._slot.close()
+            return answer
+        self._taken += 1
+        if self._taken * 2 >= kinds.WINDOW:
+            self._tell_taken()
+        return answer
+
+    def _tell_taken(self):
+        """The server may hold answers back for want of room until it hears of what was taken."""
+        if self._taken:
+            taken, self._taken = self._taken, 0
+            link.tell(kinds.CALL_TOOK, self._number, taken)
+
+    def __del__(self):
+        if not self.is_over:
+            self.is_over = True
+            _left.append(self._slot)
+            link.tell(kinds.CALL_DROPPED, self._number)
+
+
+def _message_of(request, decoupled):
+    """The call's message, behind its number and its slot."""
+    if request._callee is None:
+        # One that the model was given: it says nothing of another model.
+        model, version, parameters, memory = "", -1, (), None
+    else:
+        model, version, parameters, memory = request._callee
+    facts = request._facts
+    inputs = tuple([outgoing_tensor(tensor) for tensor in request._inputs])
+    trace = request.trace()._token
+    return (
+        (model, version, facts[1], facts[2], request._flags, facts[4])
+        + (parameters, facts[6], inputs, trace, decoupled, memory)
+    )
+
+
+def _read(read):
+    """An answer; a refusal of the call itself becomes one, as all that goes wrong with a call is a response."""
+    try:
+        return read()
+    except Refused as refused:
+        return (((), (), (refused.code, refused.text)), True)
+
+
+def _look_after():
+    """Slots of calls that were left serve others once their calls have ended."""
+    for _ in range(len(_left)):
+        try:
+            slot = _left.popleft()
+        except IndexError:
+            return
+        answer = _read(slot.poll)
+        while answer is not NOTHING and not answer[1]:
+            answer = _read(slot.poll)
+        if answer is NOTHING:
+            _left.append(slot)
+        else:
+            slot.close()
+
+
+def _response_of(wire):
+    return empty("Unexpected empty response.") if wire is None else incoming_response(wire)
+
+
+class ResponseIterator:
+    """The responses to a request, in their order. After its end it can be iterated again from the start."""
+
+    __slots__ = ("_call", "_responses", "_next", "_lock", "__weakref__")
+
+    def __init__(self, *_):
+        raise TypeError("c_python_backend_utils.ResponseIterator: No constructor defined!")
+
+    def __iter__(self):
+        if self._call.is_over:
+            self._next = 0
+        return self
+
+    def __next__(self):
+        with self._lock:
+            if self._next == len(self._responses):
+                if self._call.is_over:
+                    raise StopIteration("Iteration is done for the responses.")
+                self._add(self._call.wait())
+            response = self._responses[self._next]
+            self._next += 1
+            return response
+
+    def cancel(self):
+        """Nobody needs more responses. What still comes is iterated as before, up to the last one."""
+        self._call.cancel()
+
+    def _add(self, answer):
+        # A last one may be empty: its end is all that it says.
+        wire = answer[0]
+        self._responses.append(empty() if wire is None else incoming_response(wire))
+
+
+ResponseIterator.__module__ = "c_python_backend_utils"
+
+
+def _iterator_of(call):
+    iterator = ResponseIterator.__new__(ResponseIterator)
+    iterator._call = call
+    iterator._responses = []
+    iterator._next = 0
+    iterator._lock = threading.Lock()
+    return iterator
+
+
+class _Awaited:
+    """A call whose answer an event loop waits for."""
+
+    __slots__ = ("_loop", "_call", "_future", "_decoupled", "_is_watched", "__weakref__")
+
+    def __init__(self, loop, call, future, decoupled):
+        self._loop = loop
+        self._call = call
+        self._future = future
+        self._decoupled = decoupled
+        self._is_watched = True
+        loop.add_reader(call.fd, self.heard)
+
+    def heard(self):
+        """The slot's bell was rung."""
+        try:
+            answer = self._call.hear()
+            if answer is None:
+                return
+            if self._decoupled:
+                result = _iterator_of(self._call)
+                result._add(answer)
+            else:
+                result = _response_of(answer[0])
+        except BaseException as error:
+            self._unwatch()
+            if not self._future.done():
+                self._future.set_exception(error)
+            return
+        self._unwatch()
+        if not self._future.done():
+            self._future.set_result(result)
+
+    def left(self, _):
+        """The future is done, maybe because it was cancelled."""
+        self._unwatch()
+        # The call's end is told by whoever holds it; nobody, if that was we.
+        self._call = self._future = None
+
+    def _unwatch(self):
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_reader(self._call.fd)
+
+
+def _running_loop():
+    # The module is large, and most models need it never.
+    global _running_loop
+    from asyncio import get_running_loop
+
+    _running_loop = get_running_loop
+    return get_running_loop()

@@ -1,0 +1,272 @@
+"""DLPack both ways, without a copy: capsules of arrays, and arrays of capsules.
+
+Capsules of arrays are numpy's own where it makes them; their type is changed in place for what numpy does not know
+(BF16) or did not always know (bool), so that memory is freed by numpy's code and not by Python's, which may be gone by
+then. Capsules of others are read here for every numpy, because numpy lets no one write to what it adopts.
+
+Layouts and names are those of dlpack.h, version 1.1.
+"""
+
+import ctypes
+
+import numpy as np
+
+from .errors import TritonModelException
+from .types import BF16, BOOL, BYTES, STORED_AS
+
+# kDLCPU, and the only one of them.
+HOST = (1, 0)
+
+_HOST_DEVICES = (1, 3)  # kDLCPU, and kDLCUDAHost: pinned host memory.
+
+_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+
+# (code, bits) to numbers of data types.
+_NUMBERS = {
+    (_BOOL, 8): BOOL,
+    (_UINT, 8): 2,
+    (_UINT, 16): 3,
+    (_UINT, 32): 4,
+    (_UINT, 64): 5,
+    (_INT, 8): 6,
+    (_INT, 16): 7,
+    (_INT, 32): 8,
+    (_INT, 64): 9,
+    (_FLOAT, 16): 10,
+    (_FLOAT, 32): 11,
+    (_FLOAT, 64): 12,
+    (_BFLOAT, 16): BF16,
+}
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Managed(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+_NAME = b"dltensor"
+# Names of capsules, with what they hold and what they are called once that is taken.
+_KINDS = ((_NAME, _Managed, b"used_dlpack"), (b"dltensor_versioned", _Versioned, b"used_dltensor_versioned"))
+
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+_rename = ctypes.pythonapi.PyCapsule_SetName
+_rename.restype, _rename.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+_set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
+_set_destructor.restype, _set_destructor.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_void_p)
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+# With the interpreter's lock held, as numpy calls it: some libraries count on that.
+_Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+
+_HAS_EXPORT = hasattr(np.ndarray, "__dlpack__")
+
+
+def export(array, number):
+    """A capsule of an array that holds elements of the data type `number`."""
+    if not _HAS_EXPORT:
+        return _own_export(array, number)
+    if not array.flags.writeable:
+        array = _writable(array)
+    if number != BF16 and number != BOOL:
+        return array.__dlpack__()
+    if number == BOOL:
+        array = array.view(np.uint8)
+    capsule = array.__dlpack__()
+    tensor = _Managed.from_address(_pointer_of(capsule, _NAME)).tensor
+    tensor.code = _BFLOAT if number == BF16 else _BOOL
+    return capsule
+
+
+def adopt(source):
+    """The array of a capsule, or of what gives one, with the number of its data type. BF16 comes as integers."""
+    if not _is_capsule(source):
+        if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
+            raise TritonModelException(
+                "Provided tensor is not supported. Tensor must be a DLPack capsule         or have `__dlpack__` and "
+                "`__dlpack_device__` attributes"
+            )
+        device = source.__dlpack_device__()
+        if device[0] not in _HOST_DEVICES:
+            raise _elsewhere(device)
+        source = _capsule_of(source)
+    for name, layout, used in _KINDS:
+        if _is_valid(source, name):
+            break
+    else:
+        raise TritonModelException("Provided DLPack capsule holds no tensor, or its tensor was taken before.")
+    address = _pointer_of(source, name)
+    managed = layout.from_address(address)
+    if layout is _Versioned and managed.major > 1:
+        raise TritonModelException("Provided DLPack capsule is of the version %d, which is unknown." % managed.major)
+    # From here on the tensor is ours: its capsule must not free it.
+    shape, number, at, size = _describe(managed.tensor)
+    _rename(source, used)
+    _set_destructor(source, None)
+    owner = _Owner(managed.deleter, address)
+    if size == 0:
+        return np.empty(shape, STORED_AS[number]), number
+    memory = (ctypes.c_char * size).from_address(at)
+    memory.owner = owner
+    return np.ndarray(shape, STORED_AS[number], memory), number
+
+
+def _capsule_of(source):
+    if isinstance(source, np.ndarray):
+        # numpy refuses to export what must not be written to, and we do not write.
+        number = _number_of(source)
+        if number is not None and (number == BOOL or not source.flags.writeable):
+            return export(source, number)
+    return source.__dlpack__()
+
+
+def _number_of(array):
+    return {STORED_AS[number]: number for number in range(BOOL, BYTES)}.get(array.dtype)
+
+
+def _is_capsule(source):
+    return type(source).__name__ == "PyCapsule"
+
+
+def _elsewhere(device):
+    return TritonModelException(
+        "Provided tensor is not supported. It lies in the memory of the DLPack device (%d, %d), and this server takes "
+        "tensors in host memory." % (device[0], device[1])
+    )
+
+
+def _describe(tensor):
+    """(shape, number of the data type, address, bytes) of what can be taken."""
+    if tensor.device_type not in _HOST_DEVICES:
+        raise _elsewhere((tensor.device_type, tensor.device_id))
+    number = _NUMBERS.get((tensor.code, tensor.bits))
+    if tensor.bits == 1 and tensor.code in (_INT, _UINT):
+        # What others of Triton's make of bool.
+        number = BOOL
+    if number is None or tensor.lanes != 1:
+        if tensor.code == _BFLOAT:
+            raise TritonModelException("Expected BF16 tensor to have 16 bits, but had: %d" % tensor.bits)
+        raise TritonModelException(
+            "DLPack data type is not supported: code %d, %d bits, %d lanes." % (tensor.code, tensor.bits, tensor.lanes)
+        )
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    if tensor.strides and 0 not in shape:
+        expected = 1
+        for axis in range(tensor.ndim - 1, -1, -1):
+            if shape[axis] != 1 and tensor.strides[axis] != expected:
+                raise TritonModelException(
+                    "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
+                    "supported."
+                )
+            expected *= shape[axis]
+    size = STORED_AS[number].itemsize
+    for length in shape:
+        size *= length
+    return shape, number, (tensor.data or 0) + tensor.byte_offset, size
+
+
+class _Owner:
+    """What a capsule held; freed with the last array of it."""
+
+    __slots__ = ("_delete", "_address")
+
+    def __init__(self, deleter, address):
+        self._delete = _Deleter(deleter) if deleter else None
+        self._address = address
+
+    def __del__(self):
+        if self._delete is not None:
+            self._delete(self._address)
+
+
+def _writable(array):
+    """The same elements, without the mark that they must not be written to: the format cannot say that."""
+    if array.nbytes == 0:
+        return np.empty(array.shape, array.dtype)
+    memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    memory.owner = array
+    return np.ndarray(array.shape, array.dtype, memory)
+
+
+# What follows serves numpy before 1.22.
+
+_alive = {}
+
+
+class _Exported(ctypes.Structure):
+    """A managed tensor with the lengths that it points to, at most numpy's 32 of each."""
+
+    _fields_ = [("managed", _Managed), ("shape", ctypes.c_int64 * 32)]
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _let_go(address):
+    _alive.pop(address, None)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _drop_unused(capsule):
+    # The capsule is about to go: no reference to it must be made, so it is looked at by address.
+    if _raw_is_valid(capsule, _NAME):
+        _alive.pop(_raw_pointer_of(capsule, _NAME), None)
+
+
+_raw_api = ctypes.PyDLL(None)
+_raw_is_valid = _raw_api.PyCapsule_IsValid
+_raw_is_valid.restype, _raw_is_valid.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_char_p)
+_raw_pointer_of = _raw_api.PyCapsule_GetPointer
+_raw_pointer_of.restype, _raw_pointer_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
+
+# Capsules may outlive this module, and then still call these.
+for _callback in (_let_go, _drop_unused):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
+
+_CODES = {number: pair for pair, number in _NUMBERS.items()}
+
+
+def _own_export(array, number):
+    exported = _Exported()
+    exported.shape[: array.ndim] = array.shape
+    tensor = exported.managed.tensor
+    tensor.data = array.ctypes.data
+    tensor.device_type, tensor.device_id = HOST
+    tensor.ndim = array.ndim
+    tensor.code, tensor.bits = _CODES[number]
+    tensor.lanes = 1
+    tensor.shape = ctypes.cast(exported.shape, ctypes.POINTER(ctypes.c_int64))
+    exported.managed.deleter = ctypes.cast(_let_go, ctypes.c_void_p)
+    address = ctypes.addressof(exported)
+    _alive[address] = (exported, array)
+    return _new_capsule(address, _NAME, ctypes.cast(_drop_unused, ctypes.c_void_p))

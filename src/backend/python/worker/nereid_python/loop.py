@@ -1,0 +1,243 @@
+"""The worker's main loop: it loads a model's code and runs what the server sends until it is to end.
+
+The rules of `execute` are those of the specification's sections 2 and 6. Of the classes that models see this module
+uses, beside their public methods, `InferenceRequest.received(values, is_decoupled)`, `request.close(error)` and
+`request.is_open()` (whether its sender may still answer), `request.answer(response)` (counts a returned response as
+one of the sender's, or raises the sender's complaint), `request.is_rescheduled()`, and `response.pack(requested)`.
+"""
+
+import asyncio
+import importlib.machinery
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+
+from . import wire
+from .wire import link
+
+
+def main():
+    """The worker's life; returns its exit status."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # The server ends its workers itself.
+        signal.signal(number, signal.SIG_IGN)
+    link.connect(3)
+    kind, value = link.receive()
+    if kind == wire.COMPLETE:
+        return complete(*value)
+    worker = Worker()
+    try:
+        worker.initialize(*value)
+    except BaseException as error:
+        link.send(wire.FAILED, (describe(error),))
+        return 1
+    link.send(wire.INITIALIZED, (hasattr(worker.model, "is_ready"),))
+    return worker.run()
+
+
+def complete(path, module, paths, config):
+    """What a worker does that is only asked to complete a configuration."""
+    try:
+        model = load(path, module, paths)
+        completed = None
+        if hasattr(model, "auto_complete_config"):
+            from .config import ModelConfig
+
+            given = ModelConfig(config)
+            completed = model.auto_complete_config(given)
+            if not isinstance(completed, ModelConfig):
+                text = "auto_complete_config function in model '%s' must return a valid pb.ModelConfig object."
+                raise ValueError(text % given.as_dict().get("name", ""))
+            completed = json.dumps(completed.as_dict())
+    except BaseException as error:
+        link.send(wire.FAILED, (describe(error),))
+        return 1
+    link.send(wire.COMPLETED, (completed,))
+    # The server says when it has read that.
+    link.receive()
+    return 0
+
+
+def load(path, name, paths):
+    """The model's class. The module is `<version>.<name>`, so that it finds its siblings."""
+    sys.path.extend(one for one in paths if one not in sys.path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError("Python model file not found in '%s'" % path)
+    package, _, _ = name.rpartition(".")
+    directory = os.path.dirname(path)
+    if package and package not in sys.modules:
+        spec = importlib.machinery.ModuleSpec(package, None, is_package=True)
+        spec.submodule_search_locations = [directory]
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module.TritonPythonModel
+
+
+def describe(error):
+    """An error as operators and clients see it: what it is, and where it comes from, the innermost call first."""
+    kind = type(error)
+    name = kind.__name__ if kind.__module__ == "builtins" else "%s.%s" % (kind.__module__, kind.__name__)
+    try:
+        text = "%s: %s" % (name, error)
+    except Exception:
+        text = name
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if "/nereid_python/" not in code.co_filename:
+            frames.append("  %s(%d): %s" % (code.co_filename, trace.tb_lineno, code.co_name))
+        trace = trace.tb_next
+    if frames:
+        text += "\n\nAt:\n" + "\n".join(reversed(frames)) + "\n"
+    return text
+
+
+class Worker:
+    """One instance of a model."""
+
+    def initialize(self, path, module, paths, version_directory, arguments, is_decoupled):
+        from . import control, request, response
+
+        self.InferenceRequest = request.InferenceRequest
+        self.InferenceResponse = response.InferenceResponse
+        self.path = path
+        self.arguments = dict(arguments)
+        self.name = self.arguments["model_instance_name"]
+        self.is_decoupled = is_decoupled
+        self.loop = None
+        control.set_model_dir(version_directory)
+        self.model = load(path, module, paths)()
+        self.execute = getattr(self.model, "execute", None)
+        if self.execute is None:
+            raise NotImplementedError("Python model %s does not implement `execute` method." % path)
+        if hasattr(self.model, "initialize"):
+            self.model.initialize(self.arguments)
+        self.is_async = asyncio.iscoroutinefunction(self.execute)
+
+    def run(self):
+        receive = link.receive
+        while True:
+            kind, value = receive()
+            if kind == wire.BATCH:
+                if value[0]:
+                    link.take_back(value[0])
+                # No reference to what was received is left here: what it holds is counted after the execution.
+                self.received = value[1]
+                value = None
+                self.batch()
+            elif kind == wire.SWEEP:
+                link.take_back(value[0])
+                link.send(wire.DONE, ([], link.sweep()))
+            elif kind == wire.FINALIZE:
+                self.finalize()
+                return 0
+
+    def batch(self):
+        """Executes the requests of one batch and tells what became of them."""
+        is_decoupled = self.is_decoupled
+        make = self.InferenceRequest.received
+        requests = [make(values, is_decoupled) for values in self.received]
+        self.received = None
+        try:
+            kind, said = wire.DONE, (self.results(requests, self.call(requests)),)
+        except BaseException as error:
+            kind, said = wire.BATCH_FAILED, self.failure(requests, error)
+        # Before the count: the requests go, and with an error its traceback has gone.
+        requests = None
+        link.send(kind, said + (link.sweep() if link.held or link.released else (),))
+
+    def failure(self, requests, error):
+        """What is said of a batch whose execution failed: the requests that nobody has answered fail with it."""
+        text = "Failed to process the request(s) for model '%s', message: %s" % (self.name, describe(error))
+        failed = []
+        for at, request in enumerate(requests):
+            if request.is_open():
+                failed.append(at)
+            request.close()
+        return text, failed
+
+    def call(self, requests):
+        if not self.is_async:
+            returned = self.execute(requests)
+            if not asyncio.iscoroutine(returned):
+                return returned
+        else:
+            returned = self.execute(requests)
+        if self.is_decoupled:
+            asyncio.run_coroutine_threadsafe(self.watch(returned), self.background())
+            return None
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        return self.loop.run_until_complete(returned)
+
+    async def watch(self, coroutine):
+        """A decoupled model's coroutine: nobody waits for it, so its error is only logged."""
+        try:
+            await coroutine
+        except Exception as error:
+            from .logger import Logger
+
+            Logger.log_error("the coroutine of '%s' failed: %s" % (self.name, describe(error)))
+
+    def background(self):
+        """The loop of decoupled coroutines, on a thread of its own."""
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+            threading.Thread(target=self.loop.run_forever, name="event-loop", daemon=True).start()
+        return self.loop
+
+    def results(self, requests, returned):
+        """One result for each request: a packed response, None where the sender answers, True to execute once more."""
+        if self.is_decoupled:
+            if returned is not None:
+                text = "Python model '%s' is using the decoupled mode and the execute function must return None."
+                raise TypeError(text % self.arguments["model_name"])
+            return [True if request.is_rescheduled() else None for request in requests]
+        if returned is None:
+            returned = [None] * len(requests)
+        elif not isinstance(returned, list):
+            raise TypeError("Expected a list in the execute return, found type '%s'." % type(returned).__name__)
+        elif len(returned) != len(requests):
+            text = "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+            text += "InferenceRequest(s) size is:%d, and InferenceResponse(s) size is:%d\n"
+            raise ValueError(text % (len(requests), len(returned)))
+        response_class = self.InferenceResponse
+        results = []
+        for request, response in zip(requests, returned):
+            if request.is_rescheduled():
+                if response is not None:
+                    text = "Expected a None object in the execute function return list for reschduled request, "
+                    text += "found type '%s'."
+                    raise TypeError(text % type(response).__name__)
+                results.append(True)
+            elif response is None:
+                results.append(None)
+            elif isinstance(response, response_class):
+                request.answer(response)
+                results.append(response.pack(request.requested_output_names()))
+            else:
+                text = "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'."
+                raise TypeError(text % type(response).__name__)
+        return results
+
+    def finalize(self):
+        if hasattr(self.model, "finalize"):
+            try:
+                self.model.finalize()
+            except BaseException as error:
+                from .logger import Logger
+
+                Logger.log_error("Failed to finalize '%s': %s" % (self.name, describe(error)))
+        link.send(wire.FINALIZED, ())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Threads that the model left behind do not keep the process.
+        os._exit(0)

@@ -1,0 +1,104 @@
+"""Senders of responses: any number for a decoupled model, one for others, from any thread."""
+
+import threading
+
+from . import kinds
+from .errors import TritonModelException, whole, wrong
+from .response import InferenceResponse
+from .wire import Refused, link
+
+FINAL = 1
+
+# What is held under it is counting only.
+_counting = threading.Lock()
+
+
+class InferenceResponseSender:
+    """Sends responses of one request (spec: python_backend.md section 3, "InferenceResponseSender")."""
+
+    __slots__ = ("_token", "_wanted", "_is_decoupled", "_sent", "_is_closed", "_is_returned", "__weakref__")
+
+    def __init__(self):
+        raise TypeError("c_python_backend_utils.InferenceResponseSender: No constructor defined!")
+
+    def send(self, response=None, flags=0):
+        """Sends a response, or says with FINAL that the last one was sent; waits where the client is slow."""
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise wrong("response", "an InferenceResponse", response)
+        if type(flags) is not int:
+            flags = whole(flags, "flags", 0, (1 << 32) - 1)
+        if flags != 0 and flags != FINAL:
+            if flags < 0:
+                raise wrong("flags", "a number that is not negative", flags)
+            raise TritonModelException("Unable to send response. Unsupported flag provided.")
+        if response is None and flags == 0:
+            raise TritonModelException(
+                "Inference Response object must be provided when the response flags is set to zero."
+            )
+        sent = self._account(response is not None, flags)
+        # Nothing is sent of what cannot be, and the request stays open: its error is the model's to see.
+        try:
+            wire = None if response is None else response.pack(self._wanted)
+        except BaseException:
+            self._take_back(flags)
+            raise
+        if flags == 0 and sent % kinds.SENDS_BETWEEN_ASKS == 0:
+            try:
+                link.ask(kinds.SEND, self._token, wire, flags)
+            except Refused as refused:
+                raise TritonModelException("An error occurred while sending a response. " + refused.text) from None
+        else:
+            link.tell(kinds.SEND, self._token, wire, flags)
+
+    def is_cancelled(self):
+        """Whether nobody waits for responses any more. A request that is cancelled needs its FINAL still."""
+        token = self._token
+        # After its end a request's place may be another's.
+        return token is not None and not self._is_closed and link.cancelled[token & 0xFFFFFFFF] != 0
+
+    def _account(self, has_response, flags):
+        """Counts what is about to be sent, in the order of the specification's tests; how many that makes."""
+        if self._is_decoupled is None:
+            raise TritonModelException(
+                "Unable to send response. Response sender has no reference to the decoupled state of the model."
+            )
+        with _counting:
+            sent = self._sent
+            if not self._is_decoupled:
+                if has_response and sent > 0:
+                    raise TritonModelException(
+                        "Unable to send response. Non-decoupled model cannot send more than one response."
+                    )
+                if not has_response and sent == 0:
+                    raise TritonModelException(
+                        "Unable to send response. Non-decoupled model cannot send complete final before sending a "
+                        "response."
+                    )
+            if self._is_closed:
+                raise TritonModelException("Unable to send response. Response sender has been closed.")
+            self._sent = sent = sent + 1
+            self._is_closed = flags == FINAL
+        return sent
+
+    def _take_back(self, flags):
+        with _counting:
+            self._sent -= 1
+            if flags == FINAL:
+                self._is_closed = False
+
+
+InferenceResponseSender.__module__ = "c_python_backend_utils"
+_new = InferenceResponseSender.__new__
+
+
+def sender_of(token, wanted, is_decoupled):
+    """The sender of a request, whose outputs `wanted` its client wants; is_decoupled of None is for a request of the
+    model's own."""
+    sender = _new(InferenceResponseSender)
+    sender._token = token
+    sender._wanted = wanted
+    sender._is_decoupled = is_decoupled
+    sender._sent = 0
+    sender._is_closed = False
+    sender._is_returned = False
+    return sender

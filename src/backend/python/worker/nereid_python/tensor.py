@@ -1,0 +1,141 @@
+"""Tensors: a name and elements, which are views of shared memory or arrays of the model's.
+
+The class of the request's path, hence two slots, and no checks of what the server has made: `_wire` is the tensor as
+messages carry it (kinds.py), `_array` the array that was given or asked for. A tensor without an array is untouched,
+and goes on as it came.
+"""
+
+from numpy import ascontiguousarray, ndarray
+
+from . import dlpack, strings
+from .errors import TritonModelException, text, wrong
+from .types import BF16, BYTES, NUMBER_OF, STORED_AS, number_of_array
+from .wire import link
+
+
+class Tensor:
+    """A named tensor of a request or a response (spec: python_backend.md section 3, "Tensor")."""
+
+    __slots__ = ("_wire", "_array", "__weakref__")
+
+    def __init__(self, name, numpy_array):
+        if not isinstance(numpy_array, ndarray):
+            raise wrong("numpy_array", "a numpy.ndarray", numpy_array)
+        if type(name) is not str:
+            name = text(name, "name")
+        if not name:
+            raise TritonModelException("Tensor name cannot be an empty string.")
+        number = NUMBER_OF.get(numpy_array.dtype)
+        if number is None:
+            number = number_of_array(numpy_array.dtype)
+            if number is None:
+                raise TritonModelException("NumPy dtype is not supported.")
+        if not numpy_array.flags.c_contiguous:
+            numpy_array = ascontiguousarray(numpy_array)
+        self._wire = (name, number, numpy_array.shape, None)
+        self._array = numpy_array
+
+    def name(self):
+        return self._wire[0]
+
+    def shape(self):
+        return list(self._wire[2])
+
+    def triton_dtype(self):
+        return self._wire[1]
+
+    def is_cpu(self):
+        return True
+
+    def as_numpy(self):
+        """The elements, without a copy; of BYTES an array of objects. The same array each time."""
+        array = self._array
+        if self._wire[1] == BF16:
+            raise TritonModelException(
+                "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
+            )
+        if array is None:
+            array = stored(self)
+        return array
+
+    def to_dlpack(self):
+        """A capsule `dltensor` of the elements, which stay as long as it does."""
+        number = self._wire[1]
+        if number == BYTES:
+            raise TritonModelException("DLPack does not have support for string tensors.")
+        return dlpack.export(stored(self), number)
+
+    def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
+        # The elements lie in host memory and nothing is under way to them: there is no stream to wait for.
+        if dl_device is not None and tuple(dl_device) != dlpack.HOST:
+            raise BufferError("a tensor in host memory is not exported to the device %r" % (dl_device,))
+        if copy and self._wire[1] != BYTES:
+            return dlpack.export(stored(self).copy(), self._wire[1])
+        return self.to_dlpack()
+
+    def __dlpack_device__(self):
+        return dlpack.HOST
+
+    @staticmethod
+    def from_dlpack(name, tensor):
+        """A tensor of the elements of a capsule, or of an object that gives one, without a copy."""
+        if type(name) is not str:
+            name = text(name, "name")
+        if not name:
+            raise TritonModelException("Tensor name cannot be an empty string.")
+        array, number = dlpack.adopt(tensor)
+        made = _new(Tensor)
+        made._wire = (name, number, array.shape, None)
+        made._array = array
+        return made
+
+
+Tensor.__module__ = "c_python_backend_utils"
+_new = Tensor.__new__
+
+
+def incoming(wire):
+    """A tensor of a message."""
+    if type(wire[3]) is tuple:
+        link.hold(wire[3])
+    tensor = _new(Tensor)
+    tensor._wire = wire
+    tensor._array = None
+    return tensor
+
+
+def outgoing(tensor):
+    """A tensor for a message."""
+    wire = tensor._wire
+    array = tensor._array
+    if array is None:
+        return wire
+    name, number, shape, data = wire
+    if number == BYTES:
+        try:
+            data = strings.encode(array)
+        except UnicodeError as error:
+            raise TritonModelException("Tensor '%s' has a text that is not Unicode: %s" % (name, error)) from None
+        return (name, number, shape, link.place(data))
+    if type(data) is tuple:
+        # A view of the server's memory, which has what the model has written to it.
+        return wire
+    return (name, number, shape, link.place(array))
+
+
+def stored(tensor):
+    """The elements as they are stored: of BF16 the integers that have its bits."""
+    array = tensor._array
+    if array is not None:
+        return array
+    name, number, shape, data = tensor._wire
+    # A byte string does not change, but models may write to their inputs.
+    is_shared = type(data) is tuple
+    if number == BYTES:
+        array = strings.decode(link.view(data) if is_shared else data, shape)
+        # Nor does what came follow what the model does to the elements.
+        tensor._wire = (name, number, shape, None)
+    else:
+        array = ndarray(shape, STORED_AS[number], link.view(data) if is_shared else bytearray(data))
+    tensor._array = array
+    return array

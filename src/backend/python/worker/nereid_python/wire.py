@@ -1,0 +1,497 @@
+"""The transport between a worker and its server: streams of frames, slots, and shared memory.
+
+Every message is one marshalled value, read and written by one call of C code. A frame's position is published after its
+bytes, and a doorbell (an eventfd) is rung after that: the system call is the fence that Python does not have. The
+server's half has the same layouts (`message.rs`).
+"""
+
+import array
+import marshal
+import mmap
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+
+import numpy as np
+
+VERSION = 1
+FAR = 1 << 31
+SKIP = 0xFFFFFFFF
+
+# Kinds, from here and to here.
+INITIALIZED = 101
+FAILED = 102
+COMPLETED = 103
+DONE = 104
+BATCH_FAILED = 105
+NEED_SEGMENT = 106
+NEED_SLOTS = 107
+RELEASED = 108
+FINALIZED = 109
+BATCH = 200
+INITIALIZE = 201
+COMPLETE = 202
+FINALIZE = 203
+SWEEP = 204
+
+# Layout of the control segment, in bytes.
+INPUT_WORDS = 0
+OUTPUT_WORDS = 128
+ASIDE_WORDS = 256
+WORD_STRIDE = 64
+CANCEL_BYTES = 4096
+OPEN_MAX = 65536
+STREAMS = 128 * 1024
+STREAM_BYTES = 256 * 1024
+STREAM_MASK = STREAM_BYTES - 1
+PAYLOAD_MAX = STREAM_BYTES // 2 - 8
+
+SLOTS_PER_BANK = 64
+SLOT_BYTES = 4096
+SLOT_STREAM_BYTES = 2048
+SLOT_MASK = SLOT_STREAM_BYTES - 1
+ANSWER = 1
+REFUSED = 2
+
+# Bytes up to which an array travels in its message.
+INLINE_MAX = 4096
+PLACE_BITS = 40
+PLACE_MASK = (1 << PLACE_BITS) - 1
+
+_HEAD = struct.Struct("<II")
+_ONE = (1).to_bytes(8, sys.byteorder)
+_dumps = marshal.dumps
+_loads = marshal.loads
+_read = os.read
+_write = os.write
+_get_ident = threading.get_ident
+_ndarray = np.ndarray
+_OCTET = np.dtype(np.uint8)
+
+
+class _Nothing:
+    """What a slot has when it has nothing."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "NOTHING"
+
+
+NOTHING = _Nothing()
+
+
+class Refused(Exception):
+    """The server says no: its code, as TRITONSERVER_Error_Code, and its text."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def class_bytes(length):
+    """Bytes of the class that holds `length`: four classes to each power of two."""
+    if length <= 64:
+        return 64
+    step = max((1 << (length - 1).bit_length()) // 8, 64)
+    return (length + step - 1) // step * step
+
+
+class _Output:
+    """One stream to the server. A finalizer may send in the midst of a send: what it sends is put off until then."""
+
+    __slots__ = ("memory", "words", "head", "head_word", "tail_word", "base", "bell", "busy", "waiting")
+
+    def __init__(self, memory, words, at, base, bell):
+        self.memory = memory
+        self.words = words
+        self.head = 0
+        self.head_word = at // 8
+        self.tail_word = (at + WORD_STRIDE) // 8
+        self.base = base
+        self.bell = bell
+        self.busy = False
+        self.waiting = []
+
+    def push(self, kind, payload):
+        if self.busy:
+            self.waiting.append((kind, payload))
+            return
+        self.busy = True
+        try:
+            self._push(kind, payload)
+            while self.waiting:
+                self._push(*self.waiting.pop(0))
+        finally:
+            self.busy = False
+
+    def _push(self, kind, payload):
+        length = len(payload)
+        need = (length + 15) & ~7
+        head = self.head
+        at = head & STREAM_MASK
+        skipped = STREAM_BYTES - at if need > STREAM_BYTES - at else 0
+        room = STREAM_BYTES - need - skipped
+        while head - self.words[self.tail_word] > room:
+            # The server reads at its own pace: a worker that floods it waits.
+            time.sleep(0.0002)
+        memory = self.memory
+        if skipped:
+            _HEAD.pack_into(memory, self.base + at, SKIP, 0)
+            at = 0
+        start = self.base + at
+        _HEAD.pack_into(memory, start, length, kind)
+        start += 8
+        memory[start : start + length] = payload
+        self.head = head = head + skipped + need
+        self.words[self.head_word] = head
+        _write(self.bell, _ONE)
+
+
+class Slot:
+    """Where the answer of one question is waited for. From and back to the link's pool."""
+
+    __slots__ = ("number", "fd", "_link", "_memory", "_words", "_tail", "_base")
+
+    def __init__(self, link, number, fd, memory, words, base):
+        self.number = number
+        self.fd = fd
+        self._link = link
+        self._memory = memory
+        self._words = words
+        self._tail = 0
+        self._base = base
+
+    def poll(self):
+        """The next answer, or NOTHING. An answer that is a refusal is raised as one."""
+        words = self._words
+        while True:
+            tail = self._tail
+            if words[0] == tail:
+                return NOTHING
+            at = tail & SLOT_MASK
+            start = self._base + SLOT_BYTES - SLOT_STREAM_BYTES + at
+            length, kind = _HEAD.unpack_from(self._memory, start)
+            if length == SKIP:
+                self._tail = tail = tail + SLOT_STREAM_BYTES - at
+                words[WORD_STRIDE // 8] = tail
+                continue
+            value = _loads(self._memory[start + 8 : start + 8 + length])
+            self._tail = tail = tail + ((length + 15) & ~7)
+            words[WORD_STRIDE // 8] = tail
+            if kind & FAR:
+                kind &= ~FAR
+                value = self._link.fetch(value)
+            if kind == REFUSED:
+                raise Refused(*value)
+            return value
+
+    def take_bell(self):
+        """To be called when `fd` can be read, before `poll`."""
+        _read(self.fd, 8)
+
+    def wait(self):
+        """Blocks until there is an answer."""
+        while True:
+            value = self.poll()
+            if value is not NOTHING:
+                return value
+            _read(self.fd, 8)
+
+    def close(self):
+        self._link.slots.append(self)
+
+
+class Link:
+    """The worker's end. One for the process."""
+
+    def __init__(self):
+        self.is_connected = False
+        self.is_lost = False
+
+    def connect(self, descriptor):
+        self.socket = socket.socket(fileno=descriptor)
+        os.set_inheritable(descriptor, False)
+        hello, descriptors = self._receive_told()
+        if hello[0] != "hello" or hello[1] != VERSION:
+            raise RuntimeError("the server speaks another version of this protocol: %r" % (hello,))
+        control, self.input_bell, output_bell, aside_bell = descriptors
+        memory = mmap.mmap(control, 0)
+        os.close(control)
+        self.control = memory
+        self.memory = view = memoryview(memory)
+        self.words = words = view.cast("Q")
+        self.cancelled = view[CANCEL_BYTES : CANCEL_BYTES + OPEN_MAX]
+        self.tail = 0
+        self.output = _Output(view, words, OUTPUT_WORDS, STREAMS + STREAM_BYTES, output_bell)
+        self.aside = _Output(view, words, ASIDE_WORDS, STREAMS + 2 * STREAM_BYTES, aside_bell)
+        self.main = _get_ident()
+        self.lock = threading.RLock()
+        self.socket_lock = threading.RLock()
+        self.segments = {}
+        self.slots = []
+        self.free = {}
+        self.taken = {}
+        self.cut = (0, 0, 0)
+        self.held = {}
+        self.released = []
+        self.is_connected = True
+        os.register_at_fork(after_in_child=self._lose)
+
+    def _lose(self):
+        """A child of the worker is not the worker: it reaches nobody."""
+        self.is_lost = True
+
+    # What the server tells over the socket.
+
+    def _receive_told(self):
+        data, ancillary, _, _ = self.socket.recvmsg(64 * 1024, socket.CMSG_SPACE(4 * (SLOTS_PER_BANK + 1)))
+        if not data:
+            raise RuntimeError("the server has closed the connection")
+        descriptors = array.array("i")
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+        return _loads(data), descriptors
+
+    def _hear(self):
+        """Takes one message from the socket; a refusal is raised. Needs the socket's lock."""
+        told, descriptors = self._receive_told()
+        what = told[0]
+        if what == "segment":
+            memory = mmap.mmap(descriptors[0], told[2])
+            os.close(descriptors[0])
+            self.segments[told[1]] = memory
+        elif what == "slots":
+            memory = mmap.mmap(descriptors[0], SLOTS_PER_BANK * SLOT_BYTES)
+            os.close(descriptors[0])
+            view = memoryview(memory)
+            first = told[1] * SLOTS_PER_BANK
+            for number in range(SLOTS_PER_BANK):
+                base = number * SLOT_BYTES
+                words = view[base : base + 128].cast("Q")
+                self.slots.append(Slot(self, first + number, descriptors[1 + number], view, words, base))
+        elif what == "freed":
+            self.take_back(told[1])
+        elif what == "refused":
+            raise Refused(1, told[1])
+        return told
+
+    def segment(self, number):
+        """The memory of a segment, which may still be on its way."""
+        memory = self.segments.get(number)
+        if memory is None:
+            with self.socket_lock:
+                while number not in self.segments:
+                    self._hear()
+            memory = self.segments[number]
+        return memory
+
+    # Messages.
+
+    def receive(self):
+        """The next message to the main thread: its kind and its value."""
+        words = self.words
+        while True:
+            tail = self.tail
+            while words[INPUT_WORDS // 8] == tail:
+                _read(self.input_bell, 8)
+            at = tail & STREAM_MASK
+            start = STREAMS + at
+            length, kind = _HEAD.unpack_from(self.memory, start)
+            if length == SKIP:
+                self.tail = tail = tail + STREAM_BYTES - at
+                words[(INPUT_WORDS + WORD_STRIDE) // 8] = tail
+                continue
+            value = _loads(self.memory[start + 8 : start + 8 + length])
+            self.tail = tail = tail + ((length + 15) & ~7)
+            words[(INPUT_WORDS + WORD_STRIDE) // 8] = tail
+            if kind & FAR:
+                kind &= ~FAR
+                value = self.fetch(value)
+            return kind, value
+
+    def fetch(self, place):
+        """A message that lies elsewhere: (segment, offset, length, key)."""
+        number, offset, length, key = place
+        value = _loads(memoryview(self.segment(number))[offset : offset + length])
+        self.released.append(key)
+        return value
+
+    def send(self, kind, value):
+        """Sends a message of the loop's own, without a slot."""
+        payload = _dumps(value, 2)
+        if len(payload) > PAYLOAD_MAX:
+            payload = _dumps(self.put_bytes(payload), 2)
+            kind |= FAR
+        if _get_ident() == self.main:
+            self.output.push(kind, payload)
+        else:
+            with self.lock:
+                self.aside.push(kind, payload)
+
+    def tell(self, kind, *payload):
+        """Says something to which there is no answer."""
+        if not self.is_lost:
+            self.send(kind, (None,) + payload)
+
+    def ask(self, kind, *payload):
+        """Asks, and blocks until the answer is there; other threads run meanwhile."""
+        slot = self.open_slot()
+        try:
+            self.send(kind, (slot.number,) + payload)
+            return slot.wait()
+        finally:
+            slot.close()
+
+    def open_slot(self):
+        """A slot of the pool, which grows as needed."""
+        if self.is_lost:
+            raise Refused(4, "a child of a model's process has no connection to the server")
+        while True:
+            try:
+                return self.slots.pop()
+            except IndexError:
+                with self.socket_lock:
+                    if not self.slots:
+                        self.send(NEED_SLOTS, ())
+                        while self._hear()[0] != "slots":
+                            pass
+
+    # Memory that this side writes.
+
+    def take_back(self, places):
+        """The server needs these no more."""
+        with self.lock:
+            for place in places:
+                length = self.taken.pop(place, None)
+                if length is not None:
+                    self.free.setdefault(length, []).append(place)
+
+    def _take(self, length):
+        """A place of that class, or None."""
+        found = self.free.get(length)
+        if found:
+            return found.pop()
+        number, at, end = self.cut
+        if end - at < length:
+            return None
+        self.cut = (number, at + length, end)
+        return (number << PLACE_BITS) | at
+
+    def _allocate(self, length):
+        length = class_bytes(length)
+        with self.lock:
+            place = self._take(length)
+            if place is not None:
+                self.taken[place] = length
+                return place
+        with self.socket_lock:
+            while True:
+                with self.lock:
+                    place = self._take(length)
+                    if place is not None:
+                        self.taken[place] = length
+                        return place
+                self.send(NEED_SEGMENT, (length,))
+                while True:
+                    told = self._hear()
+                    if told[0] == "freed":
+                        break
+                    # Others that are announced are the server's to write.
+                    if told[0] == "segment" and told[3]:
+                        with self.lock:
+                            self._spare()
+                            self.cut = (told[1], 0, told[2])
+                        break
+
+    def _spare(self):
+        """What is left of the segment that was cut last is of use to smaller classes."""
+        number, at, end = self.cut
+        while end - at >= 64:
+            length = 1 << ((end - at).bit_length() - 1)
+            self.free.setdefault(length, []).append((number << PLACE_BITS) | at)
+            at += length
+
+    def put_bytes(self, data):
+        """Copies `data`, anything with contiguous bytes, to shared memory: (segment, offset, length)."""
+        view = memoryview(data).cast("B")
+        length = view.nbytes
+        place = self._allocate(length)
+        number, offset = place >> PLACE_BITS, place & PLACE_MASK
+        memoryview(self.segments[number])[offset : offset + length] = view
+        return number, offset, length
+
+    def place(self, data):
+        """What a message carries of a contiguous array or of bytes: themselves when they are few, else where they are."""
+        if type(data) is bytes:
+            return data if len(data) <= INLINE_MAX else self.put_bytes(data)
+        length = data.nbytes
+        if length <= INLINE_MAX:
+            return data.tobytes()
+        place = self._allocate(length)
+        number, offset = place >> PLACE_BITS, place & PLACE_MASK
+        _ndarray(data.shape, data.dtype, self.segments[number], offset)[...] = data
+        return number, offset, length
+
+    # Memory that the server writes: (segment, offset, length, key). A range is the server's again when neither the tuple
+    # that names it nor a view of it is referred to by anybody else; their counts are looked at after an execution.
+
+    def hold(self, data):
+        """Keeps the range behind such a tuple for as long as the tuple is referred to."""
+        held = self.held.get(data[3])
+        if held is None:
+            self.held[data[3]] = [data]
+        else:
+            held.append(data)
+
+    def view(self, data):
+        """The bytes of a held range, to be written to as well: an array, because arrays of an array refer to it, while
+        those of a memoryview refer to what is behind it."""
+        number, offset, length, key = data
+        memory = self.segments.get(number)
+        if memory is None:
+            memory = self.segment(number)
+        view = _ndarray(length, _OCTET, memory, offset)
+        with self.lock:
+            self.held[key].append(view)
+        return view
+
+    def sweep(self):
+        """The keys of ranges to which nothing refers any more, for the server."""
+        released = self.released
+        if released:
+            self.released = []
+        for key in list(self.held):
+            values = self.held[key]
+            if not [one for one in values if _is_used(values, one)]:
+                del self.held[key]
+                released.append(key)
+        return released
+
+
+def _is_used(values, one):
+    """Whether anybody but the list that is swept refers to it."""
+    return sys.getrefcount(one) > _UNUSED
+
+
+def _unused():
+    """What the count of that is to which only the swept list refers: versions of Python count differently."""
+    counted = []
+
+    def count(values, one):
+        counted.append(sys.getrefcount(one))
+        return True
+
+    values = [[]]
+    [one for one in values if count(values, one)]
+    return counted[0]
+
+
+_UNUSED = _unused()
+
+link = Link()

@@ -1,0 +1,186 @@
+//! Memory that this process shares with a child of its own: a sealed memfd, mapped by both.
+//!
+//! It has no name in any file system, so nothing of it is left after any kind of death, and the seals keep the child
+//! from truncating what this process reads. The child may write to every byte at any time; who reads numbers that
+//! matter copies them first.
+
+use std::any::Any;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use super::Slice;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Segment {
+    object: OwnedFd,
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address range has no ties to a thread.
+unsafe impl Send for Segment {}
+// SAFETY: as above; what is in the range is shared with another process in any case.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// `len` bytes of zeros, which take memory as they are used.
+    pub fn create(len: usize) -> io::Result<Segment> {
+        let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the name is a C string, and the descriptor is new and ours.
+        let object = unsafe {
+            let made = libc::memfd_create(c"nereid".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+            if made < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(made)
+        };
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        let raw = std::os::fd::AsRawFd::as_raw_fd(&object);
+        // SAFETY: both act on a descriptor of ours and touch no memory.
+        if unsafe { libc::ftruncate(raw, size) != 0 || libc::fcntl(raw, libc::F_ADD_SEALS, seals) != 0 } {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a mapping at an address of the kernel's choice touches no memory of ours.
+        let at = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, raw, 0)
+        };
+        match NonNull::new(at.cast::<u8>()).filter(|_| at != libc::MAP_FAILED) {
+            Some(at) => Ok(Segment { object, at, len }),
+            None => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where `at..at + len` begins, if that lies inside.
+    fn start(&self, at: usize, len: usize) -> Option<*mut u8> {
+        let is_inside = at.checked_add(len).is_some_and(|end| end <= self.len);
+        is_inside.then(|| self.at.as_ptr().wrapping_add(at))
+    }
+
+    /// False: that does not fit there, and nothing is written.
+    #[must_use]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        let Some(to) = self.start(at, bytes.len()) else { return false };
+        // SAFETY: the range lies in the mapping, which no reference of ours points into.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        true
+    }
+
+    /// Appends a copy of `at..at + len` to `bytes`; false: there is no such range.
+    #[must_use]
+    pub fn read(&self, at: usize, len: usize, bytes: &mut Vec<u8>) -> bool {
+        let Some(from) = self.start(at, len) else { return false };
+        bytes.reserve(len);
+        // SAFETY: the source lies in the mapping, the target in the vector's spare capacity, which is initialised then.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(bytes.len()), len);
+            bytes.set_len(bytes.len() + len);
+        }
+        true
+    }
+
+    /// A number that both sides read and write.
+    ///
+    /// # Panics
+    /// If `at` is no multiple of 8 inside: positions are ours to choose.
+    pub fn word(&self, at: usize) -> &AtomicU64 {
+        let start = self.start(at, 8).filter(|_| at.is_multiple_of(8)).expect("words lie where we put them");
+        // SAFETY: inside the mapping, aligned as the mapping is, alive as long as `self`, and never written otherwise.
+        unsafe { AtomicU64::from_ptr(start.cast()) }
+    }
+
+    /// Sets one byte, for a reader that looks at it now and then.
+    pub fn set_byte(&self, at: usize, value: u8) {
+        if let Some(start) = self.start(at, 1) {
+            // SAFETY: inside the mapping.
+            unsafe { AtomicU8::from_ptr(start) }.store(value, Ordering::Release);
+        }
+    }
+
+    /// `at..at + len` as bytes of a tensor: `keep` is dropped with the last slice of them. `None`: there is no such
+    /// range. What they are may change under their reader's eyes, as in a client's shared memory.
+    pub fn slice(self: &Arc<Self>, at: usize, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Option<Slice> {
+        let start = self.start(at, len)?;
+        let owner = Arc::new(Kept { _keep: keep, _segment: Arc::clone(self) });
+        // SAFETY: the mapping lives as long as the owner. Who writes there is another process.
+        Some(unsafe { Slice::foreign(start, len, owner) })
+    }
+}
+
+impl AsFd for Segment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.object.as_fd()
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// What keeps a slice's bytes: the range is given back before the mapping can go.
+struct Kept {
+    _keep: Arc<dyn Any + Send + Sync>,
+    _segment: Arc<Segment>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_and_read_inside_only() {
+        let segment = Segment::create(4096).unwrap();
+        assert!(segment.write(4090, b"abcdef") && !segment.write(4091, b"abcdef") && !segment.write(usize::MAX, b"a"));
+        let mut bytes = b">".to_vec();
+        assert!(segment.read(4090, 6, &mut bytes) && !segment.read(4090, 7, &mut bytes));
+        assert!(!segment.read(usize::MAX, 2, &mut bytes));
+        assert_eq!(bytes, b">abcdef");
+        segment.word(8).store(7, Ordering::Relaxed);
+        segment.set_byte(9, 1);
+        assert_eq!(segment.word(8).load(Ordering::Relaxed), 0x107);
+    }
+
+    #[test]
+    fn it_cannot_be_cut_off() {
+        let segment = Segment::create(8192).unwrap();
+        let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().unwrap());
+        assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
+        assert_eq!(file.metadata().unwrap().len(), 8192);
+    }
+
+    #[test]
+    fn a_slice_keeps_the_mapping_and_tells_when_it_goes() {
+        static GONE: AtomicBool = AtomicBool::new(false);
+        struct Range;
+        impl Drop for Range {
+            fn drop(&mut self) {
+                GONE.store(true, Ordering::SeqCst);
+            }
+        }
+        let segment = Arc::new(Segment::create(4096).unwrap());
+        assert!(segment.write(64, b"tensor"));
+        assert!(segment.slice(4000, 97, Arc::new(())).is_none());
+        let slice = segment.slice(64, 6, Arc::new(Range)).unwrap();
+        drop(segment);
+        assert!(&*slice == b"tensor" && !GONE.load(Ordering::SeqCst));
+        drop(slice);
+        assert!(GONE.load(Ordering::SeqCst));
+    }
+}

@@ -1,0 +1,217 @@
+//! A stream of frames through memory that two processes share: one producer, one consumer, no lock.
+//!
+//! Positions count bytes from the beginning and never wrap; the place of a byte is its position modulo the capacity. A
+//! frame lies in one piece: where the rest up to the end is too short, a mark says so and the frame begins at the
+//! front. The producer publishes its position after the frame, the consumer after it has copied the frame. Neither
+//! trusts what the other says: a position that cannot be is an error, after which nothing is read any more.
+
+use super::sync::{AtomicU64, Ordering};
+
+/// Bytes before the payload: its length and its kind, four bytes each.
+pub const HEAD: usize = 8;
+/// Length that means: the next frame begins at the front.
+const SKIP: u32 = u32::MAX;
+
+/// The memory of one stream.
+pub trait Memory {
+    /// Of the producer.
+    fn head(&self) -> &AtomicU64;
+
+    /// Of the consumer.
+    fn tail(&self) -> &AtomicU64;
+
+    /// Bytes; a power of two, 64 at least.
+    fn capacity(&self) -> usize;
+
+    /// Copies `bytes` to that place, which lies inside.
+    fn write(&self, at: usize, bytes: &[u8]);
+
+    /// Appends a copy of what is at that place, which lies inside.
+    fn read(&self, at: usize, len: usize, bytes: &mut Vec<u8>);
+}
+
+/// The other side has said what cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the other side's position in a stream of frames cannot be")]
+pub struct Corrupt;
+
+/// Largest payload of a stream of `capacity` bytes: half of it holds a frame wherever it begins.
+pub const fn payload_max(capacity: usize) -> usize {
+    capacity / 2 - HEAD
+}
+
+fn frame_len(payload: usize) -> usize {
+    (HEAD + payload).next_multiple_of(8)
+}
+
+/// The only writer of a stream.
+#[derive(Debug)]
+pub struct Producer<M> {
+    memory: M,
+    head: u64,
+}
+
+impl<M: Memory> Producer<M> {
+    pub fn new(memory: M) -> Producer<M> {
+        let head = memory.head().load(Ordering::Relaxed);
+        Producer { memory, head }
+    }
+
+    #[cfg(test)]
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Appends a frame. False: there is no room now; a payload over [`payload_max`] never finds any.
+    pub fn push(&mut self, kind: u32, payload: &[u8]) -> Result<bool, Corrupt> {
+        let capacity = self.memory.capacity();
+        if payload.len() > payload_max(capacity) {
+            return Ok(false);
+        }
+        let tail = self.memory.tail().load(Ordering::Acquire);
+        let used = self.head.checked_sub(tail).filter(|used| *used <= capacity as u64).ok_or(Corrupt)? as usize;
+        let (at, len) = ((self.head as usize) & (capacity - 1), frame_len(payload.len()));
+        let to_end = capacity - at;
+        let skipped = if len > to_end { to_end } else { 0 };
+        if used + skipped + len > capacity {
+            return Ok(false);
+        }
+        if skipped > 0 {
+            self.memory.write(at, &SKIP.to_le_bytes());
+        }
+        let at = if skipped > 0 { 0 } else { at };
+        let mut head = [0; HEAD];
+        head[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        head[4..].copy_from_slice(&kind.to_le_bytes());
+        self.memory.write(at, &head);
+        self.memory.write(at + HEAD, payload);
+        self.head += (skipped + len) as u64;
+        self.memory.head().store(self.head, Ordering::Release);
+        Ok(true)
+    }
+}
+
+/// The only reader of a stream.
+#[derive(Debug)]
+pub struct Consumer<M> {
+    memory: M,
+    tail: u64,
+    head_bytes: Vec<u8>,
+}
+
+impl<M: Memory> Consumer<M> {
+    pub fn new(memory: M) -> Consumer<M> {
+        let tail = memory.tail().load(Ordering::Relaxed);
+        Consumer { memory, tail, head_bytes: Vec::with_capacity(HEAD) }
+    }
+
+    /// Takes the next frame: its payload replaces what is in `payload`, its kind is returned. `None`: there is none.
+    pub fn pop(&mut self, payload: &mut Vec<u8>) -> Result<Option<u32>, Corrupt> {
+        payload.clear();
+        let capacity = self.memory.capacity();
+        loop {
+            let head = self.memory.head().load(Ordering::Acquire);
+            let there = head.checked_sub(self.tail).filter(|there| *there <= capacity as u64).ok_or(Corrupt)? as usize;
+            if there == 0 {
+                return Ok(None);
+            }
+            let at = (self.tail as usize) & (capacity - 1);
+            let to_end = capacity - at;
+            self.head_bytes.clear();
+            self.memory.read(at, HEAD.min(to_end), &mut self.head_bytes);
+            let [len, kind] = *self.head_bytes.as_chunks::<4>().0 else { return Err(Corrupt) };
+            let len = u32::from_le_bytes(len);
+            if len == SKIP {
+                if to_end > there {
+                    return Err(Corrupt);
+                }
+                self.tail += to_end as u64;
+                self.memory.tail().store(self.tail, Ordering::Release);
+                continue;
+            }
+            let frame = frame_len(len as usize);
+            if frame > there || frame > to_end {
+                return Err(Corrupt);
+            }
+            self.memory.read(at + HEAD, len as usize, payload);
+            self.tail += frame as u64;
+            self.memory.tail().store(self.tail, Ordering::Release);
+            return Ok(Some(u32::from_le_bytes(kind)));
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    use super::*;
+
+    struct Plain {
+        head: AtomicU64,
+        tail: AtomicU64,
+        bytes: RefCell<Vec<u8>>,
+    }
+
+    impl Memory for Arc<Plain> {
+        fn head(&self) -> &AtomicU64 {
+            &self.head
+        }
+
+        fn tail(&self) -> &AtomicU64 {
+            &self.tail
+        }
+
+        fn capacity(&self) -> usize {
+            self.bytes.borrow().len()
+        }
+
+        fn write(&self, at: usize, bytes: &[u8]) {
+            self.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+
+        fn read(&self, at: usize, len: usize, bytes: &mut Vec<u8>) {
+            bytes.extend_from_slice(&self.bytes.borrow()[at..at + len]);
+        }
+    }
+
+    fn stream(capacity: usize) -> (Arc<Plain>, Producer<Arc<Plain>>, Consumer<Arc<Plain>>) {
+        let bytes = RefCell::new(vec![0; capacity]);
+        let memory = Arc::new(Plain { head: AtomicU64::new(0), tail: AtomicU64::new(0), bytes });
+        (Arc::clone(&memory), Producer::new(Arc::clone(&memory)), Consumer::new(memory))
+    }
+
+    #[test]
+    fn frames_come_out_whole_and_in_order_around_the_end() {
+        let (_, mut producer, mut consumer) = stream(128);
+        let mut payload = Vec::new();
+        let (mut sent, mut got) = (0u32, 0u32);
+        // Lengths that meet the end of the memory in every way.
+        while got < 2000 {
+            while producer.push(sent, &vec![sent as u8; sent as usize % 57]).unwrap() {
+                sent += 1;
+            }
+            for _ in 0..1 + got % 3 {
+                let Some(kind) = consumer.pop(&mut payload).unwrap() else { break };
+                assert_eq!((kind, payload.clone()), (got, vec![got as u8; got as usize % 57]));
+                got += 1;
+            }
+        }
+        assert!(!producer.push(0, &[0; 57]).unwrap(), "larger than any frame may be");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let (memory, mut producer, mut consumer) = stream(64);
+        assert!(producer.push(1, b"abc").unwrap());
+        memory.bytes.borrow_mut()[0] = 200;
+        assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "longer than what was written");
+        memory.bytes.borrow_mut()[..4].copy_from_slice(&SKIP.to_le_bytes());
+        assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "a mark in the middle of what was written");
+        memory.head.store(1 << 40, Ordering::Relaxed);
+        assert_eq!(consumer.pop(&mut Vec::new()), Err(Corrupt), "more than there is room for");
+        memory.tail.store(17, Ordering::Relaxed);
+        assert_eq!(producer.push(1, b""), Err(Corrupt), "read before it was written");
+    }
+}

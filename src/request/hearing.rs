@@ -1,0 +1,171 @@
+//! Who wants to know at once that a request is cancelled, instead of asking time and again.
+//!
+//! A model in another process cannot look at the request's state word; a byte in memory that both share is set for it.
+//! Requests that nobody watches pay a look at an empty cell when they are cancelled, and nothing before.
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::Admission;
+
+/// Hears of cancellations, on whatever thread brings them, which may be a shard's. It is told under a lock: it must not
+/// block, nor end a [`CancelWatch`].
+pub trait Hearer: Send + Sync {
+    fn cancelled(&self, key: u64);
+}
+
+/// Those who watch one request.
+#[derive(Default)]
+pub(super) struct Hearers(Mutex<Watched>);
+
+#[derive(Default)]
+struct Watched {
+    watches_so_far: u64,
+    hearers: SmallVec<[(u64, Arc<dyn Hearer>, u64); 1]>,
+}
+
+impl Hearers {
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Each hears of it once.
+    pub fn tell(&self) {
+        // Under the lock, so that whoever has ended its watch is not told any more.
+        for (_, hearer, key) in self.lock().hearers.drain(..) {
+            hearer.cancelled(key);
+        }
+    }
+}
+
+impl std::fmt::Debug for Hearers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hearers({})", self.lock().hearers.len())
+    }
+}
+
+/// While it lives its hearer is told of the cancellation, once. After its end nobody is told.
+#[must_use = "nobody is told once it is dropped"]
+pub struct CancelWatch {
+    admission: Arc<Admission>,
+    number: u64,
+}
+
+impl CancelWatch {
+    /// Has `hearer` told of the cancellation under `key`; at once if it has been cancelled already.
+    pub(super) fn begin(admission: &Arc<Admission>, hearer: Arc<dyn Hearer>, key: u64) -> CancelWatch {
+        let hearers = admission.hearers.get_or_init(Box::default);
+        let mut watched = hearers.lock();
+        let number = watched.watches_so_far;
+        watched.watches_so_far += 1;
+        watched.hearers.push((number, hearer, key));
+        drop(watched);
+        // Together with the one in `Admission::cancel`: either that one sees the cell filled, or this one the word.
+        fence(Ordering::SeqCst);
+        if admission.is_cancelled() {
+            hearers.tell();
+        }
+        CancelWatch { admission: Arc::clone(admission), number }
+    }
+}
+
+impl Drop for CancelWatch {
+    fn drop(&mut self) {
+        if let Some(hearers) = self.admission.hearers.get() {
+            let mut watched = hearers.lock();
+            let at = watched.hearers.iter().position(|(number, ..)| *number == self.number);
+            let gone = at.map(|at| watched.hearers.swap_remove(at));
+            drop(watched);
+            drop(gone);
+        }
+    }
+}
+
+impl std::fmt::Debug for CancelWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CancelWatch({})", self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    /// Counts what it hears under each of two keys.
+    #[derive(Default)]
+    struct Counts([AtomicU64; 2]);
+
+    impl Hearer for Counts {
+        fn cancelled(&self, key: u64) {
+            self.0[key as usize].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Counts {
+        fn heard(&self) -> [u64; 2] {
+            [self.0[0].load(Ordering::SeqCst), self.0[1].load(Ordering::SeqCst)]
+        }
+    }
+
+    #[test]
+    fn each_hears_of_it_once_and_who_comes_late_at_once() {
+        let (admission, counts) = (Arc::<Admission>::default(), Arc::<Counts>::default());
+        let first = admission.watch(counts.clone(), 0);
+        assert!(admission.take());
+        assert_eq!(counts.heard(), [0, 0]);
+        assert!(!admission.cancel(), "a backend has it");
+        assert_eq!(counts.heard(), [1, 0]);
+        let late = admission.watch(counts.clone(), 1);
+        assert_eq!(counts.heard(), [1, 1]);
+        admission.cancel();
+        drop((first, late));
+        admission.cancel();
+        assert_eq!(counts.heard(), [1, 1]);
+    }
+
+    #[test]
+    fn who_ended_its_watch_is_not_told() {
+        let (admission, counts) = (Arc::<Admission>::default(), Arc::<Counts>::default());
+        let (gone, stays) = (admission.watch(counts.clone(), 0), admission.watch(counts.clone(), 1));
+        drop(gone);
+        assert_eq!(Arc::strong_count(&counts), 2, "nothing is kept for it");
+        admission.cancel();
+        assert_eq!(counts.heard(), [0, 1]);
+        drop(stays);
+        assert_eq!(Arc::strong_count(&counts), 1);
+    }
+
+    /// The byte of a request that is over may be another one's.
+    #[test]
+    fn nobody_is_told_too_late_and_nobody_misses_it() {
+        for round in 0..2_000 {
+            let (admission, counts) = (Arc::<Admission>::default(), Arc::<Counts>::default());
+            let start = Arc::new(Barrier::new(2));
+            let canceller = {
+                let (admission, start) = (Arc::clone(&admission), Arc::clone(&start));
+                // One thread for two rounds would be cheaper, and would race less.
+                std::thread::spawn(move || {
+                    start.wait();
+                    admission.cancel();
+                })
+            };
+            start.wait();
+            let watch = admission.watch(counts.clone(), 0);
+            if round % 2 == 0 {
+                canceller.join().unwrap();
+                assert_eq!(counts.heard(), [1, 0], "it was missed, or told twice");
+                drop(watch);
+            } else {
+                drop(watch);
+                let by_then = counts.heard();
+                canceller.join().unwrap();
+                assert_eq!(counts.heard(), by_then, "it was told after its end");
+            }
+        }
+    }
+}

@@ -213,7 +213,9 @@ class Worker:
         response_class = self.InferenceResponse
         results = []
         for request, response in zip(requests, returned):
-            if request.is_rescheduled():
+            if type(response) is response_class and request.is_plain():
+                results.append(response.pack(request._facts[6]))
+            elif request.is_rescheduled():
                 if response is not None:
                     text = "Expected a None object in the execute function return list for reschduled request, "
                     text += "found type '%s'."
@@ -223,7 +225,7 @@ class Worker:
                 results.append(None)
             elif isinstance(response, response_class):
                 request.answer(response)
-                results.append(response.pack(request.requested_output_names()))
+                results.append(response.pack(request._facts[6]))
             else:
                 text = "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'."
                 raise TypeError(text % type(response).__name__)

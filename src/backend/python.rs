@@ -6,8 +6,6 @@
 //! instance ◄─ answers ◄─┘  └─► desk ─► senders, calls, services
 //! ```
 
-#![allow(unsafe_code)]
-
 mod answers;
 mod archive;
 mod batch;

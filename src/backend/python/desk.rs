@@ -10,7 +10,7 @@ use super::services::{self, Metrics, Models, Reply};
 use super::worker::{Attendant, Worker};
 use crate::backend::ModelContext;
 use crate::observe::metrics::Registry;
-use crate::request::{Observer, Response, Status};
+use crate::request::{Grant, Observer, Response, Status};
 
 /// Kinds of messages; `worker/nereid_python/kinds.py` has the same numbers, and what each carries.
 mod kinds {
@@ -33,7 +33,7 @@ mod kinds {
 
 /// Serves one worker.
 pub struct Desk {
-    pub calls: Arc<Calls>,
+    calls: Arc<Calls>,
     metrics: Metrics,
     models: Models,
 }
@@ -78,9 +78,18 @@ impl Attendant for Desk {
             kinds::METRIC_CHANGE => self.metrics.change(values),
             kinds::METRIC_DROPPED => self.metrics.drop_metric(values),
             kinds::FAMILY_DROPPED => self.metrics.drop_family(values),
-            kinds::METRIC_FAMILY => Ok(worker.answer(asked()?, self.metrics.add_family(values)?)),
-            kinds::METRIC => Ok(worker.answer(asked()?, self.metrics.add_metric(values)?)),
-            kinds::METRIC_VALUE => Ok(worker.answer(asked()?, self.metrics.value(values)?)),
+            kinds::METRIC_FAMILY => {
+                worker.answer(asked()?, self.metrics.add_family(values)?);
+                Ok(())
+            }
+            kinds::METRIC => {
+                worker.answer(asked()?, self.metrics.add_metric(values)?);
+                Ok(())
+            }
+            kinds::METRIC_VALUE => {
+                worker.answer(asked()?, self.metrics.value(values)?);
+                Ok(())
+            }
             kinds::MODEL_LOAD => self.models.load(&worker.link, values, reply(worker, asked()?)),
             kinds::MODEL_UNLOAD => self.models.unload(values, reply(worker, asked()?)),
             kinds::MODEL_READY => self.models.is_ready(values, reply(worker, asked()?)),
@@ -92,11 +101,16 @@ impl Attendant for Desk {
         self.calls.end();
         self.metrics.end();
         // Requests whose execution has not returned are their instance's to answer.
-        for address in worker.open.abandoned() {
-            let name = &worker.name;
-            let text = format!("Stub process '{name}' is not healthy: it {}", worker.ending());
-            address.responses.send(Response::failed(address.id.clone(), Status::internal(text)), true);
-        }
+        let text = format!("Stub process '{}' is not healthy: it {}", worker.name, worker.ending());
+        worker.open.abandon(|address| Response::failed(address.id.clone(), Status::internal(text.clone())));
+    }
+
+    fn lend(&self, grant: Option<Grant>) {
+        self.calls.set_grant(grant);
+    }
+
+    fn room_has_come(&self, worker: &Arc<Worker>) {
+        senders::flush(worker);
     }
 }
 

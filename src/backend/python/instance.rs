@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tracing::{error, warn};
 
 use super::answers::Answer;
 use super::batch;
-use super::calls::Calls;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::open::Returned;
@@ -20,12 +20,12 @@ use crate::request::{Request, Status, now_ns};
 pub struct PythonInstance {
     context: InstanceContext,
     worker: Arc<Worker>,
-    /// What the worker asks of other models.
-    calls: Arc<Calls>,
     execute_limit: Option<Duration>,
     writer: Writer,
     payload: Vec<u8>,
 }
+
+type Requests = SmallVec<[Box<Request>; 4]>;
 
 /// An execution under way.
 struct Batch {
@@ -35,13 +35,8 @@ struct Batch {
 }
 
 impl PythonInstance {
-    pub fn new(
-        context: InstanceContext,
-        worker: Arc<Worker>,
-        calls: Arc<Calls>,
-        execute_limit: Option<Duration>,
-    ) -> PythonInstance {
-        PythonInstance { context, worker, calls, execute_limit, writer: Writer::default(), payload: Vec::new() }
+    pub fn new(context: InstanceContext, worker: Arc<Worker>, execute_limit: Option<Duration>) -> PythonInstance {
+        PythonInstance { context, worker, execute_limit, writer: Writer::default(), payload: Vec::new() }
     }
 
     /// `Failed to process …`, for failures that are not the model's.
@@ -80,7 +75,7 @@ impl PythonInstance {
         }
     }
 
-    fn send(&mut self, requests: Vec<Box<Request>>, batch: &mut Batch) -> Result<(), (Status, Vec<Box<Request>>)> {
+    fn send(&mut self, requests: Requests, batch: &mut Batch) -> Result<(), (Status, Requests)> {
         let taken = match batch::shared_len(&requests).and_then(|len| self.reserve(len)) {
             Ok(taken) => taken,
             Err(status) => return Err((status, requests)),
@@ -99,8 +94,6 @@ impl PythonInstance {
                 outcome = Err((Status::unavailable(text), Some(request)));
                 break;
             };
-            let is_cancelled = request.cancel_token().is_cancelled();
-            self.worker.link.set_cancelled(super::open::index(token), is_cancelled);
             if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room) {
                 self.worker.open.forget(token);
                 outcome = Err((self.failed(status.message), Some(request)));
@@ -181,7 +174,7 @@ impl PythonInstance {
                     }
                 }
                 result => {
-                    match Answer::read(result).and_then(|answer| answer.to_request(&self.worker.link, &request)) {
+                    match Answer::read(result).and_then(|answer| answer.into_response_to(&self.worker.link, &request)) {
                         Ok(response) => answered.push((request, Some(response))),
                         Err(malformed) => {
                             self.context.fail(request, self.failed(malformed));
@@ -217,10 +210,10 @@ impl PythonInstance {
 impl Instance for PythonInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let exec_start_ns = now_ns();
-        let requests: Vec<Box<Request>> = payload.take().into_iter().collect();
+        let requests = payload.take();
         let rows = requests.iter().map(|request| request.batch_size).fold(0, u64::saturating_add);
-        let most = u64::try_from(self.context.spec.max_batch_size).unwrap_or(0);
-        let fail_all = |requests: Vec<Box<Request>>, status: Status| {
+        let most = u64::from(self.context.spec.max_batch_size);
+        let fail_all = |requests: Requests, status: Status| {
             requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
         };
         if most > 0 && rows > most {
@@ -228,7 +221,11 @@ impl Instance for PythonInstance {
             fail_all(requests, Status::internal(format!("batch size {rows} for '{name}', max allowed is {most}")));
             return Ok(());
         }
-        self.calls.set_grant(requests.iter().find_map(|request| request.grant.clone()));
+        let grant = requests.first().and_then(|request| request.grant.clone());
+        let lends = grant.is_some();
+        if lends {
+            self.worker.lend(grant);
+        }
         let execution = Execution { exec_start_ns, ..Execution::default() };
         let mut batch = Batch { tokens: Vec::with_capacity(requests.len()), rows, execution };
         if let Err((status, requests)) = self.send(requests, &mut batch) {
@@ -247,7 +244,9 @@ impl Instance for PythonInstance {
             let positions: Vec<usize> = (0..batch.tokens.len()).collect();
             self.fail_batch(&status.message, &positions, &mut batch);
         }
-        self.calls.set_grant(None);
+        if lends {
+            self.worker.lend(None);
+        }
         Ok(())
     }
 }

@@ -36,8 +36,6 @@ pub const REFUSED: u32 = 2;
 
 /// From the worker, about its own life.
 pub mod from_worker {
-    /// (Python's version, numpy's version)
-    pub const STARTED: u32 = 100;
     /// (has is_ready)
     pub const INITIALIZED: u32 = 101;
     /// (text)

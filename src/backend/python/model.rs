@@ -42,12 +42,11 @@ impl PythonModel {
         Ok(model)
     }
 
-    fn start(&self, name: &str) -> Result<(Arc<Worker>, Arc<Desk>), Status> {
-        let desk = Arc::new(Desk::new(&self.context));
+    fn start(&self, name: &str) -> Result<Arc<Worker>, Status> {
         let mut command = self.interpreter.command();
         process::add_program(&mut command, name);
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let worker = Worker::start(Plan {
+        Worker::start(Plan {
             name: name.to_owned(),
             command,
             bounds: Bounds {
@@ -55,9 +54,8 @@ impl PythonModel {
                 growth_bytes: bytes(self.settings.shm_growth_byte_size),
                 max_bytes: bytes(self.settings.shm_max_byte_size),
             },
-            attendant: Arc::clone(&desk) as Arc<_>,
-        })?;
-        Ok((worker, desk))
+            attendant: Arc::new(Desk::new(&self.context)),
+        })
     }
 
     /// (model file, module, paths), the beginning of what a worker is told first.
@@ -70,7 +68,7 @@ impl PythonModel {
 
     /// Asks a worker that is thrown away afterwards.
     fn complete(&self) -> Result<Option<ModelConfig>, Status> {
-        let (worker, _) = self.start(&self.context.name)?;
+        let worker = self.start(&self.context.name)?;
         let mut writer = Writer::default();
         writer.tuple(4);
         self.write_source(&mut writer);
@@ -116,7 +114,7 @@ impl Model for PythonModel {
     }
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
-        let (worker, desk) = self.start(&context.name)?;
+        let worker = self.start(&context.name)?;
         let config = json::write(&context.spec.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let kind = match context.kind {
             Kind::Gpu => "GPU",
@@ -150,6 +148,6 @@ impl Model for PythonModel {
             worker.join();
             return Err(status);
         }
-        Ok(Box::new(PythonInstance::new(context, worker, Arc::clone(&desk.calls), self.settings.execute_timeout)))
+        Ok(Box::new(PythonInstance::new(context, worker, self.settings.execute_timeout)))
     }
 }

@@ -3,6 +3,8 @@
 //! It gets two descriptors beside the three of every process, and dies with the thread that started it, so that nothing
 //! is left of it whatever happens to the server.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

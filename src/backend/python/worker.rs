@@ -20,12 +20,18 @@ use super::message::{ANSWER, REFUSED, from_worker};
 use super::open::Open;
 use super::process::{self, Process, ending, wait_readable};
 use super::program;
-use crate::request::Status;
+use crate::request::{Grant, Status};
 
 /// What a worker asks for beside its executions, and what becomes of what it leaves behind. Called by the thread that
 /// has the message: it does not wait for the worker.
 pub trait Attendant: Send + Sync {
     fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed>;
+
+    /// What the model asks for from now on is on behalf of the execution that lends this; `None`: of none.
+    fn lend(&self, grant: Option<Grant>);
+
+    /// Clients may have made room for responses that wait.
+    fn room_has_come(&self, worker: &Arc<Worker>);
 
     /// The worker has ended; nothing comes from it any more.
     fn ended(&self, worker: &Arc<Worker>);
@@ -70,10 +76,11 @@ impl Worker {
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
         let (link, socket) = Link::new(bounds).map_err(cannot)?;
+        let open = Open::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
         let worker = Arc::new(Worker {
             name: name.clone(),
             link,
-            open: Open::default(),
+            open,
             attendant,
             pidfd: OnceLock::new(),
             has_ended: AtomicBool::new(false),
@@ -125,6 +132,11 @@ impl Worker {
         {
             let _ = keeper.join();
         }
+    }
+
+    /// See [`Attendant::lend`].
+    pub fn lend(&self, grant: Option<Grant>) {
+        self.attendant.lend(grant);
     }
 
     /// Serves the worker's main thread until it sends one of the `awaited` kinds, whose payload is left in `payload`.
@@ -219,6 +231,10 @@ impl Worker {
         };
         let outcome = match self.link.answer(slot, kind, writer.bytes()) {
             Err(LinkError::Memory(status)) => self.link.answer(slot, REFUSED, refusal(&status).bytes()),
+            Err(error @ LinkError::NoMemory) => {
+                let status = Status::unavailable(error.to_string());
+                self.link.answer(slot, REFUSED, refusal(&status).bytes())
+            }
             outcome => outcome,
         };
         if let Err(error) = outcome
@@ -256,6 +272,7 @@ impl Worker {
                 self.link.aside_bell.wait();
             }
             self.attend_aside(&mut payload);
+            self.attendant.room_has_come(&self);
             if readable.get(1) == Some(&true) {
                 break;
             }

@@ -103,7 +103,7 @@ class Worker:
     """One instance of a model."""
 
     def initialize(self, path, module, paths, version_directory, arguments, is_decoupled):
-        from . import control, request, response
+        from . import calls, control, request, response
 
         self.InferenceRequest = request.InferenceRequest
         self.InferenceResponse = response.InferenceResponse
@@ -120,6 +120,7 @@ class Worker:
         if hasattr(self.model, "initialize"):
             self.model.initialize(self.arguments)
         self.is_async = asyncio.iscoroutinefunction(self.execute)
+        calls.allow(True)
 
     def run(self):
         receive = link.receive
@@ -229,6 +230,11 @@ class Worker:
         return results
 
     def finalize(self):
+        from . import calls, control
+
+        # What is under way goes on, but nothing new is asked of other models.
+        calls.allow(False)
+        control.close()
         if hasattr(self.model, "finalize"):
             try:
                 self.model.finalize()

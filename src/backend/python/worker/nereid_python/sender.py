@@ -1,6 +1,7 @@
 """Senders of responses: any number for a decoupled model, one for others, from any thread."""
 
 import threading
+from threading import get_ident
 
 from . import kinds
 from .errors import TritonModelException, whole, wrong
@@ -42,7 +43,9 @@ class InferenceResponseSender:
         except BaseException:
             self._take_back(flags)
             raise
-        if flags == 0 and sent % kinds.SENDS_BETWEEN_ASKS == 0:
+        if (flags == 0 and sent % kinds.SENDS_BETWEEN_ASKS == 0) or (
+            wire is not None and get_ident() != link.main and _is_passed_on(wire)
+        ):
             try:
                 link.ask(kinds.SEND, self._token, wire, flags)
             except Refused as refused:
@@ -85,6 +88,15 @@ class InferenceResponseSender:
             self._sent -= 1
             if flags == FINAL:
                 self._is_closed = False
+
+
+def _is_passed_on(wire):
+    """Whether a response has memory of the server's in it. From the main thread the server hears of the response before
+    it hears that nobody needs the memory any more; from other threads only who waits for it can be sure of that."""
+    for output in wire[0]:
+        if type(output[3]) is tuple and len(output[3]) == 4:
+            return True
+    return False
 
 
 InferenceResponseSender.__module__ = "c_python_backend_utils"

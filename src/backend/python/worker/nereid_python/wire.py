@@ -463,9 +463,10 @@ class Link:
 
     def sweep(self):
         """The keys of ranges to which nothing refers any more, for the server."""
-        released = self.released
-        if released:
-            self.released = []
+        released = []
+        while self.released:
+            # One by one: other threads add to it.
+            released.append(self.released.pop())
         for key in list(self.held):
             values = self.held[key]
             if not [one for one in values if _is_used(values, one)]:

@@ -7,6 +7,7 @@
 //! Nothing here asserts a speed: only wrong answers fail the bench.
 
 #[allow(dead_code)] // The client is the one of the bench `server`, which uses more of it.
+#[path = "server"]
 mod server {
     pub mod answer;
     pub mod http;
@@ -17,6 +18,7 @@ mod server {
     pub mod usage;
 }
 
+#[path = "python"]
 mod python {
     pub mod burst;
     pub mod options;
@@ -27,12 +29,10 @@ mod python {
     pub mod side;
 }
 
+#[path = "../tests/support"]
 mod support {
-    #[path = "../../tests/support/original.rs"]
     pub mod original;
-    #[path = "../../tests/support/python.rs"]
     pub mod python;
-    #[path = "../../tests/support/skip.rs"]
     pub mod skip;
 }
 

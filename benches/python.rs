@@ -7,6 +7,7 @@
 //! Nothing here asserts a speed: only wrong answers fail the bench.
 
 #[allow(dead_code)] // The client is the one of the bench `server`, which uses more of it.
+#[path = "server"]
 mod server {
     pub mod answer;
     pub mod http;
@@ -27,12 +28,12 @@ mod python_side {
     pub mod side;
 }
 
-#[path = "../tests/support/original.rs"]
-mod original;
-#[path = "../tests/support/python.rs"]
-mod python;
-#[path = "../tests/support/skip.rs"]
-mod skip;
+#[path = "../tests/support"]
+mod support {
+    pub mod original;
+    pub mod python;
+    pub mod skip;
+}
 
 use std::process::ExitCode;
 

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::options::Options;
-use crate::original::original;
-use crate::python::Python;
 use crate::server::machine;
 use crate::server::usage::Usage;
+use crate::support::original::original;
+use crate::support::python::Python;
 
 /// Neither a start nor a drain takes this long; it only turns a hang into an error.
 const PATIENCE: Duration = Duration::from_secs(120);

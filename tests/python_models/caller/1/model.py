@@ -100,7 +100,7 @@ class TritonPythonModel:
     def failures(self, request):
         how = [b"raise", b"error", b"nothing", b"no outputs"]
         failing = [
-            told(request_for("failing", [pb_utils.Tensor("HOW", np.array([one], dtype=object))]).exec()) for one in how
+            told(request_for("ailing", [pb_utils.Tensor("HOW", np.array([one], dtype=object))]).exec()) for one in how
         ]
         other = [
             request_for("nobody", [numbers(1)]),
@@ -115,12 +115,12 @@ class TritonPythonModel:
 
     def failures_of_iterators(self, request):
         how = pb_utils.Tensor("HOW", np.array([b"error"], dtype=object))
-        several = [request_for("failing", [how]), request_for("nobody", [numbers(1)]), echo(4)]
+        several = [request_for("ailing", [how]), request_for("nobody", [numbers(1)]), echo(4)]
         return [[told(response) for response in one.exec(decoupled=True)] for one in several]
 
     def dying(self, request):
         how = pb_utils.Tensor("HOW", np.array([b"die"], dtype=object))
-        return told(request_for("failing", [how]).exec())
+        return told(request_for("ailing", [how]).exec())
 
     def before_it_is_ready(self, request):
         return self.in_initialize

@@ -10,7 +10,9 @@ mod support {
 }
 
 mod python_life {
+    mod calls;
     pub mod models;
     mod numbers;
+    mod services;
     mod units;
 }

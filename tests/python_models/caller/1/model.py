@@ -230,16 +230,16 @@ class TritonPythonModel:
 
     # Chains and sequences.
 
-    def chain(self, request, depth):
+    def chain(self, request, model, depth):
         """Calls itself, or rather another instance, until the depth is reached."""
         if depth == 0:
             return 0
-        given = json.dumps({"depth": depth - 1}).encode()
+        given = json.dumps({"model": model, "depth": depth - 1}).encode()
         inputs = [
             pb_utils.Tensor("WHAT", np.array([b"chain"], dtype=object)),
             pb_utils.Tensor("WITH", np.array([given], dtype=object)),
         ]
-        response = request_for("caller", inputs).exec()
+        response = request_for(model, inputs).exec()
         return 1 + json.loads(first(response)[0])
 
     def passed_on(self, request, size):

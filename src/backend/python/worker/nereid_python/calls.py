@@ -49,7 +49,7 @@ def execute_async(request, decoupled):
 class Call:
     """A request that is under way. Whoever lets it go before its end leaves it to the server."""
 
-    __slots__ = ("_number", "_slot", "_taken", "_inputs", "is_over", "__weakref__")
+    __slots__ = ("_number", "_slot", "_taken", "_inputs", "_mark", "is_over", "__weakref__")
 
     def __init__(self, request, decoupled):
         # From here on there is something to finalize.
@@ -130,6 +130,7 @@ class Call:
         if not self.is_over:
             self.is_over = True
             _left.append((self._slot, self._inputs))
+            link.follow(self._mark)
             link.tell(kinds.CALL_DROPPED, self._number)
 
 

@@ -14,5 +14,6 @@ mod python_life {
     pub mod models;
     mod numbers;
     mod services;
+    mod slow_clients;
     mod units;
 }

@@ -65,9 +65,7 @@ fn what_goes_wrong_with_a_call_is_its_response() {
     let failed = |model: &str, text: &str| error(1, &format!("Model {model} - Error when running inference: {text}"));
     let said = answered(&mut peer, "failures", &json!({}));
     let raised = said[0]["text"].as_str().unwrap_or_default();
-    assert!(
-        raised.starts_with("Failed to process the request(s) for model 'ailing_0_0', message: ValueError: raised ")
-    );
+    assert!(raised.starts_with("Failed to process the request(s) for model 'ailing_0', message: ValueError: raised "));
     assert!(raised.contains("model.py(") && said[0]["code"] == 1, "{raised}");
     assert_eq!(said[1], error(2, "nowhere to be found"));
     assert_eq!(said[2], error(1, "Unexpected empty response."));
@@ -95,7 +93,7 @@ fn what_goes_wrong_with_a_call_is_its_response() {
     // A callee that dies is an error to its caller, and nothing else happens to that one.
     let died = answered(&mut peer, "dying", &json!({}));
     assert!(
-        died["text"].as_str().is_some_and(|text| text.contains("ailing_0_0") && text.contains("not healthy")),
+        died["text"].as_str().is_some_and(|text| text.contains("ailing_0") && text.contains("not healthy")),
         "{died}"
     );
     assert_eq!(answered(&mut peer, "in_a_row", &json!({"count": 2, "size": 1})), 1);
@@ -191,6 +189,53 @@ fn models_call_themselves_and_keep_sequences() {
     assert_eq!(answered(&mut peer, "sequences", &with), json!({"7": [1, 1, 3, 3, 6, 6, 10, 10]}));
     let sums = answered(&mut peer, "sequences", &json!({"names": [11, 12], "steps": 5}));
     assert_eq!(sums, json!({"11": [1, 3, 6, 10, 15], "12": [1, 3, 6, 10, 15]}));
+}
+
+/// Triton's issue #8358: a model that holds what the one it calls needs waits for itself. Here it lends it.
+#[test]
+fn a_caller_lends_what_it_holds() {
+    let repository = models::repository(&["caller", "echo"]);
+    for (model, count) in [("caller", 1), ("echo", 2)] {
+        let path = format!("{model}/config.pbtxt");
+        let config = std::fs::read_to_string(repository.path().join(&path)).expect("a configuration");
+        let group = format!("count: {count} kind: KIND_CPU");
+        assert!(config.contains(&group), "{config}");
+        let limited = format!("{group} rate_limiter {{ resources {{ name: \"R\" count: 1 }} }}");
+        repository.file(&path, config.replace(&group, &limited));
+    }
+    let flags = ["--rate-limit=execution_count", "--rate-limit-resource=R:1"];
+    let Some(server) = models::serve(usual(), &repository, &flags) else { return };
+    let mut peer = Peer::connect(server.http);
+    assert_eq!(answered(&mut peer, "in_a_row", &json!({"count": 5, "size": 1})), 10);
+    assert_eq!(answered(&mut peer, "gathered", &json!({"count": 20, "size": 1})), json!([20, true]));
+}
+
+/// A call with its request's trace is a child of it.
+#[test]
+fn calls_are_children_in_traces() {
+    let repository = models::repository(&["caller", "echo"]);
+    let file = repository.path().with_extension("traces.json");
+    let setting = format!("--trace-config=triton,file={}", file.display());
+    let flags = ["--trace-config=level=TIMESTAMPS", "--trace-config=rate=1", &setting];
+    let Some(server) = models::serve(usual(), &repository, &flags) else { return };
+    assert_eq!(answered(&mut Peer::connect(server.http), "traced", &json!({})), json!([{"OUT": [1]}, {"OUT": [2]}]));
+    server.stop();
+    let text = std::fs::read_to_string(&file).expect("traces");
+    let _ = std::fs::remove_file(&file);
+    let traces: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    let of = |model: &str| traces.iter().filter(|entry| entry["model_name"] == model).collect::<Vec<_>>();
+    let (callers, callees) = (of("caller"), of("echo"));
+    assert_eq!((callers.len(), callees.len()), (1, 1), "the second call had no trace: {text}");
+    assert_eq!(callees[0]["parent_id"], callers[0]["id"], "{text}");
+    let names = |entry: &Value| {
+        let mine = traces.iter().filter(|other| other["id"] == entry["id"]);
+        let stamps = mine.filter_map(|other| other["timestamps"].as_array()).flatten();
+        stamps.map(|stamp| stamp["name"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let seen = names(callees[0]);
+    for name in ["REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_END", "REQUEST_END"] {
+        assert!(seen.iter().any(|one| one == name), "{name}: {seen:?}");
+    }
 }
 
 /// What a caller leaves behind when it is killed in the midst of its calls: nothing that keeps others.

@@ -197,7 +197,8 @@ impl Calls {
     }
 
     /// Calls that are not over.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.table().calls.len()
     }
 }

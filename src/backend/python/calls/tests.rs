@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use smallvec::smallvec;

@@ -11,8 +11,11 @@ mod support {
 }
 
 mod python_life {
+    mod calls;
     mod environments;
     pub mod models;
     mod numbers;
+    mod services;
+    mod slow_clients;
     mod units;
 }

@@ -62,6 +62,8 @@ REFUSED = 2
 
 # Bytes up to which an array travels in its message.
 INLINE_MAX = 4096
+# Bytes that come before `relieve` is worth a look.
+RELIEF_BYTES = 4 << 20
 PLACE_BITS = 40
 PLACE_MASK = (1 << PLACE_BITS) - 1
 
@@ -231,6 +233,8 @@ class Link:
     def __init__(self):
         self.is_connected = False
         self.is_lost = False
+        # Bytes that came since the last look at what is still in use.
+        self.received = 0
 
     def connect(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
@@ -344,6 +348,7 @@ class Link:
         number, offset, length, key = place
         value = _loads(memoryview(self.segment(number))[offset : offset + length])
         self.released.append(key)
+        self.received += length
         return value
 
     def send(self, kind, value):
@@ -539,6 +544,7 @@ class Link:
         """Keeps the range behind such a tuple for as long as the tuple is referred to."""
         key = data[3]
         with self.lock:
+            self.received += data[2]
             values = self.held.get(key)
             if values is None:
                 values = self.kept.get(key)
@@ -584,7 +590,18 @@ class Link:
                     kept[key] = values
                 else:
                     released.append(key)
+        if released:
+            # A message that another thread has sent may name one of them, and is to be heard before it is gone.
+            other = self.aside if _get_ident() == self.main else self.output
+            self.settle((other, other.pushed))
         return released
+
+    def relieve(self):
+        """Gives back what came and is no longer in use, in the midst of an execution that makes many calls."""
+        self.received = 0
+        released = self.sweep(64)
+        if released:
+            self.send(RELEASED, (released,))
 
 
 def _is_used(values, one):

@@ -12,4 +12,5 @@ mod support {
 mod python_life {
     pub mod models;
     mod numbers;
+    mod units;
 }

@@ -223,14 +223,16 @@ class InferenceRequest:
     def is_rescheduled(self):
         return self._release_flags == RELEASE_RESCHEDULE
 
-    def is_open(self):
-        """Whether its last response was not yet sent. One that execute has returned was not."""
-        sender = self._sender
-        return sender is None or not sender._is_closed or sender._is_returned
-
     def close(self):
-        """The request was answered in another way: nothing more goes through its sender."""
-        self.get_response_sender()._is_closed = True
+        """The request is answered in another way: nothing more goes through its sender. Returns whether its last
+        response was not sent yet; one that execute has returned was not."""
+        return self.get_response_sender()._close()
+
+    def follow(self):
+        """Sees to it that what is said of the request next is heard after all that its sender has sent."""
+        sender = self._sender
+        if sender is not None and sender._mark is not None:
+            link.follow(sender._mark)
 
 
 InferenceRequest.__module__ = "c_python_backend_utils"

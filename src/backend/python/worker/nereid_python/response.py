@@ -5,6 +5,7 @@ from .parameters import pairs_of, text_of
 from .tensor import Tensor
 from .tensor import incoming as incoming_tensors
 from .tensor import outgoing as outgoing_tensor
+from .wire import link
 
 
 class InferenceResponse:
@@ -45,7 +46,14 @@ class InferenceResponse:
         error = self._error
         if error is not None:
             return ((), self._parameters, (error._code.value, error._message))
-        outputs = [outgoing_tensor(tensor) for tensor in self._tensors if tensor._wire[0] in wanted]
+        outputs = []
+        try:
+            for tensor in self._tensors:
+                if tensor._wire[0] in wanted:
+                    outputs.append(outgoing_tensor(tensor))
+        except BaseException:
+            link.discard(outputs)
+            raise
         return (tuple(outputs), self._parameters, None)
 
 

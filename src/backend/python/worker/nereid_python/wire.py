@@ -138,39 +138,37 @@ class _Output:
         self.waiting = []
 
     def push(self, kind, payload):
+        waiting = self.waiting
         if self.busy:
-            self.waiting.append((kind, payload))
+            waiting.append((kind, payload))
             return
         self.busy = True
         try:
-            self._push(kind, payload)
-            while self.waiting:
-                self._push(*self.waiting.pop(0))
+            while True:
+                length = len(payload)
+                need = (length + 15) & ~7
+                head = self.head
+                at = head & STREAM_MASK
+                skipped = STREAM_BYTES - at if need > STREAM_BYTES - at else 0
+                room = STREAM_BYTES - need - skipped
+                words = self.words
+                while head - words[self.tail_word] > room:
+                    # The server reads at its own pace: a worker that floods it waits.
+                    time.sleep(0.0002)
+                memory = self.memory
+                start = self.base + at
+                if skipped:
+                    _HEAD.pack_into(memory, start, SKIP, 0)
+                    start = self.base
+                memory[start : start + 8 + length] = _HEAD.pack(length, kind) + payload
+                self.head = words[self.head_word] = head + skipped + need
+                self.pushed += 1
+                _write(self.bell, _ONE)
+                if not waiting:
+                    return
+                kind, payload = waiting.pop(0)
         finally:
             self.busy = False
-
-    def _push(self, kind, payload):
-        length = len(payload)
-        need = (length + 15) & ~7
-        head = self.head
-        at = head & STREAM_MASK
-        skipped = STREAM_BYTES - at if need > STREAM_BYTES - at else 0
-        room = STREAM_BYTES - need - skipped
-        while head - self.words[self.tail_word] > room:
-            # The server reads at its own pace: a worker that floods it waits.
-            time.sleep(0.0002)
-        memory = self.memory
-        if skipped:
-            _HEAD.pack_into(memory, self.base + at, SKIP, 0)
-            at = 0
-        start = self.base + at
-        _HEAD.pack_into(memory, start, length, kind)
-        start += 8
-        memory[start : start + length] = payload
-        self.head = head = head + skipped + need
-        self.words[self.head_word] = head
-        self.pushed += 1
-        _write(self.bell, _ONE)
 
 
 class Slot:

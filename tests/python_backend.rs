@@ -10,6 +10,7 @@ mod support {
 }
 
 mod python_life {
+    mod classes;
     pub mod models;
     mod numbers;
     mod units;

@@ -1,6 +1,5 @@
 """A server for unit tests of the worker's modules: it notes what it is told, and answers as the test says."""
 
-import gc
 import os
 import queue
 import sys
@@ -63,8 +62,6 @@ class Server:
     """Stands for the server, until another one is made."""
 
     def __init__(self):
-        # What an earlier test left does not drop its things here.
-        gc.collect()
         self.lock = threading.Lock()
         self.told = []
         self.asked = []

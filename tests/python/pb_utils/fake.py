@@ -74,7 +74,7 @@ class Server:
         link.is_connected = True
         link.main = threading.get_ident()
         link.cancelled = bytearray(64)
-        for name in ("tell", "ask", "open_slot", "place", "hold", "view"):
+        for name in ("tell", "ask", "open_slot", "place", "hold", "view", "mark", "follow"):
             setattr(link, name, getattr(self, name))
         calls.allow(True)
         control.set_model_dir("/models/probe/1")
@@ -90,6 +90,12 @@ class Server:
         if isinstance(answer, wire.Refused):
             raise answer
         return answer
+
+    def mark(self):
+        return threading.get_ident()
+
+    def follow(self, marked):
+        pass
 
     def open_slot(self):
         with self.lock:

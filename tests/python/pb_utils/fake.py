@@ -74,7 +74,7 @@ class Server:
         link.is_connected = True
         link.main = threading.get_ident()
         link.cancelled = bytearray(64)
-        for name in ("tell", "ask", "open_slot", "place", "hold", "view", "mark", "follow"):
+        for name in ("tell", "ask", "open_slot", "place", "hold", "view", "mark", "follow", "discard"):
             setattr(link, name, getattr(self, name))
         calls.allow(True)
         control.set_model_dir("/models/probe/1")
@@ -96,6 +96,10 @@ class Server:
 
     def follow(self, marked):
         pass
+
+    def discard(self, outputs):
+        for output in outputs:
+            self.memory.pop(output[3], None)
 
     def open_slot(self):
         with self.lock:
@@ -132,6 +136,13 @@ def tensor(name, array):
     number = types.number_of_array(array.dtype)
     data = strings.encode(array) if number == types.BYTES else array.tobytes()
     return (name, number, array.shape, data)
+
+
+def received(wire):
+    """A tensor of a message, as models see it."""
+    from nereid_python.tensor import incoming
+
+    return incoming((wire,))[0]
 
 
 def request(inputs=(), token=3, decoupled=False, outputs=("OUT",), **facts):

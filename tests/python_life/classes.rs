@@ -228,3 +228,28 @@ fn metrics_live_as_long_as_their_objects() {
     let text = probe.value("kept['other'].value()");
     assert!(text.contains("the corresponding 'MetricFamily' has been deleted"), "{text}");
 }
+
+#[test]
+fn a_model_that_completes_its_configuration_logs_and_knows_its_directory_but_controls_no_model() {
+    let repository = models::repository(&["completing"]);
+    let Some(server) = models::serve(usual(), &repository, &["--model-control-mode=explicit", "--load-model=*"]) else {
+        return;
+    };
+    let directory = repository.path().join("completing/1");
+    server.wait_for_log(&format!("completed in {}", directory.display()));
+    server.wait_for_log("asked: TritonModelException: Failed to check model readiness: models are not controlled from");
+    let config = Peer::connect(server.http).get("/v2/models/completing/config").json();
+    assert_eq!((&config["max_batch_size"], &config["dynamic_batching"]), (&json!(4), &json!({})));
+    assert_eq!(config["input"][0]["data_type"], "TYPE_FP32");
+    assert_eq!(config["input"][0]["dims"], json!([2]));
+    assert_eq!(config["model_transaction_policy"]["decoupled"], true);
+    let log = server.stop();
+    assert!(
+        log.contains("finalized: TritonModelException: Failed to unload model: models are not controlled"),
+        "{log}"
+    );
+    assert!(
+        log.contains("called: TritonModelException: BLS is only supported during the 'execute' function."),
+        "{log}"
+    );
+}

@@ -12,6 +12,7 @@ mod support {
 
 mod python_life {
     mod calls;
+    mod classes;
     mod environments;
     pub mod models;
     mod numbers;

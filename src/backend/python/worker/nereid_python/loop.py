@@ -39,9 +39,14 @@ def main():
     return worker.run()
 
 
-def complete(path, module, paths, config):
+def complete(path, module, paths, version_directory, config):
     """What a worker does that is only asked to complete a configuration."""
     try:
+        from . import control
+
+        control.set_model_dir(version_directory)
+        # Models are controlled by those that serve, only.
+        control.close()
         model = load(path, module, paths)
         completed = None
         if hasattr(model, "auto_complete_config"):

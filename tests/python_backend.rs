@@ -14,4 +14,5 @@ mod python_life {
     mod minilm;
     pub mod models;
     mod numbers;
+    mod units;
 }

@@ -14,6 +14,7 @@ mod python_life {
     mod calls;
     mod classes;
     mod environments;
+    mod minilm;
     pub mod models;
     mod numbers;
     mod services;

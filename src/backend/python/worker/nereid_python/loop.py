@@ -240,23 +240,27 @@ class Worker:
         """Appends the results of what `execute` has returned. The first that is wrong fails all of them."""
         response_class = self.InferenceResponse
         for request, response in zip(requests, returned):
-            if request.is_rescheduled():
+            if type(response) is response_class and request.is_plain():
+                pass
+            elif request.is_rescheduled():
                 if response is not None:
                     text = "Expected a None object in the execute function return list for reschduled request, "
                     text += "found type '%s'."
                     raise TypeError(text % type(response).__name__)
                 results.append(True)
+                continue
             elif response is None:
                 results.append(None)
+                continue
             elif isinstance(response, response_class):
                 request.answer(response)
-                try:
-                    results.append(response.pack(request._facts[6]))
-                except (wire.Refused, TritonModelException) as error:
-                    raise _Unsendable(str(error)) from None
             else:
                 text = "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'."
                 raise TypeError(text % type(response).__name__)
+            try:
+                results.append(response.pack(request._facts[6]))
+            except (wire.Refused, TritonModelException) as error:
+                raise _Unsendable(str(error)) from None
 
     def finalize(self):
         from . import calls, control

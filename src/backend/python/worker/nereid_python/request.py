@@ -6,7 +6,7 @@ from .parameters import pairs_of, text_of
 from .response import tensors_of
 from .sender import FINAL, sender_of
 from .tensor import Tensor
-from .tensor import incoming as incoming_tensor
+from .tensor import incoming as incoming_tensors
 from .trace import NO_TRACE, InferenceTrace, trace_of
 from .wire import link
 
@@ -200,7 +200,7 @@ class InferenceRequest:
         """A request of a message."""
         request = _new(InferenceRequest)
         request._facts = facts
-        request._inputs = [incoming_tensor(wire) for wire in facts[8]]
+        request._inputs = incoming_tensors(facts[8])
         request._flags = facts[3]
         request._is_decoupled = is_decoupled
         request._sender = None
@@ -215,6 +215,10 @@ class InferenceRequest:
         if sender is not None:
             sender._account(True, FINAL)
             sender._is_returned = True
+
+    def is_plain(self):
+        """Whether the model has done nothing with it that makes its response more than a response."""
+        return self._sender is None and self._release_flags != RELEASE_RESCHEDULE
 
     def is_rescheduled(self):
         return self._release_flags == RELEASE_RESCHEDULE

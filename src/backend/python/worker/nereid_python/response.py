@@ -3,7 +3,7 @@
 from .errors import TritonError, TritonModelException, error_of, wrong
 from .parameters import pairs_of, text_of
 from .tensor import Tensor
-from .tensor import incoming as incoming_tensor
+from .tensor import incoming as incoming_tensors
 from .tensor import outgoing as outgoing_tensor
 from .wire import link
 
@@ -75,7 +75,7 @@ def incoming(wire):
     """A response of a message."""
     outputs, parameters, error = wire
     response = _new(InferenceResponse)
-    response._tensors = [incoming_tensor(output) for output in outputs]
+    response._tensors = incoming_tensors(outputs)
     response._parameters = parameters
     response._error = None if error is None else error_of(*error)
     return response

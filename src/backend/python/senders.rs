@@ -29,7 +29,8 @@ pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Re
         slot.into_iter().for_each(|slot| accept(worker, slot));
         return Ok(());
     };
-    let response: Option<Response> = answer.map(|answer| answer.into_response_at(&worker.link, &address)).transpose()?;
+    let response: Option<Response> =
+        answer.map(|answer| answer.into_response_at(&worker.link, &address)).transpose()?;
     if response.is_some() || last {
         is_out = worker.open.send(token, &address, response, last, slot.map_or(0, |slot| u64::from(slot) + 1));
     }

@@ -104,6 +104,14 @@ class _Unsendable(Exception):
     """What a model has returned cannot be sent."""
 
 
+def packed(response, request):
+    """A response as messages carry it, with the outputs that the request's client wants."""
+    try:
+        return response.pack(request._facts[6])
+    except (wire.Refused, TritonModelException) as error:
+        raise _Unsendable(str(error)) from None
+
+
 class Worker:
     """One instance of a model."""
 
@@ -241,26 +249,21 @@ class Worker:
         response_class = self.InferenceResponse
         for request, response in zip(requests, returned):
             if type(response) is response_class and request.is_plain():
-                pass
+                results.append(packed(response, request))
             elif request.is_rescheduled():
                 if response is not None:
                     text = "Expected a None object in the execute function return list for reschduled request, "
                     text += "found type '%s'."
                     raise TypeError(text % type(response).__name__)
                 results.append(True)
-                continue
             elif response is None:
                 results.append(None)
-                continue
             elif isinstance(response, response_class):
                 request.answer(response)
+                results.append(packed(response, request))
             else:
                 text = "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'."
                 raise TypeError(text % type(response).__name__)
-            try:
-                results.append(response.pack(request._facts[6]))
-            except (wire.Refused, TritonModelException) as error:
-                raise _Unsendable(str(error)) from None
 
     def finalize(self):
         from . import calls, control

@@ -10,6 +10,8 @@ mod support {
 }
 
 mod python_life {
+    mod execution;
+    mod life;
     pub mod models;
     mod numbers;
     mod units;

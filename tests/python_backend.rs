@@ -2,6 +2,7 @@
 
 mod support {
     pub mod http;
+    pub mod prepared;
     pub mod python;
     pub mod repository;
     pub mod server;
@@ -10,6 +11,7 @@ mod support {
 }
 
 mod python_life {
+    mod environments;
     mod execution;
     mod life;
     pub mod models;

@@ -14,6 +14,8 @@ mod python_life {
     mod calls;
     mod classes;
     mod environments;
+    mod execution;
+    mod life;
     mod minilm;
     pub mod models;
     mod numbers;

@@ -6,7 +6,6 @@ uses, beside their public methods, `InferenceRequest.received(values, is_decoupl
 one of the sender's, or raises the sender's complaint), `request.is_rescheduled()`, and `response.pack(requested)`.
 """
 
-import asyncio
 import importlib.machinery
 import importlib.util
 import json
@@ -14,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Coroutine
 
 from . import wire
 from .errors import TritonModelException
@@ -39,9 +39,14 @@ def main():
     return worker.run()
 
 
-def complete(path, module, paths, config):
+def complete(path, module, paths, version_directory, config):
     """What a worker does that is only asked to complete a configuration."""
     try:
+        from . import control
+
+        control.set_model_dir(version_directory)
+        # Models are controlled by those that serve, only.
+        control.close()
         model = load(path, module, paths)
         completed = None
         if hasattr(model, "auto_complete_config"):
@@ -132,7 +137,6 @@ class Worker:
             raise NotImplementedError("Python model %s does not implement `execute` method." % path)
         if hasattr(self.model, "initialize"):
             self.model.initialize(self.arguments)
-        self.is_async = asyncio.iscoroutinefunction(self.execute)
         calls.allow(True)
 
     def run(self):
@@ -181,12 +185,12 @@ class Worker:
         return text, failed
 
     def call(self, requests):
-        if not self.is_async:
-            returned = self.execute(requests)
-            if not asyncio.iscoroutine(returned):
-                return returned
-        else:
-            returned = self.execute(requests)
+        returned = self.execute(requests)
+        if returned is None or type(returned) is list or not isinstance(returned, Coroutine):
+            return returned
+        # Most models never need it, and it takes its time to be imported.
+        import asyncio
+
         if self.is_decoupled:
             asyncio.run_coroutine_threadsafe(self.watch(returned), self.background())
             return None
@@ -207,7 +211,9 @@ class Worker:
     def background(self):
         """The loop of decoupled coroutines, on a thread of its own."""
         if self.loop is None:
-            self.loop = asyncio.new_event_loop()
+            from asyncio import new_event_loop
+
+            self.loop = new_event_loop()
             threading.Thread(target=self.loop.run_forever, name="event-loop", daemon=True).start()
         return self.loop
 

@@ -9,9 +9,11 @@
 #![allow(unsafe_code)]
 
 mod answers;
+mod backoff;
 mod batch;
 mod calls;
 mod desk;
+mod health;
 mod inbound;
 mod instance;
 mod link;
@@ -20,6 +22,7 @@ mod message;
 mod model;
 mod open;
 mod outbound;
+mod post;
 mod process;
 mod program;
 mod senders;

@@ -10,7 +10,7 @@ use super::services::{self, Metrics, Models, Reply};
 use super::worker::{Attendant, Worker};
 use crate::backend::ModelContext;
 use crate::observe::metrics::Registry;
-use crate::request::{Observer, Response, Status};
+use crate::request::{Observer, Response};
 
 /// Kinds of messages; `worker/nereid_python/kinds.py` has the same numbers, and what each carries.
 mod kinds {
@@ -93,9 +93,7 @@ impl Attendant for Desk {
         self.metrics.end();
         // Requests whose execution has not returned are their instance's to answer.
         for address in worker.open.abandoned() {
-            let name = &worker.name;
-            let text = format!("Stub process '{name}' is not healthy: it {}", worker.ending());
-            address.responses.send(Response::failed(address.id.clone(), Status::internal(text)), true);
+            address.responses.send(Response::failed(address.id.clone(), worker.epitaph()), true);
         }
     }
 }

@@ -2,14 +2,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::desk::Desk;
 use super::instance::PythonInstance;
 use super::link::Bounds;
 use super::marshal::{Value, Writer};
 use super::message::{from_worker, to_worker};
+use super::post::{Crew, Post, Recruiter, not_healthy};
 use super::process;
-use super::worker::{Ended, Plan, Worker};
+use super::worker::{Ended, OnEnd, Plan, Worker};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::json;
 use crate::request::Status;
@@ -22,25 +24,51 @@ pub struct PythonModel {
     /// Of a Python-based backend.
     base: Option<PathBuf>,
     completed: Option<ModelConfig>,
+    limits: Limits,
+    crew: Arc<Crew>,
+}
+
+/// How long executions may take, and what follows a worker's death.
+#[derive(Clone, Copy)]
+struct Limits {
+    execute: Option<Duration>,
+    restarts: bool,
+}
+
+impl Limits {
+    fn read(context: &ModelContext) -> Result<Limits, Status> {
+        let seconds = context.setting("execute-timeout").map(|text| text.parse::<f64>().unwrap_or(f64::NAN));
+        let execute = match seconds {
+            None | Some(0.0) => None,
+            Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|error| {
+                Status::invalid(format!("execute-timeout must be a number of seconds: {error}"))
+            })?),
+        };
+        let restarts = context.setting("restart").is_none_or(|text| text.parse().unwrap_or(true));
+        Ok(Limits { execute, restarts })
+    }
 }
 
 impl PythonModel {
     /// Opens a model, and lets its code complete the configuration.
     pub fn open(context: Arc<ModelContext>, base: Option<PathBuf>) -> Result<PythonModel, Status> {
-        let mut model = PythonModel { context, base, completed: None };
+        let (limits, crew) = (Limits::read(&context)?, Arc::new(Crew::new(&context)));
+        let mut model = PythonModel { context, base, completed: None, limits, crew };
         if model.context.auto_complete {
             model.completed = model.complete()?;
         }
         Ok(model)
     }
 
-    fn start(&self, name: &str) -> Result<Arc<Worker>, Status> {
+    fn start(&self, name: &str, ended: OnEnd) -> Result<Arc<Worker>, Status> {
         let interpreter = self.context.setting("interpreter").unwrap_or("python3");
         Worker::start(Plan {
             name: name.to_owned(),
+            model: self.context.name.clone(),
             command: process::command(interpreter.as_ref(), name),
             bounds: Bounds { first_bytes: 1 << 20, growth_bytes: 1 << 20, max_bytes: 1 << 30 },
             attendant: Arc::new(Desk::new(&self.context)),
+            ended,
         })
     }
 
@@ -62,7 +90,7 @@ impl PythonModel {
 
     /// Asks a worker that is thrown away afterwards.
     fn complete(&self) -> Result<Option<ModelConfig>, Status> {
-        let worker = self.start(&self.context.name)?;
+        let worker = self.start(&self.context.name, Box::new(|_| ()))?;
         let mut writer = Writer::default();
         writer.tuple(4);
         self.write_source(&mut writer);
@@ -87,7 +115,6 @@ fn converse(worker: &Arc<Worker>, kind: u32, writer: &Writer, awaited: u32, name
     let sent = worker.link.send(kind, writer.bytes());
     sent.map_err(|error| Status::internal(format!("the Python process of '{}': {error}", worker.name)))?;
     let mut payload = Vec::new();
-    let failed = |text: String| Status::internal(text);
     match worker.serve(&[awaited, from_worker::FAILED], &mut payload, None) {
         Ok(kind) if kind == awaited => Ok(payload),
         Ok(_) => {
@@ -95,10 +122,10 @@ fn converse(worker: &Arc<Worker>, kind: u32, writer: &Writer, awaited: u32, name
                 let [text] = value.as_tuple()?;
                 Ok(text.as_text()?.into_owned())
             });
-            Err(failed(text.unwrap_or_else(|malformed| malformed.to_string())))
+            Err(Status::internal(text.unwrap_or_else(|malformed| malformed.to_string())))
         }
-        Err(Ended::Died(how)) => Err(failed(format!("Stub process '{name}' is not healthy. The process {how}"))),
-        Err(Ended::Late(_)) => Err(failed(format!("Stub process '{name}' is not healthy."))),
+        Err(Ended::Died(how)) => Err(Status::internal(format!("{} The process {how}", not_healthy(name)))),
+        Err(Ended::Late(_)) => Err(Status::internal(not_healthy(name))),
     }
 }
 
@@ -108,7 +135,26 @@ impl Model for PythonModel {
     }
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
-        let worker = self.start(&context.name)?;
+        let (crew, limits) = (Arc::clone(&self.crew), self.limits);
+        let recruit = Recruit { model: self, context: context.clone() };
+        let post = Post::open(&context.name, &context.spec.name, Box::new(recruit), limits.restarts, crew)?;
+        Ok(Box::new(PythonInstance::new(context, post, limits.execute)))
+    }
+}
+
+/// Workers for one instance.
+struct Recruit {
+    model: Arc<PythonModel>,
+    context: InstanceContext,
+}
+
+impl Recruiter for Recruit {
+    fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status> {
+        self.model.start(&self.context.name, ended)
+    }
+
+    fn initialize(&self, worker: &Arc<Worker>) -> Result<(), Status> {
+        let Recruit { model, context } = self;
         let config = json::write(&context.spec.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let kind = match context.kind {
             Kind::Gpu => "GPU",
@@ -117,15 +163,15 @@ impl Model for PythonModel {
         };
         let mut writer = Writer::default();
         writer.tuple(5);
-        self.write_source(&mut writer);
+        model.write_source(&mut writer);
         let arguments = [
             ("model_config", config.as_str()),
             ("model_instance_kind", kind),
             ("model_instance_name", &context.name),
             ("model_instance_device_id", &context.device.to_string()),
-            ("model_repository", &self.context.directory.to_string_lossy()),
-            ("model_version", &self.context.version.to_string()),
-            ("model_name", &self.context.name),
+            ("model_repository", &model.context.directory.to_string_lossy()),
+            ("model_version", &model.context.version.to_string()),
+            ("model_name", &model.context.name),
         ];
         writer.tuple(arguments.len());
         for (name, value) in arguments {
@@ -135,12 +181,13 @@ impl Model for PythonModel {
         }
         let is_decoupled = context.spec.config.model_transaction_policy.as_ref().is_some_and(|policy| policy.decoupled);
         writer.bool(is_decoupled);
-        let initialized = converse(&worker, to_worker::INITIALIZE, &writer, from_worker::INITIALIZED, &context.name);
-        if let Err(status) = initialized {
-            worker.kill("could not be initialized");
-            worker.join();
-            return Err(status);
-        }
-        Ok(Box::new(PythonInstance::new(context, worker, None)))
+        let said = converse(worker, to_worker::INITIALIZE, &writer, from_worker::INITIALIZED, &context.name)?;
+        let slot = Value::read(&said).and_then(|value| {
+            let [slot] = value.as_tuple()?;
+            slot.optional(Value::as_int)
+        });
+        let slot = slot.map_err(|error| Status::internal(format!("what '{}' said first: {error}", worker.name)))?;
+        slot.into_iter().for_each(|slot| worker.question.open(slot));
+        Ok(())
     }
 }

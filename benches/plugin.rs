@@ -176,6 +176,7 @@ fn context(pool: &Pool, directory: &Path) -> ModelContext {
         config: ModelConfig { name: "m".to_owned(), backend: "tiny".to_owned(), ..ModelConfig::default() },
         auto_complete: false,
         settings: Vec::new(),
+        backend_directory: Default::default(),
         statistics: Arc::default(),
         metrics: Arc::default(),
         pool: pool.clone(),

@@ -157,6 +157,8 @@ pub struct ModelContext {
     pub auto_complete: bool,
     /// `--backend-config` of this backend, global settings first; a later setting wins.
     pub settings: Vec<(String, String)>,
+    /// `--backend-directory`.
+    pub backend_directory: PathBuf,
     pub statistics: Arc<ModelStatistics>,
     pub metrics: Arc<Registry>,
     pub pool: Pool,

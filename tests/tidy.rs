@@ -38,8 +38,8 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("instance", &["backend", "memory", "queue", "observe"]),
     // A plug-in is opened with the handles that its C interface hands out: `backend/plugin` and `abi` are two sides of
     // one
-    // border.
-    ("backend", &["memory", "observe", "abi"]),
+    // border. A worker process and its instance exchange frames through a stream of `queue`.
+    ("backend", &["memory", "queue", "observe", "abi"]),
     // Beside the path: the backend half names backend, memory and observe, the server half the server; a cache library
     // stands behind a trait of the scheduler, an agent library behind one of the repository.
     ("abi", &["backend", "memory", "observe", "repository", "scheduler", "server"]),
@@ -60,8 +60,9 @@ const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"]
 
 /// Where `unsafe` may stand, as paths under src/.
 /// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`. Requests are stamped by
-/// libc's clock, which tools that watch a process can follow: `request/stamps`.
-const UNSAFE: [&str; 9] = [
+/// libc's clock, which tools that watch a process can follow: `request/stamps`. What a child does between fork and exec
+/// is `unsafe` to say: `backend/python/process`.
+const UNSAFE: [&str; 10] = [
     "abi",
     "memory",
     "queue",
@@ -69,6 +70,7 @@ const UNSAFE: [&str; 9] = [
     "shard/engine",
     "backend/onnxruntime",
     "backend/plugin",
+    "backend/python/process",
     "instance/streams",
     "server/crash",
 ];

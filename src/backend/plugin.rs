@@ -28,7 +28,8 @@ use library::{Library, Outcome};
 use readiness::Gate;
 
 pub(crate) use library::{executing_model, note_release, open_file, reason_of};
-pub use search::{PluginSettings, Plugins, config_json};
+pub use search::{Located, PluginSettings, Plugins, config_json};
+pub(crate) use soname::needed_libraries;
 
 struct PluginBackend {
     name: String,

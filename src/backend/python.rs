@@ -6,16 +6,21 @@
 //! instance ◄─ answers ◄─┘  └─► desk ─► senders, calls, services
 //! ```
 
-#![allow(unsafe_code)]
-
 mod answers;
+mod archive;
 mod backoff;
 mod batch;
 mod calls;
 mod desk;
+mod environment;
+mod errand;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod health;
 mod inbound;
 mod instance;
+mod interpreter;
+mod layout;
 mod link;
 mod marshal;
 mod message;
@@ -23,49 +28,71 @@ mod model;
 mod open;
 mod outbound;
 mod post;
+mod probe;
 mod process;
 mod program;
 mod senders;
 mod services;
+mod settings;
 mod tensors;
 mod worker;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use interpreter::{COMPLETE, INSTALL_COMMAND, Origin, Surroundings};
+pub use layout::SCRIPT;
+pub use probe::{About, ask};
+pub use settings::{EXECUTE_TIMEOUT, EXECUTE_TIMEOUT_SECS_MAX, RESTART};
+
+use self::environment::Environments;
+use self::interpreter::Interpreter;
+use self::layout::Layout;
+use self::model::PythonModel;
+use self::settings::Settings;
 use super::{Attributes, Backend, Model, ModelContext};
 use crate::model_config::normalize::PreferredGroup;
 use crate::request::Status;
 use crate::wire::inference::model_instance_group::Kind;
-use model::PythonModel;
 
-/// `python`, or a backend that is itself written in Python.
-#[derive(Debug, Default)]
+/// By which configurations, and the settings of all models in Python, call it.
+pub const NAME: &str = "python";
+
+/// The backend: one value for models that bring their own script, and one for each Python-based backend.
 pub struct PythonBackend {
-    /// The directory of a Python-based backend.
+    /// The directory of the Python-based backend whose script serves the models.
     base: Option<PathBuf>,
+    environments: Arc<Environments>,
 }
 
 impl PythonBackend {
     pub fn new(base: Option<PathBuf>) -> PythonBackend {
-        PythonBackend { base }
+        PythonBackend { base, environments: Environments::shared() }
     }
 }
 
 impl Backend for PythonBackend {
+    /// Also of one that is based on it: its settings are those of `python` (python_backend.md section 1).
     fn name(&self) -> &str {
-        "python"
+        NAME
     }
 
     fn attributes(&self) -> Attributes {
-        Attributes {
-            preferred_groups: vec![PreferredGroup::new(Kind::Cpu, 1)],
-            parallel_instance_loading: true,
-            ..Attributes::default()
-        }
+        let preferred_groups = vec![PreferredGroup::new(Kind::Cpu, 1)];
+        Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
+    }
+
+    fn examine(&self, context: &ModelContext) -> Result<(), Status> {
+        let settings = Settings::read(context)?;
+        Layout::find(context, self.base.as_deref())?;
+        Interpreter::examine(context, &settings, self.base.as_deref())
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
-        Ok(Arc::new(PythonModel::open(context, self.base.clone())?))
+        let settings = Settings::read(&context)?;
+        let layout = Layout::find(&context, self.base.as_deref())?;
+        let interpreter = Interpreter::find(&context, &settings, self.base.as_deref(), &self.environments)?;
+        tracing::info!("model '{}' runs with {interpreter}, {settings}", context.name);
+        Ok(Arc::new(PythonModel::open(context, settings, layout, interpreter)?))
     }
 }

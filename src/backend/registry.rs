@@ -1,19 +1,23 @@
 //! The backends that this build brings along, by the names under which configurations ask for them.
 //!
 //! A built-in backend wins over a library of the same name unless the configuration's `runtime` names one (DESIGN,
-//! the tree).
+//! the tree). A backend that is a script and no library is served by the Python backend (python_backend.md section 1).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Backend;
 use super::identity::IdentityBackend;
 use super::onnxruntime::OnnxRuntimeBackend;
-use super::python::PythonBackend;
+use super::python::{self, PythonBackend};
 use super::repeat::RepeatBackend;
 use super::square::SquareBackend;
 
 /// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 5] = ["identity", "onnxruntime", "python", "repeat", "square"];
+pub const NATIVE_NAMES: [&str; 5] = ["identity", "onnxruntime", python::NAME, "repeat", "square"];
+
+/// Those that may fill in a configuration, even one that is not there at all.
+pub const COMPLETING: [&str; 2] = ["onnxruntime", python::NAME];
 
 /// `platform` of older configurations and the backend it stands for, where that backend is built in.
 pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxruntime")];
@@ -32,7 +36,7 @@ impl Default for NativeBackends {
         NativeBackends {
             identity: Arc::new(IdentityBackend),
             onnxruntime: Arc::new(OnnxRuntimeBackend),
-            python: Arc::new(PythonBackend::default()),
+            python: Arc::new(PythonBackend::new(None)),
             repeat: Arc::new(RepeatBackend),
             square: Arc::new(SquareBackend),
         }
@@ -45,11 +49,23 @@ impl NativeBackends {
         match name {
             "identity" => Some(self.identity.clone()),
             "onnxruntime" => Some(self.onnxruntime.clone()),
-            "python" => Some(self.python.clone()),
+            python::NAME => Some(self.python.clone()),
             "repeat" => Some(self.repeat.clone()),
             "square" => Some(self.square.clone()),
             _ => None,
         }
+    }
+
+    /// The backend that a configuration asks for, or `None` if a library or a script has to be looked for. The Python
+    /// backend may be named with its own runtime.
+    pub fn named(&self, backend: &str, runtime: &str) -> Option<Arc<dyn Backend>> {
+        let is_own = runtime.is_empty() || (backend, runtime) == (python::NAME, python::SCRIPT);
+        if is_own { self.get(backend) } else { None }
+    }
+
+    /// The Python-based backend of `directory`.
+    pub fn python_based(&self, directory: PathBuf) -> Arc<dyn Backend> {
+        Arc::new(PythonBackend::new(Some(directory)))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Arc<dyn Backend>> + '_ {
@@ -79,6 +95,12 @@ mod tests {
             assert!(backends.get(name).is_some());
         }
         assert_eq!(backend_of_platform("onnxruntime"), None);
+        let named = |backend: &str, runtime: &str| backends.named(backend, runtime).map(|one| one.name().to_owned());
+        assert_eq!(named("python", ""), Some("python".to_owned()));
+        assert_eq!(named("python", "model.py"), Some("python".to_owned()));
+        for (backend, runtime) in [("python", "libtriton_python.so"), ("identity", "model.py"), ("snake", "")] {
+            assert_eq!(named(backend, runtime), None, "{backend} {runtime}");
+        }
     }
 
     #[test]
@@ -87,8 +109,12 @@ mod tests {
         let groups = |name: &str| backends.get(name).map(|backend| backend.attributes().preferred_groups);
         assert_eq!(groups("identity"), Some(vec![]));
         assert_eq!(groups("onnxruntime"), Some(vec![PreferredGroup::new(Kind::Cpu, 2)]));
+        assert_eq!(groups("python"), Some(vec![PreferredGroup::new(Kind::Cpu, 1)]));
+        let based = backends.python_based("/backends/snake".into());
+        assert_eq!(based.name(), "python", "its settings are those of python");
+        assert_eq!(based.attributes().preferred_groups, vec![PreferredGroup::new(Kind::Cpu, 1)]);
         let parallel = backends.iter().filter(|backend| backend.attributes().parallel_instance_loading);
         let parallel: Vec<String> = parallel.map(|backend| backend.name().to_owned()).collect();
-        assert_eq!(parallel, ["identity", "onnxruntime"]);
+        assert_eq!(parallel, ["identity", "onnxruntime", "python"]);
     }
 }

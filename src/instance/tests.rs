@@ -33,6 +33,7 @@ pub(super) fn model_context(config: &ModelConfig) -> Arc<ModelContext> {
         config: config.clone(),
         auto_complete: false,
         settings: Vec::new(),
+        backend_directory: Default::default(),
         statistics: Arc::default(),
         metrics: Arc::default(),
         pool: Pool::new(1 << 20),

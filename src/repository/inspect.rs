@@ -8,8 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::plugin::{PluginSettings, Plugins};
-use crate::backend::registry::{NATIVE_NAMES, NativeBackends};
+use crate::backend::plugin::{Located, PluginSettings, Plugins};
+use crate::backend::python;
+use crate::backend::registry::{COMPLETING, NATIVE_NAMES, NativeBackends};
 use crate::backend::{Attributes, Backend, ModelContext};
 use crate::memory::Pool;
 use crate::model_config::normalize;
@@ -26,9 +27,6 @@ pub mod ensembles;
 
 /// Most memory that opening a model may take for itself.
 const POOL_BYTES: usize = 64 << 20;
-
-/// The backends that complete a configuration which is not there at all.
-const COMPLETING: [&str; 1] = ["onnxruntime"];
 
 /// How models would be loaded.
 pub struct Inspector<'a> {
@@ -81,6 +79,8 @@ pub enum BackendPlace {
     NotNeeded,
     BuiltIn,
     Library(PathBuf),
+    /// The script of a Python-based backend.
+    Script(PathBuf),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,8 +175,10 @@ impl<'a> Inspector<'a> {
         self.choose_versions(&mut seen, &layout.versions);
         seen.stages.completed = config;
         let attributes = self.find_backend(&mut seen);
-        // A library may yet fill in what is missing from tensors that are given.
-        let may_complete = self.auto_complete && matches!(seen.backend, BackendPlace::Library(_));
+        // A library or a script may yet fill in what is missing from tensors that are given.
+        let is_python = seen.stages.completed.backend == python::NAME;
+        let may_complete = self.auto_complete
+            && (is_python || matches!(seen.backend, BackendPlace::Library(_) | BackendPlace::Script(_)));
         self.resolve(&mut seen, findings, attributes, may_complete);
         if seen.problems.is_empty() {
             self.examine(&mut seen);
@@ -262,7 +264,11 @@ impl<'a> Inspector<'a> {
         let found =
             self.plugins.locate(&config.backend, &config.runtime, &seen.directory, &version_directory, &config.name);
         match found {
-            Ok((_, library)) => seen.backend = BackendPlace::Library(library),
+            Ok(Located::Library { file, .. }) => seen.backend = BackendPlace::Library(file),
+            Ok(Located::Script { directory }) => {
+                seen.backend = BackendPlace::Script(directory.join(python::SCRIPT));
+                return self.backends.python_based(directory).attributes();
+            }
             Err(status) => {
                 let path = if config.runtime.is_empty() { "backend" } else { "runtime" };
                 seen.finding(Finding { path: path.into(), error: Error::invalid(status.message) });
@@ -272,7 +278,7 @@ impl<'a> Inspector<'a> {
     }
 
     fn native(&self, config: &ModelConfig) -> Option<Arc<dyn Backend>> {
-        if config.runtime.is_empty() { self.backends.get(&config.backend) } else { None }
+        self.backends.named(&config.backend, &config.runtime)
     }
 
     /// Fills in what is left to fill in, and checks the result; its tensors only if nobody completes them any more.
@@ -319,10 +325,17 @@ impl<'a> Inspector<'a> {
 
     /// What the backend itself has against the model.
     fn examine(&self, seen: &mut Inspection) {
-        let Some(native) = self.native(&seen.stages.resolved) else { return };
+        let known = match &seen.backend {
+            BackendPlace::Script(script) => {
+                let directory = script.parent().map(Path::to_owned).unwrap_or_default();
+                Some(self.backends.python_based(directory))
+            }
+            _ => self.native(&seen.stages.resolved),
+        };
+        let Some(backend) = known else { return };
         for version in seen.chosen.clone() {
-            let context = self.context(seen, version, seen.stages.resolved.clone());
-            if let Err(status) = native.examine(&context) {
+            let context = self.context(seen, version, seen.stages.resolved.clone(), backend.name());
+            if let Err(status) = backend.examine(&context) {
                 // Mostly the same in all versions.
                 if seen.problems.iter().all(|known| known.message != *status.message) {
                     seen.refuse_status(&status);
@@ -331,13 +344,14 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    fn context(&self, seen: &Inspection, version: i64, config: ModelConfig) -> ModelContext {
+    fn context(&self, seen: &Inspection, version: i64, config: ModelConfig, backend: &str) -> ModelContext {
         ModelContext {
             name: seen.name.clone(),
             version,
             directory: seen.directory.clone(),
             version_directory: layout::version_dir(&seen.directory, version),
-            settings: (self.backend_settings)(&config.backend),
+            settings: (self.backend_settings)(backend),
+            backend_directory: self.plugins.directory().to_owned(),
             config,
             auto_complete: self.auto_complete,
             statistics: Arc::default(),

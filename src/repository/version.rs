@@ -15,7 +15,8 @@ use super::composed::Composed;
 use super::models::{ModelId, ServedModel};
 use super::poll::{Polled, honoured};
 use crate::backend::batching::BatchStrategy;
-use crate::backend::plugin::{PluginSettings, Plugins, batching};
+use crate::backend::plugin::{Located, PluginSettings, Plugins, batching};
+use crate::backend::python;
 use crate::backend::registry::NativeBackends;
 use crate::backend::{Attributes, Backend, Model, ModelContext};
 use crate::instance::{Instances, Plan, confined};
@@ -145,13 +146,16 @@ impl Loader {
         if config.platform == normalize::ENSEMBLE_PLATFORM {
             return Ok(Arc::new(Composed));
         }
-        if config.runtime.is_empty()
-            && let Some(native) = self.backends.get(&config.backend)
-        {
+        if let Some(native) = self.backends.named(&config.backend, &config.runtime) {
             return Ok(native);
         }
-        let settings = (self.settings.backend_settings)(&config.backend);
-        self.plugins.find(&config.backend, &config.runtime, directory, version, &config.name, &settings)
+        match self.plugins.locate(&config.backend, &config.runtime, directory, version, &config.name)? {
+            Located::Library { directory, file } => {
+                let settings = (self.settings.backend_settings)(&config.backend);
+                self.plugins.load(&config.backend, &directory, &file, &settings)
+            }
+            Located::Script { directory } => Ok(self.backends.python_based(directory)),
+        }
     }
 
     fn attempt(
@@ -165,6 +169,7 @@ impl Loader {
         let name = &id.name;
         let version_directory = layout::version_dir(&directory.path, version);
         let backend = self.backend(&polled.config, &directory.path, &version_directory)?;
+        let config = with_runtime(&polled.config, &*backend);
         let wanted = self.settings.metrics_config.wanted(|family| bounds_of(&polled.config, family));
         let statistics = Arc::new(ModelStatistics::with(wanted));
         let context = Arc::new(ModelContext {
@@ -172,9 +177,11 @@ impl Loader {
             version,
             directory: directory.path.clone(),
             version_directory,
-            config: polled.config.clone(),
+            config: config.clone(),
             auto_complete: self.settings.auto_complete,
-            settings: (self.settings.backend_settings)(&polled.config.backend),
+            // A Python-based backend has those of Python's.
+            settings: (self.settings.backend_settings)(backend.name()),
+            backend_directory: self.settings.backend_directory.clone(),
             statistics: Arc::clone(&statistics),
             metrics: Arc::clone(&self.settings.metrics),
             pool: self.settings.pool.clone(),
@@ -192,7 +199,7 @@ impl Loader {
             honoured(completed)
                 .map_err(|error| Status::unsupported(format!("the backend completed the configuration: {error}")))?;
         }
-        let config = completed.unwrap_or_else(|| polled.config.clone());
+        let config = completed.unwrap_or(config);
         let spec = Arc::new(resolve(config, &*backend)?);
         if let Ok(message) = to_dynamic(&spec.config) {
             verbose!(1, object = %text::print(&message), "model configuration:");
@@ -306,6 +313,16 @@ impl Loader {
         running.served = Arc::new(running.served.with_spec(spec));
         Ok(())
     }
+}
+
+/// Says which script a Python-based backend is, where the configuration leaves that open.
+fn with_runtime(config: &ModelConfig, backend: &dyn Backend) -> ModelConfig {
+    let mut config = config.clone();
+    let is_based = backend.name() == python::NAME && config.backend != python::NAME;
+    if is_based && config.runtime.is_empty() {
+        config.runtime = python::SCRIPT.to_owned();
+    }
+    config
 }
 
 /// The bounds that a model's `model_metrics` give a family of histograms; of several the last ones.

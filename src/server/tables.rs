@@ -7,8 +7,8 @@ use tracing::info;
 
 use super::options::{ModelControl, Options};
 use crate::api::{EXTENSIONS, SERVER_VERSION};
-use crate::backend::plugin;
 use crate::backend::registry::NATIVE_NAMES;
+use crate::backend::{plugin, python};
 use crate::observe::log::Table;
 use crate::repository::{ModelMap, VersionState};
 
@@ -28,7 +28,7 @@ fn backends(options: &Options, models: &ModelMap) -> Table {
     for model in models.ready() {
         let config = &model.spec.config;
         if !config.backend.is_empty() && !paths.contains_key(config.backend.as_str()) {
-            paths.insert(&config.backend, library_path(options, &config.backend, &config.runtime));
+            paths.insert(&config.backend, code_path(options, &config.backend, &config.runtime));
         }
     }
     let mut table = Table::new(["Backend", "Path", "Config"]);
@@ -38,11 +38,13 @@ fn backends(options: &Options, models: &ModelMap) -> Table {
     table
 }
 
-/// Where the library of a backend lies. One that is not in its own folder came with the model.
-fn library_path(options: &Options, backend: &str, runtime: &str) -> String {
+/// Where the library or the script of a backend lies. One that is not in its own folder came with the model.
+fn code_path(options: &Options, backend: &str, runtime: &str) -> String {
     let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
-    let path = options.backend_directory.join(backend).join(file);
-    if path.is_file() { path.display().to_string() } else { "<with its model>".to_owned() }
+    let own = options.backend_directory.join(backend);
+    let places = [own.join(file), own.join(python::SCRIPT)];
+    let place = places.iter().find(|place| place.is_file());
+    place.map_or_else(|| "<with its model>".to_owned(), |place| place.display().to_string())
 }
 
 /// What a backend was told: a library the document that it can ask for, one that is built in its settings alone.
@@ -243,6 +245,7 @@ mod tests {
         let expected = [
             ["identity", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["onnxruntime", "<built in>", r#"{"cmdline":{"a":"1","b":"\"2\""}}"#],
+            ["python", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["repeat", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["square", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
         ];

@@ -56,6 +56,7 @@ pub(crate) fn context(name: &str, config: ModelConfig) -> ModelContext {
         config,
         auto_complete: true,
         settings: Vec::new(),
+        backend_directory: Default::default(),
         statistics: Default::default(),
         metrics: Default::default(),
         pool: Pool::new(64 << 20),

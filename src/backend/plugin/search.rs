@@ -8,6 +8,7 @@ use super::PluginBackend;
 use super::library::Library;
 use crate::abi::handles::BackendHandle;
 use crate::backend::Backend;
+use crate::backend::python::SCRIPT;
 use crate::memory::Pool;
 use crate::request::Status;
 
@@ -65,28 +66,39 @@ impl Drop for Presence {
     }
 }
 
+/// The code of a backend, as the search found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Located {
+    /// A library, and the directory in which it was looked for.
+    Library { directory: PathBuf, file: PathBuf },
+    /// The directory of a Python-based backend, whose script serves all its models.
+    Script { directory: PathBuf },
+}
+
 impl Plugins {
     pub fn new(settings: PluginSettings) -> Plugins {
         Plugins { settings, open: Mutex::default() }
     }
 
-    /// Finds and opens the library of `backend` for a model.
-    pub fn find(
+    /// `--backend-directory`.
+    pub fn directory(&self) -> &Path {
+        &self.settings.directory
+    }
+
+    /// Opens the library `file` of `backend` that was found in `directory`.
+    pub fn load(
         &self,
         backend: &str,
-        runtime: &str,
-        model_directory: &Path,
-        version_directory: &Path,
-        model: &str,
+        directory: &Path,
+        file: &Path,
         settings: &[(String, String)],
     ) -> Result<Arc<dyn Backend>, Status> {
-        let (directory, path) = self.locate(backend, runtime, model_directory, version_directory, model)?;
-        let library = self.open(backend, &path, &directory, settings)?;
+        let library = self.open(backend, file, directory, settings)?;
         Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
     }
 
-    /// Finds the library of `backend` for a model, and the directory that it lies in; it is not opened (c_api.md
-    /// section 5, "Library search").
+    /// Finds the code of `backend` for a model; nothing is opened (c_api.md section 5, "Library search"; for scripts
+    /// python_backend.md section 1).
     pub fn locate(
         &self,
         backend: &str,
@@ -94,7 +106,7 @@ impl Plugins {
         model_directory: &Path,
         version_directory: &Path,
         model: &str,
-    ) -> Result<(PathBuf, PathBuf), Status> {
+    ) -> Result<Located, Status> {
         let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.to_owned() };
         let own = self.settings.directory.join(backend);
         let places = [version_directory.to_owned(), model_directory.to_owned(), own.clone()];
@@ -108,6 +120,13 @@ impl Plugins {
         if leaves(Path::new(&file)) {
             return Err(escapes(&own));
         }
+        if runtime == SCRIPT {
+            // A model may have a file of that name for other ends.
+            return match own.join(SCRIPT).is_file() {
+                true => Ok(Located::Script { directory: own }),
+                false => Err(absent(&file, model, &[own])),
+            };
+        }
         for place in &places {
             let path = place.join(&file);
             if !path.exists() {
@@ -117,23 +136,18 @@ impl Plugins {
             if !runtime.is_empty() && !lies_in(&path, place) {
                 return Err(escapes(place));
             }
-            return if is_python(&path) { Err(no_python(backend, &path)) } else { Ok((place.clone(), path)) };
+            return Ok(Located::Library { directory: place.clone(), file: path });
         }
         if runtime.is_empty() {
-            let script = own.join("model.py");
-            if script.is_file() {
-                return Err(no_python(backend, &script));
+            if own.join(SCRIPT).is_file() {
+                return Ok(Located::Script { directory: own });
             }
             return Err(Status::invalid(format!(
                 "unable to find backend library for backend '{backend}', try specifying runtime on the model \
                  configuration."
             )));
         }
-        let searched: Vec<String> = places.iter().map(|place| format!("'{}'", place.display())).collect();
-        let searched = searched.join(" ");
-        Err(Status::invalid(format!(
-            "unable to find backend library '{file}' for model '{model}', searched: {searched}"
-        )))
+        Err(absent(&file, model, &places))
     }
 
     fn open(
@@ -188,15 +202,10 @@ fn lies_in(path: &Path, place: &Path) -> bool {
     }
 }
 
-fn is_python(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "py")
-}
-
-fn no_python(backend: &str, script: &Path) -> Status {
-    Status::unsupported(format!(
-        "backend '{backend}' is a Python-based backend ('{}'), which is not supported by this version of Nereid",
-        script.display()
-    ))
+fn absent(file: &str, model: &str, places: &[PathBuf]) -> Status {
+    let searched: Vec<String> = places.iter().map(|place| format!("'{}'", place.display())).collect();
+    let searched = searched.join(" ");
+    Status::invalid(format!("unable to find backend library '{file}' for model '{model}', searched: {searched}"))
 }
 
 /// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5). All backends are told the same of

@@ -94,6 +94,11 @@ const DT_STRSZ: u64 = 10;
 /// A file name is no longer.
 const NAME_BYTES_MAX: usize = 255;
 
+/// The names of the libraries that a program or library needs; None for what is neither.
+pub(crate) fn needed_libraries(path: &Path) -> Option<Vec<String>> {
+    Some(needed(path)?.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect())
+}
+
 /// The names of the libraries that a 64-bit little-endian ELF file needs; None for what is none. The file is not
 /// trusted: whatever does not fit ends the search.
 fn needed(path: &Path) -> Option<BTreeSet<Vec<u8>>> {

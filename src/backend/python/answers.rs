@@ -25,7 +25,7 @@ impl<'a> Answer<'a> {
     }
 
     /// The response to `request`, which is still there.
-    pub fn to_request(self, link: &Link, request: &Request) -> Result<Response, Malformed> {
+    pub fn into_response_to(self, link: &Link, request: &Request) -> Result<Response, Malformed> {
         let mut response = Response::new(request.id.clone());
         self.fill(&mut response, |received| {
             received.output(link, &request.outputs, |name, len| request.allocate_output(name, len))
@@ -34,7 +34,7 @@ impl<'a> Answer<'a> {
     }
 
     /// A response through a sender.
-    pub fn to_address(self, link: &Link, address: &Address) -> Result<Response, Malformed> {
+    pub fn into_response_at(self, link: &Link, address: &Address) -> Result<Response, Malformed> {
         let mut response = Response::new(address.id.clone());
         self.fill(&mut response, |received| {
             received.output(link, &address.outputs, |name, len| address.responses.allocate_output(name.as_bytes(), len))

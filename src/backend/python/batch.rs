@@ -31,8 +31,8 @@ pub fn write_freed(writer: &mut Writer, link: &Link) {
     freed.into_iter().for_each(|place| writer.int(place));
 }
 
-/// Writes one request: (token, id, correlation, flags, timeout, parameters, outputs, trace, inputs). Trace is None where
-/// there is none, and else its context, which may be empty.
+/// Writes one request: (token, id, correlation, flags, timeout, parameters, outputs, trace, inputs). The trace is None
+/// where there is none, and else its context, which may be empty.
 pub fn write_request(
     writer: &mut Writer,
     request: &Request,

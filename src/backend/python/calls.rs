@@ -96,15 +96,17 @@ impl Calls {
             let text = format!("Failed for execute the inference request. Model '{model}' is not ready.");
             failed(Status::internal(text))
         };
-        let submit = self.host.submit().ok_or_else(|| {
-            failed(Status::internal("An error occurred while performing BLS request."))
-        })?;
+        let submit = self
+            .host
+            .submit()
+            .ok_or_else(|| failed(Status::internal("An error occurred while performing BLS request.")))?;
         let callee = submit.find(question.model.as_bytes(), question.version).map_err(|_| unavailable())?;
         if callee.spec().decoupled && !question.is_decoupled {
             return Err(failed(question::callee_is_decoupled(&model)));
         }
         let (mut request, under_way) = callee.request(Arc::clone(call) as Arc<dyn Sink>);
-        let filled = question.fill(&mut request, inputs).and_then(|()| self.complete(call, &question, &*callee, &mut request));
+        let filled =
+            question.fill(&mut request, inputs).and_then(|()| self.complete(call, &question, &*callee, &mut request));
         if let Err(status) = filled {
             request.withdraw();
             return Err(failed(status));
@@ -278,9 +280,8 @@ impl Call {
 
     /// A caller that reads one answer gets exactly one.
     fn deliver_only(&self, response: Option<Response>) {
-        let response = response.unwrap_or_else(|| {
-            Response::failed(Text::default(), Status::internal("Unexpected empty response."))
-        });
+        let response = response
+            .unwrap_or_else(|| Response::failed(Text::default(), Status::internal("Unexpected empty response.")));
         let mut state = self.state();
         if !state.is_over {
             self.write(&mut state, Some(response), true);

@@ -10,7 +10,7 @@ use super::services::{self, Metrics, Models, Reply};
 use super::worker::{Attendant, Worker};
 use crate::backend::ModelContext;
 use crate::observe::metrics::Registry;
-use crate::request::{Observer, Response};
+use crate::request::{Grant, Observer, Response};
 
 /// Kinds of messages; `worker/nereid_python/kinds.py` has the same numbers, and what each carries.
 mod kinds {
@@ -33,7 +33,7 @@ mod kinds {
 
 /// Serves one worker.
 pub struct Desk {
-    pub calls: Arc<Calls>,
+    calls: Arc<Calls>,
     metrics: Metrics,
     models: Models,
 }
@@ -78,14 +78,27 @@ impl Attendant for Desk {
             kinds::METRIC_CHANGE => self.metrics.change(values),
             kinds::METRIC_DROPPED => self.metrics.drop_metric(values),
             kinds::FAMILY_DROPPED => self.metrics.drop_family(values),
-            kinds::METRIC_FAMILY => Ok(worker.answer(asked()?, self.metrics.add_family(values)?)),
-            kinds::METRIC => Ok(worker.answer(asked()?, self.metrics.add_metric(values)?)),
-            kinds::METRIC_VALUE => Ok(worker.answer(asked()?, self.metrics.value(values)?)),
+            kinds::METRIC_FAMILY => {
+                worker.answer(asked()?, self.metrics.add_family(values)?);
+                Ok(())
+            }
+            kinds::METRIC => {
+                worker.answer(asked()?, self.metrics.add_metric(values)?);
+                Ok(())
+            }
+            kinds::METRIC_VALUE => {
+                worker.answer(asked()?, self.metrics.value(values)?);
+                Ok(())
+            }
             kinds::MODEL_LOAD => self.models.load(&worker.link, values, reply(worker, asked()?)),
             kinds::MODEL_UNLOAD => self.models.unload(values, reply(worker, asked()?)),
             kinds::MODEL_READY => self.models.is_ready(values, reply(worker, asked()?)),
             kind => Err(Malformed::Kind(kind.try_into().unwrap_or(u8::MAX))),
         }
+    }
+
+    fn executes(&self, grant: Option<Grant>) {
+        self.calls.set_grant(grant);
     }
 
     fn ended(&self, worker: &Arc<Worker>) {

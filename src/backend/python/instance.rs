@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tracing::{error, warn};
 
 use super::answers::Answer;
@@ -25,11 +26,11 @@ pub struct PythonInstance {
     context: InstanceContext,
     post: Arc<Post>,
     execute_limit: Option<Duration>,
-    /// Responses come through senders, also after an execution has returned.
-    is_decoupled: bool,
     writer: Writer,
     payload: Vec<u8>,
 }
+
+type Requests = SmallVec<[Box<Request>; 4]>;
 
 /// An execution under way.
 struct Batch {
@@ -40,14 +41,11 @@ struct Batch {
 
 impl PythonInstance {
     pub fn new(context: InstanceContext, post: Arc<Post>, execute_limit: Option<Duration>) -> PythonInstance {
-        let policy = context.spec.config.model_transaction_policy.as_ref();
-        let is_decoupled = policy.is_some_and(|policy| policy.decoupled);
-        let (writer, payload) = (Writer::default(), Vec::new());
-        PythonInstance { context, post, execute_limit, is_decoupled, writer, payload }
+        PythonInstance { context, post, execute_limit, writer: Writer::default(), payload: Vec::new() }
     }
 
     /// Runs a batch, and answers all of it that is not to be answered later.
-    fn run(&mut self, worker: &Arc<Worker>, requests: Vec<Box<Request>>, batch: &mut Batch) {
+    fn run(&mut self, worker: &Arc<Worker>, requests: Requests, batch: &mut Batch) {
         if let Err((status, requests)) = self.send(worker, requests, batch) {
             requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
             return;
@@ -105,9 +103,9 @@ impl PythonInstance {
     fn send(
         &mut self,
         worker: &Arc<Worker>,
-        requests: Vec<Box<Request>>,
+        requests: Requests,
         batch: &mut Batch,
-    ) -> Result<(), (Status, Vec<Box<Request>>)> {
+    ) -> Result<(), (Status, Requests)> {
         let taken = match batch::shared_len(&requests).and_then(|len| self.reserve(worker, len)) {
             Ok(taken) => taken,
             Err(status) => return Err((status, requests)),
@@ -200,7 +198,7 @@ impl PythonInstance {
                     }
                 }
                 result => {
-                    match Answer::read(result).and_then(|answer| answer.to_request(&worker.link, &request)) {
+                    match Answer::read(result).and_then(|answer| answer.into_response_to(&worker.link, &request)) {
                         Ok(response) => answered.push((request, Some(response))),
                         Err(malformed) => {
                             self.context.fail(request, self.failed(malformed));
@@ -236,10 +234,10 @@ impl PythonInstance {
 impl Instance for PythonInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let exec_start_ns = now_ns();
-        let requests: Vec<Box<Request>> = payload.take().into_iter().collect();
+        let requests = payload.take();
         let rows = requests.iter().map(|request| request.batch_size).fold(0, u64::saturating_add);
-        let most = u64::try_from(self.context.spec.max_batch_size).unwrap_or(0);
-        let fail_all = |requests: Vec<Box<Request>>, status: Status| {
+        let most = u64::from(self.context.spec.max_batch_size);
+        let fail_all = |requests: Requests, status: Status| {
             requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
         };
         if most > 0 && rows > most {
@@ -255,9 +253,11 @@ impl Instance for PythonInstance {
                 return Ok(());
             }
         };
+        worker.attendant.executes(requests.iter().find_map(|request| request.grant.clone()));
         let execution = Execution { exec_start_ns, ..Execution::default() };
         let mut batch = Batch { tokens: Vec::with_capacity(requests.len()), rows, execution };
         self.run(&worker, requests, &mut batch);
+        worker.attendant.executes(None);
         if !worker.is_fit() {
             self.post.hold_back();
         }

@@ -249,11 +249,6 @@ impl Writer {
         self.head(b's', len);
     }
 
-    pub fn byte_string(&mut self, value: &[u8]) {
-        self.bytes_head(value.len());
-        self.bytes.extend_from_slice(value);
-    }
-
     /// Lets `write` append what was announced.
     pub fn append<E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         write(&mut self.bytes)
@@ -310,7 +305,8 @@ mod tests {
         writer.tuple(numbers.len() + 4);
         numbers.iter().for_each(|number| writer.int(*number));
         writer.text(b"a\xffb");
-        writer.byte_string(b"xyz");
+        writer.bytes_head(3);
+        writer.append(|bytes| Ok::<(), ()>(bytes.extend_from_slice(b"xyz"))).unwrap();
         writer.float(-0.25);
         writer.list(1);
         writer.none();

@@ -36,8 +36,6 @@ pub const REFUSED: u32 = 2;
 
 /// From the worker, about its own life.
 pub mod from_worker {
-    /// (Python's version, numpy's version)
-    pub const STARTED: u32 = 100;
     /// (slot or None): where the worker waits for the question whether the model is ready, if it has an `is_ready`; the
     /// question is its number
     pub const INITIALIZED: u32 = 101;
@@ -65,7 +63,7 @@ pub mod from_worker {
 pub mod to_worker {
     /// (freed places, requests)
     pub const BATCH: u32 = 200;
-    /// (model file, module name, paths, arguments)
+    /// (model file, module name, paths, directory of the version, arguments, is decoupled)
     pub const INITIALIZE: u32 = 201;
     /// (model file, module name, paths, configuration as JSON)
     pub const COMPLETE: u32 = 202;

@@ -1,16 +1,17 @@
 //! A model whose code is a `model.py`: how it is completed and how its instances start.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::desk::Desk;
 use super::instance::PythonInstance;
+use super::interpreter::Interpreter;
+use super::layout::Layout;
 use super::link::Bounds;
 use super::marshal::{Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::post::{Crew, Post, Recruiter, not_healthy};
 use super::process;
+use super::settings::Settings;
 use super::worker::{Ended, OnEnd, Plan, Worker};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::json;
@@ -21,39 +22,23 @@ use crate::wire::inference::model_instance_group::Kind;
 /// See the [module](self).
 pub struct PythonModel {
     context: Arc<ModelContext>,
-    /// Of a Python-based backend.
-    base: Option<PathBuf>,
+    settings: Settings,
+    layout: Layout,
+    interpreter: Interpreter,
     completed: Option<ModelConfig>,
-    limits: Limits,
     crew: Arc<Crew>,
-}
-
-/// How long executions may take, and what follows a worker's death.
-#[derive(Clone, Copy)]
-struct Limits {
-    execute: Option<Duration>,
-    restarts: bool,
-}
-
-impl Limits {
-    fn read(context: &ModelContext) -> Result<Limits, Status> {
-        let seconds = context.setting("execute-timeout").map(|text| text.parse::<f64>().unwrap_or(f64::NAN));
-        let execute = match seconds {
-            None | Some(0.0) => None,
-            Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|error| {
-                Status::invalid(format!("execute-timeout must be a number of seconds: {error}"))
-            })?),
-        };
-        let restarts = context.setting("restart").is_none_or(|text| text.parse().unwrap_or(true));
-        Ok(Limits { execute, restarts })
-    }
 }
 
 impl PythonModel {
     /// Opens a model, and lets its code complete the configuration.
-    pub fn open(context: Arc<ModelContext>, base: Option<PathBuf>) -> Result<PythonModel, Status> {
-        let (limits, crew) = (Limits::read(&context)?, Arc::new(Crew::new(&context)));
-        let mut model = PythonModel { context, base, completed: None, limits, crew };
+    pub fn open(
+        context: Arc<ModelContext>,
+        settings: Settings,
+        layout: Layout,
+        interpreter: Interpreter,
+    ) -> Result<PythonModel, Status> {
+        let crew = Arc::new(Crew::new(&context));
+        let mut model = PythonModel { context, settings, layout, interpreter, completed: None, crew };
         if model.context.auto_complete {
             model.completed = model.complete()?;
         }
@@ -61,12 +46,18 @@ impl PythonModel {
     }
 
     fn start(&self, name: &str, ended: OnEnd) -> Result<Arc<Worker>, Status> {
-        let interpreter = self.context.setting("interpreter").unwrap_or("python3");
+        let mut command = self.interpreter.command();
+        process::add_program(&mut command, name);
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Worker::start(Plan {
             name: name.to_owned(),
             model: self.context.name.clone(),
-            command: process::command(interpreter.as_ref(), name),
-            bounds: Bounds { first_bytes: 1 << 20, growth_bytes: 1 << 20, max_bytes: 1 << 30 },
+            command,
+            bounds: Bounds {
+                first_bytes: bytes(self.settings.shm_default_byte_size),
+                growth_bytes: bytes(self.settings.shm_growth_byte_size),
+                max_bytes: bytes(self.settings.shm_max_byte_size),
+            },
             attendant: Arc::new(Desk::new(&self.context)),
             ended,
         })
@@ -74,29 +65,20 @@ impl PythonModel {
 
     /// (model file, module, paths), the beginning of what a worker is told first.
     fn write_source(&self, writer: &mut Writer) {
-        let file_name = match self.context.config.default_model_filename.as_str() {
-            "" => "model.py",
-            name => name,
-        };
-        let directory = self.base.as_ref().unwrap_or(&self.context.version_directory);
-        let stem = file_name.strip_suffix(".py").unwrap_or(file_name);
-        let place = directory.file_name().unwrap_or_default();
-        writer.text(directory.join(file_name).to_string_lossy().as_bytes());
-        writer.text(format!("{}.{stem}", place.to_string_lossy()).as_bytes());
-        writer.tuple(2);
-        writer.text(self.context.version_directory.to_string_lossy().as_bytes());
-        writer.text(self.context.directory.to_string_lossy().as_bytes());
+        writer.text(self.layout.file.to_string_lossy().as_bytes());
+        writer.text(self.layout.module.as_bytes());
+        writer.tuple(self.layout.search.len());
+        self.layout.search.iter().for_each(|path| writer.text(path.to_string_lossy().as_bytes()));
     }
 
     /// Asks a worker that is thrown away afterwards.
     fn complete(&self) -> Result<Option<ModelConfig>, Status> {
-        let worker = self.start(&self.context.name, Box::new(|_| ()))?;
+        let config = json::write(&self.context.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let mut writer = Writer::default();
         writer.tuple(4);
         self.write_source(&mut writer);
-        writer.text(
-            json::write(&self.context.config, 1).map_err(|error| Status::internal(error.to_string()))?.as_bytes(),
-        );
+        writer.text(config.as_bytes());
+        let worker = self.start(&self.context.name, Box::new(|_| ()))?;
         let said = converse(&worker, to_worker::COMPLETE, &writer, from_worker::COMPLETED, "");
         worker.kill("has done its work");
         worker.join();
@@ -112,7 +94,7 @@ impl PythonModel {
 
 /// Sends a worker its first message and waits for what it makes of it.
 fn converse(worker: &Arc<Worker>, kind: u32, writer: &Writer, awaited: u32, name: &str) -> Result<Vec<u8>, Status> {
-    let sent = worker.link.send(kind, writer.bytes());
+    let sent = worker.send(kind, writer.bytes());
     sent.map_err(|error| Status::internal(format!("the Python process of '{}': {error}", worker.name)))?;
     let mut payload = Vec::new();
     match worker.serve(&[awaited, from_worker::FAILED], &mut payload, None) {
@@ -135,10 +117,10 @@ impl Model for PythonModel {
     }
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
-        let (crew, limits) = (Arc::clone(&self.crew), self.limits);
+        let (crew, settings) = (Arc::clone(&self.crew), self.settings.clone());
         let recruit = Recruit { model: self, context: context.clone() };
-        let post = Post::open(&context.name, &context.spec.name, Box::new(recruit), limits.restarts, crew)?;
-        Ok(Box::new(PythonInstance::new(context, post, limits.execute)))
+        let post = Post::open(&context.name, &context.spec.name, Box::new(recruit), settings.restart, crew)?;
+        Ok(Box::new(PythonInstance::new(context, post, settings.execute_timeout)))
     }
 }
 
@@ -162,8 +144,9 @@ impl Recruiter for Recruit {
             _ => "CPU",
         };
         let mut writer = Writer::default();
-        writer.tuple(5);
+        writer.tuple(6);
         model.write_source(&mut writer);
+        writer.text(model.context.version_directory.to_string_lossy().as_bytes());
         let arguments = [
             ("model_config", config.as_str()),
             ("model_instance_kind", kind),

@@ -159,12 +159,6 @@ impl Open {
         let removed = tokens.into_iter().filter_map(|token| table.remove(token));
         removed.filter(|opened| !opened.is_closed).filter_map(|opened| opened.address).collect()
     }
-
-    /// Requests that are not answered to their end.
-    pub fn len(&self) -> usize {
-        let table = self.lock();
-        table.entries.len() - table.free.len()
-    }
 }
 
 fn address_of(request: &Request) -> Address {

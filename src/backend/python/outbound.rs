@@ -1,7 +1,7 @@
 //! Memory that a worker writes: its outputs, which go to the network from where they lie.
 //!
-//! The worker asks for segments and cuts them itself. Each range that a message of its names is ours from then on, until
-//! the last slice of it is gone; the next message to the worker carries the ranges that it may use again.
+//! The worker asks for segments and cuts them itself. Each range that a message of its names is ours from then on,
+//! until the last slice of it is gone; the next message to the worker carries the ranges that it may use again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

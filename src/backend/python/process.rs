@@ -4,7 +4,8 @@
 //! is left of it whatever happens to the server. It leads a process group of its own: what it has started and left
 //! behind ends with it.
 
-use std::ffi::OsStr;
+#![allow(unsafe_code)]
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -154,9 +155,7 @@ pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: Option<u64>) ->
     }
 }
 
-/// `python3 <program> <title>`: the title is for who looks at the list of processes.
-pub fn command(interpreter: &OsStr, title: &str) -> Command {
-    let mut command = Command::new(interpreter);
+/// `… <program> <title>`: the title is for who looks at the list of processes.
+pub fn add_program(command: &mut Command, title: &str) {
     command.arg(format!("/proc/self/fd/{PROGRAM}")).arg(title);
-    command
 }

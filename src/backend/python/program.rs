@@ -13,8 +13,30 @@ macro_rules! modules {
 }
 
 /// Paths in the archive, and what is there.
-const MODULES: [(&str, &str); 4] =
-    modules!["__main__.py", "nereid_python/__init__.py", "nereid_python/loop.py", "nereid_python/wire.py"];
+const MODULES: [(&str, &str); 22] = modules![
+    "__main__.py",
+    "c_python_backend_utils.py",
+    "triton_python_backend_utils.py",
+    "nereid_python/__init__.py",
+    "nereid_python/calls.py",
+    "nereid_python/config.py",
+    "nereid_python/control.py",
+    "nereid_python/dlpack.py",
+    "nereid_python/errors.py",
+    "nereid_python/kinds.py",
+    "nereid_python/logger.py",
+    "nereid_python/loop.py",
+    "nereid_python/metrics.py",
+    "nereid_python/parameters.py",
+    "nereid_python/request.py",
+    "nereid_python/response.py",
+    "nereid_python/sender.py",
+    "nereid_python/strings.py",
+    "nereid_python/tensor.py",
+    "nereid_python/trace.py",
+    "nereid_python/types.py",
+    "nereid_python/wire.py",
+];
 
 /// The archive, one for the process.
 pub fn archive() -> io::Result<&'static OwnedFd> {

@@ -17,7 +17,8 @@ pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Re
     let response = response.optional(|response| Ok(response.clone()))?;
     let answer = response.as_ref().map(Answer::read).transpose()?;
     if let Some(address) = worker.open.address(token.as_int()?, last) {
-        let response: Option<Response> = answer.map(|answer| answer.to_address(&worker.link, &address)).transpose()?;
+        let response: Option<Response> =
+            answer.map(|answer| answer.into_response_at(&worker.link, &address)).transpose()?;
         match response {
             Some(response) => address.responses.send(response, last),
             None if last => address.responses.send_end(),

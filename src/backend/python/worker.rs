@@ -22,12 +22,15 @@ use super::open::Open;
 use super::post::not_healthy;
 use super::process::{self, Process, ending, wait_readable};
 use super::program;
-use crate::request::Status;
+use crate::request::{Grant, Status};
 
 /// What a worker asks for beside its executions, and what becomes of what it leaves behind. Called by the thread that
 /// has the message: it does not wait for the worker.
 pub trait Attendant: Send + Sync {
     fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed>;
+
+    /// It executes for these, until it is called again. What limits them limits what they ask of others.
+    fn executes(&self, grant: Option<Grant>);
 
     /// The worker has ended; nothing comes from it any more.
     fn ended(&self, worker: &Arc<Worker>);
@@ -64,7 +67,7 @@ pub struct Worker {
     pub link: Link,
     pub open: Open,
     pub question: Question,
-    attendant: Arc<dyn Attendant>,
+    pub attendant: Arc<dyn Attendant>,
     /// Of the process, once it runs.
     pidfd: OnceLock<(u32, OwnedFd)>,
     has_ended: AtomicBool,

@@ -113,7 +113,7 @@ pub fn backend(inspection: &Inspection) -> String {
         BackendPlace::Unknown => format!("{name}, not found"),
         BackendPlace::NotNeeded => "none, it is an ensemble".to_owned(),
         BackendPlace::BuiltIn => format!("{name}, built in"),
-        BackendPlace::Library(library) => format!("{name}, {}", library.display()),
+        BackendPlace::Library(code) | BackendPlace::Script(code) => format!("{name}, {}", code.display()),
     }
 }
 

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use super::{Flag, Group};
-use crate::cli::options::{IoCores, IoEngine, Lending};
+use crate::backend::python;
+use crate::cli::given::Given;
+use crate::cli::options::{BackendSetting, IoCores, IoEngine, Lending};
 use crate::cli::values::{Value, ValueError};
 
 pub const GROUP: &str = "Nereid";
@@ -28,6 +30,19 @@ pub static FLAGS: &[Flag] = &[
         "Which requests the network's own thread executes: none, those of backends that declare that they never \
          block, or also those of models whose executions took at most 50 microseconds so far. Default: declared.",
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
+    ),
+    NEREID.set(
+        "python-execute-timeout",
+        "seconds",
+        "How long the Python backend lets a model execute a batch before its worker is ended. Default: 0, for ever.",
+        |g, v| execute_timeout(v).map(|given| python_setting(g, python::EXECUTE_TIMEOUT, given.to_string())),
+    ),
+    NEREID.set(
+        "python-restart",
+        "boolean",
+        "Whether the Python backend starts a worker again that died; without, as in Triton, the model has to be loaded \
+         again. Default: true.",
+        |g, v| v.boolean().map(|given| python_setting(g, python::RESTART, given.to_string())),
     ),
     NEREID.set("http-use-ssl", "boolean", "Whether the HTTP port speaks TLS. Default: false.", |g, v| {
         v.boolean().map(|given| g.options.http_tls.allowed = given)
@@ -64,6 +79,20 @@ pub static FLAGS: &[Flag] = &[
         Ok(())
     }),
 ];
+
+/// The same as `--backend-config=python,<key>=<value>`.
+fn python_setting(given: &mut Given, key: &str, value: String) {
+    let backend = Some(python::NAME.to_owned());
+    given.options.backend_settings.push(BackendSetting { backend, key: key.to_owned(), value });
+}
+
+fn execute_timeout(value: Value<'_>) -> Result<f64, ValueError> {
+    let secs = value.float()?;
+    match (0.0..=python::EXECUTE_TIMEOUT_SECS_MAX).contains(&secs) {
+        true => Ok(secs),
+        false => Err(ValueError::OutOfBound(value.text())),
+    }
+}
 
 /// An empty path is none.
 fn socket(value: Value<'_>) -> Option<PathBuf> {

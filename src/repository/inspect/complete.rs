@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{BackendPlace, Inspection, Inspector, no_configuration};
+use crate::backend::plugin::Located;
 use crate::backend::registry::NATIVE_NAMES;
 use crate::backend::{Attributes, Backend};
 use crate::model_config::layout;
@@ -41,18 +42,19 @@ impl Inspector<'_> {
             Some(native) => native,
             None => {
                 let directory = layout::version_dir(&seen.directory, version);
-                let settings = (self.backend_settings)(&config.backend);
-                self.plugins.find(
-                    &config.backend,
-                    &config.runtime,
-                    &seen.directory,
-                    &directory,
-                    &config.name,
-                    &settings,
-                )?
+                let found =
+                    self.plugins.locate(&config.backend, &config.runtime, &seen.directory, &directory, &config.name)?;
+                match found {
+                    Located::Library { directory, file } => {
+                        let settings = (self.backend_settings)(&config.backend);
+                        self.plugins.load(&config.backend, &directory, &file, &settings)?
+                    }
+                    Located::Script { directory } => self.backends.python_based(directory),
+                }
             }
         };
-        let model = backend.create_model(Arc::new(self.context(seen, version, config.clone())))?;
+        let context = self.context(seen, version, config.clone(), backend.name());
+        let model = backend.create_model(Arc::new(context))?;
         let Some(completed) = model.completed_config() else {
             return match seen.has_config {
                 true => Ok((config.clone(), backend.attributes())),

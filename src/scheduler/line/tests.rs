@@ -241,6 +241,7 @@ fn identity(more: &str, lending: Lending) -> Identity {
         config,
         auto_complete: false,
         settings: Vec::new(),
+        backend_directory: Default::default(),
         statistics: Arc::clone(&purpose.statistics),
         metrics: Arc::default(),
         pool: Pool::new(1 << 20),

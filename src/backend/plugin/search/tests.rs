@@ -38,12 +38,14 @@ impl Directories {
         })
     }
 
-    /// What is found, relative to the root: directory and file. Or the error, with `<root>` for the root.
+    /// What is found, relative to the root: directory and file, or directory and `model.py`. Or the error, with `<root>`
+    /// for the root.
     fn locate(&self, backend: &str, runtime: &str) -> Result<(String, String), String> {
         let (model, version) = (self.0.join("model"), self.0.join("model/1"));
         let shown = |path: PathBuf| path.strip_prefix(&self.0).unwrap().display().to_string();
         match self.plugins().locate(backend, runtime, &model, &version, "m") {
-            Ok((directory, file)) => Ok((shown(directory), shown(file))),
+            Ok(Located::Library { directory, file }) => Ok((shown(directory), shown(file))),
+            Ok(Located::Script { directory }) => Ok((shown(directory), SCRIPT.to_owned())),
             Err(status) => Err(status.message.replace(&self.0.display().to_string(), "<root>")),
         }
     }
@@ -92,12 +94,10 @@ fn what_is_not_there_or_not_allowed_is_told() {
              config runtime field"
         ))
     };
-    let python = |backend: &str, path: &str| {
-        Err(format!(
-            "backend '{backend}' is a Python-based backend ('<root>/{path}'), which is not supported by this version \
-             of Nereid"
-        ))
-    };
+    let script = |directory: &str| Ok((directory.to_owned(), "model.py".to_owned()));
+    made.file("backends/both/model.py");
+    made.file("backends/both/libtriton_both.so");
+    made.file("model/1/model.py");
     for (backend, runtime, expected) in [
         ("b", "../libx.so", escapes("../libx.so", "backends/b")),
         ("b", "sub/../../libx.so", escapes("sub/../../libx.so", "backends/b")),
@@ -110,8 +110,19 @@ fn what_is_not_there_or_not_allowed_is_told() {
         ("b", "libnear.so", at("model/1", "libnear.so")),
         // By its own name, the operator's link.
         ("b", "", at("backends/b", "libtriton_b.so")),
-        ("snake", "", python("snake", "backends/snake/model.py")),
-        ("b", "other.py", python("b", "backends/b/other.py")),
+        ("snake", "", script("backends/snake")),
+        ("snake", "model.py", script("backends/snake")),
+        // No other script is one.
+        ("b", "other.py", at("backends/b", "other.py")),
+        // A library comes before a script, unless the script is named.
+        ("both", "", at("backends/both", "libtriton_both.so")),
+        ("both", "model.py", script("backends/both")),
+        // The file of a model is no backend's.
+        (
+            "b",
+            "model.py",
+            Err("unable to find backend library 'model.py' for model 'm', searched: '<root>/backends/b'".to_owned()),
+        ),
         (
             "none",
             "",

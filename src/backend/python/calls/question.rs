@@ -94,7 +94,9 @@ impl<'a> Question<'a> {
             Value::Int(_) => {
                 CorrelationId::Number(self.correlation.as_int().map_err(out_of_range("request's correlation id"))?)
             }
-            text => CorrelationId::Text(Text::from(&*text.as_text().map_err(out_of_range("request's correlation id"))?)),
+            text => {
+                CorrelationId::Text(Text::from(&*text.as_text().map_err(out_of_range("request's correlation id"))?))
+            }
         };
         request.parameters = read_parameters(self.parameters).map_err(out_of_range("value of a parameter"))?;
         for input in inputs? {

@@ -50,13 +50,7 @@ fn bare_end(caller: &dyn Caller, slot: u32, last: bool) -> Result<(), LinkError>
     caller.link().answer_within(slot, ANSWER, writer.bytes(), usize::MAX)
 }
 
-fn with_outputs(
-    caller: &dyn Caller,
-    slot: u32,
-    response: &Response,
-    last: bool,
-    most: usize,
-) -> Result<(), Failure> {
+fn with_outputs(caller: &dyn Caller, slot: u32, response: &Response, last: bool, most: usize) -> Result<(), Failure> {
     if let Some(status) = &response.error {
         return Err(Failure::Response(status.clone()));
     }

@@ -68,9 +68,11 @@ impl Metrics {
             _ => return Err(Malformed::Form),
         };
         let made = self.registry.custom_family(&name.as_text()?, &description.as_text()?, kind);
-        Ok(made.map_err(refused).and_then(|family| self.handles().add(|handles, number| {
-            handles.families.insert(number, family);
-        })))
+        Ok(made.map_err(refused).and_then(|family| {
+            self.handles().add(|handles, number| {
+                handles.families.insert(number, family);
+            })
+        }))
     }
 
     /// (family, labels, bounds of a histogram or None) -> number
@@ -88,9 +90,11 @@ impl Metrics {
         let family = self.handles().families.get(&number).cloned();
         let made = family.ok_or_else(|| Status::internal(FAMILY_IS_GONE));
         let made = made.and_then(|family| family.metric(&labels, &bounds).map_err(refused));
-        Ok(made.and_then(|metric| self.handles().add(|handles, of_metric| {
-            handles.metrics.insert(of_metric, Held { family: number, metric, changes: 0 });
-        })))
+        Ok(made.and_then(|metric| {
+            self.handles().add(|handles, of_metric| {
+                handles.metrics.insert(of_metric, Held { family: number, metric, changes: 0 });
+            })
+        }))
     }
 
     /// (metric, operation, value). The worker has looked whether the metric's kind can do that.

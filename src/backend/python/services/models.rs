@@ -69,11 +69,7 @@ impl Models {
         Ok(())
     }
 
-    fn ask(
-        &self,
-        reply: Reply,
-        question: impl FnOnce(&dyn Control) -> Result<Writer, Status> + Send + 'static,
-    ) {
+    fn ask(&self, reply: Reply, question: impl FnOnce(&dyn Control) -> Result<Writer, Status> + Send + 'static) {
         let Some(control) = self.host.control() else { return reply(Err(Status::unavailable("Server not ready"))) };
         let open = Asked::begin(&self.open);
         if self.open.load(Ordering::Acquire) > OPEN_MAX {

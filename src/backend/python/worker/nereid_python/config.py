@@ -1,5 +1,7 @@
 """A model's configuration, as auto_complete_config completes it."""
 
+import json
+
 _PLACE = "in auto-complete-config function for model '%s'"
 
 
@@ -7,7 +9,8 @@ class ModelConfig:
     """A configuration under completion (spec: python_backend.md section 3, "ModelConfig"). Errors are ValueErrors."""
 
     def __init__(self, model_config):
-        self._model_config = model_config
+        # The server sends its text.
+        self._model_config = json.loads(model_config) if isinstance(model_config, str) else model_config
 
     def as_dict(self):
         return self._model_config

@@ -51,6 +51,9 @@ class ErrorCode(Choice):
     CANCELLED = 7
 
 
+ErrorCode.__name__ = ErrorCode.__qualname__ = "__ErrorCode"
+
+
 class TritonError:
     """An error that a request is answered with. Its code decides the status that the client sees."""
 

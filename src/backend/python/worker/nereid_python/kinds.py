@@ -55,7 +55,8 @@ CALL = 48
 # tell (call). The callee may notice; answers go on until the final one.
 CALL_CANCEL = 49
 # tell (call, count). The caller has taken that many more answers: the server writes at most WINDOW answers of a
-# decoupled call ahead of what was taken.
+# decoupled call ahead of what was taken. A slot may be full before that; then the server keeps what comes until the
+# next CALL_TOOK, which a caller sends at the latest before it waits.
 CALL_TOOK = 50
 # tell (call). Nobody reads its responses any more: the server cancels nothing, throws away what still comes, and once
 # the call has ended writes (None, True) as the slot's last message, unless it has written a final one already.

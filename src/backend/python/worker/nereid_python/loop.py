@@ -102,7 +102,7 @@ def describe(error):
 class Worker:
     """One instance of a model."""
 
-    def initialize(self, path, module, paths, arguments, is_decoupled):
+    def initialize(self, path, module, paths, version_directory, arguments, is_decoupled):
         from . import control, request, response
 
         self.InferenceRequest = request.InferenceRequest
@@ -112,7 +112,7 @@ class Worker:
         self.name = self.arguments["model_instance_name"]
         self.is_decoupled = is_decoupled
         self.loop = None
-        control.set_model_dir(os.path.dirname(paths[0] + "/"))
+        control.set_model_dir(version_directory)
         self.model = load(path, module, paths)()
         self.execute = getattr(self.model, "execute", None)
         if self.execute is None:

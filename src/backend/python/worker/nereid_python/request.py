@@ -4,25 +4,25 @@ from . import calls
 from .errors import Choice, TritonModelException, flag, text, whole, wrong
 from .parameters import pairs_of, text_of
 from .response import tensors_of
-from .sender import sender_of
+from .sender import FINAL, sender_of
 from .tensor import Tensor
 from .tensor import incoming as incoming_tensor
 from .trace import NO_TRACE, InferenceTrace, trace_of
 from .wire import link
+
+RELEASE_ALL = 1
+RELEASE_RESCHEDULE = 2
 
 _U32 = (1 << 32) - 1
 _U64 = (1 << 64) - 1
 _I64 = (1 << 63) - 1
 
 
-class MemoryKind(Choice):
+class MemoryType(Choice):
     """Where outputs of another model are wanted; numbers of the binding, not those of TRITONSERVER_MemoryType."""
 
     TRITONSERVER_MEMORY_GPU = 0
     TRITONSERVER_MEMORY_CPU = 1
-
-
-MemoryKind.__name__ = MemoryKind.__qualname__ = "MemoryType"
 
 
 class PreferredMemory:
@@ -31,11 +31,11 @@ class PreferredMemory:
     __slots__ = ("_wire", "__weakref__")
 
     def __init__(self, preferred_memory_type, preferred_device_id=0):
-        if type(preferred_memory_type) is not MemoryKind:
+        if type(preferred_memory_type) is not MemoryType:
             raise wrong("preferred_memory_type", "a MemoryType", preferred_memory_type)
         device = whole(preferred_device_id, "preferred_device_id", -_I64 - 1, _I64)
         # TRITONSERVER_MemoryType: 0 is the CPU's, 2 the GPU's.
-        self._wire = (0 if preferred_memory_type is MemoryKind.TRITONSERVER_MEMORY_CPU else 2, device)
+        self._wire = (0 if preferred_memory_type is MemoryType.TRITONSERVER_MEMORY_CPU else 2, device)
 
 
 PreferredMemory.__module__ = "c_python_backend_utils"
@@ -193,23 +193,41 @@ class InferenceRequest:
         return calls.execute_async(self, flag(decoupled, "decoupled"))
 
 
+    # For the loop.
+
+    @staticmethod
+    def received(facts, is_decoupled):
+        """A request of a message."""
+        request = _new(InferenceRequest)
+        request._facts = facts
+        request._inputs = [incoming_tensor(wire) for wire in facts[8]]
+        request._flags = facts[3]
+        request._is_decoupled = is_decoupled
+        request._sender = None
+        request._release_flags = RELEASE_ALL
+        request._callee = None
+        request._trace = None
+        return request
+
+    def answer(self, response):
+        """Counts a response that execute has returned; the sender's complaint is raised where it has been used."""
+        sender = self._sender
+        if sender is not None:
+            sender._account(True, FINAL)
+            sender._is_returned = True
+
+    def is_rescheduled(self):
+        return self._release_flags == RELEASE_RESCHEDULE
+
+    def is_open(self):
+        """Whether its last response was not yet sent. One that execute has returned was not."""
+        sender = self._sender
+        return sender is None or not sender._is_closed or sender._is_returned
+
+    def close(self):
+        """The request was answered in another way: nothing more goes through its sender."""
+        self.get_response_sender()._is_closed = True
+
+
 InferenceRequest.__module__ = "c_python_backend_utils"
-
-RELEASE_ALL = 1
-RELEASE_RESCHEDULE = 2
-
 _new = InferenceRequest.__new__
-
-
-def incoming(facts, is_decoupled):
-    """A request of a message."""
-    request = _new(InferenceRequest)
-    request._facts = facts
-    request._inputs = [incoming_tensor(wire) for wire in facts[8]]
-    request._flags = facts[3]
-    request._is_decoupled = is_decoupled
-    request._sender = None
-    request._release_flags = RELEASE_ALL
-    request._callee = None
-    request._trace = None
-    return request

@@ -40,6 +40,14 @@ class InferenceResponse:
         """JSON text."""
         return text_of(self._parameters)
 
+    def pack(self, wanted):
+        """The response for a message: of its outputs those whose names are in `wanted`, and none beside an error."""
+        error = self._error
+        if error is not None:
+            return ((), self._parameters, (error._code.value, error._message))
+        outputs = [outgoing_tensor(tensor) for tensor in self._tensors if tensor._wire[0] in wanted]
+        return (tuple(outputs), self._parameters, None)
+
 
 InferenceResponse.__module__ = "c_python_backend_utils"
 _new = InferenceResponse.__new__
@@ -63,15 +71,6 @@ def incoming(wire):
     response._parameters = parameters
     response._error = None if error is None else error_of(*error)
     return response
-
-
-def outgoing(response, wanted):
-    """A response for a message: of its outputs those whose names are in `wanted`, and none beside an error."""
-    error = response._error
-    if error is not None:
-        return ((), response._parameters, (error._code.value, error._message))
-    outputs = [outgoing_tensor(tensor) for tensor in response._tensors if tensor._wire[0] in wanted]
-    return (tuple(outputs), response._parameters, None)
 
 
 def empty(message=None):

@@ -5,7 +5,6 @@ import threading
 from . import kinds
 from .errors import TritonModelException, whole, wrong
 from .response import InferenceResponse
-from .response import outgoing as outgoing_response
 from .wire import Refused, link
 
 FINAL = 1
@@ -17,7 +16,7 @@ _counting = threading.Lock()
 class InferenceResponseSender:
     """Sends responses of one request (spec: python_backend.md section 3, "InferenceResponseSender")."""
 
-    __slots__ = ("_token", "_wanted", "_is_decoupled", "_sent", "_is_closed", "__weakref__")
+    __slots__ = ("_token", "_wanted", "_is_decoupled", "_sent", "_is_closed", "_is_returned", "__weakref__")
 
     def __init__(self):
         raise TypeError("c_python_backend_utils.InferenceResponseSender: No constructor defined!")
@@ -39,7 +38,7 @@ class InferenceResponseSender:
         sent = self._account(response is not None, flags)
         # Nothing is sent of what cannot be, and the request stays open: its error is the model's to see.
         try:
-            wire = None if response is None else outgoing_response(response, self._wanted)
+            wire = None if response is None else response.pack(self._wanted)
         except BaseException:
             self._take_back(flags)
             raise
@@ -87,13 +86,6 @@ class InferenceResponseSender:
             if flags == FINAL:
                 self._is_closed = False
 
-    def _close(self):
-        """The loop has answered the request in another way. True: that was needed."""
-        with _counting:
-            was_open = not self._is_closed
-            self._is_closed = True
-        return was_open
-
 
 InferenceResponseSender.__module__ = "c_python_backend_utils"
 _new = InferenceResponseSender.__new__
@@ -108,4 +100,5 @@ def sender_of(token, wanted, is_decoupled):
     sender._is_decoupled = is_decoupled
     sender._sent = 0
     sender._is_closed = False
+    sender._is_returned = False
     return sender

@@ -1,8 +1,8 @@
 """Tensors: a name and elements, which are views of shared memory or arrays of the model's.
 
-The class of the request's path, hence few slots, and no checks of what the server has made: `_wire` is the tensor as
-messages carry it (kinds.py), `_array` the array that was given or asked for, `_base` what keeps the memory of strings
-that nobody has asked for. A tensor without an array is untouched, and goes on as it came.
+The class of the request's path, hence two slots, and no checks of what the server has made: `_wire` is the tensor as
+messages carry it (kinds.py), `_array` the array that was given or asked for. A tensor without an array is untouched,
+and goes on as it came.
 """
 
 from numpy import ascontiguousarray, ndarray
@@ -10,15 +10,13 @@ from numpy import ascontiguousarray, ndarray
 from . import dlpack, strings
 from .errors import TritonModelException, text, wrong
 from .types import BF16, BYTES, NUMBER_OF, STORED_AS, number_of_array
-from .wire import INLINE_MAX, link
-
-_OCTETS = STORED_AS[2]
+from .wire import link
 
 
 class Tensor:
     """A named tensor of a request or a response (spec: python_backend.md section 3, "Tensor")."""
 
-    __slots__ = ("_wire", "_array", "_base", "__weakref__")
+    __slots__ = ("_wire", "_array", "__weakref__")
 
     def __init__(self, name, numpy_array):
         if not isinstance(numpy_array, ndarray):
@@ -98,18 +96,11 @@ _new = Tensor.__new__
 
 def incoming(wire):
     """A tensor of a message."""
+    if type(wire[3]) is tuple:
+        link.hold(wire[3])
     tensor = _new(Tensor)
     tensor._wire = wire
-    data = wire[3]
-    if type(data) is bytes:
-        tensor._array = tensor._base = None
-        return tensor
-    # Memory of the server's stays as long as an array of it does: there must be one from the beginning.
-    number = wire[1]
-    if number == BYTES:
-        tensor._array, tensor._base = None, link.view(data, _OCTETS, (data[2],))
-    else:
-        tensor._array, tensor._base = link.view(data, STORED_AS[number], wire[2]), None
+    tensor._array = None
     return tensor
 
 
@@ -125,13 +116,11 @@ def outgoing(tensor):
             data = strings.encode(array)
         except UnicodeError as error:
             raise TritonModelException("Tensor '%s' has a text that is not Unicode: %s" % (name, error)) from None
-        if len(data) > INLINE_MAX:
-            data = link.put_bytes(data)
-        return (name, number, shape, data)
+        return (name, number, shape, link.place(data))
     if type(data) is tuple:
         # A view of the server's memory, which has what the model has written to it.
         return wire
-    return (name, number, shape, link.put(array))
+    return (name, number, shape, link.place(array))
 
 
 def stored(tensor):
@@ -140,13 +129,13 @@ def stored(tensor):
     if array is not None:
         return array
     name, number, shape, data = tensor._wire
+    # A byte string does not change, but models may write to their inputs.
+    is_shared = type(data) is tuple
     if number == BYTES:
-        array = strings.decode(data if tensor._base is None else tensor._base, shape)
-        # The model may change the elements, so that what came is not needed any more.
-        tensor._base = None
+        array = strings.decode(link.view(data) if is_shared else data, shape)
+        # Nor does what came follow what the model does to the elements.
         tensor._wire = (name, number, shape, None)
     else:
-        # Models may write to their inputs, and byte strings do not change.
-        array = ndarray(shape, STORED_AS[number], bytearray(data))
+        array = ndarray(shape, STORED_AS[number], link.view(data) if is_shared else bytearray(data))
     tensor._array = array
     return array

@@ -69,6 +69,7 @@ _read = os.read
 _write = os.write
 _get_ident = threading.get_ident
 _ndarray = np.ndarray
+_OCTET = np.dtype(np.uint8)
 
 
 class _Nothing:
@@ -209,6 +210,7 @@ class Link:
     """The worker's end. One for the process."""
 
     def __init__(self):
+        self.is_connected = False
         self.is_lost = False
 
     def connect(self, descriptor):
@@ -237,6 +239,7 @@ class Link:
         self.cut = (0, 0, 0)
         self.held = {}
         self.released = []
+        self.is_connected = True
         os.register_at_fork(after_in_child=self._lose)
 
     def _lose(self):
@@ -447,13 +450,15 @@ class Link:
             held.append(data)
 
     def view(self, data):
-        """The bytes of a held range, to be written to as well."""
+        """The bytes of a held range, to be written to as well: an array, because arrays of an array refer to it, while
+        those of a memoryview refer to what is behind it."""
         number, offset, length, key = data
         memory = self.segments.get(number)
         if memory is None:
             memory = self.segment(number)
-        view = memoryview(memory)[offset : offset + length]
-        self.held[key].append(view)
+        view = _ndarray(length, _OCTET, memory, offset)
+        with self.lock:
+            self.held[key].append(view)
         return view
 
     def sweep(self):

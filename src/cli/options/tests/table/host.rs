@@ -399,6 +399,27 @@ pub const ROWS: &[Row] = &[
         bad: &[("on", "invalid argument for --run-to-completion")],
     },
     Row {
+        flag: "python-execute-timeout",
+        beside: "",
+        good: &[
+            ("0", |o| python(o, "execute-timeout", "0")),
+            ("2.5", |o| python(o, "execute-timeout", "2.5")),
+            ("1e9", |o| python(o, "execute-timeout", "1000000000")),
+        ],
+        bad: &[
+            ("soon", "Invalid option value. Got soon"),
+            ("", "Invalid option value. Got "),
+            ("-1", "Provided option value is out of bound. Got -1"),
+            ("1e10", "Provided option value is out of bound. Got 1e10"),
+        ],
+    },
+    Row {
+        flag: "python-restart",
+        beside: "",
+        good: &[("OFF", |o| python(o, "restart", "false")), ("true", |o| python(o, "restart", "true"))],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+    },
+    Row {
         flag: "http-use-ssl",
         beside: "",
         good: &[("false", |_| {}), ("true", |o| o.http_tls.allowed = true)],
@@ -448,6 +469,12 @@ fn cache(cache: &str, key: &str, value: &str) -> CacheSetting {
 
 fn resource(name: &str, count: i64, device: Option<i32>) -> RateLimitResource {
     RateLimitResource { name: name.into(), count, device }
+}
+
+/// A `--backend-config` of the Python backend.
+fn python(options: &mut Options, key: &str, value: &str) {
+    let backend = Some("python".to_owned());
+    options.backend_settings.push(BackendSetting { backend, key: key.to_owned(), value: value.to_owned() });
 }
 
 /// A `--metrics-config`.

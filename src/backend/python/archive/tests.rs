@@ -1,0 +1,268 @@
+//! Archives as packers make them, and as nobody should.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+
+use super::*;
+use crate::backend::onnxruntime::fixtures::skipped;
+use crate::backend::python::fixtures::Place;
+
+/// One member: kind, name, target, contents.
+type Member<'a> = (u8, &'a [u8], &'a [u8], &'a [u8]);
+
+fn header(kind: u8, name: &[u8], target: &[u8], size: usize) -> [u8; 512] {
+    let mut block = [0; 512];
+    block[..name.len().min(100)].copy_from_slice(&name[..name.len().min(100)]);
+    block[100..107].copy_from_slice(b"0000755");
+    block[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
+    block[136..147].copy_from_slice(b"14000000000");
+    block[156] = kind;
+    block[157..157 + target.len().min(100)].copy_from_slice(&target[..target.len().min(100)]);
+    block[257..263].copy_from_slice(b"ustar\0");
+    sign(&mut block);
+    block
+}
+
+fn sign(block: &mut [u8; 512]) {
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+}
+
+fn tar_of(members: &[Member<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (kind, name, target, contents) in members {
+        bytes.extend(header(*kind, name, target, contents.len()));
+        bytes.extend(*contents);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.resize(bytes.len() + 1024, 0);
+    bytes
+}
+
+fn unpacked(place: &Place, bytes: &[u8]) -> Result<PathBuf, String> {
+    let archive = place.file("archive", bytes);
+    let into = place.path().join("into");
+    let _ = fs::remove_dir_all(&into);
+    fs::create_dir(&into).unwrap();
+    unpack(&archive, &into).map(|()| into).map_err(|error| error.to_string())
+}
+
+fn command(place: &Place, words: &[&str]) -> bool {
+    let mut command = Command::new(words[0]);
+    let done = command.args(&words[1..]).current_dir(place.path()).output();
+    done.is_ok_and(|output| output.status.success())
+}
+
+/// A directory with all that environments have; names too long for a header's fields among them.
+fn environment(place: &Place) -> String {
+    let long = format!("{}/{}", "long".repeat(30), "name".repeat(20));
+    place.program("env/bin/python3", "#!/bin/sh\n");
+    place.file("env/lib/module.py", "x = 1\n");
+    place.file(&format!("env/lib/{long}"), "long");
+    place.file("env/lib/empty", "");
+    place.file("env/lib/large", vec![7; 1_000_000]);
+    fs::hard_link(place.path().join("env/lib/module.py"), place.path().join("env/lib/same.py")).unwrap();
+    for (link, target) in [("env/bin/python", "python3"), ("env/lib64", "lib"), ("env/bin/system", "/usr/bin/python3")]
+    {
+        std::os::unix::fs::symlink(target, place.path().join(link)).unwrap();
+    }
+    let module = fs::File::options().append(true).open(place.path().join("env/lib/module.py")).unwrap();
+    module.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_001)).unwrap();
+    long
+}
+
+fn expect_environment(into: &Path, long: &str, times: bool) {
+    assert_eq!(fs::read(into.join("lib/module.py")).unwrap(), b"x = 1\n");
+    assert_eq!(fs::read(into.join("lib/same.py")).unwrap(), b"x = 1\n");
+    assert_eq!(fs::read(into.join("lib").join(long)).unwrap(), b"long");
+    assert_eq!(fs::read(into.join("lib/empty")).unwrap(), b"");
+    assert_eq!(fs::read(into.join("lib/large")).unwrap(), vec![7; 1_000_000]);
+    assert_eq!(fs::metadata(into.join("bin/python3")).unwrap().permissions().mode() & 0o777, 0o755);
+    for (link, target) in [("bin/python", "python3"), ("lib64", "lib"), ("bin/system", "/usr/bin/python3")] {
+        assert_eq!(fs::read_link(into.join(link)).unwrap(), Path::new(target), "{link}");
+    }
+    if times {
+        assert_eq!(fs::metadata(into.join("lib/module.py")).unwrap().mtime(), 1_600_000_001);
+    }
+}
+
+#[test]
+fn what_tar_packs_comes_out_the_same() {
+    let place = Place::new();
+    let long = environment(&place);
+    let forms = [
+        ("--format=gnu -cf", ""),
+        ("--format=pax -cf", ""),
+        ("--format=gnu -czf", "gzip"),
+        ("--format=gnu -cjf", "bzip2"),
+        ("--format=pax -cJf", "xz"),
+        ("--format=gnu --zstd -cf", "zstd"),
+    ];
+    for (form, program) in forms {
+        if !program.is_empty() && !command(&place, &[program, "--version"]) {
+            skipped(&format!("archives of {program}: it is not here"));
+            continue;
+        }
+        let words: Vec<&str> = ["tar"].into_iter().chain(form.split(' ')).chain(["packed", "-C", "env", "."]).collect();
+        if !command(&place, &words) {
+            skipped("archives of tar: it is not here, or not GNU's");
+            return;
+        }
+        let packed = fs::read(place.path().join("packed")).unwrap();
+        let into = unpacked(&place, &packed).unwrap_or_else(|error| panic!("{form}: {error}"));
+        expect_environment(&into, &long, true);
+        // Wherever it ends too early, that is said.
+        for part in [3, 2] {
+            let error = unpacked(&place, &packed[..packed.len() / part]).unwrap_err();
+            assert!(!error.is_empty(), "{form}");
+        }
+    }
+}
+
+#[test]
+fn what_zip_packs_comes_out_the_same() {
+    let place = Place::new();
+    let long = environment(&place);
+    const PACK: &str = r#"
+import os, sys, zipfile
+with zipfile.ZipFile("packed", "w", int(sys.argv[1])) as archive:
+    for folder, folders, files in os.walk("env"):
+        for name in files + [one for one in folders if os.path.islink(os.path.join(folder, one))]:
+            path = os.path.join(folder, name)
+            entry = zipfile.ZipInfo(os.path.relpath(path, "env"))
+            entry.compress_type = int(sys.argv[1])
+            entry.external_attr = os.lstat(path).st_mode << 16
+            data = os.readlink(path).encode() if os.path.islink(path) else open(path, "rb").read()
+            with archive.open(entry, "w", force_zip64=True) as member:
+                member.write(data)
+"#;
+    for method in ["0", "8"] {
+        if !command(&place, &["python3", "-c", PACK, method]) {
+            skipped("archives of zip: python3 does not make one");
+            return;
+        }
+        let packed = fs::read(place.path().join("packed")).unwrap();
+        let into = unpacked(&place, &packed).unwrap_or_else(|error| panic!("{method}: {error}"));
+        expect_environment(&into, &long, false);
+        assert_eq!(unpacked(&place, &packed[..packed.len() / 2]).unwrap_err(), "it is cut off");
+        let mut wrong = packed.clone();
+        let at = memchr::memmem::find(&wrong, b"x = 1").unwrap_or(60);
+        wrong[at] ^= 1;
+        assert!(unpacked(&place, &wrong).is_err(), "{method}");
+        // Every byte of the list turned once: nothing panics, nothing hangs.
+        let list = memchr::memmem::find(&packed, b"PK\x01\x02").unwrap();
+        for at in list..packed.len().min(list + 200) {
+            let mut wrong = packed.clone();
+            wrong[at] = !wrong[at];
+            let _ = unpacked(&place, &wrong);
+        }
+    }
+}
+
+#[test]
+fn nothing_leaves_the_directory() {
+    let place = Place::new();
+    place.file("outside/file", "kept");
+    let outside =
+        |name: &str| Err(format!("its member '{name}' would lie outside of the directory that it is unpacked into"));
+    for name in ["../outside/file", "a/../../outside/file", "/tmp/x", "..", "."] {
+        for kind in [b'0', b'1', b'2'] {
+            let tar = tar_of(&[(kind, name.as_bytes(), b"a", b"")]);
+            assert_eq!(unpacked(&place, &tar), outside(name), "{name} {}", char::from(kind));
+        }
+    }
+    assert_eq!(unpacked(&place, &tar_of(&[(b'5', b"../d", b"", b"")])), outside("../d"));
+    assert_eq!(unpacked(&place, &tar_of(&[(b'1', b"x", b"../outside/file", b"")])), outside("../outside/file"));
+    // Through a link of its own, whatever the order.
+    let link: Member<'_> = (b'2', b"a", b"../outside", b"");
+    let through: Member<'_> = (b'0', b"a/file", b"", b"written");
+    let inner: Member<'_> = (b'2', b"a/link", b"x", b"");
+    let second: Member<'_> = (b'1', b"h", b"a/file", b"");
+    for members in [[link, through].to_vec(), [through, link].to_vec(), [link, inner].to_vec(), [inner, link].to_vec()]
+    {
+        let error = unpacked(&place, &tar_of(&members)).unwrap_err();
+        assert!(error.contains("cannot be written: "), "{error}");
+    }
+    assert!(unpacked(&place, &tar_of(&[link, second])).unwrap_err().contains("No such file"));
+    assert_eq!(fs::read(place.path().join("outside/file")).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(place.path().join("outside")).unwrap().count(), 1);
+}
+
+#[test]
+fn members_are_what_they_say() {
+    let place = Place::new();
+    let into = unpacked(
+        &place,
+        &tar_of(&[
+            (b'0', b"./twice", b"", b"first"),
+            (b'2', b"link", b"twice", b""),
+            (b'0', b"twice", b"", b"second"),
+            (b'1', b"link2", b"link", b""),
+            (b'0', b"replaced", b"", b"a file first"),
+            (b'2', b"replaced", b"link", b""),
+            (b'0', b"old/", b"", b""),
+            (b'5', b"./", b"", b""),
+            (b'7', b"deep/er/file", b"", b"x"),
+            (b'V', b"a label", b"", b"skipped"),
+        ]),
+    )
+    .unwrap();
+    assert_eq!(fs::read(into.join("twice")).unwrap(), b"second");
+    assert_eq!(fs::read_link(into.join("link2")).unwrap(), Path::new("twice"));
+    assert_eq!(fs::read_link(into.join("replaced")).unwrap(), Path::new("link"));
+    assert!(into.join("old").is_dir() && into.join("deep/er/file").is_file() && !into.join("a label").exists());
+    let mode = fs::metadata(into.join("twice")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755);
+    for (kind, what) in [(b'3', "a device"), (b'4', "a device"), (b'6', "a pipe"), (b'S', "sparse")] {
+        let expected = format!("its member 'x' is {what}, which an environment cannot have");
+        assert_eq!(unpacked(&place, &tar_of(&[(kind, b"x", b"", b"")])), Err(expected));
+    }
+    // Nobody gets the rights of another user.
+    let mut tar = tar_of(&[(b'0', b"x", b"", b"")]);
+    tar[100..107].copy_from_slice(b"0006755");
+    let mut head: [u8; 512] = tar[..512].try_into().unwrap();
+    sign(&mut head);
+    tar[..512].copy_from_slice(&head);
+    let into = unpacked(&place, &tar).unwrap();
+    assert_eq!(fs::metadata(into.join("x")).unwrap().permissions().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn what_is_damaged_is_refused() {
+    let place = Place::new();
+    let unknown = Err("it is neither a tar archive (plain, gzip, bzip2, xz, zstd) nor a zip archive".to_owned());
+    for bytes in [&b""[..], &[0; 1024], &[b'x'; 2048]] {
+        assert_eq!(unpacked(&place, bytes), unknown);
+    }
+    assert_eq!(unpacked(&place, b"short"), Err("it is cut off".to_owned()));
+    let whole = tar_of(&[(b'0', b"a", b"", &[1; 700]), (b'0', b"b", b"", b"x")]);
+    for length in [600, 512 + 700, 512 + 1024 + 100, 512 + 1024 + 512] {
+        assert_eq!(unpacked(&place, &whole[..length]), Err("it is cut off".to_owned()), "{length}");
+    }
+    let mut wrong = whole.clone();
+    wrong[512 + 1024] ^= 1;
+    assert_eq!(unpacked(&place, &wrong), Err("it is damaged: a header's sum is wrong".to_owned()));
+    let mut endless = header(b'L', b"././@LongLink", b"", 0);
+    endless[124..135].copy_from_slice(b"77777777777");
+    sign(&mut endless);
+    assert_eq!(unpacked(&place, &endless), Err("it is damaged: a name has no end".to_owned()));
+    for record in
+        [&b"no length"[..], b"9 a=b\n", b"6 ab\n\n", b"99999999999999999999999 a=b\n", b"6 a=b\n\xff", b"0 a=b\n"]
+    {
+        let error = unpacked(&place, &tar_of(&[(b'x', b"pax", b"", record)]));
+        assert_eq!(error, Err("it is damaged: a pax record is no record".to_owned()), "{record:?}");
+    }
+    // gzip around what ends too early, and a sum that is wrong.
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(&whole).unwrap();
+    let packed = packer.finish().unwrap();
+    assert!(unpacked(&place, &packed).is_ok());
+    assert!(unpacked(&place, &packed[..packed.len() - 12]).is_err());
+    let mut wrong = packed.clone();
+    let at = wrong.len() - 6;
+    wrong[at] ^= 1;
+    assert!(unpacked(&place, &wrong).is_err());
+}

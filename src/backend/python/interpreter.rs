@@ -1,0 +1,281 @@
+//! Which Python runs a model's worker, and whether it can.
+//!
+//! Nothing is compiled per version of Python, so any interpreter will do that has numpy. It is asked once what it is
+//! before a worker depends on it, so that a load says which interpreter lacks what, instead of a worker that dies.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tracing::info;
+
+use super::environment::{self, Change, Environment, Environments};
+use super::probe::{self, About};
+use super::settings::Settings;
+use crate::backend::ModelContext;
+use crate::backend::plugin::needed_libraries;
+use crate::request::Status;
+
+/// What a user types to get an interpreter with numpy.
+pub const INSTALL_COMMAND: &str = "nereid runtime install python";
+/// Triton's way to another version of Python, in the model's directory.
+const STUB: &str = "triton_python_backend_stub";
+/// In the folder of an installed environment, once it is whole.
+pub const COMPLETE: &str = "complete";
+
+/// Who named an interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The environment of EXECUTION_ENV_PATH.
+    Environment,
+    /// The version that the stub in the model's directory was built for.
+    Stub,
+    /// `--backend-config=python,interpreter=<path>`
+    Setting,
+    /// What `nereid runtime install python` made.
+    Installed,
+    Path,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::Environment => "EXECUTION_ENV_PATH",
+            Origin::Stub => "the version of the model's triton_python_backend_stub",
+            Origin::Setting => "--backend-config=python,interpreter",
+            Origin::Installed => INSTALL_COMMAND,
+            Origin::Path => "python3 on the PATH",
+        })
+    }
+}
+
+/// An interpreter that was asked and can run models.
+#[derive(Debug, Clone)]
+pub struct Interpreter {
+    pub program: PathBuf,
+    /// What is different for it from the server's own variables.
+    pub changes: Vec<Change>,
+    pub origin: Origin,
+    pub about: About,
+    /// Keeps what was unpacked.
+    _environment: Option<Environment>,
+}
+
+/// What the choice depends on, beside the model.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    pub data_home: Option<PathBuf>,
+    pub path: Option<OsString>,
+}
+
+impl Surroundings {
+    /// As this process sees them.
+    pub fn of_process() -> Surroundings {
+        let data_home = crate::backend::onnxruntime::Surroundings::of_process(None).data_home;
+        Surroundings { data_home, path: std::env::var_os("PATH") }
+    }
+
+    /// `<data home>/nereid/runtimes/python`: one folder per installation.
+    pub fn user_folder(&self) -> Option<PathBuf> {
+        Some(self.data_home.as_ref()?.join("nereid/runtimes/python"))
+    }
+
+    /// The interpreter that was installed last.
+    pub fn installed(&self) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(self.user_folder()?).ok()?;
+        let whole = entries.flatten().filter_map(|entry| {
+            let modified = entry.path().join(COMPLETE).metadata().ok()?.modified().ok()?;
+            let program = entry.path().join("bin/python3");
+            program.is_file().then_some((modified, program))
+        });
+        whole.max().map(|(_, program)| program)
+    }
+
+    /// Every program `name` on the PATH, in its order.
+    pub fn on_path(&self, name: &str) -> Vec<PathBuf> {
+        let directories = self.path.iter().flat_map(std::env::split_paths);
+        directories.map(|directory| directory.join(name)).filter(|file| is_program(file)).collect()
+    }
+
+    /// The interpreter of models that say nothing about it: the one of the setting, the installed one, or that of the
+    /// PATH. It is not asked whether it can.
+    pub fn general(&self, setting: Option<&Path>) -> Result<(Origin, PathBuf), Status> {
+        if let Some(named) = setting {
+            return self.named(named).map(|program| (Origin::Setting, program));
+        }
+        if let Some(program) = self.installed() {
+            return Ok((Origin::Installed, program));
+        }
+        match self.on_path("python3").into_iter().next() {
+            Some(program) => Ok((Origin::Path, program)),
+            None => Err(Status::unavailable(format!(
+                "there is no python3 on the PATH, which models of the Python backend need. Install Python 3.8 or newer \
+                 with numpy, run `{INSTALL_COMMAND}`, or name an interpreter with \
+                 --backend-config=python,interpreter=<path>"
+            ))),
+        }
+    }
+
+    /// A path, or a name that is looked for on the PATH.
+    fn named(&self, named: &Path) -> Result<PathBuf, Status> {
+        let wrong = |what: &str| {
+            let named = named.display();
+            Status::invalid(format!("--backend-config=python,interpreter={named}: {what}"))
+        };
+        if named.components().count() == 1 && named.is_relative() {
+            let found = named.to_str().map(|name| self.on_path(name)).unwrap_or_default().into_iter().next();
+            return found.ok_or_else(|| wrong("there is no such program on the PATH"));
+        }
+        match named.metadata() {
+            Err(error) => Err(wrong(&error.to_string())),
+            Ok(metadata) if !metadata.is_file() => Err(wrong("this is no file")),
+            Ok(_) if !is_program(named) => Err(wrong("this file must not be executed")),
+            Ok(_) => Ok(named.to_owned()),
+        }
+    }
+}
+
+impl Interpreter {
+    /// The interpreter of a model: that of its environment, that of the version its stub was built for, or the general
+    /// one. Unpacks, activates and asks what has to be; blocks.
+    pub fn find(
+        context: &ModelContext,
+        settings: &Settings,
+        base: Option<&Path>,
+        environments: &Environments,
+    ) -> Result<Interpreter, Status> {
+        Interpreter::find_in(&Surroundings::of_process(), context, settings, base, environments)
+    }
+
+    fn find_in(
+        surroundings: &Surroundings,
+        context: &ModelContext,
+        settings: &Settings,
+        base: Option<&Path>,
+        environments: &Environments,
+    ) -> Result<Interpreter, Status> {
+        let stub = stub_version(context)?;
+        if let Some(path) = environment::path_of(context, base) {
+            info!("model '{}': using the Python execution environment {}", context.name, path.display());
+            let environment = environments.open(&path)?;
+            let program = match &stub {
+                Some(version) => environment.directory.join(format!("bin/python{version}")),
+                None => environment.interpreter()?,
+            };
+            let program = if program.is_file() { program } else { environment.interpreter()? };
+            let changes = environment.activation()?;
+            let about =
+                probe::ask(&program, &changes).map_err(|problem| problem.status(&program, Origin::Environment))?;
+            if let Some(version) = stub.filter(|version| !about.is_of(version)) {
+                return Err(Status::invalid(format!(
+                    "the model's {STUB} was built for Python {version}, but the environment of EXECUTION_ENV_PATH has \
+                     Python {about}; remove the stub to use that one"
+                )));
+            }
+            let origin = Origin::Environment;
+            return Ok(Interpreter { program, changes, origin, about, _environment: Some(environment) });
+        }
+        let (origin, program, about) = match &stub {
+            Some(version) => surroundings.of_version(context, settings, version)?,
+            None => {
+                let (origin, program) = surroundings.general(settings.interpreter.as_deref())?;
+                let about = probe::ask(&program, &[]).map_err(|problem| problem.status(&program, origin))?;
+                (origin, program, about)
+            }
+        };
+        Ok(Interpreter { program, changes: Vec::new(), origin, about, _environment: None })
+    }
+
+    /// What can be known without running or unpacking anything.
+    pub fn examine(context: &ModelContext, settings: &Settings, base: Option<&Path>) -> Result<(), Status> {
+        let stub = stub_version(context)?;
+        if let Some(path) = environment::path_of(context, base) {
+            return environment::examine(&path);
+        }
+        match stub {
+            Some(_) => Ok(()),
+            None => Surroundings::of_process().general(settings.interpreter.as_deref()).map(|_| ()),
+        }
+    }
+
+    /// A command that starts it with its variables; the script and what follows are the caller's.
+    pub fn command(&self) -> Command {
+        probe::command(&self.program, &self.changes)
+    }
+}
+
+/// For the log.
+impl fmt::Display for Interpreter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Interpreter { program, origin, about, .. } = self;
+        write!(f, "Python {about} with numpy {}: {} ({origin})", about.numpy, program.display())
+    }
+}
+
+/// `3.X` where the model's directory has a stub of Triton's, which is a program for that version only. It is not run:
+/// ours serves any version.
+fn stub_version(context: &ModelContext) -> Result<Option<String>, Status> {
+    let stub = context.directory.join(STUB);
+    if !stub.is_file() {
+        return Ok(None);
+    }
+    let names = needed_libraries(&stub).unwrap_or_default();
+    let version = names.iter().find_map(|name| {
+        let rest = name.strip_prefix("libpython")?;
+        let version = rest.split(".so").next()?.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let is_version = version.strip_prefix("3.").is_some_and(|minor| minor.parse::<u16>().is_ok());
+        is_version.then(|| version.to_owned())
+    });
+    version.map(Some).ok_or_else(|| {
+        Status::invalid(format!(
+            "'{}' does not say which Python it was built for: it needs no libpython3. Nereid does not run stubs of \
+             Triton's; remove it, and choose an interpreter with EXECUTION_ENV_PATH or \
+             --backend-config=python,interpreter=<path>",
+            stub.display()
+        ))
+    })
+}
+
+impl Surroundings {
+    /// An interpreter for a stub: the first of its version on the PATH that can run models, or the general one where
+    /// that is of this version.
+    fn of_version(
+        &self,
+        context: &ModelContext,
+        settings: &Settings,
+        version: &str,
+    ) -> Result<(Origin, PathBuf, About), Status> {
+        let mut programs = self.on_path(&format!("python{version}"));
+        let named = programs.len();
+        programs.extend(self.general(settings.interpreter.as_deref()).ok().map(|(_, program)| program));
+        let mut first = None;
+        for (at, program) in programs.into_iter().enumerate() {
+            match probe::ask(&program, &[]) {
+                Ok(about) if about.is_of(version) => {
+                    let shown = program.display();
+                    info!("model '{}': {STUB} is for Python {version}; {shown} runs in its place", context.name);
+                    return Ok((Origin::Stub, program, about));
+                }
+                Err(problem) if at < named => {
+                    first.get_or_insert_with(|| problem.status(&program, Origin::Stub));
+                }
+                _ => {}
+            }
+        }
+        Err(first.unwrap_or_else(|| {
+            Status::unavailable(format!(
+                "the model's {STUB} was built for Python {version}, and there is no python{version} on the PATH. Install \
+                 it with numpy, name an environment with EXECUTION_ENV_PATH, or remove the stub to use the usual Python"
+            ))
+        }))
+    }
+}
+
+fn is_program(file: &Path) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,8 @@ mod support {
 }
 
 mod python_life {
+    mod faults;
     pub mod models;
     mod numbers;
+    pub mod trouble;
 }

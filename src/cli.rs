@@ -100,8 +100,8 @@ Nereid, an inference server with the interfaces of NVIDIA Triton Inference Serve
 Usage:
   nereid [serve] --model-repository=<path> [options]
         Serve the models of a repository. `nereid --help` lists the options.
-  nereid quickstart
-        Serve an example model, to try the server without a repository.
+  nereid quickstart [--with minilm]
+        Serve example models, to try the server without a repository; with minilm, which makes embeddings of text, too.
   nereid runtime list
         Say which runtimes are found on this machine.
   nereid runtime install onnxruntime

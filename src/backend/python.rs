@@ -5,6 +5,9 @@
 //!                      link ◄═ results, responses of senders, questions
 //! instance ◄─ answers ◄─┘  └─► desk ─► senders, calls, services
 //! ```
+//!
+//! What a model is run with is decided when it is opened: `settings`, `layout` (which file), `interpreter` (which
+//! Python, asked by `probe`) and `environment` (what a model brings along, unpacked by `archive`).
 
 mod answers;
 mod archive;
@@ -58,9 +61,10 @@ use crate::wire::inference::model_instance_group::Kind;
 /// By which configurations, and the settings of all models in Python, call it.
 pub const NAME: &str = "python";
 
-/// The backend: one value for models that bring their own script, and one for each Python-based backend.
+/// `python`, or a backend that is itself written in Python.
+#[derive(Debug)]
 pub struct PythonBackend {
-    /// The directory of the Python-based backend whose script serves the models.
+    /// The directory of a Python-based backend, whose script serves the models.
     base: Option<PathBuf>,
     environments: Arc<Environments>,
 }
@@ -89,10 +93,10 @@ impl Backend for PythonBackend {
     }
 
     fn create_model(&self, context: Arc<ModelContext>) -> Result<Arc<dyn Model>, Status> {
+        let base = self.base.as_deref();
         let settings = Settings::read(&context)?;
-        let layout = Layout::find(&context, self.base.as_deref())?;
-        let interpreter = Interpreter::find(&context, &settings, self.base.as_deref(), &self.environments)?;
-        tracing::info!("model '{}' runs with {interpreter}, {settings}", context.name);
+        let layout = Layout::find(&context, base)?;
+        let interpreter = Interpreter::find(&context, &settings, base, &self.environments)?;
         Ok(Arc::new(PythonModel::open(context, settings, layout, interpreter)?))
     }
 }

@@ -57,6 +57,11 @@ impl<M: Memory> Producer<M> {
         Producer { memory, head }
     }
 
+    #[cfg(test)]
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// Appends a frame. False: there is no room now; a payload over [`payload_max`] never finds any.
     pub fn push(&mut self, kind: u32, payload: &[u8]) -> Result<bool, Corrupt> {
         let capacity = self.memory.capacity();

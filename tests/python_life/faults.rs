@@ -20,7 +20,12 @@ const ACTS: &[(&str, u16, &[&str], Option<bool>)] = &[
         Some(true),
     ),
     ("sys.exit 3", 500, &["for model 'trouble_0_0', message: SystemExit: 3\n\nAt:\n"], Some(true)),
-    ("exhaust", 500, &["Failed to process the request(s) for model 'trouble_0_0', message: ", "Unable to allocate"], Some(true)),
+    (
+        "exhaust",
+        500,
+        &["Failed to process the request(s) for model 'trouble_0_0', message: ", "Unable to allocate"],
+        Some(true),
+    ),
     ("print", 200, &["done"], Some(true)),
     ("nonsense", 200, &["done"], Some(true)),
     ("signal 15", 200, &["done"], Some(true)),
@@ -40,8 +45,18 @@ const ACTS: &[(&str, u16, &[&str], Option<bool>)] = &[
     ("scribble streams", 0, &[], None),
     ("scribble control", 0, &[], Some(false)),
     // Results of the wrong number, of the wrong form, and a tensor of a type that is none.
-    ("lie 104 ([], [])", 500, &["model instance 'trouble_0_0', message: a message does not have the form of its kind"], Some(false)),
-    ("lie 104 7", 500, &["model instance 'trouble_0_0', message: a message does not have the form of its kind"], Some(false)),
+    (
+        "lie 104 ([], [])",
+        500,
+        &["model instance 'trouble_0_0', message: a message does not have the form of its kind"],
+        Some(false),
+    ),
+    (
+        "lie 104 7",
+        500,
+        &["model instance 'trouble_0_0', message: a message does not have the form of its kind"],
+        Some(false),
+    ),
     ("lie 104 ([(((b'', 0), ), (), None)], [])", 500, &["trouble_0_0"], Some(false)),
     ("lie 104 ([((('DONE', 99, (1,), b''), ), (), None)], [])", 500, &["trouble_0_0"], Some(false)),
     // Memory that it was never given.
@@ -53,10 +68,20 @@ const ACTS: &[(&str, u16, &[&str], Option<bool>)] = &[
     ),
     ("lie 104 ([None], [1 << 70])", 500, &["a number of a message is too large"], Some(false)),
     ("lie 105 ('x', [1 << 40], [])", 500, &[], None),
-    ("lie 4242 (None,)", 500, &[NOT_HEALTHY, "was ended because a message holds a value of the unknown kind"], Some(false)),
+    (
+        "lie 4242 (None,)",
+        500,
+        &[NOT_HEALTHY, "was ended because a message holds a value of the unknown kind"],
+        Some(false),
+    ),
     ("lie 101 (None,)", 500, &[NOT_HEALTHY], Some(false)),
     ("lie 110 (5, True, None)", 500, &[NOT_HEALTHY], Some(false)),
-    ("lie 104 ((((((((((((((((((((),),),),),),),),),),),),),),),),),),),)", 500, &["a message is nested too deeply"], Some(false)),
+    (
+        "lie 104 ((((((((((((((((((((),),),),),),),),),),),),),),),),),),),)",
+        500,
+        &["a message is nested too deeply"],
+        Some(false),
+    ),
     // What it never had, or asks too much of.
     ("lie 108 ([1, 2, 3, 1 << 60],)", 200, &["done"], Some(true)),
     ("lie 56 (None, 12345678901, None, 1)", 200, &["done"], Some(true)),
@@ -139,7 +164,8 @@ fn an_execution_that_takes_too_long_is_ended_and_names_its_limit() {
 #[test]
 fn every_request_of_a_batch_is_answered_when_its_worker_dies() {
     let repository = models::repository(&[]);
-    let batching = "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 100000000 preferred_batch_size: [ 4 ] }";
+    let batching =
+        "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 100000000 preferred_batch_size: [ 4 ] }";
     trouble::add(&repository, "trouble", 1, batching);
     let Some(server) = models::serve(usual(), &repository, &[]) else { return };
     let body = |words: &str| String::from_utf8(trouble::body(words)).unwrap().replace("[1]", "[1,1]").into_bytes();

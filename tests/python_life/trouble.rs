@@ -94,7 +94,8 @@ pub fn worker_after_pauses(peer: &mut Peer, model: &str) -> u32 {
             return done(&answer).parse().expect("the number of a process");
         }
         let text = answer.error();
-        let begins = text.starts_with("Stub process '") || text.starts_with("Failed to process the request(s) for model");
+        let begins =
+            text.starts_with("Stub process '") || text.starts_with("Failed to process the request(s) for model");
         assert!(begins && started.elapsed() < PATIENCE, "{}: {text}", answer.status);
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -37,7 +37,9 @@ impl<'a> Answer<'a> {
     pub fn into_response_at(self, link: &Link, address: &Address) -> Result<Response, Malformed> {
         let mut response = Response::new(address.id.clone());
         self.fill(&mut response, |received| {
-            received.output(link, &address.outputs, |name, len| address.responses.allocate_output(name.as_bytes(), len))
+            received.output(link, &address.outputs, |name, len| {
+                address.outbox.factory().allocate_output(name.as_bytes(), len)
+            })
         })?;
         Ok(response)
     }

@@ -317,3 +317,6 @@ impl Sink for Call {
         self.calls.pool.get(byte_size)
     }
 }
+
+#[cfg(test)]
+mod tests;

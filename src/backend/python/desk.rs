@@ -97,17 +97,19 @@ impl Attendant for Desk {
         }
     }
 
-    fn executes(&self, grant: Option<Grant>) {
-        self.calls.set_grant(grant);
-    }
-
     fn ended(&self, worker: &Arc<Worker>) {
         self.calls.end();
         self.metrics.end();
         // Requests whose execution has not returned are their instance's to answer.
-        for address in worker.open.abandoned() {
-            address.responses.send(Response::failed(address.id.clone(), worker.epitaph()), true);
-        }
+        worker.open.abandon(|address| Response::failed(address.id.clone(), worker.epitaph()));
+    }
+
+    fn lend(&self, grant: Option<Grant>) {
+        self.calls.set_grant(grant);
+    }
+
+    fn room_has_come(&self, worker: &Arc<Worker>) {
+        senders::flush(worker);
     }
 }
 

@@ -8,10 +8,10 @@ use tracing::{error, warn};
 
 use super::answers::Answer;
 use super::batch;
+use super::health::Health;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::open::Returned;
-use super::health::Health;
 use super::post::Post;
 use super::worker::{Ended, Worker};
 use crate::backend::{Instance, InstanceContext, Payload, Readiness};
@@ -100,12 +100,7 @@ impl PythonInstance {
         }
     }
 
-    fn send(
-        &mut self,
-        worker: &Arc<Worker>,
-        requests: Requests,
-        batch: &mut Batch,
-    ) -> Result<(), (Status, Requests)> {
+    fn send(&mut self, worker: &Arc<Worker>, requests: Requests, batch: &mut Batch) -> Result<(), (Status, Requests)> {
         let taken = match batch::shared_len(&requests).and_then(|len| self.reserve(worker, len)) {
             Ok(taken) => taken,
             Err(status) => return Err((status, requests)),
@@ -124,8 +119,6 @@ impl PythonInstance {
                 outcome = Err((Status::unavailable(text), Some(request)));
                 break;
             };
-            let is_cancelled = request.cancel_token().is_cancelled();
-            worker.link.set_cancelled(super::open::index(token), is_cancelled);
             if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room) {
                 worker.open.forget(token);
                 outcome = Err((self.failed(status.message), Some(request)));
@@ -253,11 +246,17 @@ impl Instance for PythonInstance {
                 return Ok(());
             }
         };
-        worker.attendant.executes(requests.iter().find_map(|request| request.grant.clone()));
+        let grant = requests.first().and_then(|request| request.grant.clone());
+        let lends = grant.is_some();
+        if lends {
+            worker.lend(grant);
+        }
         let execution = Execution { exec_start_ns, ..Execution::default() };
         let mut batch = Batch { tokens: Vec::with_capacity(requests.len()), rows, execution };
         self.run(&worker, requests, &mut batch);
-        worker.attendant.executes(None);
+        if lends {
+            worker.lend(None);
+        }
         if !worker.is_fit() {
             self.post.hold_back();
         }

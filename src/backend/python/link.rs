@@ -20,7 +20,7 @@ use super::message::{self, FAR};
 use super::outbound::Outbound;
 use crate::memory::{Segment, Slice};
 use crate::queue::frames::{self, Consumer, Corrupt, Memory, Producer};
-use crate::request::Status;
+use crate::request::{Hearer, Status};
 
 /// Places that one message over the socket carries.
 const FREED_AT_ONCE: usize = 2048;
@@ -36,7 +36,7 @@ pub struct Bounds {
 
 /// A stream's place in a segment.
 #[derive(Debug)]
-struct Place {
+pub struct Place {
     segment: Arc<Segment>,
     words: usize,
     at: usize,
@@ -81,6 +81,11 @@ impl Bell {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
+    /// Another hold on the same bell.
+    pub fn another(&self) -> io::Result<Bell> {
+        Ok(Bell(self.0.try_clone()?))
+    }
+
     /// Waits until it was rung since the last time.
     pub fn wait(&self) {
         while let Err(rustix::io::Errno::INTR) = rustix::io::read(&self.0, &mut [0u8; 8]) {}
@@ -90,6 +95,25 @@ impl Bell {
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// A byte for every request that the worker may have.
+pub struct Cancellations(Arc<Segment>);
+
+impl Cancellations {
+    pub fn set(&self, index: usize, is_cancelled: bool) {
+        if index < message::OPEN_MAX {
+            self.0.set_byte(message::CANCEL_BYTES + index, u8::from(is_cancelled));
+        }
+    }
+}
+
+impl Hearer for Cancellations {
+    fn cancelled(&self, key: u64) {
+        if let Ok(index) = usize::try_from(key) {
+            self.set(index, true);
+        }
     }
 }
 
@@ -324,11 +348,19 @@ impl Link {
         Ok(())
     }
 
-    /// The worker sees whether somebody still waits for the request at `index`.
-    pub fn set_cancelled(&self, index: usize, is_cancelled: bool) {
-        if index < message::OPEN_MAX {
-            self.control.set_byte(message::CANCEL_BYTES + index, u8::from(is_cancelled));
-        }
+    /// The worker's end of a slot.
+    #[cfg(test)]
+    pub fn slot(&self, slot: u32) -> Consumer<Place> {
+        let banks = lock(&self.banks);
+        let stream =
+            lock(&banks[slot as usize / message::SLOTS_PER_BANK].streams[slot as usize % message::SLOTS_PER_BANK]);
+        let Place { segment, words, at, capacity } = stream.memory();
+        Consumer::new(Place { segment: Arc::clone(segment), words: *words, at: *at, capacity: *capacity })
+    }
+
+    /// Where the worker sees whether somebody still waits for a request.
+    pub fn cancellations(&self) -> Arc<Cancellations> {
+        Arc::new(Cancellations(Arc::clone(&self.control)))
     }
 
     /// The bytes of a tensor that a message of the worker names: (segment, offset, length) of what it wrote, with a key

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tracing::info;
+
 use super::desk::Desk;
 use super::instance::PythonInstance;
 use super::interpreter::Interpreter;
@@ -11,10 +13,11 @@ use super::marshal::{Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::post::{Crew, Post, Recruiter, not_healthy};
 use super::process;
-use super::settings::Settings;
+use super::settings::{Settings, check_stub_name};
 use super::worker::{Ended, OnEnd, Plan, Worker};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::json;
+use crate::observe::log::verbose;
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_instance_group::Kind;
@@ -37,6 +40,8 @@ impl PythonModel {
         layout: Layout,
         interpreter: Interpreter,
     ) -> Result<PythonModel, Status> {
+        info!("model '{}': {}, by {interpreter}", context.name, layout.file.display());
+        verbose!(1, "the Python backend's settings for '{}': {settings}", context.name);
         let crew = Arc::new(Crew::new(&context));
         let mut model = PythonModel { context, settings, layout, interpreter, completed: None, crew };
         if model.context.auto_complete {
@@ -46,17 +51,16 @@ impl PythonModel {
     }
 
     fn start(&self, name: &str, ended: OnEnd) -> Result<Arc<Worker>, Status> {
-        let mut command = self.interpreter.command();
-        process::add_program(&mut command, name);
-        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let bytes = |setting: u64| usize::try_from(setting).unwrap_or(usize::MAX);
+        let Settings { shm_default_byte_size, shm_growth_byte_size, shm_max_byte_size, .. } = self.settings;
         Worker::start(Plan {
             name: name.to_owned(),
             model: self.context.name.clone(),
-            command,
+            command: process::command(self.interpreter.command(), name),
             bounds: Bounds {
-                first_bytes: bytes(self.settings.shm_default_byte_size),
-                growth_bytes: bytes(self.settings.shm_growth_byte_size),
-                max_bytes: bytes(self.settings.shm_max_byte_size),
+                first_bytes: bytes(shm_default_byte_size),
+                growth_bytes: bytes(shm_growth_byte_size),
+                max_bytes: bytes(shm_max_byte_size),
             },
             attendant: Arc::new(Desk::new(&self.context)),
             ended,
@@ -65,10 +69,11 @@ impl PythonModel {
 
     /// (model file, module, paths), the beginning of what a worker is told first.
     fn write_source(&self, writer: &mut Writer) {
-        writer.text(self.layout.file.to_string_lossy().as_bytes());
-        writer.text(self.layout.module.as_bytes());
-        writer.tuple(self.layout.search.len());
-        self.layout.search.iter().for_each(|path| writer.text(path.to_string_lossy().as_bytes()));
+        let Layout { file, module, search } = &self.layout;
+        writer.text(file.to_string_lossy().as_bytes());
+        writer.text(module.as_bytes());
+        writer.tuple(search.len());
+        search.iter().for_each(|place| writer.text(place.to_string_lossy().as_bytes()));
     }
 
     /// Asks a worker that is thrown away afterwards.
@@ -117,6 +122,7 @@ impl Model for PythonModel {
     }
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
+        check_stub_name(&context.name)?;
         let (crew, settings) = (Arc::clone(&self.crew), self.settings.clone());
         let recruit = Recruit { model: self, context: context.clone() };
         let post = Post::open(&context.name, &context.spec.name, Box::new(recruit), settings.restart, crew)?;

@@ -1,18 +1,23 @@
 //! The requests that a worker has: from the batch that takes them there to their last response.
 //!
 //! A request itself is held until its execution has returned; what it leaves behind is the way for its responses. Both
-//! the thread of the instance and the one that keeps the worker look here.
+//! the thread of the instance and the one that keeps the worker look here. Neither waits for a client that reads
+//! slowly: what may not be sent yet lies in the request's outbox until the keeper is told that there is room.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::link::{Bell, Cancellations};
+
 use super::message::OPEN_MAX;
-use crate::request::{Observation, Observer, Request, RequestedOutput, ResponseFactory, Text};
+use crate::request::{CancelWatch, Observation, Observer, Outbox, Request, RequestedOutput, Response, Room, Text};
 
 /// What sends of a request need to know.
 #[derive(Clone)]
 pub struct Address {
     pub id: Text,
-    pub responses: Arc<ResponseFactory>,
+    pub outbox: Arc<Outbox>,
     /// The outputs that its client wants; others are left out.
     pub outputs: Arc<[RequestedOutput]>,
 }
@@ -28,6 +33,8 @@ struct Opened {
     address: Option<Address>,
     /// Who watches it, also after that.
     observer: Option<Arc<dyn Observer>>,
+    /// Has the worker see its cancellation.
+    watch: Option<CancelWatch>,
     /// Its last response is out.
     is_closed: bool,
 }
@@ -42,9 +49,32 @@ pub struct Returned {
 }
 
 /// See the [module](self). The lower half of a token is the place, the upper its generation.
-#[derive(Default)]
 pub struct Open {
     table: Mutex<Table>,
+    cancellations: Arc<Cancellations>,
+    roomy: Arc<Roomy>,
+    /// Outboxes in which something waits, by their requests' tokens, whatever has become of those.
+    waiting: Mutex<HashMap<u64, Arc<Outbox>>>,
+    /// Nobody flushes any more.
+    is_abandoned: AtomicBool,
+}
+
+/// Told by outboxes that there is room for what they hold.
+struct Roomy {
+    tokens: Mutex<Vec<u64>>,
+    /// Of the thread that keeps the worker.
+    bell: Bell,
+}
+
+impl Room for Roomy {
+    fn has_come(&self, key: u64) {
+        lock(&self.tokens).push(key);
+        self.bell.ring();
+    }
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]
@@ -67,7 +97,8 @@ impl Table {
     }
 
     fn remove(&mut self, token: u64) -> Option<Opened> {
-        self.get(token)?;
+        // Before the place may be another request's, whose byte must not be set.
+        self.get(token)?.watch = None;
         let entry = self.entries.get_mut(index(token))?;
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index(token) as u32);
@@ -76,8 +107,20 @@ impl Table {
 }
 
 impl Open {
+    /// `keeper` is rung when [`flush`](Open::flush) is worth a call.
+    pub fn new(cancellations: Arc<Cancellations>, keeper: Bell) -> Open {
+        let roomy = Arc::new(Roomy { tokens: Mutex::default(), bell: keeper });
+        Open {
+            table: Mutex::default(),
+            cancellations,
+            roomy,
+            waiting: Mutex::default(),
+            is_abandoned: AtomicBool::new(false),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     /// How messages shall call a request that is about to be sent; `None`: the worker has as many as it may.
@@ -92,14 +135,18 @@ impl Open {
             None => return None,
         };
         let entry = table.entries.get_mut(at as usize)?;
-        entry.state = Some(Opened { request: None, address: None, observer: None, is_closed: false });
+        entry.state = Some(Opened { request: None, address: None, observer: None, watch: None, is_closed: false });
         Some((u64::from(entry.generation) << 32) | u64::from(at))
     }
 
     /// Takes the request itself, before the worker hears of it.
     pub fn put(&self, token: u64, request: Box<Request>) {
+        let place = index(token);
+        self.cancellations.set(place, false);
+        let watch = request.admission().watch(Arc::clone(&self.cancellations) as Arc<_>, place as u64);
         if let Some(opened) = self.lock().get(token) {
             opened.observer = request.observer.as_ref().map(Observation::observer);
+            opened.watch = Some(watch);
             opened.request = Some(request);
         }
     }
@@ -115,7 +162,7 @@ impl Open {
         let mut table = self.lock();
         let opened = table.get(token).filter(|opened| !opened.is_closed)?;
         if opened.address.is_none() {
-            opened.address = opened.request.as_deref().map(address_of);
+            opened.address = opened.request.as_deref().map(|request| self.address_of(token, request));
         }
         let address = opened.address.clone();
         opened.is_closed = last;
@@ -141,13 +188,53 @@ impl Open {
         if is_closed || !stays || is_lost {
             table.remove(token);
         } else if opened.address.is_none() {
-            opened.address = Some(address_of(&request));
+            opened.address = Some(self.address_of(token, &request));
         }
         Some(Returned { request, is_closed, is_lost })
     }
 
-    /// Whoever still waits for responses through a sender, when there is no worker any more.
-    pub fn abandoned(&self) -> Vec<Address> {
+    /// Sends a response, or the bare end, behind what waits already. False: it waits too, and a flush will tell of
+    /// `tag` when it is out.
+    pub fn send(&self, token: u64, address: &Address, response: Option<Response>, last: bool, tag: u64) -> bool {
+        if address.outbox.send(response, last, tag) {
+            return true;
+        }
+        lock(&self.waiting).insert(token, Arc::clone(&address.outbox));
+        if self.is_abandoned.load(Ordering::SeqCst) {
+            address.outbox.empty();
+            return true;
+        }
+        // Room may have come before the outbox could be found.
+        self.roomy.has_come(token);
+        false
+    }
+
+    /// Sends what there is room for by now, and tells `sent` the tags.
+    pub fn flush(&self, mut sent: impl FnMut(u64)) {
+        for token in std::mem::take(&mut *lock(&self.roomy.tokens)) {
+            let Some(outbox) = lock(&self.waiting).get(&token).cloned() else { continue };
+            outbox.flush(&mut sent);
+            let mut waiting = lock(&self.waiting);
+            if outbox.waiting_count() == 0 {
+                waiting.remove(&token);
+            }
+        }
+    }
+
+    /// There is no worker any more: what waits is sent at once, and whoever still waits for responses through a sender
+    /// gets `last`.
+    pub fn abandon(&self, mut last: impl FnMut(&Address) -> Response) {
+        self.is_abandoned.store(true, Ordering::SeqCst);
+        for outbox in std::mem::take(&mut *lock(&self.waiting)).into_values() {
+            outbox.empty();
+        }
+        for address in self.abandoned() {
+            address.outbox.send(Some(last(&address)), true, 0);
+            address.outbox.empty();
+        }
+    }
+
+    fn abandoned(&self) -> Vec<Address> {
         let mut table = self.lock();
         table.is_over = true;
         let returned = |entry: &Entry| entry.state.as_ref().is_some_and(|opened| opened.request.is_none());
@@ -159,12 +246,9 @@ impl Open {
         let removed = tokens.into_iter().filter_map(|token| table.remove(token));
         removed.filter(|opened| !opened.is_closed).filter_map(|opened| opened.address).collect()
     }
-}
 
-fn address_of(request: &Request) -> Address {
-    Address {
-        id: request.id.clone(),
-        responses: Arc::new(request.responses()),
-        outputs: request.outputs.as_slice().into(),
+    fn address_of(&self, token: u64, request: &Request) -> Address {
+        let outbox = Outbox::new(request.responses(), Arc::clone(&self.roomy) as Arc<_>, token);
+        Address { id: request.id.clone(), outbox: Arc::new(outbox), outputs: request.outputs.as_slice().into() }
     }
 }

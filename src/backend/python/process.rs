@@ -155,7 +155,8 @@ pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: Option<u64>) ->
     }
 }
 
-/// `… <program> <title>`: the title is for who looks at the list of processes.
-pub fn add_program(command: &mut Command, title: &str) {
-    command.arg(format!("/proc/self/fd/{PROGRAM}")).arg(title);
+/// `python3 <program> <title>`: the title is for who looks at the list of processes.
+pub fn command(mut interpreter: Command, title: &str) -> Command {
+    interpreter.arg(format!("/proc/self/fd/{PROGRAM}")).arg(title);
+    interpreter
 }

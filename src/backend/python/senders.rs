@@ -10,25 +10,46 @@ use crate::request::Response;
 /// `TRITONSERVER_RESPONSE_COMPLETE_FINAL`
 const FINAL: u32 = 1;
 
+/// Responses of one request that may wait for a slow client. An honest worker asks long before.
+const WAITING_MAX: usize = 4096;
+
 /// (token, response or None, flags); a sender that asked is told when the response is on its way.
 pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Result<(), Malformed> {
     let [token, response, flags] = values else { return Err(Malformed::Form) };
+    let token: u64 = token.as_int()?;
     let last = flags.as_int::<u32>()? & FINAL != 0;
-    let response = response.optional(|response| Ok(response.clone()))?;
-    let answer = response.as_ref().map(Answer::read).transpose()?;
-    if let Some(address) = worker.open.address(token.as_int()?, last) {
+    let answer = match response {
+        Value::None => None,
+        response => Some(Answer::read(response)?),
+    };
+    let mut is_out = true;
+    if let Some(address) = worker.open.address(token, last) {
         let response: Option<Response> =
             answer.map(|answer| answer.into_response_at(&worker.link, &address)).transpose()?;
-        match response {
-            Some(response) => address.responses.send(response, last),
-            None if last => address.responses.send_end(),
-            None => {}
+        if response.is_some() || last {
+            is_out = worker.open.send(token, &address, response, last, slot.map_or(0, |slot| u64::from(slot) + 1));
+        }
+        if address.outbox.waiting_count() > WAITING_MAX {
+            worker.kill("was ended because it sends more responses than their client takes");
         }
     }
-    if let Some(slot) = slot {
-        let mut writer = Writer::default();
-        writer.none();
-        worker.answer(slot, Ok(writer));
+    if let (Some(slot), true) = (slot, is_out) {
+        accept(worker, slot);
     }
     Ok(())
+}
+
+/// Sends what clients have made room for.
+pub fn flush(worker: &Arc<Worker>) {
+    worker.open.flush(|tag| {
+        if let Some(slot) = tag.checked_sub(1).and_then(|slot| u32::try_from(slot).ok()) {
+            accept(worker, slot);
+        }
+    });
+}
+
+fn accept(worker: &Arc<Worker>, slot: u32) {
+    let mut writer = Writer::default();
+    writer.none();
+    worker.answer(slot, Ok(writer));
 }

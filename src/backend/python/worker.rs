@@ -29,8 +29,11 @@ use crate::request::{Grant, Status};
 pub trait Attendant: Send + Sync {
     fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed>;
 
-    /// It executes for these, until it is called again. What limits them limits what they ask of others.
-    fn executes(&self, grant: Option<Grant>);
+    /// What the model asks for from now on is on behalf of the execution that lends this; `None`: of none.
+    fn lend(&self, grant: Option<Grant>);
+
+    /// Clients may have made room for responses that wait.
+    fn room_has_come(&self, worker: &Arc<Worker>);
 
     /// The worker has ended; nothing comes from it any more.
     fn ended(&self, worker: &Arc<Worker>);
@@ -67,7 +70,7 @@ pub struct Worker {
     pub link: Link,
     pub open: Open,
     pub question: Question,
-    pub attendant: Arc<dyn Attendant>,
+    attendant: Arc<dyn Attendant>,
     /// Of the process, once it runs.
     pidfd: OnceLock<(u32, OwnedFd)>,
     has_ended: AtomicBool,
@@ -84,11 +87,12 @@ impl Worker {
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
         let (link, socket) = Link::new(bounds).map_err(cannot)?;
+        let open = Open::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
         let worker = Arc::new(Worker {
             name: name.clone(),
             model,
             link,
-            open: Open::default(),
+            open,
             question: Question::default(),
             attendant,
             pidfd: OnceLock::new(),
@@ -165,6 +169,11 @@ impl Worker {
             self.kill(&format!("was ended because {error}"));
         }
         sent
+    }
+
+    /// See [`Attendant::lend`].
+    pub fn lend(&self, grant: Option<Grant>) {
+        self.attendant.lend(grant);
     }
 
     /// Serves the worker's main thread until it sends one of the `awaited` kinds, whose payload is left in `payload`.
@@ -263,6 +272,10 @@ impl Worker {
         };
         let outcome = match self.link.answer(slot, kind, writer.bytes()) {
             Err(LinkError::Memory(status)) => self.link.answer(slot, REFUSED, refusal(&status).bytes()),
+            Err(error @ LinkError::NoMemory) => {
+                let status = Status::unavailable(error.to_string());
+                self.link.answer(slot, REFUSED, refusal(&status).bytes())
+            }
             outcome => outcome,
         };
         if let Err(error) = outcome
@@ -274,13 +287,7 @@ impl Worker {
     }
 
     /// The keeper's whole life.
-    fn keep(
-        self: Arc<Self>,
-        command: Command,
-        socket: OwnedFd,
-        tell: &SyncSender<std::io::Result<()>>,
-        ended: OnEnd,
-    ) {
+    fn keep(self: Arc<Self>, command: Command, socket: OwnedFd, tell: &SyncSender<std::io::Result<()>>, ended: OnEnd) {
         let started = program::archive().and_then(|archive| {
             let process = Process::start(command, socket.as_fd(), archive.as_fd())?;
             let pidfd = process.pidfd().try_clone()?;
@@ -306,6 +313,7 @@ impl Worker {
                 self.link.aside_bell.wait();
             }
             self.attend_aside(&mut payload);
+            self.attendant.room_has_come(&self);
             if readable.get(1) == Some(&true) {
                 break;
             }

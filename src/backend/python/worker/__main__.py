@@ -1,6 +1,15 @@
 """The worker: `python3 <this archive> <instance name>`, with a socket to the server as descriptor 3."""
 
+import os
 import sys
+
+# The libraries of a model's environment came first for the interpreter's own start; what the model starts gets what
+# the server has.
+_LIBRARIES = os.environ.pop("NEREID_ORIGINAL_LD_LIBRARY_PATH", None)
+if _LIBRARIES:
+    os.environ["LD_LIBRARY_PATH"] = _LIBRARIES
+elif _LIBRARIES is not None:
+    os.environ.pop("LD_LIBRARY_PATH", None)
 
 # The interpreter puts its program's archive first; models shall find their own modules as under any interpreter.
 _ARCHIVE = sys.path.pop(0)

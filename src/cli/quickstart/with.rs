@@ -1,0 +1,109 @@
+//! `--with <example>`: examples that are too large to lie in the repository of this program.
+//!
+//! What they need is brought when somebody asks for one of them; a plain quickstart never looks for it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::super::Arguments;
+use super::super::runtime::Progress;
+use super::minilm;
+use super::preparation::PrepareError;
+
+/// One of [`EXAMPLES`].
+pub(super) struct Example {
+    pub name: &'static str,
+    pub what: &'static str,
+    /// Its models, with what they do.
+    pub models: &'static [(&'static str, &'static str)],
+    /// Brings what is missing and returns the model repository.
+    pub prepare: fn(&mut dyn Progress) -> Result<PathBuf, PrepareError>,
+    /// Path and body of a first request.
+    pub request: (&'static str, &'static str),
+}
+
+pub(super) const EXAMPLES: [Example; 1] = [Example {
+    name: "minilm",
+    what: "text to embeddings: a tokeniser in Python, MiniLM in ONNX Runtime, pooling in Python",
+    models: &minilm::MODELS,
+    prepare: minilm::prepare,
+    request: ("/v2/models/minilm/generate", r#"{"text":"A happy person."}"#),
+}];
+
+/// Parts the examples that are asked for from the flags of `serve`. Err says what is wrong with them.
+pub(super) fn take(arguments: &Arguments) -> Result<(Vec<&'static Example>, Arguments), String> {
+    let mut asked: Vec<&'static Example> = Vec::new();
+    let mut words: Vec<OsString> = Vec::new();
+    let mut given = arguments.words.iter();
+    while let Some(word) = given.next() {
+        let name = match word.to_str() {
+            Some("--with") => given.next().cloned().unwrap_or_default(),
+            Some(flag) => match flag.strip_prefix("--with=") {
+                Some(name) => name.into(),
+                None => {
+                    words.push(word.clone());
+                    continue;
+                }
+            },
+            None => {
+                words.push(word.clone());
+                continue;
+            }
+        };
+        let name = name.to_string_lossy();
+        let Some(example) = EXAMPLES.iter().find(|example| example.name == name) else { return Err(unknown(&name)) };
+        if !asked.iter().any(|other| other.name == example.name) {
+            asked.push(example);
+        }
+    }
+    Ok((asked, Arguments { program: arguments.program.clone(), words }))
+}
+
+fn unknown(name: &str) -> String {
+    let known: String = EXAMPLES.iter().map(|example| format!("\n  {:<10}{}", example.name, example.what)).collect();
+    match name.is_empty() || name.starts_with('-') {
+        true => format!("--with needs the name of an example; there is{known}"),
+        false => format!("--with: there is no example '{name}'; there is{known}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(words: &[&str]) -> Result<(Vec<&'static str>, Vec<OsString>), String> {
+        let arguments = Arguments { program: "nereid".into(), words: words.iter().map(OsString::from).collect() };
+        let (examples, rest) = take(&arguments)?;
+        assert_eq!(rest.program, "nereid");
+        Ok((examples.iter().map(|example| example.name).collect(), rest.words))
+    }
+
+    #[test]
+    fn examples_stand_among_the_flags_of_serve() {
+        for (words, examples, rest) in [
+            (&[][..], &[][..], &[][..]),
+            (&["--http-port=1"], &[], &["--http-port=1"]),
+            (&["--with", "minilm"], &["minilm"], &[]),
+            (&["--with=minilm", "--http-port", "1"], &["minilm"], &["--http-port", "1"]),
+            (&["--id", "x", "--with", "minilm", "--with=minilm"], &["minilm"], &["--id", "x"]),
+            (&["--without=minilm"], &[], &["--without=minilm"]),
+        ] {
+            let rest = rest.iter().map(OsString::from).collect();
+            assert_eq!(taken(words), Ok((examples.to_vec(), rest)), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_another_example_is_told_what_there_is() {
+        for (words, begins) in [
+            (&["--with", "bert"][..], "--with: there is no example 'bert'; there is\n  minilm    text to embeddings"),
+            (&["--with=MiniLM"], "--with: there is no example 'MiniLM'; there is\n  minilm"),
+            (&["--with"], "--with needs the name of an example; there is\n  minilm"),
+            (&["--with="], "--with needs the name of an example"),
+            (&["--with", "--http-port=1"], "--with needs the name of an example"),
+        ] {
+            let error = taken(words).unwrap_err();
+            assert!(error.starts_with(begins), "{words:?}: {error}");
+        }
+    }
+}

@@ -43,7 +43,7 @@ impl Crew {
     pub fn new(context: &ModelContext) -> Crew {
         let version = context.version.to_string();
         let counter = |name: &str, help: &str| {
-            let family = context.metrics.counter_family(name, help);
+            let family = context.metrics.own_counter_family(name, help);
             let counter = family.and_then(|family| family.counter(&[("model", &context.name), ("version", &version)]));
             counter.inspect_err(|error| warn!("no metric '{name}' for model '{}': {error}", context.name)).ok()
         };

@@ -106,6 +106,8 @@ Usage:
         Say which runtimes are found on this machine.
   nereid runtime install onnxruntime
         Fetch the runtime that ONNX models need.
+  nereid runtime install python
+        Make an environment with numpy for models in Python.
   nereid check <repository>...
         Say what would be loaded, and everything that is wrong with it. `nereid check --help` lists the options.
   nereid explain <model directory>
@@ -161,6 +163,7 @@ mod tests {
             "quickstart",
             "runtime list",
             "runtime install onnxruntime",
+            "runtime install python",
             "check",
             "explain",
             "--version",

@@ -14,4 +14,5 @@ mod python_life {
     pub mod models;
     mod numbers;
     pub mod trouble;
+    mod units;
 }

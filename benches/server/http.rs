@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use tritonserver::memory::Slice;
 use tritonserver::protocol::http1::{ResponseParser, ResponseSink};
 
-use super::answer::Answer;
+use super::answer::{Answer, Check};
 use super::line::Peer;
 use super::load::Tally;
-use super::tensor::{JSON_LENGTH, Tensor};
+
+/// Says where the JSON of a body ends (http.md section 5).
+pub const JSON_LENGTH: &str = "Inference-Header-Content-Length";
 
 pub struct HttpPeer {
     request: Slice,
@@ -26,10 +28,9 @@ struct Reading {
 }
 
 impl HttpPeer {
-    pub fn new(tensor: Tensor, binary: bool) -> HttpPeer {
-        let request = tensor.http_request(binary);
-        let answer = Answer::new(Box::new(move |noted| tensor.check_http(noted, binary)));
-        let reading = Reading { answer, status: 0, outcome: None };
+    /// `check` is given the value of [`JSON_LENGTH`], a line break, and the body.
+    pub fn new(request: Slice, check: Check) -> HttpPeer {
+        let reading = Reading { answer: Answer::new(check), status: 0, outcome: None };
         HttpPeer { request, parser: ResponseParser::default(), reading, sent_ns: None, unsent: None }
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use tritonserver::memory::Slice;
 
+use super::answer::Check;
 use super::floor::EchoPeer;
 use super::http::HttpPeer;
 use super::line::Peer;
@@ -87,7 +88,16 @@ impl Scenario {
             let first = connection * self.in_flight;
             (first..first + self.in_flight).map(|slot| self.tensor(slot, server)).collect()
         };
-        let http = |binary| move |tensor: Tensor| Box::new(HttpPeer::new(tensor, binary)) as Box<dyn Peer>;
+        let http = |binary| {
+            move |tensor: Tensor| {
+                let request = tensor.http_request(binary);
+                let check = Box::new(move |noted: &[u8]| tensor.check_http(noted, binary));
+                Box::new(HttpPeer::new(request, check)) as Box<dyn Peer>
+            }
+        };
+        let unary = |tensor: Tensor| -> (Slice, Check) {
+            (tensor.grpc_request(""), Box::new(move |frame: &[u8]| tensor.check_unary(frame)))
+        };
         let mut peers: Peers = Vec::with_capacity(self.connections);
         for connection in 0..self.connections {
             let tensors = tensors(connection)?;
@@ -98,7 +108,8 @@ impl Scenario {
             }
             match self.protocol {
                 Protocol::GrpcUnary | Protocol::GrpcShared => {
-                    peers.push((server.grpc, Box::new(UnaryPeer::new(tensors))))
+                    let requests = tensors.into_iter().map(unary).collect();
+                    peers.push((server.grpc, Box::new(UnaryPeer::new(requests))))
                 }
                 Protocol::GrpcStream => peers.push((server.grpc, Box::new(StreamPeer::new(tensors)))),
                 // One request at a time: HTTP/1.1 has no other way that clients use.

@@ -10,11 +10,9 @@ use tritonserver::protocol::grpc::{Encoder, InferRequestParts, InputTensor, PREF
 use tritonserver::protocol::http1::{RequestBody, RequestHead};
 use tritonserver::wire::inference::{ModelInferResponse, ModelStreamInferResponse};
 
+use super::http::JSON_LENGTH;
 use super::process::Server;
 use super::region::Region;
-
-/// Says where the JSON of a body ends (http.md section 5).
-pub const JSON_LENGTH: &str = "Inference-Header-Content-Length";
 
 #[derive(Clone)]
 pub struct Tensor {

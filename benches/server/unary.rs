@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use tritonserver::memory::{Gather, Pool, Slice};
 use tritonserver::protocol::http2::{Config, Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 
-use super::answer::Answer;
+use super::answer::{Answer, Check};
 use super::line::Peer;
 use super::load::Tally;
-use super::tensor::Tensor;
 
 /// Shorter messages are cheaper to copy into the output than to gather.
 const COPY_BELOW: usize = 4096;
@@ -65,13 +64,14 @@ pub fn moves_whole_tensors() -> Config {
 }
 
 impl UnaryPeer {
-    pub fn new(tensors: Vec<Tensor>) -> UnaryPeer {
+    /// A slot for each request and what checks its answer, which is a framed message.
+    pub fn new(requests: Vec<(Slice, Check)>) -> UnaryPeer {
         let pool = Pool::new(256 << 20);
-        let slots: Vec<Slot> = tensors
+        let slots: Vec<Slot> = requests
             .into_iter()
-            .map(|tensor| Slot {
-                request: tensor.grpc_request(""),
-                answer: Answer::new(Box::new(move |frame| tensor.check_unary(frame))),
+            .map(|(request, check)| Slot {
+                request,
+                answer: Answer::new(check),
                 stream: None,
                 sent_ns: 0,
                 head_is_good: false,

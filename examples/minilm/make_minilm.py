@@ -135,7 +135,6 @@ def make(wheel, into, environment):
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    say("The repository is %s" % into)
 
 
 def main():

@@ -1,28 +1,38 @@
-//! `nereid runtime install onnxruntime` and `nereid runtime list`.
+//! `nereid runtime install onnxruntime`, `nereid runtime install python` and `nereid runtime list`.
 //!
 //! Runtimes are found when needed, not linked (DESIGN, decision 13); this is the command that puts one where it is
-//! found: into the user's own data folder, without root and without a Python environment.
+//! found: into the user's own data folder, without root and without a Python environment of the user's.
 
 mod download;
 mod install;
 mod progress;
+mod python;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub use install::{InstallError, InstallOptions, install_onnxruntime};
 pub use progress::{Progress, Silent, Terminal};
+pub use python::{PythonError, PythonOptions, ensure_python, install_python};
 
 use crate::backend::onnxruntime::{Inspected, Surroundings, locate};
+use crate::backend::python as python_backend;
 
 const USAGE: &str = "\
 Usage: nereid runtime install onnxruntime [--version=<version>] [--force]
+       nereid runtime install python [--version=<3.x>] [--package=<package>]... [--force]
        nereid runtime list
 
-  install    Download a runtime library into the user's data folder.
+  install onnxruntime
+             Download the library for ONNX models into the user's data folder.
              --version=<version>  Another version than the one this build was tested with.
              --force              Install again what is installed already.
-  list       Show which runtime libraries are found, and which of them is used.
+  install python
+             Make an environment with numpy for models in Python in the user's data folder.
+             --version=<3.x>      Of that version of Python, which must be on the PATH.
+             --package=<package>  Install this with pip too, such as tokenizers or torch==2.5.1.
+             --force              Make a new one in place of those that are there.
+  list       Show which runtimes are found, and which of them are used.
 ";
 
 /// The library that would be used now, or a freshly installed one if there is none.
@@ -43,20 +53,27 @@ pub fn run(arguments: &[String]) -> ExitCode {
         }
         Ok(Command::List) => {
             print!("{}", list(&Surroundings::of_process(None)));
+            print!("{}", list_python(&python_backend::Surroundings::of_process()));
             ExitCode::SUCCESS
         }
-        Ok(Command::Install(options)) => match install_onnxruntime(&options, &mut Terminal::new()) {
-            Ok(path) => {
-                println!("{}", path.display());
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Ok(Command::Onnxruntime(options)) => installed(install_onnxruntime(&options, &mut Terminal::new())),
+        Ok(Command::Python(options)) => installed(install_python(&options, &mut Terminal::new())),
         Err(text) => {
             eprint!("error: {text}\n{USAGE}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says where the runtime is, for scripts, or why it is not there.
+fn installed(outcome: Result<PathBuf, impl std::fmt::Display>) -> ExitCode {
+    match outcome {
+        Ok(path) => {
+            println!("{}", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -66,42 +83,64 @@ pub fn run(arguments: &[String]) -> ExitCode {
 enum Command {
     Help,
     List,
-    Install(InstallOptions),
+    Onnxruntime(InstallOptions),
+    Python(PythonOptions),
 }
 
 impl Command {
     fn parse(arguments: &[String]) -> Result<Command, String> {
         let mut words = Vec::new();
-        let mut options = InstallOptions::default();
+        let mut options = PythonOptions::default();
         let mut rest = arguments.iter().map(String::as_str);
         while let Some(argument) = rest.next() {
+            let mut value = |value: &str| match argument.contains('=') {
+                true => value.to_owned(),
+                false => rest.next().unwrap_or_default().to_owned(),
+            };
             match argument.split_once('=').unwrap_or((argument, "")) {
                 ("--help" | "-h", "") => return Ok(Command::Help),
                 ("--force", "") if !argument.contains('=') => options.force = true,
-                ("--version", value) => {
-                    let value = match argument.contains('=') {
-                        true => value,
-                        false => rest.next().unwrap_or_default(),
-                    };
-                    if !is_version(value) {
-                        return Err(format!("'{value}' is not a version such as 1.31.1"));
+                ("--version", given) => options.version = Some(value(given)),
+                ("--package", given) => {
+                    let package = value(given);
+                    // It becomes a word of pip's command line.
+                    if package.is_empty() || package.starts_with('-') {
+                        return Err(format!("'{package}' is not a package"));
                     }
-                    options.version = Some(value.to_owned());
+                    options.packages.push(package);
                 }
                 _ if argument.starts_with('-') => return Err(format!("unknown option '{argument}'")),
                 _ => words.push(argument),
             }
         }
-        let plain = options == InstallOptions::default();
+        let is_plain = options == PythonOptions::default();
         match words.as_slice() {
-            ["list"] if plain => Ok(Command::List),
+            ["list"] if is_plain => Ok(Command::List),
             ["list"] => Err("'list' takes no options".to_owned()),
-            ["install", "onnxruntime"] => Ok(Command::Install(options)),
-            ["install", other] => Err(format!("unknown runtime '{other}'; known runtimes: onnxruntime")),
-            ["install"] => Err("which runtime? Known runtimes: onnxruntime".to_owned()),
+            ["install", "onnxruntime"] => {
+                let PythonOptions { version, packages, force } = options;
+                if !packages.is_empty() {
+                    return Err("unknown option '--package': a library has none".to_owned());
+                }
+                checked(&version, "1.31.1", is_version)?;
+                Ok(Command::Onnxruntime(InstallOptions { version, force }))
+            }
+            ["install", "python"] => {
+                checked(&options.version, "3.12", |text| is_version(text) && text.split('.').count() == 2)?;
+                Ok(Command::Python(options))
+            }
+            ["install", other] => Err(format!("unknown runtime '{other}'; known runtimes: onnxruntime, python")),
+            ["install"] => Err("which runtime? Known runtimes: onnxruntime, python".to_owned()),
             [] => Err("what shall be done?".to_owned()),
             [other, ..] => Err(format!("unknown command '{other}'")),
         }
+    }
+}
+
+fn checked(version: &Option<String>, example: &str, is_fit: impl Fn(&str) -> bool) -> Result<(), String> {
+    match version {
+        Some(version) if !is_fit(version) => Err(format!("'{version}' is not a version such as {example}")),
+        _ => Ok(()),
     }
 }
 
@@ -128,6 +167,24 @@ fn list(surroundings: &Surroundings) -> String {
     text
 }
 
+/// The interpreters that models may get without saying anything, the used one marked, which is asked.
+fn list_python(surroundings: &python_backend::Surroundings) -> String {
+    use python_backend::Origin;
+    let installed = surroundings.installed().map(|program| (Origin::Installed, program));
+    let on_path = surroundings.on_path("python3").into_iter().next().map(|program| (Origin::Path, program));
+    let used = surroundings.general(None);
+    let mut text = String::new();
+    for place in installed.into_iter().chain(on_path) {
+        let mark = if used.as_ref() == Ok(&place) { '*' } else { ' ' };
+        text.push_str(&format!("{mark} python       {}  ({})\n", place.1.display(), place.0));
+    }
+    let asked = used.and_then(|(origin, program)| {
+        let about = python_backend::ask(&program, &[]).map_err(|problem| problem.status(&program, origin))?;
+        Ok(format!("Python {about} with numpy {} is used: {}\n", about.numpy, program.display()))
+    });
+    text + &asked.unwrap_or_else(|status| format!("{}\n", status.message))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +197,11 @@ mod tests {
     #[test]
     fn commands_and_their_options() {
         let with = |version: Option<&str>, force| {
-            Ok(Command::Install(InstallOptions { version: version.map(str::to_owned), force }))
+            Ok(Command::Onnxruntime(InstallOptions { version: version.map(str::to_owned), force }))
+        };
+        let python = |version: Option<&str>, packages: &[&str], force| {
+            let packages = packages.iter().map(|package| (*package).to_owned()).collect();
+            Ok(Command::Python(PythonOptions { version: version.map(str::to_owned), packages, force }))
         };
         assert_eq!(parse("list"), Ok(Command::List));
         assert_eq!(parse("install onnxruntime"), with(None, false));
@@ -148,6 +209,10 @@ mod tests {
         assert_eq!(parse("install onnxruntime --version=1.20.1 --force"), with(Some("1.20.1"), true));
         assert_eq!(parse("install onnxruntime --version 1.20.1"), with(Some("1.20.1"), false));
         assert_eq!(parse("install --help"), Ok(Command::Help));
+        assert_eq!(parse("install python"), python(None, &[], false));
+        assert_eq!(parse("install python --version=3.12 --force"), python(Some("3.12"), &[], true));
+        let packages = ["torch==2.5.1", "tokenizers"];
+        assert_eq!(parse("install --package=torch==2.5.1 python --package tokenizers"), python(None, &packages, false));
     }
 
     #[test]
@@ -156,6 +221,12 @@ mod tests {
             ("", "what shall be done?"),
             ("install", "which runtime?"),
             ("install torch", "unknown runtime 'torch'"),
+            ("install python --version=3", "'3' is not a version such as 3.12"),
+            ("install python --version=3.12.1", "'3.12.1' is not a version such as 3.12"),
+            ("install python --package=--index-url", "'--index-url' is not a package"),
+            ("install python --package", "'' is not a package"),
+            ("install onnxruntime --package=x", "unknown option '--package'"),
+            ("list --package=x", "takes no options"),
             ("remove onnxruntime", "unknown command 'remove'"),
             ("install onnxruntime --fast", "unknown option '--fast'"),
             ("install onnxruntime --force=yes", "unknown option '--force=yes'"),

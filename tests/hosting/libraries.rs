@@ -50,8 +50,6 @@ fn what_is_no_backend_is_refused_with_its_reason() {
     let root = repository.path().to_owned();
     let backends = root.join("backends of this test");
     fs::create_dir_all(backends.join("own")).expect("a directory");
-    fs::create_dir_all(backends.join("snake")).expect("a directory");
-    fs::write(backends.join("snake/model.py"), "").expect("a script");
     let bytes = fs::read(&good).expect("a library");
     let files: [(&str, Vec<u8>); 8] = [
         ("text", b"this is no library, however long it may be: it has not even the first four bytes of one".to_vec()),
@@ -81,7 +79,6 @@ fn what_is_no_backend_is_refused_with_its_reason() {
     std::os::unix::fs::symlink(root.join("good/libgiven.so"), root.join("link/libgiven.so")).expect("a link");
     model(&repository, "absent", "libnone.so");
     model(&repository, "unnamed", "");
-    repository.identity_of("snake", "python", 0, &[Pair::new("INT8", "-1")], "");
 
     let (index, log) = states(&repository, &backends);
     let reason = |name: &str| {
@@ -118,12 +115,6 @@ fn what_is_no_backend_is_refused_with_its_reason() {
             "unnamed",
             "Invalid argument: unable to find backend library for backend 'own', try specifying runtime on the model \
              configuration."
-                .to_owned(),
-        ),
-        (
-            "python",
-            "Unsupported: backend 'snake' is a Python-based backend ('<root>/backends of this test/snake/model.py'), \
-             which is not supported by this version of Nereid"
                 .to_owned(),
         ),
     ];

@@ -123,20 +123,22 @@ impl Drop for Regions {
     }
 }
 
-const VECTOR: &str = r#"backend: "python" max_batch_size: 0
+/// Names the library: without it ours is served by the Python backend that is built in.
+const BACKEND: &str = r#"backend: "python" runtime: "libtriton_python.so""#;
+const VECTOR: &str = r#"max_batch_size: 0
     input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] } output { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] }"#;
 const DECOUPLED: &str = "model_transaction_policy { decoupled: true }";
 
 fn repository() -> Repository {
     let repository = Repository::new();
-    let strings = r#"backend: "python" max_batch_size: 0
+    let strings = r#"max_batch_size: 0
         input { name: "TEXT" data_type: TYPE_STRING dims: [ -1 ] }
         output { name: "TURNED" data_type: TYPE_STRING dims: [ -1 ] }
         output { name: "WHO" data_type: TYPE_STRING dims: [ 3 ] }"#;
-    let together = r#"backend: "python" max_batch_size: 8 parameters { key: "offset" value { string_value: "1000" } }
+    let together = r#"max_batch_size: 8 parameters { key: "offset" value { string_value: "1000" } }
         dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 600000000 }"#;
     for (model, script, config) in [
-        ("add_sub", "add_sub", "backend: \"python\"".to_owned()),
+        ("add_sub", "add_sub", String::new()),
         ("together", "add_sub", together.to_owned()),
         ("strings", "strings", strings.to_owned()),
         ("counting", "counting", format!("{VECTOR} {DECOUPLED}")),
@@ -146,7 +148,7 @@ fn repository() -> Repository {
     ] {
         let script = source("tests/templates_life/models").join(format!("{script}.py"));
         let script = fs::read(&script).unwrap_or_else(|error| panic!("{script:?}: {error}"));
-        repository.model(model, &config).file(&format!("{model}/1/model.py"), script);
+        repository.model(model, &format!("{BACKEND} {config}")).file(&format!("{model}/1/model.py"), script);
     }
     repository
 }
@@ -309,7 +311,7 @@ fn a_caller_hands_the_cancellation_of_its_client_on() {
     let (repository, regions) = (repository(), Regions::new());
     // A library that lies with its model.
     let library = fs::read(templates.join("caller/libtriton_caller.so")).expect("the template");
-    repository.model("caller", &VECTOR.replace("python", "caller")).file("caller/libtriton_caller.so", library);
+    repository.model("caller", &format!("backend: \"caller\" {VECTOR}")).file("caller/libtriton_caller.so", library);
     let flags = flags(&installed, &regions, &["patient", "caller"]);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     everywhere_in(&environment(&installed), repository.path(), &flags, "/v2/health/ready", |asked| {

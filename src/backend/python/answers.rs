@@ -44,6 +44,14 @@ impl<'a> Answer<'a> {
         Ok(response)
     }
 
+    /// Nobody gets it: the memory of its tensors goes back.
+    pub fn discard(self, link: &Link) -> Result<(), Malformed> {
+        self.outputs.iter().try_for_each(|output| {
+            Received::read(output)?.discard(link);
+            Ok(())
+        })
+    }
+
     /// Every tensor is looked at, so that the memory of all of them goes back.
     fn fill(
         self,

@@ -15,7 +15,8 @@ fn contents(request: &Request) -> impl Iterator<Item = Content<'_>> {
 }
 
 fn content(input: &InputTensor) -> Content<'_> {
-    let shape = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
+    // Of every request that was accepted; empty for a scalar.
+    let shape = &input.model_shape;
     Content { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data }
 }
 
@@ -24,11 +25,12 @@ pub fn shared_len(requests: &[Box<Request>]) -> Result<usize, Status> {
     tensors::shared_len(requests.iter().flat_map(|request| contents(request)))
 }
 
-/// The start of a message to the worker: the places that it may use again.
-pub fn write_freed(writer: &mut Writer, link: &Link) {
+/// The start of a message to the worker: the places that it may use again, which are given back if it is not sent.
+pub fn write_freed(writer: &mut Writer, link: &Link) -> Vec<u64> {
     let freed = link.outbound.take_freed(FREED_MAX);
     writer.list(freed.len());
-    freed.into_iter().for_each(|place| writer.int(place));
+    freed.iter().for_each(|place| writer.int(*place));
+    freed
 }
 
 /// Writes one request: (token, id, correlation, flags, timeout, parameters, outputs, trace, inputs). The trace is None
@@ -60,6 +62,13 @@ pub fn write_request(
     contents(request).try_for_each(|tensor| tensors::write(writer, &tensor, room))
 }
 
+/// Why a request cannot be told to a worker.
+pub fn refusal(request: &Request) -> Option<Status> {
+    let bytes = request.parameters.iter().find(|parameter| matches!(parameter.value, Value::Bytes(_)))?;
+    let name = bytes.name.to_str_lossy();
+    Some(Status::internal(format!("Unsupported parameter type for parameter '{name}'.")))
+}
+
 /// The parameters as JSON text, as models see them.
 fn parameters(request: &Request) -> Result<String, Status> {
     if request.parameters.is_empty() {
@@ -73,9 +82,8 @@ fn parameters(request: &Request) -> Result<String, Status> {
             Value::Int(number) => serde_json::Value::from(*number),
             Value::Bool(is_set) => serde_json::Value::from(*is_set),
             Value::Double(number) => serde_json::Value::from(*number),
-            Value::Bytes(_) => {
-                return Err(Status::internal(format!("Unsupported parameter type for parameter '{name}'.")));
-            }
+            // See `refusal`.
+            Value::Bytes(_) => continue,
         };
         object.insert(name, value);
     }

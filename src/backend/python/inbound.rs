@@ -1,10 +1,11 @@
 //! Memory that a worker reads: inputs of its executions, and answers to the requests that it makes.
 //!
-//! Ranges are cut from segments that are only ever added, because arrays of the worker's point into them. A range goes
-//! back when the worker says that none of its arrays refers to it and no slice of ours does. Sizes are rounded up to
-//! classes, four to each power of two, and each class keeps its own free ranges: nothing is moved or joined.
+//! Ranges are cut from segments, into which arrays of the worker's point: they never move or shrink. A range goes back
+//! when the worker says that none of its arrays refers to it and no slice of ours does. Sizes are rounded up to
+//! classes, four to each power of two, and each class keeps its own free ranges. Only where that leaves no memory for
+//! another class is it joined again: segments of which nobody holds anything are cut anew, or go for a larger one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::memory::{Segment, Slice};
@@ -34,9 +35,9 @@ fn class_bytes(len: usize) -> usize {
     len.next_multiple_of(step)
 }
 
-/// Tells the worker of a segment that is new.
+/// Tells the worker of a segment that is new, and of those that it may forget.
 pub trait Announce {
-    fn announce(&self, number: u32, segment: &Segment) -> std::io::Result<()>;
+    fn announce(&self, number: u32, segment: &Segment, gone: &[u32]) -> std::io::Result<()>;
 }
 
 /// See the [module](self).
@@ -50,24 +51,88 @@ pub struct Inbound {
 
 #[derive(Default)]
 struct State {
-    segments: Vec<(u32, Arc<Segment>)>,
+    segments: BTreeMap<u32, Piece>,
     bytes: usize,
-    /// Where the last segment is cut next.
-    cut: usize,
-    free: HashMap<usize, Vec<(usize, usize)>>,
+    /// By their class: the segment, and where in it.
+    free: BTreeMap<usize, Vec<(u32, usize)>>,
     held: HashMap<u64, Held>,
     next_key: u64,
 }
 
+struct Piece {
+    memory: Arc<Segment>,
+    /// What lies behind has not been cut.
+    cut: usize,
+    /// Ranges of it that are held.
+    held: usize,
+}
+
 struct Held {
-    /// Index of the segment, and the range in it.
-    segment: usize,
+    segment: u32,
     offset: usize,
     len: usize,
     /// The worker's arrays refer to it.
     by_worker: bool,
     /// Slices of ours do.
     slices: usize,
+}
+
+/// Where a range lies, and the class that it is of.
+struct Place {
+    segment: u32,
+    offset: usize,
+    class: usize,
+}
+
+impl State {
+    /// A range of that class from what there is.
+    fn find(&mut self, class: usize) -> Option<Place> {
+        if let Some((segment, offset)) = self.free.get_mut(&class).and_then(Vec::pop) {
+            return Some(Place { segment, offset, class });
+        }
+        let fits = |piece: &&mut Piece| piece.memory.len().saturating_sub(piece.cut) >= class;
+        let (segment, piece) = self.segments.iter_mut().find(|(_, piece)| fits(&piece))?;
+        let offset = piece.cut;
+        piece.cut += class;
+        Some(Place { segment: *segment, offset, class })
+    }
+
+    /// Segments of which nobody holds anything are whole again.
+    fn join(&mut self) {
+        let whole: Vec<u32> =
+            self.segments.iter().filter(|(_, piece)| piece.held == 0).map(|(number, _)| *number).collect();
+        self.free.values_mut().for_each(|places| places.retain(|(segment, _)| !whole.contains(segment)));
+        self.segments.values_mut().filter(|piece| piece.held == 0).for_each(|piece| piece.cut = 0);
+    }
+
+    /// A free range of a larger class.
+    fn find_larger(&mut self, class: usize) -> Option<Place> {
+        let (class, places) = self.free.range_mut(class + 1..).find(|(_, places)| !places.is_empty())?;
+        let (segment, offset) = places.pop()?;
+        Some(Place { segment, offset, class: *class })
+    }
+
+    /// Segments of which nobody holds anything, until without them `len` bytes more are within `limit`. `None`: they
+    /// would not be.
+    fn give_up(&mut self, len: usize, limit: usize) -> Option<Vec<u32>> {
+        let (mut gone, mut bytes) = (Vec::new(), self.bytes);
+        for (number, piece) in self.segments.iter().filter(|(_, piece)| piece.held == 0) {
+            if bytes.saturating_add(len) <= limit {
+                break;
+            }
+            bytes -= piece.memory.len();
+            gone.push(*number);
+        }
+        if bytes.saturating_add(len) > limit {
+            return None;
+        }
+        for number in &gone {
+            self.segments.remove(number);
+        }
+        self.free.values_mut().for_each(|places| places.retain(|(segment, _)| !gone.contains(segment)));
+        self.bytes = bytes;
+        Some(gone)
+    }
 }
 
 impl Inbound {
@@ -88,59 +153,66 @@ impl Inbound {
         number: impl FnOnce() -> u32,
         announce: &impl Announce,
     ) -> Result<Option<Taken>, Status> {
+        // Whole pages of what is asked for must be numbers still.
+        if len > self.limit {
+            return Ok(None);
+        }
         let class = class_bytes(len);
         let mut state = self.lock();
         if state.held.len() >= RANGES_MAX {
             return Ok(None);
         }
-        let place = match state.free.get_mut(&class).and_then(Vec::pop) {
+        let place = match state.find(class) {
             Some(place) => place,
-            None => match self.cut(&mut state, class, number, announce)? {
-                Some(place) => place,
-                None => return Ok(None),
-            },
+            None => {
+                self.grow(&mut state, class, number, announce)?;
+                let found = state.find(class).or_else(|| state.find_larger(class));
+                let Some(place) = found else { return Ok(None) };
+                place
+            }
         };
-        let (segment, offset) = place;
+        let Place { segment, offset, class } = place;
+        let Some(piece) = state.segments.get_mut(&segment) else { return Ok(None) };
+        piece.held += 1;
+        let memory = Arc::clone(&piece.memory);
         let key = state.next_key;
         state.next_key += 1;
         state.held.insert(key, Held { segment, offset, len: class, by_worker: true, slices: 0 });
-        let (number, memory) = &state.segments[segment];
-        let range = Range { key, segment: *number, offset: offset as u64, len: len as u64 };
-        Ok(Some((range, Arc::clone(memory))))
+        Ok(Some((Range { key, segment, offset: offset as u64, len: len as u64 }, memory)))
     }
 
-    fn cut(
+    /// Sees to it that there is a range of that class, if that can be.
+    fn grow(
         &self,
         state: &mut State,
         class: usize,
         number: impl FnOnce() -> u32,
         announce: &impl Announce,
-    ) -> Result<Option<(usize, usize)>, Status> {
-        let fits = state.segments.last().is_some_and(|(_, last)| last.len() - state.cut >= class);
-        if !fits {
-            // A share of what there is, so that segments stay few; the whole rest where that would be too much.
-            let least = if state.segments.is_empty() { self.first } else { self.growth };
-            let wanted = least.max(state.bytes / 2).min(self.limit.saturating_sub(state.bytes));
-            let len = wanted.max(class).next_multiple_of(4096);
-            if state.bytes.saturating_add(len) > self.limit {
-                return Ok(None);
+    ) -> Result<(), Status> {
+        // A share of what there is, so that segments stay few; the whole rest where that would be too much.
+        let least = if state.segments.is_empty() { self.first } else { self.growth };
+        let wanted = least.max(state.bytes / 2).min(self.limit.saturating_sub(state.bytes));
+        let mut len = wanted.max(class).next_multiple_of(4096);
+        let mut gone = Vec::new();
+        if state.bytes.saturating_add(len) > self.limit {
+            state.join();
+            let fits = |piece: &Piece| piece.memory.len().saturating_sub(piece.cut) >= class;
+            if state.segments.values().any(fits) {
+                return Ok(());
             }
-            let no_memory = |error| Status::unavailable(format!("cannot share {len} bytes with a worker: {error}"));
-            let segment = Segment::create(len).map_err(no_memory)?;
-            let number = number();
-            announce.announce(number, &segment).map_err(no_memory)?;
-            // What was left of the one before is of use to smaller ranges.
-            if let Some(last) = state.segments.len().checked_sub(1) {
-                let (cut, end) = (state.cut, state.segments[last].1.len());
-                spare(state, last, cut, end);
+            len = class.next_multiple_of(4096);
+            match state.give_up(len, self.limit) {
+                Some(numbers) => gone = numbers,
+                None => return Ok(()),
             }
-            state.bytes += len;
-            state.cut = 0;
-            state.segments.push((number, Arc::new(segment)));
         }
-        let place = (state.segments.len() - 1, state.cut);
-        state.cut += class;
-        Ok(Some(place))
+        let no_memory = |error| Status::unavailable(format!("cannot share {len} bytes with a worker: {error}"));
+        let segment = Segment::create(len).map_err(no_memory)?;
+        let number = number();
+        announce.announce(number, &segment, &gone).map_err(no_memory)?;
+        state.bytes += len;
+        state.segments.insert(number, Piece { memory: Arc::new(segment), cut: 0, held: 0 });
+        Ok(())
     }
 
     /// The worker refers to these no more. What it never had is passed over.
@@ -160,12 +232,10 @@ impl Inbound {
         let held = state.held.get_mut(&range.key).filter(|held| held.by_worker)?;
         let (offset, len) = (usize::try_from(range.offset).ok()?, usize::try_from(range.len).ok()?);
         let is_inside = offset >= held.offset && offset.checked_add(len)? <= held.offset + held.len;
-        let segment = held.segment;
-        let (number, memory) = state.segments.get(segment)?;
-        if !is_inside || *number != range.segment {
+        if !is_inside || held.segment != range.segment {
             return None;
         }
-        let memory = Arc::clone(memory);
+        let memory = Arc::clone(&state.segments.get(&range.segment)?.memory);
         state.held.get_mut(&range.key)?.slices += 1;
         drop(state);
         // Made after the count: it gives back what was counted.
@@ -179,20 +249,13 @@ impl Inbound {
     }
 }
 
-/// Makes the rest of a segment free ranges of smaller classes.
-fn spare(state: &mut State, segment: usize, mut at: usize, end: usize) {
-    while end - at >= ALIGNMENT {
-        // The largest power of two that fits is a class of its own.
-        let len = 1 << (end - at).ilog2();
-        state.free.entry(len).or_default().push((segment, at));
-        at += len;
-    }
-}
-
 fn settle(state: &mut State, key: u64) {
     if state.held.get(&key).is_some_and(|held| !held.by_worker && held.slices == 0)
         && let Some(held) = state.held.remove(&key)
     {
+        if let Some(piece) = state.segments.get_mut(&held.segment) {
+            piece.held = piece.held.saturating_sub(1);
+        }
         state.free.entry(held.len).or_default().push((held.segment, held.offset));
     }
 }
@@ -215,18 +278,30 @@ impl Drop for Hold {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
-    struct Told;
+    /// Numbers of new segments, each with those that go.
+    #[derive(Default)]
+    struct Told(RefCell<Vec<(u32, Vec<u32>)>>);
 
     impl Announce for Told {
-        fn announce(&self, _number: u32, _segment: &Segment) -> std::io::Result<()> {
+        fn announce(&self, number: u32, _segment: &Segment, gone: &[u32]) -> std::io::Result<()> {
+            self.0.borrow_mut().push((number, gone.to_vec()));
             Ok(())
         }
     }
 
     fn take(inbound: &Inbound, len: usize) -> Option<Range> {
-        inbound.take(len, || 7, &Told).unwrap().map(|(range, _)| range)
+        take_told(inbound, len, &Told::default())
+    }
+
+    fn take_told(inbound: &Inbound, len: usize, told: &Told) -> Option<Range> {
+        static NUMBER: AtomicU32 = AtomicU32::new(7);
+        let number = || NUMBER.fetch_add(1, Ordering::Relaxed);
+        inbound.take(len, number, told).unwrap().map(|(range, _)| range)
     }
 
     #[test]
@@ -263,10 +338,53 @@ mod tests {
             Range { len: 129, ..range },
             Range { offset: range.offset + 1, ..range },
             Range { offset: u64::MAX, ..range },
-            Range { segment: 8, ..range },
+            Range { segment: range.segment + 1, ..range },
             Range { key: 5, ..range },
         ] {
             assert!(inbound.slice(wrong).is_none(), "{wrong:?}");
         }
+    }
+
+    /// A model that gets one size after the other must not find the memory gone to the sizes before.
+    #[test]
+    fn what_other_sizes_took_is_joined_again() {
+        const MIB: usize = 1 << 20;
+        let inbound = Arc::new(Inbound::new(MIB, MIB, 8 * MIB));
+        for round in 0..3 {
+            for len in [64, 5000, 300_000, 700_000, 2 * MIB, 3 * MIB, 5 * MIB, 7 * MIB, MIB, 8 * MIB] {
+                let range = take(&inbound, len).unwrap_or_else(|| panic!("round {round}: no {len} bytes"));
+                assert!(inbound.bytes() <= 8 * MIB);
+                inbound.release([range.key].into_iter());
+            }
+        }
+        assert!(take(&inbound, 8 * MIB + 1).is_none() && take(&inbound, usize::MAX).is_none());
+    }
+
+    #[test]
+    fn what_is_held_stays_where_it_is() {
+        const MIB: usize = 1 << 20;
+        let (inbound, told) = (Arc::new(Inbound::new(MIB, MIB, 4 * MIB)), Told::default());
+        let kept = take_told(&inbound, 100, &told).unwrap();
+        let other = take_told(&inbound, 2 * MIB, &told).unwrap();
+        assert_ne!(kept.segment, other.segment);
+        assert!(take_told(&inbound, 3 * MIB, &told).is_none(), "the other one is held too");
+        inbound.release([other.key].into_iter());
+        let third = take_told(&inbound, 3 * MIB, &told).unwrap();
+        assert_eq!(told.0.borrow().last(), Some(&(third.segment, vec![other.segment])));
+        assert!(inbound.slice(kept).is_some() && inbound.bytes() == 4 * MIB);
+        inbound.release([kept.key, third.key].into_iter());
+        assert!(take_told(&inbound, 4 * MIB, &told).is_some());
+    }
+
+    #[test]
+    fn a_larger_range_serves_where_there_is_no_other() {
+        let inbound = Arc::new(Inbound::new(4096, 4096, 4096));
+        let (large, small) = (take(&inbound, 3072).unwrap(), take(&inbound, 1024).unwrap());
+        inbound.release([large.key].into_iter());
+        let inside = take(&inbound, 2000).unwrap();
+        assert_eq!((inside.segment, inside.offset), (large.segment, large.offset));
+        assert!(inbound.slice(small).is_some());
+        inbound.release([inside.key].into_iter());
+        assert!(take(&inbound, 3072).is_some(), "it goes back as what it was");
     }
 }

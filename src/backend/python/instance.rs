@@ -80,9 +80,12 @@ impl PythonInstance {
         }
         self.writer.clear();
         self.writer.tuple(1);
-        batch::write_freed(&mut self.writer, &worker.link);
+        let freed = batch::write_freed(&mut self.writer, &worker.link);
         let swept = worker.send(to_worker::SWEEP, self.writer.bytes());
-        swept.map_err(|error| self.failed(error))?;
+        swept.map_err(|error| {
+            worker.link.outbound.put_back_freed(freed);
+            self.failed(error)
+        })?;
         let served = worker.serve(&[from_worker::DONE], &mut self.payload, self.execute_limit);
         served.map_err(|ended| ended_with(worker, &ended))?;
         let released = Value::read(&self.payload).and_then(|value| {
@@ -109,7 +112,7 @@ impl PythonInstance {
         let mut writer = std::mem::take(&mut self.writer);
         writer.clear();
         writer.tuple(2);
-        batch::write_freed(&mut writer, &worker.link);
+        let freed = batch::write_freed(&mut writer, &worker.link);
         writer.list(requests.len());
         let mut left = requests.into_iter();
         let mut outcome = Ok(());
@@ -133,6 +136,7 @@ impl PythonInstance {
         }
         self.writer = writer;
         outcome.map_err(|(status, refused)| {
+            self.worker.link.outbound.put_back_freed(freed);
             if let Some((range, _)) = &taken {
                 worker.link.inbound.release(std::iter::once(range.key));
             }
@@ -177,7 +181,8 @@ impl PythonInstance {
             return Err(Malformed::Form);
         }
         let mut answered = Vec::with_capacity(results.len());
-        let mut broken = Ok(());
+        // What is wrong with one result is wrong with that one.
+        let mut outcome = Ok(());
         for (token, result) in std::mem::take(&mut batch.tokens).into_iter().zip(results) {
             let stays = matches!(result, Value::None);
             let Some(returned) = worker.open.returned(token, stays) else { continue };
@@ -185,7 +190,8 @@ impl PythonInstance {
             match result {
                 Value::None if is_lost => self.context.fail(request, worker.epitaph()),
                 Value::None => answered.push((request, None)),
-                Value::Bool(true) if !is_closed => {
+                Value::Bool(true) if is_closed => answered.push((request, None)),
+                Value::Bool(true) => {
                     if let Err((status, request)) = request.reschedule() {
                         self.context.fail(request, self.failed(status.message));
                     }
@@ -195,7 +201,7 @@ impl PythonInstance {
                         Ok(response) => answered.push((request, Some(response))),
                         Err(malformed) => {
                             self.context.fail(request, self.failed(malformed));
-                            broken = Err(malformed);
+                            outcome = Err(malformed);
                         }
                     }
                 }
@@ -209,25 +215,46 @@ impl PythonInstance {
                 request.finish(response);
             }
         }
-        broken
+        outcome
     }
 
-    /// The requests at these positions are answered with `text`, all of them are counted as failed.
+    /// The requests at these positions are answered with `text`, all of them are counted as failed. The last responses
+    /// of the others have come, or are on their way from another thread of the worker.
     fn fail_batch(&self, worker: &Worker, text: &str, failed: &[usize], batch: &mut Batch) {
         for (at, token) in std::mem::take(&mut batch.tokens).into_iter().enumerate() {
-            let Some(returned) = worker.open.returned(token, false) else { continue };
-            match failed.contains(&at) && !returned.is_closed {
+            let fails = failed.contains(&at);
+            let Some(returned) = worker.open.returned(token, !fails) else { continue };
+            if returned.is_lost {
+                self.context.fail(returned.request, worker.epitaph());
+                continue;
+            }
+            match fails && !returned.is_closed {
                 true => self.context.fail(returned.request, Status::internal(text.to_owned())),
                 false => crate::backend::report_failure(&self.context.model.statistics, &returned.request),
             }
         }
+    }
+
+    /// Fails the requests that cannot be told to a worker; the others.
+    fn presentable(&self, requests: Requests) -> Requests {
+        let present = |request: Box<Request>| match batch::refusal(&request) {
+            None => Some(request),
+            Some(status) => {
+                self.context.fail(request, self.failed(status.message));
+                None
+            }
+        };
+        requests.into_iter().filter_map(present).collect()
     }
 }
 
 impl Instance for PythonInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
         let exec_start_ns = now_ns();
-        let requests = payload.take();
+        let requests = self.presentable(payload.take());
+        if requests.is_empty() {
+            return Ok(());
+        }
         let rows = requests.iter().map(|request| request.batch_size).fold(0, u64::saturating_add);
         let most = u64::from(self.context.spec.max_batch_size);
         let fail_all = |requests: Requests, status: Status| {

@@ -244,6 +244,16 @@ impl Link {
         kind.map(|kind| self.fetch(kind, payload)).transpose()
     }
 
+    /// A message of the worker's main thread was handled: other threads of it may wait to be next.
+    pub fn has_handled(&self) {
+        self.control.word(message::OUTPUT_HANDLED).fetch_add(1, Ordering::Release);
+    }
+
+    /// The same of the other threads' messages.
+    pub fn has_handled_aside(&self) {
+        self.control.word(message::ASIDE_HANDLED).fetch_add(1, Ordering::Release);
+    }
+
     /// A message that lies elsewhere is brought.
     fn fetch(&self, kind: u32, payload: &mut Vec<u8>) -> Result<u32, Corrupt> {
         if kind & FAR == 0 {
@@ -258,19 +268,22 @@ impl Link {
         }
     }
 
-    /// ("segment", number, length, whether the worker cuts it)
-    fn introduce(&self, number: u32, segment: &Segment, is_outbound: bool) -> io::Result<()> {
+    /// ("segment", number, length, whether the worker cuts it, segments of ours that it may forget)
+    fn introduce(&self, number: u32, segment: &Segment, is_outbound: bool, gone: &[u32]) -> io::Result<()> {
         let mut text = Writer::default();
-        text.tuple(4);
+        text.tuple(5);
         text.text(b"segment");
         text.int(number);
         text.int(segment.len() as i128);
         text.bool(is_outbound);
+        text.list(gone.len());
+        gone.iter().for_each(|number| text.int(*number));
         self.tell(text.bytes(), &[segment.as_fd()])
     }
 
-    /// Gives the worker memory for its outputs: what it may use again where there is such, else more.
-    pub fn grow(&self, len: usize) -> Result<(), Status> {
+    /// Gives the worker memory for its outputs: what it may use again where there is such, else more, for which it
+    /// gives up the segments that are `gone`.
+    pub fn grow(&self, len: usize, gone: &[u32]) -> Result<(), Status> {
         let freed = self.outbound.take_freed(FREED_AT_ONCE);
         if !freed.is_empty() {
             let mut text = Writer::default();
@@ -282,8 +295,8 @@ impl Link {
             return told.map_err(|error| Status::internal(format!("cannot tell a worker of its memory: {error}")));
         }
         let number = self.segments.fetch_add(1, Ordering::Relaxed);
-        let segment = self.outbound.grow(number, len)?;
-        let told = self.introduce(number, &segment, true);
+        let segment = self.outbound.grow(number, len, gone)?;
+        let told = self.introduce(number, &segment, true, &[]);
         told.map_err(|error| Status::internal(format!("cannot share memory with a worker: {error}")))
     }
 
@@ -382,8 +395,8 @@ impl Link {
 }
 
 impl Announce for Link {
-    fn announce(&self, number: u32, segment: &Segment) -> io::Result<()> {
-        self.introduce(number, segment, false)
+    fn announce(&self, number: u32, segment: &Segment, gone: &[u32]) -> io::Result<()> {
+        self.introduce(number, segment, false, gone)
     }
 }
 

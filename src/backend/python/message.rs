@@ -14,6 +14,9 @@ pub const FAR: u32 = 1 << 31;
 pub const INPUT_WORDS: usize = 0;
 pub const OUTPUT_WORDS: usize = 128;
 pub const ASIDE_WORDS: usize = 256;
+/// How many messages of the worker's streams were handled.
+pub const OUTPUT_HANDLED: usize = 384;
+pub const ASIDE_HANDLED: usize = 448;
 /// From the word of the producer to that of the consumer.
 pub const WORD_STRIDE: usize = 64;
 pub const CANCEL_BYTES: usize = 4096;
@@ -47,7 +50,7 @@ pub mod from_worker {
     pub const DONE: u32 = 104;
     /// (text, positions of the requests that it fails, released ranges)
     pub const BATCH_FAILED: u32 = 105;
-    /// (bytes): the segment comes over the socket
+    /// (bytes, segments that go for it): the segment comes over the socket
     pub const NEED_SEGMENT: u32 = 106;
     /// (): the bank comes over the socket
     pub const NEED_SLOTS: u32 = 107;

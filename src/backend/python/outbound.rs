@@ -3,6 +3,7 @@
 //! The worker asks for segments and cuts them itself. Each range that a message of its names is ours from then on,
 //! until the last slice of it is gone; the next message to the worker carries the ranges that it may use again.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::memory::{Segment, Slice};
@@ -19,9 +20,15 @@ pub struct Outbound {
     growth: usize,
 }
 
+struct Piece {
+    memory: Arc<Segment>,
+    /// Slices of it that are ours.
+    held: usize,
+}
+
 #[derive(Default)]
 struct State {
-    segments: Vec<(u32, Arc<Segment>)>,
+    segments: HashMap<u32, Piece>,
     bytes: usize,
     /// Places whose ranges the worker may use again.
     freed: Vec<u64>,
@@ -37,9 +44,18 @@ impl Outbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A segment for the worker that holds `len` bytes at least.
-    pub fn grow(&self, number: u32, len: usize) -> Result<Arc<Segment>, Status> {
+    /// A segment for the worker that holds `len` bytes at least. It gives up those that are `gone` for it.
+    pub fn grow(&self, number: u32, len: usize, gone: &[u32]) -> Result<Arc<Segment>, Status> {
         let mut state = self.lock();
+        for number in gone {
+            // One that is still read is not the worker's to give up; nor does an honest one.
+            if state.segments.get(number).is_some_and(|piece| piece.held == 0)
+                && let Some(piece) = state.segments.remove(number)
+            {
+                state.bytes -= piece.memory.len();
+                state.freed.retain(|place| place >> OFFSET_BITS != u64::from(*number));
+            }
+        }
         let (bytes, limit) = (state.bytes, self.limit);
         // A share of what there is, so that segments stay few; the whole rest where that would be too much.
         let least = if state.segments.is_empty() { self.first } else { self.growth };
@@ -54,29 +70,29 @@ impl Outbound {
         let fitting = fitting.ok_or_else(|| refused(len, &limit_text))?;
         let segment = Arc::new(Segment::create(fitting).map_err(|error| refused(len, &error))?);
         state.bytes += fitting;
-        state.segments.push((number, Arc::clone(&segment)));
+        state.segments.insert(number, Piece { memory: Arc::clone(&segment), held: 0 });
         Ok(segment)
-    }
-
-    fn find(&self, number: u32) -> Option<Arc<Segment>> {
-        let state = self.lock();
-        state.segments.iter().find(|(known, _)| *known == number).map(|(_, segment)| Arc::clone(segment))
     }
 
     /// The bytes of a range that the worker handed over; it gets it back when the last slice is gone.
     pub fn slice(self: &Arc<Self>, number: u32, offset: u64, len: u64) -> Option<Slice> {
-        let segment = self.find(number)?;
-        let hold = Arc::new(Hold { outbound: Arc::clone(self), place: place(number, offset) });
-        segment.slice(usize::try_from(offset).ok()?, usize::try_from(len).ok()?, hold)
+        let mut state = self.lock();
+        let piece = state.segments.get_mut(&number)?;
+        piece.held += 1;
+        let memory = Arc::clone(&piece.memory);
+        drop(state);
+        // Made after the count: it gives back what was counted.
+        let hold = Arc::new(Hold { outbound: Arc::clone(self), number, place: place(number, offset) });
+        memory.slice(usize::try_from(offset).ok()?, usize::try_from(len).ok()?, hold)
     }
 
     /// Appends a copy of a range that the worker handed over, which it gets back at once. False: there is none such.
     pub fn read(&self, number: u32, offset: u64, len: u64, bytes: &mut Vec<u8>) -> bool {
-        let (Some(segment), Ok(at), Ok(len)) = (self.find(number), usize::try_from(offset), usize::try_from(len))
-        else {
+        let memory = self.lock().segments.get(&number).map(|piece| Arc::clone(&piece.memory));
+        let (Some(memory), Ok(at), Ok(len)) = (memory, usize::try_from(offset), usize::try_from(len)) else {
             return false;
         };
-        let is_there = segment.read(at, len, bytes);
+        let is_there = memory.read(at, len, bytes);
         self.lock().freed.push(place(number, offset));
         is_there
     }
@@ -86,6 +102,11 @@ impl Outbound {
         let mut state = self.lock();
         let kept = state.freed.len().saturating_sub(most);
         state.freed.split_off(kept)
+    }
+
+    /// Puts back what was taken for a message that was not sent.
+    pub fn put_back_freed(&self, places: Vec<u64>) {
+        self.lock().freed.extend(places);
     }
 
     /// Bytes of all segments.
@@ -101,12 +122,17 @@ fn place(number: u32, offset: u64) -> u64 {
 /// One range that is ours.
 struct Hold {
     outbound: Arc<Outbound>,
+    number: u32,
     place: u64,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.outbound.lock().freed.push(self.place);
+        let mut state = self.outbound.lock();
+        if let Some(piece) = state.segments.get_mut(&self.number) {
+            piece.held = piece.held.saturating_sub(1);
+        }
+        state.freed.push(self.place);
     }
 }
 
@@ -117,7 +143,7 @@ mod tests {
     #[test]
     fn a_range_goes_back_after_its_last_slice() {
         let outbound = Arc::new(Outbound::new(4096, 4096, 16384));
-        let segment = outbound.grow(3, 5000).unwrap();
+        let segment = outbound.grow(3, 5000, &[]).unwrap();
         assert_eq!((segment.len(), outbound.bytes()), (8192, 8192));
         assert!(segment.write(64, b"abc"));
         let slice = outbound.slice(3, 64, 3).unwrap();
@@ -136,11 +162,27 @@ mod tests {
     #[test]
     fn what_is_not_there_is_no_slice_and_bounds_hold() {
         let outbound = Arc::new(Outbound::new(4096, 4096, 8192));
-        outbound.grow(1, 0).unwrap();
+        outbound.grow(1, 0, &[]).unwrap();
         assert!(outbound.slice(2, 0, 1).is_none() && outbound.slice(1, 4000, 97).is_none());
         assert!(outbound.slice(1, u64::MAX, 2).is_none() && !outbound.read(1, 4096, 1, &mut Vec::new()));
-        let error = outbound.grow(2, 4097).unwrap_err();
+        let error = outbound.grow(2, 4097, &[]).unwrap_err();
         assert!(error.message.starts_with("Failed to increase the shared memory pool size to 12288 bytes"), "{error}");
-        assert!(outbound.grow(2, usize::MAX).is_err());
+        assert!(outbound.grow(2, usize::MAX, &[]).is_err());
+    }
+
+    #[test]
+    fn a_segment_goes_for_another_one_unless_it_is_read() {
+        let outbound = Arc::new(Outbound::new(4096, 4096, 8192));
+        outbound.grow(1, 4096, &[]).unwrap();
+        outbound.grow(2, 4096, &[]).unwrap();
+        let read = outbound.slice(1, 0, 8).unwrap();
+        assert!(outbound.grow(3, 8192, &[1, 2, 9]).is_err(), "the first one is read");
+        assert_eq!(outbound.bytes(), 4096);
+        assert!(outbound.slice(2, 0, 8).is_none());
+        drop(read);
+        outbound.grow(3, 8192, &[1]).unwrap();
+        assert!(outbound.take_freed(9).is_empty(), "what lay there is no place any more");
+        outbound.put_back_freed(vec![(3 << 40) | 64]);
+        assert_eq!(outbound.take_freed(9), [(3 << 40) | 64]);
     }
 }

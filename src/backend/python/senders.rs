@@ -23,15 +23,19 @@ pub fn send(worker: &Arc<Worker>, slot: Option<u32>, values: &[Value<'_>]) -> Re
         response => Some(Answer::read(response)?),
     };
     let mut is_out = true;
-    if let Some(address) = worker.open.address(token, last) {
-        let response: Option<Response> =
-            answer.map(|answer| answer.into_response_at(&worker.link, &address)).transpose()?;
-        if response.is_some() || last {
-            is_out = worker.open.send(token, &address, response, last, slot.map_or(0, |slot| u64::from(slot) + 1));
-        }
-        if address.outbox.waiting_count() > WAITING_MAX {
-            worker.kill("was ended because it sends more responses than their client takes");
-        }
+    let Some(address) = worker.open.address(token, last) else {
+        // It was ended in another way meanwhile.
+        answer.map_or(Ok(()), |answer| answer.discard(&worker.link))?;
+        slot.into_iter().for_each(|slot| accept(worker, slot));
+        return Ok(());
+    };
+    let response: Option<Response> =
+        answer.map(|answer| answer.into_response_at(&worker.link, &address)).transpose()?;
+    if response.is_some() || last {
+        is_out = worker.open.send(token, &address, response, last, slot.map_or(0, |slot| u64::from(slot) + 1));
+    }
+    if address.outbox.waiting_count() > WAITING_MAX {
+        worker.kill("was ended because it sends more responses than their client takes");
     }
     if let (Some(slot), true) = (slot, is_out) {
         accept(worker, slot);

@@ -213,6 +213,11 @@ impl<'a> Received<'a> {
         }
     }
 
+    /// What lies in shared memory goes back.
+    pub fn discard(self, link: &Link) {
+        drop(link.data(self.data));
+    }
+
     /// As an output of the model, if it is one that is wanted.
     pub fn output(
         self,
@@ -221,8 +226,7 @@ impl<'a> Received<'a> {
         allocate: impl FnOnce(&Text, usize) -> Result<Target, Status>,
     ) -> Result<Option<OutputTensor>, Status> {
         let Some(wanted) = wanted.iter().find(|wanted| wanted.name == self.name) else {
-            // What lies in shared memory goes back.
-            drop(link.data(self.data));
+            self.discard(link);
             return Ok(None);
         };
         let data = self.elements(link, |len| allocate(&self.name, len))?;

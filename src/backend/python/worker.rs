@@ -190,8 +190,14 @@ impl Worker {
             let is_alive = self.is_alive();
             loop {
                 match self.link.receive(payload) {
-                    Ok(Some(kind)) if awaited.contains(&kind) => return Ok(kind),
-                    Ok(Some(kind)) => self.attend(kind, payload),
+                    Ok(Some(kind)) if awaited.contains(&kind) => {
+                        self.link.has_handled();
+                        return Ok(kind);
+                    }
+                    Ok(Some(kind)) => {
+                        self.attend(kind, payload);
+                        self.link.has_handled();
+                    }
                     Ok(None) => break,
                     Err(error) => {
                         self.kill(&format!("was ended because {error}"));
@@ -226,8 +232,9 @@ impl Worker {
     fn attend(self: &Arc<Self>, kind: u32, payload: &[u8]) {
         let outcome = Value::read(payload).and_then(|value| match kind {
             from_worker::NEED_SEGMENT => {
-                let [len] = value.as_tuple()?;
-                let grown = self.link.grow(len.as_int()?);
+                let [len, gone] = value.as_tuple()?;
+                let gone = gone.as_sequence()?.iter().map(Value::as_int).collect::<Result<Vec<u32>, _>>()?;
+                let grown = self.link.grow(len.as_int()?, &gone);
                 self.refuse_if(grown);
                 Ok(())
             }
@@ -334,7 +341,10 @@ impl Worker {
     fn attend_aside(self: &Arc<Self>, payload: &mut Vec<u8>) {
         loop {
             match self.link.receive_aside(payload) {
-                Ok(Some(kind)) => self.attend(kind, payload),
+                Ok(Some(kind)) => {
+                    self.attend(kind, payload);
+                    self.link.has_handled_aside();
+                }
                 Ok(None) => return,
                 Err(error) => return self.kill(&format!("was ended because {error}")),
             }

@@ -141,7 +141,7 @@ fn wheel_in(folder: &Path) -> Result<Wheel, InstallError> {
 }
 
 /// The end of what a command printed, on one line.
-fn detail(output: &Output) -> String {
+pub(super) fn detail(output: &Output) -> String {
     let bytes = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

@@ -49,7 +49,7 @@ def execute_async(request, decoupled):
 class Call:
     """A request that is under way. Whoever lets it go before its end leaves it to the server."""
 
-    __slots__ = ("_number", "_slot", "_taken", "is_over", "__weakref__")
+    __slots__ = ("_number", "_slot", "_taken", "_inputs", "is_over", "__weakref__")
 
     def __init__(self, request, decoupled):
         # From here on there is something to finalize.
@@ -65,6 +65,8 @@ class Call:
             raise TritonModelException("An error occurred while performing BLS request. " + refused.text) from None
         self._number = number = _next_number()
         self._taken = 0
+        # Memory of the server's among them is not given back before the call is over: it may be heard of late.
+        self._inputs = message[_INPUTS]
         try:
             link.tell(kinds.CALL, number, slot.number, *message)
         except BaseException:
@@ -105,6 +107,7 @@ class Call:
     def _took(self, answer):
         if answer[1]:
             self.is_over = True
+            self._inputs = None
             self._slot.close()
             return answer
         self._taken += 1
@@ -121,8 +124,12 @@ class Call:
     def __del__(self):
         if not self.is_over:
             self.is_over = True
-            _left.append(self._slot)
+            _left.append((self._slot, self._inputs))
             link.tell(kinds.CALL_DROPPED, self._number)
+
+
+# Where the inputs are in what comes next.
+_INPUTS = 8
 
 
 def _message_of(request, decoupled):
@@ -153,14 +160,14 @@ def _look_after():
     """Slots of calls that were left serve others once their calls have ended."""
     for _ in range(len(_left)):
         try:
-            slot = _left.popleft()
+            slot, inputs = _left.popleft()
         except IndexError:
             return
         answer = _read(slot.poll)
         while answer is not NOTHING and not answer[1]:
             answer = _read(slot.poll)
         if answer is NOTHING:
-            _left.append(slot)
+            _left.append((slot, inputs))
         else:
             slot.close()
 

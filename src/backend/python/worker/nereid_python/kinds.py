@@ -71,3 +71,5 @@ WINDOW = 16
 SEND = 56
 
 SENDS_BETWEEN_ASKS = 16
+# Bytes in shared memory that a response may have which is not asked.
+PLACED_BETWEEN_ASKS = 1 << 20

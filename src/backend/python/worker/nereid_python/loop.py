@@ -18,6 +18,7 @@ import threading
 import traceback
 
 from . import wire
+from .errors import TritonModelException
 from .wire import link
 
 
@@ -119,11 +120,23 @@ def describe(error):
     return text
 
 
+class _Unsendable(Exception):
+    """What a model has returned cannot be sent."""
+
+
+def packed(response, request):
+    """A response as messages carry it, with the outputs that the request's client wants."""
+    try:
+        return response.pack(request._facts[6])
+    except (wire.Refused, TritonModelException) as error:
+        raise _Unsendable(str(error)) from None
+
+
 class Worker:
     """One instance of a model."""
 
     def initialize(self, path, module, paths, version_directory, arguments, is_decoupled):
-        from . import control, request, response
+        from . import calls, control, request, response
 
         self.InferenceRequest = request.InferenceRequest
         self.InferenceResponse = response.InferenceResponse
@@ -140,6 +153,7 @@ class Worker:
         if hasattr(self.model, "initialize"):
             self.model.initialize(self.arguments)
         self.is_async = asyncio.iscoroutinefunction(self.execute)
+        calls.allow(True)
 
     def watch_readiness(self):
         """The slot where a thread of its own waits for the question whether the model is ready; None: it has no say."""
@@ -175,7 +189,7 @@ class Worker:
                 self.batch()
             elif kind == wire.SWEEP:
                 link.take_back(value[0])
-                link.send(wire.DONE, ([], link.sweep()))
+                link.send(wire.DONE, ([], link.sweep(sys.maxsize)))
             elif kind == wire.FINALIZE:
                 self.finalize()
                 leave(0)
@@ -192,16 +206,19 @@ class Worker:
             kind, said = wire.BATCH_FAILED, self.failure(requests, error)
         # Before the count: the requests go, and with an error its traceback has gone.
         requests = None
-        link.send(kind, said + (link.sweep() if link.held or link.released else (),))
+        link.send(kind, said + (link.sweep() if link.held or link.kept or link.released else (),))
 
     def failure(self, requests, error):
         """What is said of a batch whose execution failed: the requests that nobody has answered fail with it."""
         text = "Failed to process the request(s) for model '%s', message: %s" % (self.name, describe(error))
+        if isinstance(error, _Unsendable):
+            # The model has done its work.
+            text = "Failed to process the request(s) for model instance '%s', message: %s" % (self.name, error)
         failed = []
         for at, request in enumerate(requests):
-            if request.is_open():
+            if request.close():
                 failed.append(at)
-            request.close()
+                request.follow()
         return text, failed
 
     def call(self, requests):
@@ -241,7 +258,7 @@ class Worker:
             if returned is not None:
                 text = "Python model '%s' is using the decoupled mode and the execute function must return None."
                 raise TypeError(text % self.arguments["model_name"])
-            return [True if request.is_rescheduled() else None for request in requests]
+            return [self.rescheduled(request) for request in requests]
         if returned is None:
             returned = [None] * len(requests)
         elif not isinstance(returned, list):
@@ -250,10 +267,31 @@ class Worker:
             text = "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
             text += "InferenceRequest(s) size is:%d, and InferenceResponse(s) size is:%d\n"
             raise ValueError(text % (len(requests), len(returned)))
-        response_class = self.InferenceResponse
         results = []
+        try:
+            self.pack(requests, returned, results)
+        except BaseException:
+            for result in results:
+                if type(result) is tuple:
+                    link.discard(result[0])
+            raise
+        return results
+
+    def rescheduled(self, request):
+        """The result of a decoupled model's request."""
+        if not request.is_rescheduled():
+            return None
+        # The server gets it back as one of which nothing more is heard.
+        request.follow()
+        return True
+
+    def pack(self, requests, returned, results):
+        """Appends the results of what `execute` has returned. The first that is wrong fails all of them."""
+        response_class = self.InferenceResponse
         for request, response in zip(requests, returned):
-            if request.is_rescheduled():
+            if type(response) is response_class and request.is_plain():
+                results.append(packed(response, request))
+            elif request.is_rescheduled():
                 if response is not None:
                     text = "Expected a None object in the execute function return list for reschduled request, "
                     text += "found type '%s'."
@@ -263,13 +301,17 @@ class Worker:
                 results.append(None)
             elif isinstance(response, response_class):
                 request.answer(response)
-                results.append(response.pack(request.requested_output_names()))
+                results.append(packed(response, request))
             else:
                 text = "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'."
                 raise TypeError(text % type(response).__name__)
-        return results
 
     def finalize(self):
+        from . import calls, control
+
+        # What is under way goes on, but nothing new is asked of other models.
+        calls.allow(False)
+        control.close()
         if hasattr(self.model, "finalize"):
             try:
                 self.model.finalize()

@@ -42,8 +42,6 @@ class MetricFamily:
     HISTOGRAM = MetricKind.HISTOGRAM
 
     def __init__(self, name, description, kind):
-        # There is something to finalize only once the server has it.
-        self._here = None
         name = text(name, "name")
         description = text(description, "description")
         if type(kind) is not MetricKind:
@@ -75,7 +73,8 @@ class MetricFamily:
         return _metric_of(number, self._kind, self._here)
 
     def __del__(self):
-        if self._here is not None:
+        # What was called with wrong arguments has nothing at all.
+        if getattr(self, "_here", None) is not None:
             self._here[0] = False
             link.tell(kinds.FAMILY_DROPPED, self._number)
 
@@ -89,7 +88,6 @@ class Metric:
     __slots__ = ("_number", "_kind", "_here", "_count", "_changes", "__weakref__")
 
     def __init__(self):
-        self._here = (False,)
         raise TypeError("c_python_backend_utils.Metric: No constructor defined!")
 
     def increment(self, value):
@@ -132,7 +130,7 @@ class Metric:
 
     def __del__(self):
         # Its family's end was its own.
-        if self._here[0]:
+        if getattr(self, "_here", (False,))[0]:
             link.tell(kinds.METRIC_DROPPED, self._number)
 
 

@@ -6,7 +6,7 @@ from .parameters import pairs_of, text_of
 from .response import tensors_of
 from .sender import FINAL, sender_of
 from .tensor import Tensor
-from .tensor import incoming as incoming_tensor
+from .tensor import incoming as incoming_tensors
 from .trace import NO_TRACE, InferenceTrace, trace_of
 from .wire import link
 
@@ -200,7 +200,7 @@ class InferenceRequest:
         """A request of a message."""
         request = _new(InferenceRequest)
         request._facts = facts
-        request._inputs = [incoming_tensor(wire) for wire in facts[8]]
+        request._inputs = incoming_tensors(facts[8])
         request._flags = facts[3]
         request._is_decoupled = is_decoupled
         request._sender = None
@@ -216,17 +216,23 @@ class InferenceRequest:
             sender._account(True, FINAL)
             sender._is_returned = True
 
+    def is_plain(self):
+        """Whether the model has done nothing with it that makes its response more than a response."""
+        return self._sender is None and self._release_flags != RELEASE_RESCHEDULE
+
     def is_rescheduled(self):
         return self._release_flags == RELEASE_RESCHEDULE
 
-    def is_open(self):
-        """Whether its last response was not yet sent. One that execute has returned was not."""
-        sender = self._sender
-        return sender is None or not sender._is_closed or sender._is_returned
-
     def close(self):
-        """The request was answered in another way: nothing more goes through its sender."""
-        self.get_response_sender()._is_closed = True
+        """The request is answered in another way: nothing more goes through its sender. Returns whether its last
+        response was not sent yet; one that execute has returned was not."""
+        return self.get_response_sender()._close()
+
+    def follow(self):
+        """Sees to it that what is said of the request next is heard after all that its sender has sent."""
+        sender = self._sender
+        if sender is not None and sender._mark is not None:
+            link.follow(sender._mark)
 
 
 InferenceRequest.__module__ = "c_python_backend_utils"

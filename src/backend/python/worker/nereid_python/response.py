@@ -3,8 +3,9 @@
 from .errors import TritonError, TritonModelException, error_of, wrong
 from .parameters import pairs_of, text_of
 from .tensor import Tensor
-from .tensor import incoming as incoming_tensor
+from .tensor import incoming as incoming_tensors
 from .tensor import outgoing as outgoing_tensor
+from .wire import link
 
 
 class InferenceResponse:
@@ -45,7 +46,14 @@ class InferenceResponse:
         error = self._error
         if error is not None:
             return ((), self._parameters, (error._code.value, error._message))
-        outputs = [outgoing_tensor(tensor) for tensor in self._tensors if tensor._wire[0] in wanted]
+        outputs = []
+        try:
+            for tensor in self._tensors:
+                if tensor._wire[0] in wanted:
+                    outputs.append(outgoing_tensor(tensor))
+        except BaseException:
+            link.discard(outputs)
+            raise
         return (tuple(outputs), self._parameters, None)
 
 
@@ -67,7 +75,7 @@ def incoming(wire):
     """A response of a message."""
     outputs, parameters, error = wire
     response = _new(InferenceResponse)
-    response._tensors = [incoming_tensor(output) for output in outputs]
+    response._tensors = incoming_tensors(outputs)
     response._parameters = parameters
     response._error = None if error is None else error_of(*error)
     return response

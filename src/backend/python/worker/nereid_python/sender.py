@@ -1,6 +1,7 @@
 """Senders of responses: any number for a decoupled model, one for others, from any thread."""
 
 import threading
+from threading import get_ident
 
 from . import kinds
 from .errors import TritonModelException, whole, wrong
@@ -16,7 +17,7 @@ _counting = threading.Lock()
 class InferenceResponseSender:
     """Sends responses of one request (spec: python_backend.md section 3, "InferenceResponseSender")."""
 
-    __slots__ = ("_token", "_wanted", "_is_decoupled", "_sent", "_is_closed", "_is_returned", "__weakref__")
+    __slots__ = ("_token", "_wanted", "_is_decoupled", "_sent", "_is_closed", "_is_returned", "_mark", "__weakref__")
 
     def __init__(self):
         raise TypeError("c_python_backend_utils.InferenceResponseSender: No constructor defined!")
@@ -39,16 +40,26 @@ class InferenceResponseSender:
         # Nothing is sent of what cannot be, and the request stays open: its error is the model's to see.
         try:
             wire = None if response is None else response.pack(self._wanted)
+        except Refused as refused:
+            self._take_back(flags)
+            raise TritonModelException("An error occurred while sending a response. " + refused.text) from None
         except BaseException:
             self._take_back(flags)
             raise
-        if flags == 0 and sent % kinds.SENDS_BETWEEN_ASKS == 0:
+        if self._mark is not None:
+            # The threads of a worker have not all the same way to the server.
+            link.follow(self._mark)
+        if (flags == 0 and sent % kinds.SENDS_BETWEEN_ASKS == 0) or (
+            wire is not None and _has_to_be_heard(wire, flags)
+        ):
             try:
                 link.ask(kinds.SEND, self._token, wire, flags)
             except Refused as refused:
                 raise TritonModelException("An error occurred while sending a response. " + refused.text) from None
         else:
             link.tell(kinds.SEND, self._token, wire, flags)
+            if flags == 0:
+                self._mark = link.mark()
 
     def is_cancelled(self):
         """Whether nobody waits for responses any more. A request that is cancelled needs its FINAL still."""
@@ -80,11 +91,34 @@ class InferenceResponseSender:
             self._is_closed = flags == FINAL
         return sent
 
+    def _close(self):
+        """Closes it; whether it was open."""
+        with _counting:
+            was_open = not self._is_closed or self._is_returned
+            self._is_closed = True
+        return was_open
+
     def _take_back(self, flags):
         with _counting:
             self._sent -= 1
             if flags == FINAL:
                 self._is_closed = False
+
+
+def _has_to_be_heard(wire, flags):
+    """Whether its sender has to wait until the server has heard of a response. For one with memory of the server's in
+    it: from the main thread the server hears of that before it hears that nobody needs the memory any more; from other
+    threads only who waits for it can be sure of that. And for large ones, of which few may be on their way."""
+    placed = 0
+    for output in wire[0]:
+        data = output[3]
+        if type(data) is tuple:
+            if len(data) == 4:
+                if get_ident() != link.main:
+                    return True
+            else:
+                placed += data[2]
+    return placed > kinds.PLACED_BETWEEN_ASKS and flags == 0
 
 
 InferenceResponseSender.__module__ = "c_python_backend_utils"
@@ -101,4 +135,5 @@ def sender_of(token, wanted, is_decoupled):
     sender._sent = 0
     sender._is_closed = False
     sender._is_returned = False
+    sender._mark = None
     return sender

@@ -10,7 +10,7 @@ from numpy import ascontiguousarray, ndarray
 from . import dlpack, strings
 from .errors import TritonModelException, text, wrong
 from .types import BF16, BYTES, NUMBER_OF, STORED_AS, number_of_array
-from .wire import link
+from .wire import INLINE_MAX, link
 
 
 class Tensor:
@@ -49,14 +49,12 @@ class Tensor:
 
     def as_numpy(self):
         """The elements, without a copy; of BYTES an array of objects. The same array each time."""
-        array = self._array
         if self._wire[1] == BF16:
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
             )
-        if array is None:
-            array = stored(self)
-        return array
+        array = self._array
+        return stored(self) if array is None else array
 
     def to_dlpack(self):
         """A capsule `dltensor` of the elements, which stay as long as it does."""
@@ -94,14 +92,17 @@ Tensor.__module__ = "c_python_backend_utils"
 _new = Tensor.__new__
 
 
-def incoming(wire):
-    """A tensor of a message."""
-    if type(wire[3]) is tuple:
-        link.hold(wire[3])
-    tensor = _new(Tensor)
-    tensor._wire = wire
-    tensor._array = None
-    return tensor
+def incoming(wires):
+    """The tensors of a message."""
+    tensors = []
+    for wire in wires:
+        if type(wire[3]) is tuple:
+            link.hold(wire[3])
+        tensor = _new(Tensor)
+        tensor._wire = wire
+        tensor._array = None
+        tensors.append(tensor)
+    return tensors
 
 
 def outgoing(tensor):
@@ -120,6 +121,8 @@ def outgoing(tensor):
     if type(data) is tuple:
         # A view of the server's memory, which has what the model has written to it.
         return wire
+    if array.nbytes <= INLINE_MAX:
+        return (name, number, shape, array.tobytes())
     return (name, number, shape, link.place(array))
 
 

@@ -6,6 +6,7 @@ server's half has the same layouts (`message.rs`).
 """
 
 import array
+import itertools
 import marshal
 import mmap
 import os
@@ -42,6 +43,9 @@ SWEEP = 204
 INPUT_WORDS = 0
 OUTPUT_WORDS = 128
 ASIDE_WORDS = 256
+# How many messages of each stream the server has done with.
+OUTPUT_HANDLED = 384
+ASIDE_HANDLED = 448
 WORD_STRIDE = 64
 CANCEL_BYTES = 4096
 OPEN_MAX = 65536
@@ -109,14 +113,28 @@ def _lost():
 class _Output:
     """One stream to the server. A finalizer may send in the midst of a send: what it sends is put off until then."""
 
-    __slots__ = ("memory", "words", "head", "head_word", "tail_word", "base", "bell", "busy", "waiting")
+    __slots__ = (
+        "memory",
+        "words",
+        "head",
+        "head_word",
+        "tail_word",
+        "handled_word",
+        "pushed",
+        "base",
+        "bell",
+        "busy",
+        "waiting",
+    )
 
-    def __init__(self, memory, words, at, base, bell):
+    def __init__(self, memory, words, at, handled, base, bell):
         self.memory = memory
         self.words = words
         self.head = 0
         self.head_word = at // 8
         self.tail_word = (at + WORD_STRIDE) // 8
+        self.handled_word = handled // 8
+        self.pushed = 0
         self.base = base
         self.bell = bell
         self.busy = False
@@ -154,6 +172,7 @@ class _Output:
         memory[start : start + length] = payload
         self.head = head = head + skipped + need
         self.words[self.head_word] = head
+        self.pushed += 1
         _write(self.bell, _ONE)
 
 
@@ -234,8 +253,8 @@ class Link:
         self.words = words = view.cast("Q")
         self.cancelled = view[CANCEL_BYTES : CANCEL_BYTES + OPEN_MAX]
         self.tail = 0
-        self.output = _Output(view, words, OUTPUT_WORDS, STREAMS + STREAM_BYTES, output_bell)
-        self.aside = _Output(view, words, ASIDE_WORDS, STREAMS + 2 * STREAM_BYTES, aside_bell)
+        self.output = _Output(view, words, OUTPUT_WORDS, OUTPUT_HANDLED, STREAMS + STREAM_BYTES, output_bell)
+        self.aside = _Output(view, words, ASIDE_WORDS, ASIDE_HANDLED, STREAMS + 2 * STREAM_BYTES, aside_bell)
         self.main = _get_ident()
         self.lock = threading.RLock()
         self.socket_lock = threading.RLock()
@@ -243,8 +262,10 @@ class Link:
         self.slots = []
         self.free = {}
         self.taken = {}
-        self.cut = (0, 0, 0)
+        # What of each segment was not cut yet: (from, to).
+        self.uncut = {}
         self.held = {}
+        self.kept = {}
         self.released = []
         self.is_connected = True
         os.register_at_fork(after_in_child=self._lose)
@@ -289,6 +310,9 @@ class Link:
             memory = mmap.mmap(descriptors[0], told[2])
             os.close(descriptors[0])
             self.segments[told[1]] = memory
+            # For its sake others went, into which nothing points.
+            for number in told[4]:
+                self.segments.pop(number, None)
         elif what == "slots":
             memory = mmap.mmap(descriptors[0], SLOTS_PER_BANK * SLOT_BYTES)
             os.close(descriptors[0])
@@ -359,6 +383,23 @@ class Link:
             with self.lock:
                 self.aside.push(kind, payload)
 
+    def mark(self):
+        """Where the calling thread's messages have got to, for `follow`."""
+        output = self.output if _get_ident() == self.main else self.aside
+        return output, output.pushed
+
+    def follow(self, marked):
+        """Sees to it that what the calling thread sends now is heard after what was sent up to a mark."""
+        output, pushed = marked
+        if (output is self.output) != (_get_ident() == self.main):
+            self.settle(marked)
+
+    def settle(self, marked):
+        """Waits until the server has done with what was sent up to a mark."""
+        output, pushed = marked
+        while self.words[output.handled_word] < pushed and not self.is_lost:
+            time.sleep(0.0001)
+
     def tell(self, kind, *payload):
         """Says something to which there is no answer."""
         if not self.is_lost:
@@ -398,49 +439,97 @@ class Link:
                     self.free.setdefault(length, []).append(place)
 
     def _take(self, length):
-        """A place of that class, or None."""
+        """A place of that class, or None. Needs the lock."""
         found = self.free.get(length)
         if found:
-            return found.pop()
-        number, at, end = self.cut
-        if end - at < length:
-            return None
-        self.cut = (number, at + length, end)
-        return (number << PLACE_BITS) | at
+            place = found.pop()
+        else:
+            for number, (at, end) in self.uncut.items():
+                if end - at >= length:
+                    break
+            else:
+                return None
+            self.uncut[number] = (at + length, end)
+            place = (number << PLACE_BITS) | at
+        self.taken[place] = length
+        return place
+
+    def _take_larger(self, length):
+        """A place of a larger class, or None. Needs the lock."""
+        for larger in sorted(self.free):
+            if larger > length and self.free[larger]:
+                place = self.free[larger].pop()
+                self.taken[place] = larger
+                return place
+        return None
+
+    def _join(self):
+        """Cuts the segments anew of which nothing is taken; their numbers. Needs the lock."""
+        used = {place >> PLACE_BITS for place in self.taken}
+        whole = [number for number in self.uncut if number not in used]
+        for places in self.free.values():
+            places[:] = [place for place in places if (place >> PLACE_BITS) in used]
+        for number in whole:
+            self.uncut[number] = (0, self.uncut[number][1])
+        return whole
 
     def _allocate(self, length):
+        """A place of that class. Where there is no more memory, that of other classes is joined again, or given back
+        for what is needed."""
         length = class_bytes(length)
         with self.lock:
             place = self._take(length)
-            if place is not None:
-                self.taken[place] = length
-                return place
+        if place is not None:
+            return place
         with self.socket_lock:
+            gone = {}
             while True:
                 with self.lock:
                     place = self._take(length)
+                if place is not None:
+                    # It came back in the meantime.
+                    self._keep(gone)
+                    return place
+                self.send(NEED_SEGMENT, (length, tuple(gone)))
+                try:
+                    is_more = self._hear_of_memory()
+                except Refused:
+                    self._keep(gone)
+                    if gone:
+                        raise
+                    with self.lock:
+                        gone = self._join()
+                        place = self._take(length) or self._take_larger(length)
+                        # They serve nobody while the server is asked.
+                        gone = {number: self.uncut.pop(number) for number in gone} if place is None else {}
                     if place is not None:
-                        self.taken[place] = length
                         return place
-                self.send(NEED_SEGMENT, (length,))
-                while True:
-                    told = self._hear()
-                    if told[0] == "freed":
-                        break
-                    # Others that are announced are the server's to write.
-                    if told[0] == "segment" and told[3]:
-                        with self.lock:
-                            self._spare()
-                            self.cut = (told[1], 0, told[2])
-                        break
+                    if not gone:
+                        raise
+                else:
+                    if is_more:
+                        # The server has taken them.
+                        for number in gone:
+                            del self.segments[number]
+                    else:
+                        self._keep(gone)
+                    gone = {}
 
-    def _spare(self):
-        """What is left of the segment that was cut last is of use to smaller classes."""
-        number, at, end = self.cut
-        while end - at >= 64:
-            length = 1 << ((end - at).bit_length() - 1)
-            self.free.setdefault(length, []).append((number << PLACE_BITS) | at)
-            at += length
+    def _keep(self, gone):
+        with self.lock:
+            self.uncut.update(gone)
+
+    def _hear_of_memory(self):
+        """Whether it is a segment; or else places that are free again. Needs the socket's lock."""
+        while True:
+            told = self._hear()
+            if told[0] == "freed":
+                return False
+            # Others that are announced are the server's to write.
+            if told[0] == "segment" and told[3]:
+                with self.lock:
+                    self.uncut[told[1]] = (0, told[2])
+                return True
 
     def put_bytes(self, data):
         """Copies `data`, anything with contiguous bytes, to shared memory: (segment, offset, length)."""
@@ -450,6 +539,11 @@ class Link:
         number, offset = place >> PLACE_BITS, place & PLACE_MASK
         memoryview(self.segments[number])[offset : offset + length] = view
         return number, offset, length
+
+    def discard(self, outputs):
+        """What was placed for these tensors of a message is not sent."""
+        datas = [output[3] for output in outputs]
+        self.take_back([(data[0] << PLACE_BITS) | data[1] for data in datas if type(data) is tuple and len(data) == 3])
 
     def place(self, data):
         """What a message carries of a contiguous array or of bytes: themselves when they are few, else where they are."""
@@ -468,11 +562,15 @@ class Link:
 
     def hold(self, data):
         """Keeps the range behind such a tuple for as long as the tuple is referred to."""
-        held = self.held.get(data[3])
-        if held is None:
-            self.held[data[3]] = [data]
-        else:
-            held.append(data)
+        key = data[3]
+        with self.lock:
+            values = self.held.get(key)
+            if values is None:
+                values = self.kept.get(key)
+            if values is None:
+                self.held[key] = [data]
+            else:
+                values.append(data)
 
     def view(self, data):
         """The bytes of a held range, to be written to as well: an array, because arrays of an array refer to it, while
@@ -483,19 +581,34 @@ class Link:
             memory = self.segment(number)
         view = _ndarray(length, _OCTET, memory, offset)
         with self.lock:
-            self.held[key].append(view)
+            values = self.held.get(key)
+            if values is None:
+                values = self.kept[key]
+            values.append(view)
         return view
 
-    def sweep(self):
-        """The keys of ranges to which nothing refers any more, for the server."""
-        released = self.released
-        if released:
-            self.released = []
-        for key in list(self.held):
-            values = self.held[key]
-            if not [one for one in values if _is_used(values, one)]:
-                del self.held[key]
-                released.append(key)
+    def sweep(self, most=16):
+        """The keys of ranges to which nothing refers any more, for the server: looked at are those that are new, and
+        `most` of those that were in use the last time."""
+        released = []
+        while self.released:
+            # One by one: other threads add to it.
+            released.append(self.released.pop())
+        with self.lock:
+            held, kept = self.held, self.kept
+            for key in list(itertools.islice(kept, most)):
+                values = kept.pop(key)
+                if [one for one in values if _is_used(values, one)]:
+                    # Behind those that are looked at next.
+                    kept[key] = values
+                else:
+                    released.append(key)
+            for key in list(held):
+                values = held.pop(key)
+                if [one for one in values if _is_used(values, one)]:
+                    kept[key] = values
+                else:
+                    released.append(key)
         return released
 
 

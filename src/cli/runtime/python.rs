@@ -1,0 +1,190 @@
+//! `nereid runtime install python`: an interpreter with numpy for models of the Python backend, in a virtual environment
+//! in the user's runtime folder.
+//!
+//! Scripts of a virtual environment hold its path, so it is made where it stays. It counts from the moment in which a
+//! file says that it is whole; until then nobody uses it, and what an ended installation left is removed by the next.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::Progress;
+use super::download::detail;
+use crate::backend::python::{About, COMPLETE, Surroundings, ask};
+
+/// What models need at least.
+const NUMPY: &str = "numpy>=1.20";
+/// More installations than anybody makes in one folder.
+const TRIES_MAX: u32 = 1000;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PythonOptions {
+    /// `3.12`: that of `python3.12` on the PATH; `None`: that of `python3`.
+    pub version: Option<String>,
+    /// Requirements for pip, beside numpy.
+    pub packages: Vec<String>,
+    /// Make a new environment in place of what is there.
+    pub force: bool,
+}
+
+/// Why there is no environment.
+#[derive(Debug, thiserror::Error)]
+pub enum PythonError {
+    #[error("there is no place for runtimes: neither XDG_DATA_HOME nor HOME is set")]
+    NoHome,
+    #[error("{0} is needed to make an environment, but it does not start ({1}). Install Python 3.8 or newer")]
+    NoPython(String, String),
+    #[error("{0} cannot make a virtual environment ({1}). On Debian: apt install python3-venv")]
+    NoVenv(String, String),
+    #[error("{0} cannot be installed; is this host connected, and are proxies set? pip said: {1}")]
+    Packages(String, String),
+    #[error("the environment cannot run models: {0}")]
+    Unusable(String),
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+}
+
+/// Makes the environment for this user, with numpy and `packages`, and returns its interpreter. One that is there gets
+/// what it lacks, unless a new one is forced.
+pub fn install_python(options: &PythonOptions, progress: &mut dyn Progress) -> Result<PathBuf, PythonError> {
+    install_into(&Surroundings::of_process(), options, progress)
+}
+
+/// An interpreter that has numpy and `packages`: the installed one, which is made or completed where need be.
+pub fn ensure_python(packages: &[&str], progress: &mut dyn Progress) -> Result<PathBuf, PythonError> {
+    let packages = packages.iter().map(|package| (*package).to_owned()).collect();
+    install_python(&PythonOptions { packages, ..PythonOptions::default() }, progress)
+}
+
+pub(super) fn install_into(
+    surroundings: &Surroundings,
+    options: &PythonOptions,
+    progress: &mut dyn Progress,
+) -> Result<PathBuf, PythonError> {
+    let folder = surroundings.user_folder().ok_or(PythonError::NoHome)?;
+    if let Some(program) = surroundings.installed().filter(|_| !options.force)
+        && let Ok(about) = ask(&program, &[])
+        && options.version.as_deref().is_none_or(|version| about.is_of(version))
+    {
+        if !options.packages.is_empty() {
+            progress.step(&format!("Installing {} with pip", options.packages.join(", ")));
+            pip_install(&program, &options.packages)?;
+        }
+        progress.done(&format!("Python {about} with numpy {} is installed already", about.numpy));
+        return Ok(program);
+    }
+    let base = match &options.version {
+        Some(version) => format!("python{version}"),
+        None => "python3".to_owned(),
+    };
+    progress.step(&format!("Looking for {base}"));
+    let version = version_of(surroundings, &base)?;
+    fs::create_dir_all(&folder).map_err(|source| PythonError::File { path: folder.clone(), source })?;
+    remove_abandoned(&folder);
+    let older = environments_in(&folder);
+    let mut made = Unfinished::create(&folder, &version)?;
+    progress.step(&format!("Making a virtual environment of Python {version}"));
+    let words = ["-m".into(), "venv".into(), made.path.clone().into_os_string()];
+    let output = run(surroundings, &base, &words).map_err(|error| PythonError::NoPython(base.clone(), error))?;
+    if !output.status.success() {
+        return Err(PythonError::NoVenv(base, detail(&output)));
+    }
+    let program = made.path.join("bin/python3");
+    let mut packages = vec![NUMPY.to_owned()];
+    packages.extend(options.packages.iter().cloned());
+    progress.step(&format!("Installing {} with pip", packages.join(", ")));
+    pip_install(&program, &packages)?;
+    progress.step("Asking the interpreter");
+    let about = ask(&program, &[]).map_err(|problem| PythonError::Unusable(problem.to_string()))?;
+    made.finish()?;
+    if options.force {
+        // Workers that run go on with what they have loaded.
+        older.iter().for_each(|older| drop(fs::remove_dir_all(older)));
+    }
+    let About { numpy, .. } = &about;
+    progress.done(&format!("Python {about} with numpy {numpy} is installed in {}", made.path.display()));
+    Ok(program)
+}
+
+/// `3.11`, as `base` says it.
+fn version_of(surroundings: &Surroundings, base: &str) -> Result<String, PythonError> {
+    let script = "import sys; print('%d.%d' % tuple(sys.version_info[:2]))";
+    let wrong = |text: String| PythonError::NoPython(base.to_owned(), text);
+    let output = run(surroundings, base, &["-c".into(), script.into()]).map_err(wrong)?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() && super::is_version(&said) { Ok(said) } else { Err(wrong(detail(&output))) }
+}
+
+fn pip_install(program: &Path, packages: &[String]) -> Result<(), PythonError> {
+    let mut command = Command::new(program);
+    command.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]);
+    command.args(packages).stdin(Stdio::null());
+    let wrong = |text: String| PythonError::Packages(packages.join(", "), text);
+    let output = command.output().map_err(|error| wrong(error.to_string()))?;
+    if output.status.success() { Ok(()) } else { Err(wrong(detail(&output))) }
+}
+
+/// Runs the first program `name` of the PATH.
+fn run(surroundings: &Surroundings, name: &str, arguments: &[OsString]) -> Result<Output, String> {
+    let program = surroundings.on_path(name).into_iter().next().ok_or("it is not on the PATH")?;
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    output.map_err(|error| error.to_string())
+}
+
+/// An environment that is being made: `<version>-<process>-<number>`. Removed unless it is finished.
+struct Unfinished {
+    path: PathBuf,
+    is_finished: bool,
+}
+
+impl Unfinished {
+    fn create(folder: &Path, version: &str) -> Result<Unfinished, PythonError> {
+        for number in 0..TRIES_MAX {
+            let path = folder.join(format!("{version}-{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Unfinished { path, is_finished: false }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(PythonError::File { path, source }),
+            }
+        }
+        Err(PythonError::File { path: folder.to_owned(), source: io::ErrorKind::AlreadyExists.into() })
+    }
+
+    fn finish(&mut self) -> Result<(), PythonError> {
+        let marker = self.path.join(COMPLETE);
+        fs::write(&marker, b"").map_err(|source| PythonError::File { path: marker, source })?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Those that are whole.
+fn environments_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.path()).filter(|path| path.join(COMPLETE).is_file()).collect()
+}
+
+/// Removes what installations left behind whose process is gone.
+fn remove_abandoned(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten().filter(|entry| !entry.path().join(COMPLETE).is_file()) {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.split('-').nth(1)?.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+../../auto/1/model.py

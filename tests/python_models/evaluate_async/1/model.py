@@ -1,0 +1,1 @@
+../../evaluate/1/model.py

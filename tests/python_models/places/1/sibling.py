@@ -1,0 +1,3 @@
+"""Found beside the model."""
+
+NAME = __name__

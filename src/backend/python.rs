@@ -43,6 +43,7 @@ mod worker;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use environment::complete_based;
 pub use interpreter::{COMPLETE, INSTALL_COMMAND, Origin, Surroundings};
 pub use layout::SCRIPT;
 pub use probe::{About, ask};

@@ -15,11 +15,13 @@ mod python_life {
     mod classes;
     mod environments;
     mod execution;
+    mod faults;
     mod life;
     mod minilm;
     pub mod models;
     mod numbers;
     mod services;
     mod slow_clients;
+    pub mod trouble;
     mod units;
 }

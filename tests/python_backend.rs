@@ -2,6 +2,7 @@
 
 mod support {
     pub mod http;
+    pub mod prepared;
     pub mod python;
     pub mod repository;
     pub mod server;
@@ -11,6 +12,7 @@ mod support {
 
 mod python_life {
     mod calls;
+    mod environments;
     pub mod models;
     mod numbers;
     mod services;

@@ -4,10 +4,10 @@ use super::options::Options;
 use super::report::{self, Run};
 use super::scenario::Scenario;
 use super::side::{Kind, Side};
+use crate::python::Python;
 use crate::server::load::{self, Outcome};
 use crate::server::machine::{self, Placement};
 use crate::server::usage::of_this_thread_ns;
-use crate::support::python::Python;
 
 /// Measures and prints everything; answers how many errors there were.
 pub fn run(options: &Options) -> Result<u64, String> {
@@ -49,7 +49,11 @@ pub fn run(options: &Options) -> Result<u64, String> {
     }
     let mut errors = runs.iter().map(|run| run.errors).sum();
     for side in sides {
-        heading.push(format!("{} was ready {:.0} ms after its start", side.kind.name(), side.start.as_secs_f64() * 1e3));
+        heading.push(format!(
+            "{} was ready {:.0} ms after its start",
+            side.kind.name(),
+            side.start.as_secs_f64() * 1e3
+        ));
         let kind = side.kind;
         if let Err(error) = side.stop() {
             // The official one's way to end is not ours to judge.

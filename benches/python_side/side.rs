@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::options::Options;
+use crate::original::original;
+use crate::python::Python;
 use crate::server::machine;
 use crate::server::usage::Usage;
-use crate::support::original::original;
-use crate::support::python::Python;
 
 /// Neither a start nor a drain takes this long; it only turns a hang into an error.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -157,7 +157,7 @@ fn launch(kind: Kind, mut command: Command, directory: PathBuf) -> Result<Side, 
     let [http, grpc, metrics] = free_ports()?;
     let log = File::create(log_path(&directory)).map_err(|error| error.to_string())?;
     let log_too = log.try_clone().map_err(|error| error.to_string())?;
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/python/models");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/python_side/models");
     command
         .arg(format!("--model-repository={}", models.display()))
         .args(["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"])

@@ -14,6 +14,7 @@ mod python_life {
     mod calls;
     mod classes;
     mod environments;
+    mod environments;
     mod execution;
     mod faults;
     mod life;

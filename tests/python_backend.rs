@@ -2,6 +2,7 @@
 
 mod support {
     pub mod http;
+    pub mod prepared;
     pub mod python;
     pub mod repository;
     pub mod server;
@@ -10,7 +11,17 @@ mod support {
 }
 
 mod python_life {
+    mod calls;
+    mod classes;
+    mod environments;
+    mod execution;
+    mod faults;
+    mod life;
+    mod minilm;
     pub mod models;
     mod numbers;
+    mod services;
+    mod slow_clients;
+    pub mod trouble;
     mod units;
 }

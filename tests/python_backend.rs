@@ -13,6 +13,7 @@ mod support {
 mod python_life {
     mod calls;
     mod classes;
+    mod cost;
     mod environments;
     mod environments;
     mod execution;

@@ -1,8 +1,10 @@
 //! Python models behind a real server: `model.py` files as Triton's users write them (spec: python_backend.md).
 
 mod support {
+    pub mod grpc;
     pub mod http;
     pub mod python;
+    pub mod random;
     pub mod repository;
     pub mod server;
     pub mod skip;
@@ -11,8 +13,12 @@ mod support {
 
 mod python_life {
     mod faults;
+    mod leftovers;
     pub mod models;
     mod numbers;
+    mod readiness;
+    mod restart;
+    mod soak;
     pub mod trouble;
     mod units;
 }

@@ -136,7 +136,7 @@ impl PythonInstance {
         }
         self.writer = writer;
         outcome.map_err(|(status, refused)| {
-            self.worker.link.outbound.put_back_freed(freed);
+            worker.link.outbound.put_back_freed(freed);
             if let Some((range, _)) = &taken {
                 worker.link.inbound.release(std::iter::once(range.key));
             }
@@ -285,6 +285,8 @@ impl Instance for PythonInstance {
             worker.lend(None);
         }
         if !worker.is_fit() {
+            // Its memory is not held back.
+            drop(worker);
             self.post.hold_back();
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! What a Python model costs, beside the official server: `cargo bench --bench python -- --help` tells the options.
 //!
-//! One repository of `model.py` files (benches/python/models) is served by the release binary and by the official
+//! One repository of `model.py` files (benches/python_side/models) is served by the release binary and by the official
 //! server of a wheel from PyPI, both with the same interpreter and numpy. One client thread on a core of its own keeps a
 //! fixed number of requests in flight, and compares every answer. The two take turns, run by run, so that drift of the
 //! machine reaches both. The headline is CPU time a request, of the server and of all the processes that it started.
 //! Nothing here asserts a speed: only wrong answers fail the bench.
 
 #[allow(dead_code)] // The client is the one of the bench `server`, which uses more of it.
+#[path = "server"]
 mod server {
     pub mod answer;
     pub mod http;
@@ -17,7 +18,7 @@ mod server {
     pub mod usage;
 }
 
-mod python {
+mod python_side {
     pub mod burst;
     pub mod options;
     pub mod question;
@@ -27,18 +28,16 @@ mod python {
     pub mod side;
 }
 
+#[path = "../tests/support"]
 mod support {
-    #[path = "../../tests/support/original.rs"]
     pub mod original;
-    #[path = "../../tests/support/python.rs"]
     pub mod python;
-    #[path = "../../tests/support/skip.rs"]
     pub mod skip;
 }
 
 use std::process::ExitCode;
 
-use python::{options, run};
+use python_side::{options, run};
 
 fn main() -> ExitCode {
     let outcome = match options::parse(std::env::args().skip(1)) {

@@ -3,6 +3,7 @@
 mod support {
     pub mod grpc;
     pub mod http;
+    pub mod prepared;
     pub mod python;
     pub mod random;
     pub mod repository;
@@ -12,12 +13,20 @@ mod support {
 }
 
 mod python_life {
+    mod calls;
+    mod classes;
+    mod environments;
+    mod execution;
     mod faults;
     mod leftovers;
+    mod life;
+    mod minilm;
     pub mod models;
     mod numbers;
     mod readiness;
     mod restart;
+    mod services;
+    mod slow_clients;
     mod soak;
     pub mod trouble;
     mod units;

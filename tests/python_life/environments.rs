@@ -56,7 +56,8 @@ impl Place {
         script.push_str("\nexport NEREID_TEST_ACTIVATED=yes\n");
         fs::write(&activate, script).expect("its script");
         if has_numpy {
-            let lib = fs::read_dir(root.join("lib")).expect("its libraries").flatten().next().expect("a version").path();
+            let lib =
+                fs::read_dir(root.join("lib")).expect("its libraries").flatten().next().expect("a version").path();
             let packages = self.python.packages().display().to_string();
             fs::write(lib.join("site-packages/tests.pth"), packages).expect("a line for numpy");
         }
@@ -245,10 +246,7 @@ fn what_is_wrong_with_an_environment_is_the_reason_of_its_model() {
     for (model, expected) in [
         ("no_activate", no_activate.as_str()),
         ("missing", &format!("Internal: Failed to get the canonical path for {root}/missing.")),
-        (
-            "words",
-            &format!("Internal: Failed to unpack the Python environment '{root}/words.tar.gz': it is cut off"),
-        ),
+        ("words", &format!("Internal: Failed to unpack the Python environment '{root}/words.tar.gz': it is cut off")),
         (
             "headless",
             &format!(
@@ -340,7 +338,9 @@ fn a_python_based_backend_serves_all_its_models() {
         output { name: "PLACES" data_type: TYPE_STRING dims: [ -1 ] }"#;
     repository.model("one", &format!("backend: \"snake\" {tensors}"));
     // A file that means something else to the model.
-    repository.model("two", &format!("backend: \"snake\" runtime: \"model.py\" {tensors}")).file("two/1/model.py", "x(");
+    repository
+        .model("two", &format!("backend: \"snake\" runtime: \"model.py\" {tensors}"))
+        .file("two/1/model.py", "x(");
     repository.model("three", &format!("backend: \"packed\" {tensors}"));
     repository.model("four", &format!("backend: \"python\" runtime: \"model.py\" {tensors}"));
     for file in ["model.py", "sibling.py"] {

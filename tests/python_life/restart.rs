@@ -171,11 +171,11 @@ fn a_load_that_fails_says_how_and_leaves_nothing() {
 #[test]
 fn requests_that_wait_for_responses_are_answered_when_the_worker_dies() {
     each(&variant::ALL, |variant| {
-        let repository = models::repository(&["holder"]);
+        let repository = models::repository(&["owing"]);
         let Some(server) = models::serve(variant, &repository, &[]) else { return };
         let stream = |peer: &mut Peer, words: &str| {
             let body = format!(r#"{{"DO":"{words}"}}"#);
-            peer.send(&request("POST", "/v2/models/holder/generate_stream", &[], body.as_bytes()));
+            peer.send(&request("POST", "/v2/models/owing/generate_stream", &[], body.as_bytes()));
         };
         let [mut held, mut last] = [Peer::connect(server.http), Peer::connect(server.http)];
         stream(&mut held, "hold");
@@ -183,7 +183,7 @@ fn requests_that_wait_for_responses_are_answered_when_the_worker_dies() {
         let event = |peer: &mut Peer| peer.chunk().map(|chunk| String::from_utf8_lossy(&chunk).into_owned());
         assert!(event(&mut held).is_some_and(|event| event.contains(r#""DONE":"held""#)));
         stream(&mut last, "exit 6");
-        let text = "Stub process 'holder_0_0' is not healthy. The process of model 'holder' exited with code 6";
+        let text = "Stub process 'owing_0_0' is not healthy. The process of model 'owing' exited with code 6";
         let end = event(&mut held).unwrap_or_default();
         assert!(end.contains(text), "{end:?}");
         assert_eq!(event(&mut held), None);

@@ -129,12 +129,12 @@ fn texts(peer: &mut Peer, random: &mut Random, tally: &Tally) {
 /// So many responses, and an end.
 fn several(peer: &mut Peer, count: usize, tally: &Tally) {
     let body = format!(r#"{{"DO":"count {count}"}}"#);
-    let answer = peer.post("/v2/models/holder/generate_stream", &[], body.as_bytes());
+    let answer = peer.post("/v2/models/owing/generate_stream", &[], body.as_bytes());
     let text = answer.text();
     let mut came = 0;
     for event in text.split("\n\n").filter(|event| !event.is_empty()) {
         if event.contains("\"error\"") {
-            return tally.fail("holder", &text);
+            return tally.fail("owing", &text);
         }
         assert!(event.contains(&format!(r#""DONE":"{came}""#)), "response {came}: {text}");
         came += 1;
@@ -150,7 +150,7 @@ fn every_request_is_answered_while_workers_are_killed() {
     with_instances(&repository, "add_sub", 3, "");
     with_instances(&repository, "chain", 2, "");
     trouble::add(&repository, "trouble", 2, "max_batch_size: 4\ndynamic_batching { }");
-    trouble::add_holder(&repository, 2);
+    trouble::add_owing(&repository, 2);
     let flags = ["--model-control-mode=explicit", "--load-model=*"];
     let Some(server) = models::serve(usual(), &repository, &flags) else { return };
     let objects = trouble::shared_objects();
@@ -199,7 +199,7 @@ fn every_request_is_answered_while_workers_are_killed() {
     assert!(grown <= resident + GROWTH_KIB, "the server grew from {resident} KiB to {grown} KiB");
     assert!(workers.iter().all(|kib| *kib < 200 * 1024), "{workers:?} KiB");
     let mut peer = Peer::connect(server.http);
-    for model in ["chain", "add_sub", "trouble", "holder", "sums"] {
+    for model in ["chain", "add_sub", "trouble", "owing", "sums"] {
         let answer = peer.post(&format!("/v2/repository/models/{model}/unload"), &[], b"");
         assert_eq!(answer.status, 200, "{}", answer.text());
     }

@@ -101,10 +101,10 @@ pub fn worker_after_pauses(peer: &mut Peer, model: &str) -> u32 {
     }
 }
 
-/// The model `holder` with so many instances.
-pub fn add_holder(repository: &Repository, instances: usize) {
-    models::add(repository, "holder", "holder");
-    let path = repository.path().join("holder/config.pbtxt");
+/// The model `owing` with so many instances.
+pub fn add_owing(repository: &Repository, instances: usize) {
+    models::add(repository, "owing", "owing");
+    let path = repository.path().join("owing/config.pbtxt");
     let config = fs::read_to_string(&path).expect("the model's configuration");
     fs::write(&path, format!("{config}\ninstance_group [ {{ kind: KIND_CPU count: {instances} }} ]\n"))
         .expect("write the model's configuration");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::backend::ModelContext;
@@ -33,10 +34,14 @@ impl Place {
         path
     }
 
-    /// A file that can be run.
+    /// A file that can be run. It is copied by another process: a child of ours that has the file open for writing, as
+    /// children of other tests may for a moment, would keep it from being run.
     pub fn program(&self, path: &str, contents: &str) -> PathBuf {
-        let path = self.file(path, contents);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = self.file(path, "");
+        fs::remove_file(&path).unwrap();
+        let new = self.file("program.new", contents);
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(Command::new("cp").arg(&new).arg(&path).status().unwrap().success());
         path
     }
 

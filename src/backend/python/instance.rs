@@ -192,6 +192,9 @@ impl PythonInstance {
                 Value::None => answered.push((request, None)),
                 Value::Bool(true) if is_closed => answered.push((request, None)),
                 Value::Bool(true) => {
+                    // Each of its executions is counted.
+                    batch.execution.exec_end_ns = now_ns();
+                    self.context.report_success(&request, &batch.execution);
                     if let Err((status, request)) = request.reschedule() {
                         self.context.fail(request, self.failed(status.message));
                     }
@@ -221,6 +224,13 @@ impl PythonInstance {
     /// The requests at these positions are answered with `text`, all of them are counted as failed. The last responses
     /// of the others have come, or are on their way from another thread of the worker.
     fn fail_batch(&self, worker: &Worker, text: &str, failed: &[usize], batch: &mut Batch) {
+        // The execution itself is counted (section 6, "statistics").
+        let execution = &mut batch.execution;
+        execution.exec_end_ns = now_ns();
+        if execution.compute_end_ns == 0 {
+            execution.compute_end_ns = execution.exec_end_ns;
+        }
+        self.context.report_batch(batch.rows, execution);
         for (at, token) in std::mem::take(&mut batch.tokens).into_iter().enumerate() {
             let fails = failed.contains(&at);
             let Some(returned) = worker.open.returned(token, !fails) else { continue };

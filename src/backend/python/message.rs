@@ -68,7 +68,7 @@ pub mod to_worker {
     pub const BATCH: u32 = 200;
     /// (model file, module name, paths, directory of the version, arguments, is decoupled)
     pub const INITIALIZE: u32 = 201;
-    /// (model file, module name, paths, configuration as JSON)
+    /// (model file, module name, paths, directory of the version, configuration as JSON)
     pub const COMPLETE: u32 = 202;
     /// ()
     pub const FINALIZE: u32 = 203;

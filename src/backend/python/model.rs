@@ -80,8 +80,9 @@ impl PythonModel {
     fn complete(&self) -> Result<Option<ModelConfig>, Status> {
         let config = json::write(&self.context.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let mut writer = Writer::default();
-        writer.tuple(4);
+        writer.tuple(5);
         self.write_source(&mut writer);
+        writer.text(self.context.version_directory.to_string_lossy().as_bytes());
         writer.text(config.as_bytes());
         let worker = self.start(&self.context.name, Box::new(|_| ()))?;
         let said = converse(&worker, to_worker::COMPLETE, &writer, from_worker::COMPLETED, "");

@@ -111,10 +111,12 @@ pub fn command(program: &Path, changes: &[Change]) -> Command {
 
 /// The program, when its file was changed last, and its variables.
 type Key = (PathBuf, Option<SystemTime>, Vec<Change>);
+/// What was said; none where that could not run models.
+type Known = HashMap<Key, Arc<Mutex<Option<About>>>>;
 
 /// Asks `program`, unless it was asked before and could. Somebody may mend one that could not.
 pub fn ask(program: &Path, changes: &[Change]) -> Result<About, Problem> {
-    static KNOWN: Mutex<Option<HashMap<Key, Arc<Mutex<Option<About>>>>>> = Mutex::new(None);
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
     let modified = fs::metadata(program).and_then(|metadata| metadata.modified()).ok();
     let place = {
         let mut known = lock(&KNOWN);

@@ -80,16 +80,17 @@ pub(super) fn install_into(
         None => "python3".to_owned(),
     };
     progress.step(&format!("Looking for {base}"));
-    let version = version_of(surroundings, &base)?;
+    let (base, version) = working(surroundings, &base)?;
     fs::create_dir_all(&folder).map_err(|source| PythonError::File { path: folder.clone(), source })?;
     remove_abandoned(&folder);
     let older = environments_in(&folder);
     let mut made = Unfinished::create(&folder, &version)?;
     progress.step(&format!("Making a virtual environment of Python {version}"));
     let words = ["-m".into(), "venv".into(), made.path.clone().into_os_string()];
-    let output = run(surroundings, &base, &words).map_err(|error| PythonError::NoPython(base.clone(), error))?;
+    let shown = base.display().to_string();
+    let output = run(&base, &words).map_err(|error| PythonError::NoPython(shown.clone(), error))?;
     if !output.status.success() {
-        return Err(PythonError::NoVenv(base, detail(&output)));
+        return Err(PythonError::NoVenv(shown, detail(&output)));
     }
     let program = made.path.join("bin/python3");
     let mut packages = vec![NUMPY.to_owned()];
@@ -108,13 +109,24 @@ pub(super) fn install_into(
     Ok(program)
 }
 
-/// `3.11`, as `base` says it.
-fn version_of(surroundings: &Surroundings, base: &str) -> Result<String, PythonError> {
+/// The first program `name` on the PATH that says its version, and that, as `3.11`.
+fn working(surroundings: &Surroundings, name: &str) -> Result<(PathBuf, String), PythonError> {
     let script = "import sys; print('%d.%d' % tuple(sys.version_info[:2]))";
-    let wrong = |text: String| PythonError::NoPython(base.to_owned(), text);
-    let output = run(surroundings, base, &["-c".into(), script.into()]).map_err(wrong)?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() && super::is_version(&said) { Ok(said) } else { Err(wrong(detail(&output))) }
+    let mut first = None;
+    for program in surroundings.on_path(name) {
+        let problem = match run(&program, &["-c".into(), script.into()]) {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+                if output.status.success() && super::is_version(&said) {
+                    return Ok((program, said));
+                }
+                detail(&output)
+            }
+            Err(error) => error,
+        };
+        first.get_or_insert(problem);
+    }
+    Err(PythonError::NoPython(name.to_owned(), first.unwrap_or_else(|| "it is not on the PATH".to_owned())))
 }
 
 fn pip_install(program: &Path, packages: &[String]) -> Result<(), PythonError> {
@@ -126,9 +138,7 @@ fn pip_install(program: &Path, packages: &[String]) -> Result<(), PythonError> {
     if output.status.success() { Ok(()) } else { Err(wrong(detail(&output))) }
 }
 
-/// Runs the first program `name` of the PATH.
-fn run(surroundings: &Surroundings, name: &str, arguments: &[OsString]) -> Result<Output, String> {
-    let program = surroundings.on_path(name).into_iter().next().ok_or("it is not on the PATH")?;
+fn run(program: &Path, arguments: &[OsString]) -> Result<Output, String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     output.map_err(|error| error.to_string())
 }

@@ -42,15 +42,19 @@ impl Host {
         let root = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("bin")).unwrap();
-        // The scripts' own programs come behind it.
-        let path = std::env::join_paths([root.join("bin")]).unwrap();
+        fs::create_dir_all(root.join("shims")).unwrap();
+        let path = std::env::join_paths([root.join("shims"), root.join("bin")]).unwrap();
         let surroundings = Surroundings { data_home: Some(root.join("data")), path: Some(path) };
         Host { root, surroundings }
     }
 
     fn python(&self, name: &str, version: &str) {
         let script = PYTHON.replace("@root@", &self.root.display().to_string()).replace("@version@", version);
-        let (new, path) = (self.root.join("new"), self.root.join("bin").join(name));
+        self.program(&format!("bin/{name}"), &script);
+    }
+
+    fn program(&self, path: &str, script: &str) {
+        let (new, path) = (self.root.join("new"), self.root.join(path));
         fs::write(&new, script).unwrap();
         fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
         // Copied by another process, so that none of ours has the program open for writing.
@@ -105,8 +109,9 @@ fn one_environment_is_made_and_completed() {
     assert!(host.install(PythonOptions::default()).is_ok() && host.calls().is_empty());
     assert!(host.install(with(Some("3.11"), &["tokenizers>=0.20"], false)).is_ok());
     assert_eq!(host.calls(), ["pip tokenizers>=0.20"]);
-    // Another version, and a new one in place of all.
+    // Another version, of which a shim comes first that has none; and a new one in place of all.
     host.python("python3.9", "3.9");
+    host.program("shims/python3.9", "#!/bin/sh\nexit 127\n");
     let other = format!("3.9-{}-0", std::process::id());
     assert_eq!(host.install(with(Some("3.9"), &[], false)), Ok(format!("{other}/bin/python3")));
     assert_eq!(host.names(), [name.clone(), other]);
@@ -127,8 +132,10 @@ fn what_fails_says_why_and_leaves_nothing() {
     fs::write(host.root.join("no-venv"), "").unwrap();
     assert_eq!(
         host.install(PythonOptions::default()),
-        Err("python3 cannot make a virtual environment (No module named venv). On Debian: apt install python3-venv"
-            .into())
+        Err(format!(
+            "{} cannot make a virtual environment (No module named venv). On Debian: apt install python3-venv",
+            host.root.join("bin/python3").display()
+        ))
     );
     fs::remove_file(host.root.join("no-venv")).unwrap();
     fs::write(host.root.join("no-pip"), "").unwrap();

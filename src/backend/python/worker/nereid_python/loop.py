@@ -6,7 +6,6 @@ uses, beside their public methods, `InferenceRequest.received(values, is_decoupl
 one of the sender's, or raises the sender's complaint), `request.is_rescheduled()`, and `response.pack(requested)`.
 """
 
-import asyncio
 import faulthandler
 import importlib.machinery
 import importlib.util
@@ -16,6 +15,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Coroutine
 
 from . import wire
 from .errors import TritonModelException
@@ -59,9 +59,14 @@ def leave(status):
     os._exit(status)
 
 
-def complete(path, module, paths, config):
+def complete(path, module, paths, version_directory, config):
     """What a worker does that is only asked to complete a configuration."""
     try:
+        from . import control
+
+        control.set_model_dir(version_directory)
+        # Models are controlled by those that serve, only.
+        control.close()
         model = load(path, module, paths)
         completed = None
         if hasattr(model, "auto_complete_config"):
@@ -152,7 +157,6 @@ class Worker:
             raise NotImplementedError("Python model %s does not implement `execute` method." % path)
         if hasattr(self.model, "initialize"):
             self.model.initialize(self.arguments)
-        self.is_async = asyncio.iscoroutinefunction(self.execute)
         calls.allow(True)
 
     def watch_readiness(self):
@@ -168,7 +172,9 @@ class Worker:
             number = slot.wait()
             try:
                 is_ready, wrong = self.model.is_ready(), None
-                if asyncio.iscoroutine(is_ready):
+                if isinstance(is_ready, Coroutine):
+                    import asyncio
+
                     is_ready = asyncio.run(is_ready)
                 if not isinstance(is_ready, bool):
                     is_ready, wrong = None, "is_ready() must return a boolean value"
@@ -222,12 +228,12 @@ class Worker:
         return text, failed
 
     def call(self, requests):
-        if not self.is_async:
-            returned = self.execute(requests)
-            if not asyncio.iscoroutine(returned):
-                return returned
-        else:
-            returned = self.execute(requests)
+        returned = self.execute(requests)
+        if returned is None or type(returned) is list or not isinstance(returned, Coroutine):
+            return returned
+        # Most models never need it, and it takes its time to be imported.
+        import asyncio
+
         if self.is_decoupled:
             asyncio.run_coroutine_threadsafe(self.watch(returned), self.background())
             return None
@@ -248,7 +254,9 @@ class Worker:
     def background(self):
         """The loop of decoupled coroutines, on a thread of its own."""
         if self.loop is None:
-            self.loop = asyncio.new_event_loop()
+            from asyncio import new_event_loop
+
+            self.loop = new_event_loop()
             threading.Thread(target=self.loop.run_forever, name="event-loop", daemon=True).start()
         return self.loop
 

@@ -63,6 +63,8 @@ REFUSED = 2
 
 # Bytes up to which an array travels in its message.
 INLINE_MAX = 4096
+# Bytes that come before `relieve` is worth a look.
+RELIEF_BYTES = 4 << 20
 PLACE_BITS = 40
 PLACE_MASK = (1 << PLACE_BITS) - 1
 
@@ -141,39 +143,37 @@ class _Output:
         self.waiting = []
 
     def push(self, kind, payload):
+        waiting = self.waiting
         if self.busy:
-            self.waiting.append((kind, payload))
+            waiting.append((kind, payload))
             return
         self.busy = True
         try:
-            self._push(kind, payload)
-            while self.waiting:
-                self._push(*self.waiting.pop(0))
+            while True:
+                length = len(payload)
+                need = (length + 15) & ~7
+                head = self.head
+                at = head & STREAM_MASK
+                skipped = STREAM_BYTES - at if need > STREAM_BYTES - at else 0
+                room = STREAM_BYTES - need - skipped
+                words = self.words
+                while head - words[self.tail_word] > room:
+                    # The server reads at its own pace: a worker that floods it waits.
+                    time.sleep(0.0002)
+                memory = self.memory
+                start = self.base + at
+                if skipped:
+                    _HEAD.pack_into(memory, start, SKIP, 0)
+                    start = self.base
+                memory[start : start + 8 + length] = _HEAD.pack(length, kind) + payload
+                self.head = words[self.head_word] = head + skipped + need
+                self.pushed += 1
+                _write(self.bell, _ONE)
+                if not waiting:
+                    return
+                kind, payload = waiting.pop(0)
         finally:
             self.busy = False
-
-    def _push(self, kind, payload):
-        length = len(payload)
-        need = (length + 15) & ~7
-        head = self.head
-        at = head & STREAM_MASK
-        skipped = STREAM_BYTES - at if need > STREAM_BYTES - at else 0
-        room = STREAM_BYTES - need - skipped
-        while head - self.words[self.tail_word] > room:
-            # The server reads at its own pace: a worker that floods it waits.
-            time.sleep(0.0002)
-        memory = self.memory
-        if skipped:
-            _HEAD.pack_into(memory, self.base + at, SKIP, 0)
-            at = 0
-        start = self.base + at
-        _HEAD.pack_into(memory, start, length, kind)
-        start += 8
-        memory[start : start + length] = payload
-        self.head = head = head + skipped + need
-        self.words[self.head_word] = head
-        self.pushed += 1
-        _write(self.bell, _ONE)
 
 
 class Slot:
@@ -236,6 +236,8 @@ class Link:
     def __init__(self):
         self.is_connected = False
         self.is_lost = False
+        # Bytes that came since the last look at what is still in use.
+        self.received = 0
 
     def connect(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
@@ -367,6 +369,7 @@ class Link:
         number, offset, length, key = place
         value = _loads(memoryview(self.segment(number))[offset : offset + length])
         self.released.append(key)
+        self.received += length
         return value
 
     def send(self, kind, value):
@@ -564,6 +567,7 @@ class Link:
         """Keeps the range behind such a tuple for as long as the tuple is referred to."""
         key = data[3]
         with self.lock:
+            self.received += data[2]
             values = self.held.get(key)
             if values is None:
                 values = self.kept.get(key)
@@ -609,7 +613,18 @@ class Link:
                     kept[key] = values
                 else:
                     released.append(key)
+        if released:
+            # A message that another thread has sent may name one of them, and is to be heard before it is gone.
+            other = self.aside if _get_ident() == self.main else self.output
+            self.settle((other, other.pushed))
         return released
+
+    def relieve(self):
+        """Gives back what came and is no longer in use, in the midst of an execution that makes many calls."""
+        self.received = 0
+        released = self.sweep(64)
+        if released:
+            self.send(RELEASED, (released,))
 
 
 def _is_used(values, one):

@@ -157,7 +157,7 @@ fn launch(kind: Kind, mut command: Command, directory: PathBuf) -> Result<Side, 
     let [http, grpc, metrics] = free_ports()?;
     let log = File::create(log_path(&directory)).map_err(|error| error.to_string())?;
     let log_too = log.try_clone().map_err(|error| error.to_string())?;
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/python/models");
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/python_side/models");
     command
         .arg(format!("--model-repository={}", models.display()))
         .args(["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"])

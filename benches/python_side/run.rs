@@ -49,7 +49,11 @@ pub fn run(options: &Options) -> Result<u64, String> {
     }
     let mut errors = runs.iter().map(|run| run.errors).sum();
     for side in sides {
-        heading.push(format!("{} was ready {:.0} ms after its start", side.kind.name(), side.start.as_secs_f64() * 1e3));
+        heading.push(format!(
+            "{} was ready {:.0} ms after its start",
+            side.kind.name(),
+            side.start.as_secs_f64() * 1e3
+        ));
         let kind = side.kind;
         if let Err(error) = side.stop() {
             // The official one's way to end is not ours to judge.

@@ -94,9 +94,11 @@ impl Scenario {
                     (side.http, Box::new(HttpPeer::new(request, check)) as Box<dyn Peer>)
                 })),
                 Protocol::Stream => {
-                    peers.extend(questions.next().map(|question| {
-                        (side.grpc, Box::new(BurstPeer::new(question, RESPONSES)) as Box<dyn Peer>)
-                    }));
+                    peers.extend(
+                        questions.next().map(|question| {
+                            (side.grpc, Box::new(BurstPeer::new(question, RESPONSES)) as Box<dyn Peer>)
+                        }),
+                    );
                 }
             }
         }

@@ -11,10 +11,17 @@ mod support {
 }
 
 mod python_life {
+    mod calls;
+    mod classes;
     mod environments;
     mod execution;
+    mod faults;
     mod life;
+    mod minilm;
     pub mod models;
     mod numbers;
+    mod services;
+    mod slow_clients;
+    pub mod trouble;
     mod units;
 }

@@ -69,14 +69,17 @@ def read_safetensors(contents):
         raise Unusable("the header of the weights cannot be read: %s" % error) from None
     start = 8 + size
     arrays = {}
-    for name, entry in header.items():
-        if name == "__metadata__" or entry.get("dtype") != "F32":
-            continue
-        first, end = entry["data_offsets"]
-        shape = tuple(entry["shape"])
-        if not 0 <= first <= end <= len(contents) - start or end - first != 4 * int(np.prod(shape)):
-            raise Unusable("the weights %s lie outside of the file or have another size" % name)
-        arrays[name] = np.frombuffer(contents, "<f4", count=(end - first) // 4, offset=start + first).reshape(shape)
+    try:
+        for name, entry in header.items():
+            if name == "__metadata__" or entry["dtype"] != "F32":
+                continue
+            first, end = entry["data_offsets"]
+            shape = tuple(entry["shape"])
+            if not 0 <= first <= end <= len(contents) - start or end - first != 4 * int(np.prod(shape)):
+                raise Unusable("the weights %s lie outside of the file or have another size" % name)
+            arrays[name] = np.frombuffer(contents, "<f4", (end - first) // 4, start + first).reshape(shape)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Unusable("the header of the weights is none: %r" % error) from None
     return arrays
 
 

@@ -214,4 +214,43 @@ mod tests {
         memory.tail.store(17, Ordering::Relaxed);
         assert_eq!(producer.push(1, b""), Err(Corrupt), "read before it was written");
     }
+
+    /// The other side writes whatever it likes wherever it likes: frames that are none are refused, and nothing is read
+    /// that lies outside (the memory of this test would panic).
+    #[test]
+    fn whatever_the_other_side_writes_is_read_or_refused() {
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..20_000 {
+            let (memory, mut producer, mut consumer) = stream(64 << (next() % 3));
+            let mut payload = Vec::new();
+            for _ in 0..8 {
+                let _ = producer.push(next() as u32, &vec![1; next() as usize % 40]);
+                match next() % 8 {
+                    0 => memory.head.store(next() % 300, Ordering::Relaxed),
+                    1 => memory.head.store(next(), Ordering::Relaxed),
+                    2 => memory.tail.store(next() % 300, Ordering::Relaxed),
+                    3 | 4 => {
+                        let mut bytes = memory.bytes.borrow_mut();
+                        let at = (next() as usize % bytes.len()) & !3;
+                        let word = [next() as u32 % 80, SKIP, next() as u32][next() as usize % 3];
+                        bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
+                    }
+                    _ => {}
+                }
+                match consumer.pop(&mut payload) {
+                    Ok(Some(_)) => read += 1,
+                    Ok(None) => {}
+                    Err(Corrupt) => refused += 1,
+                }
+            }
+        }
+        assert!(read > 1000 && refused > 1000, "{read} frames read, {refused} refused");
+    }
 }

@@ -1,6 +1,7 @@
 //! The protocols of this module under loom: every interleaving, with the weak memory orders that the code asks for.
 
 mod batching;
+mod frames;
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

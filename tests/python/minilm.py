@@ -4,6 +4,7 @@ python minilm.py --protocol http|grpc --url host:port --wheel <wheel> --model mi
 """
 
 import argparse
+import concurrent.futures
 import pathlib
 
 import numpy as np
@@ -71,18 +72,35 @@ def main():
                 raise SystemExit(f"{sentence!r} is not closest to {sentences[partner]!r}")
 
         # Bytes that are no text fail their request, which says so, and nothing else.
-        for texts, said in [
+        for refused, said in [
             ([b"\xff\xfe"], "text 1 of 1 is not UTF-8: byte 0xff at position 0"),
             (["good", b"bad \xe4", "good"], "text 2 of 3 is not UTF-8: byte 0xe4 at position 4"),
         ]:
             try:
-                ask(texts)
+                ask(refused)
             except InferenceServerException as error:
                 if said not in str(error) or "400" not in str(error) and "INVALID_ARGUMENT" not in str(error):
                     raise SystemExit(f"expected {said!r}, got {error}")
             else:
-                raise SystemExit(f"{texts} was answered")
+                raise SystemExit(f"{refused} was answered")
         near("what follows a refusal", ask(sentences[:1]), truth[:1])
+
+        if args.protocol == "grpc":
+            # At the same time, so that requests of several lengths meet in one batch, bad ones among them.
+            def is_right(at):
+                row = at % len(texts)
+                if at % 7 != 3:
+                    return bool(np.abs(ask([texts[row]]) - truth[row]).max() < DIFFERENCE_MAX)
+                try:
+                    ask([b"\xff"])
+                except InferenceServerException as error:
+                    return "text 1 of 1 is not UTF-8" in str(error)
+                return False
+
+            with concurrent.futures.ThreadPoolExecutor(16) as threads:
+                wrong = [at for at, right in enumerate(threads.map(is_right, range(300))) if not right]
+            expect("wrong answers to many at once", wrong, [])
+
         # More rows than the model takes.
         try:
             ask(sentences * 5)

@@ -46,3 +46,17 @@ pub fn serve(variant: Variant, repository: &Repository, flags: &[&str]) -> Optio
     all.extend(flags);
     Some(Server::start(variant, repository.path(), &all))
 }
+
+/// The processes of a model's instances.
+pub fn workers(server: &Server, model: &str) -> Vec<u32> {
+    let parent = format!("\nPPid:\t{}\n", server.pid());
+    let title = format!("{model}_");
+    let is_worker = |id: &u32| {
+        let read = |what: &str| fs::read(format!("/proc/{id}/{what}")).unwrap_or_default();
+        let (status, words) = (read("status"), read("cmdline"));
+        let last = words.split(|byte| *byte == 0).rfind(|word| !word.is_empty()).unwrap_or_default();
+        String::from_utf8_lossy(&status).contains(&parent) && last.starts_with(title.as_bytes())
+    };
+    let all = fs::read_dir("/proc").expect("processes").flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_worker).collect()
+}

@@ -10,7 +10,7 @@ mod question;
 mod reply;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::link::Link;
 use super::marshal::{Malformed, Value};
@@ -38,9 +38,16 @@ pub trait Caller: Send + Sync {
 pub struct Calls {
     host: Host,
     pool: Pool,
-    table: Mutex<HashMap<u64, Arc<Call>>>,
+    table: Mutex<Table>,
     /// Of the execution under way: what its model calls may use what it holds.
     grant: Mutex<Option<Grant>>,
+}
+
+#[derive(Default)]
+struct Table {
+    calls: HashMap<u64, Arc<Call>>,
+    /// The worker is gone, and what it said before is all the same.
+    has_ended: bool,
 }
 
 impl Calls {
@@ -48,7 +55,7 @@ impl Calls {
         Calls { host, pool, table: Mutex::default(), grant: Mutex::default() }
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<u64, Arc<Call>>> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,16 +77,18 @@ impl Calls {
             is_decoupled: question.is_decoupled,
             caller: Arc::clone(caller),
             calls: Arc::clone(self),
-            under_way: OnceLock::new(),
             state: Mutex::default(),
         });
         {
             let mut table = self.table();
             // Each has a slot of its own, and numbers count up.
-            if table.len() >= SLOTS_MAX || table.contains_key(&call.number) {
+            if table.calls.len() >= SLOTS_MAX || table.calls.contains_key(&call.number) {
                 return Err(Malformed::Form);
             }
-            table.insert(call.number, Arc::clone(&call));
+            if table.has_ended {
+                return Ok(());
+            }
+            table.calls.insert(call.number, Arc::clone(&call));
         }
         if let Err(status) = self.hand_in(&call, question) {
             call.deliver(0, Delivery { response: Some(Response::failed(Text::default(), status)), last: true });
@@ -111,8 +120,17 @@ impl Calls {
             request.withdraw();
             return Err(failed(status));
         }
-        // Before it is out: a cancellation may come as soon as there are answers.
-        let _ = call.under_way.set(Arc::clone(&under_way));
+        {
+            // Before it is out: it may be over soon.
+            let mut state = call.state();
+            if state.is_over {
+                // The worker is gone.
+                drop(state);
+                request.withdraw();
+                return Ok(());
+            }
+            state.under_way = Some(Arc::clone(&under_way));
+        }
         under_way.submit(request).map_err(|(status, request)| {
             request.withdraw();
             failed(status)
@@ -137,7 +155,7 @@ impl Calls {
     }
 
     fn find(&self, number: u64) -> Option<Arc<Call>> {
-        self.table().get(&number).cloned()
+        self.table().calls.get(&number).cloned()
     }
 
     /// (call): its answers are not waited for. They go on until the last one.
@@ -170,15 +188,18 @@ impl Calls {
 
     /// The worker is gone: its calls are called back, and what comes of them is thrown away.
     pub fn end(&self) {
-        let calls: Vec<_> = self.table().drain().map(|(_, call)| call).collect();
-        for call in calls {
-            call.abandon();
-        }
+        let calls = {
+            let mut table = self.table();
+            table.has_ended = true;
+            std::mem::take(&mut table.calls)
+        };
+        calls.into_values().for_each(|call| call.abandon());
     }
 
     /// Calls that are not over.
-    pub fn len(&self) -> usize {
-        self.table().len()
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.table().calls.len()
     }
 }
 
@@ -189,12 +210,13 @@ struct Call {
     is_decoupled: bool,
     caller: Arc<dyn Caller>,
     calls: Arc<Calls>,
-    under_way: OnceLock<Arc<dyn request::Call>>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    /// Until the last answer is written: the request holds the call, to which its answers come.
+    under_way: Option<Arc<dyn request::Call>>,
     /// What came and does not fit into the slot yet.
     waiting: VecDeque<Delivery>,
     /// Of what is in the slot and was not taken.
@@ -208,6 +230,7 @@ struct State {
 /// What a state no longer needs; dropped outside its lock, because others may be told.
 #[derive(Default)]
 struct Spent {
+    under_way: Option<Arc<dyn request::Call>>,
     credits: Vec<Option<Credit>>,
     deliveries: VecDeque<Delivery>,
 }
@@ -218,7 +241,8 @@ impl Call {
     }
 
     fn cancel(&self) {
-        if let Some(under_way) = self.under_way.get() {
+        let under_way = self.state().under_way.clone();
+        if let Some(under_way) = under_way {
             under_way.cancel();
         }
     }
@@ -228,7 +252,7 @@ impl Call {
         let mut state = self.state();
         let count = count.min(state.ahead.len());
         spent.credits.extend(state.ahead.drain(..count));
-        self.flush(&mut state);
+        self.flush(&mut state, &mut spent);
         drop(state);
         drop(spent);
     }
@@ -240,7 +264,7 @@ impl Call {
         spent.credits.extend(state.ahead.drain(..));
         spent.deliveries = std::mem::take(&mut state.waiting);
         if spent.deliveries.iter().any(|delivery| delivery.last) {
-            self.write(&mut state, None, true);
+            self.write(&mut state, &mut spent, None, true);
         }
         drop(state);
         drop(spent);
@@ -252,28 +276,32 @@ impl Call {
         (state.is_dropped, state.is_over) = (true, true);
         spent.credits.extend(state.ahead.drain(..));
         spent.deliveries = std::mem::take(&mut state.waiting);
+        spent.under_way = state.under_way.take();
         drop(state);
+        if let Some(under_way) = &spent.under_way {
+            under_way.cancel();
+        }
         drop(spent);
-        self.cancel();
     }
 
     /// Writes what there is room for.
-    fn flush(&self, state: &mut State) {
+    fn flush(&self, state: &mut State, spent: &mut Spent) {
         while !state.is_over
             && state.ahead.len() < WINDOW
             && let Some(Delivery { mut response, last }) = state.waiting.pop_front()
         {
             let credit = response.as_mut().and_then(|response| response.credit.take());
             state.ahead.push_back(credit);
-            self.write(state, response, last);
+            self.write(state, spent, response, last);
         }
     }
 
     /// Under the lock, which keeps the order.
-    fn write(&self, state: &mut State, response: Option<Response>, last: bool) {
-        state.is_over |= last;
+    fn write(&self, state: &mut State, spent: &mut Spent, response: Option<Response>, last: bool) {
         if last {
-            self.calls.table().remove(&self.number);
+            state.is_over = true;
+            spent.under_way = state.under_way.take();
+            self.calls.table().calls.remove(&self.number);
         }
         reply::write(&*self.caller, self.slot, response.as_ref(), last, self.is_decoupled);
     }
@@ -282,10 +310,13 @@ impl Call {
     fn deliver_only(&self, response: Option<Response>) {
         let response = response
             .unwrap_or_else(|| Response::failed(Text::default(), Status::internal("Unexpected empty response.")));
+        let mut spent = Spent::default();
         let mut state = self.state();
         if !state.is_over {
-            self.write(&mut state, Some(response), true);
+            self.write(&mut state, &mut spent, Some(response), true);
         }
+        drop(state);
+        drop(spent);
     }
 }
 
@@ -300,13 +331,13 @@ impl Sink for Call {
             (true, _) => spent.deliveries.push_back(delivery),
             (false, true) => {
                 if delivery.last {
-                    self.write(&mut state, None, true);
+                    self.write(&mut state, &mut spent, None, true);
                 }
                 spent.deliveries.push_back(delivery);
             }
             (false, false) => {
                 state.waiting.push_back(delivery);
-                self.flush(&mut state);
+                self.flush(&mut state, &mut spent);
             }
         }
         drop(state);

@@ -110,6 +110,7 @@ impl Outbound {
     }
 
     /// Bytes of all segments.
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.lock().bytes
     }

@@ -31,6 +31,8 @@ def values(response):
 
 class Calls(unittest.TestCase):
     def setUp(self):
+        # What an earlier test left does not drop its things here.
+        gc.collect()
         self.server = fake.Server()
         calls._left.clear()
 
@@ -235,6 +237,8 @@ class Calls(unittest.TestCase):
 
 class Awaited(unittest.TestCase):
     def setUp(self):
+        # What an earlier test left does not drop its things here.
+        gc.collect()
         self.server = fake.Server()
         calls._left.clear()
 

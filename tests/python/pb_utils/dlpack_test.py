@@ -67,7 +67,7 @@ class Export(unittest.TestCase):
             self.assertEqual(made.__dlpack_device__(), (1, 0))
 
     def test_bf16(self):
-        made = tensor.incoming(("x", 14, (2,), b"\x80\x3f\0\x40"))
+        made = fake.received(("x", 14, (2,), b"\x80\x3f\0\x40"))
         capsule = made.to_dlpack()
         told = fields(capsule)
         self.assertEqual((told.code, told.bits), (4, 16))

@@ -1,6 +1,5 @@
 """A server for unit tests of the worker's modules: it notes what it is told, and answers as the test says."""
 
-import gc
 import os
 import queue
 import sys
@@ -63,8 +62,6 @@ class Server:
     """Stands for the server, until another one is made."""
 
     def __init__(self):
-        # What an earlier test left does not drop its things here.
-        gc.collect()
         self.lock = threading.Lock()
         self.told = []
         self.asked = []
@@ -77,7 +74,7 @@ class Server:
         link.is_connected = True
         link.main = threading.get_ident()
         link.cancelled = bytearray(64)
-        for name in ("tell", "ask", "open_slot", "place", "hold", "view", "mark", "follow"):
+        for name in ("tell", "ask", "open_slot", "place", "hold", "view", "mark", "follow", "discard"):
             setattr(link, name, getattr(self, name))
         calls.allow(True)
         control.set_model_dir("/models/probe/1")
@@ -99,6 +96,10 @@ class Server:
 
     def follow(self, marked):
         pass
+
+    def discard(self, outputs):
+        for output in outputs:
+            self.memory.pop(output[3], None)
 
     def open_slot(self):
         with self.lock:
@@ -135,6 +136,13 @@ def tensor(name, array):
     number = types.number_of_array(array.dtype)
     data = strings.encode(array) if number == types.BYTES else array.tobytes()
     return (name, number, array.shape, data)
+
+
+def received(wire):
+    """A tensor of a message, as models see it."""
+    from nereid_python.tensor import incoming
+
+    return incoming((wire,))[0]
 
 
 def request(inputs=(), token=3, decoupled=False, outputs=("OUT",), **facts):

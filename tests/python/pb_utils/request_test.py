@@ -76,16 +76,18 @@ class OfClients(unittest.TestCase):
         sent.get_response_sender().send(response)
         ended.get_response_sender().send(response, 1)
         requests = (untouched, asked, returned, sent, ended)
-        self.assertEqual([request.is_open() for request in requests], [True, True, True, True, False])
-        for request in requests:
-            request.close()
-            closed = ("TritonModelException", "Unable to send response. Response sender has been closed.")
+        self.assertEqual([request.close() for request in requests], [True, True, True, True, False])
+        closed = "Unable to send response. Response sender has been closed."
+        early = "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
+        for request, text in zip(requests, (early, early, closed, closed, closed)):
             outcome = fake.outcome(lambda: request.get_response_sender().send(None, 1))
-            expected = closed if request not in (untouched, asked) else (
-                "TritonModelException",
-                "Unable to send response. Non-decoupled model cannot send complete final before sending a response.",
-            )
-            self.assertEqual(outcome, expected)
+            self.assertEqual(outcome, ("TritonModelException", text))
+
+    def test_requests_with_nothing_but_a_response_are_plain(self):
+        plain, asked, rescheduled = (fake.request() for _ in range(3))
+        asked.get_response_sender()
+        rescheduled.set_release_flags(2)
+        self.assertEqual([request.is_plain() for request in (plain, asked, rescheduled)], [True, False, False])
 
     def test_a_returned_response_counts_as_sent(self):
         response = pb_utils.InferenceResponse()

@@ -69,7 +69,7 @@ class Received(unittest.TestCase):
     def test_small_numbers_are_a_copy_to_write_to(self):
         array = values(2, 3, dtype=np.int16)
         wire = fake.tensor("x", array)
-        made = tensor.incoming(wire)
+        made = fake.received(wire)
         self.assertEqual((made.name(), made.shape(), made.triton_dtype()), ("x", [2, 3], 7))
         view = made.as_numpy()
         self.assertEqual(view.tolist(), array.tolist())
@@ -81,7 +81,7 @@ class Received(unittest.TestCase):
     def test_shared_numbers_are_a_view(self):
         array = values(500, 3, dtype=np.float64)
         data = self.server.share(array.tobytes())
-        made = tensor.incoming(("x", 12, (500, 3), data))
+        made = fake.received(("x", 12, (500, 3), data))
         self.assertEqual(self.server.held, [data])
         made.as_numpy()[0, 0] = 5.5
         self.assertEqual(self.server.memory[data].view(np.float64)[0], 5.5)
@@ -94,14 +94,14 @@ class Received(unittest.TestCase):
             for shape in ((), (0,), (3, 0, 2), (2, 2)):
                 array = np.ones(shape, kind)
                 for data in (array.tobytes(), self.server.share(array.tobytes())):
-                    view = tensor.incoming(("x", number, shape, data)).as_numpy()
+                    view = fake.received(("x", number, shape, data)).as_numpy()
                     self.assertEqual((view.dtype, view.shape, view.tolist()), (kind, shape, array.tolist()))
 
     def test_strings_are_read_when_they_are_asked_for(self):
         elements = np.array([[b"a", b""], [b"\xff", b"long" * 50]], dtype=object)
         encoded = strings.encode(elements)
         for data in (encoded, self.server.share(encoded)):
-            made = tensor.incoming(("x", 13, (2, 2), data))
+            made = fake.received(("x", 13, (2, 2), data))
             self.assertIs(tensor.outgoing(made)[3], data)
             view = made.as_numpy()
             self.assertEqual(view.tolist(), elements.tolist())
@@ -112,10 +112,10 @@ class Received(unittest.TestCase):
 
     def test_what_is_untouched_goes_on_as_it_came(self):
         wire = fake.tensor("x", values(3, dtype=np.int8))
-        self.assertIs(tensor.outgoing(tensor.incoming(wire)), wire)
+        self.assertIs(tensor.outgoing(fake.received(wire)), wire)
 
     def test_bf16_has_no_view(self):
-        made = tensor.incoming(("x", 14, (2,), b"\x80\x3f\0\0"))
+        made = fake.received(("x", 14, (2,), b"\x80\x3f\0\0"))
         text = "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
         for _ in range(2):
             self.assertEqual(fake.outcome(made.as_numpy), ("TritonModelException", text))
@@ -145,6 +145,13 @@ class Sent(unittest.TestCase):
             self.assertEqual(data, strings.encode(array))
         many = np.array([b"some text"] * 1000, dtype=object)
         self.assertEqual(self.server.memory[tensor.outgoing(Tensor("x", many))[3]], strings.encode(many))
+
+    def test_what_was_placed_for_a_response_that_fails_is_given_back(self):
+        many = Tensor("many", values(1000, dtype=np.int64))
+        bad = Tensor("bad", np.array(["\ud800"], dtype=object))
+        response = pb_utils.InferenceResponse([many, bad])
+        self.assertEqual(fake.outcome(lambda: response.pack(("many", "bad")))[0], "TritonModelException")
+        self.assertEqual(self.server.memory, {})
 
     def test_the_model_may_change_its_array_until_then(self):
         array = values(3, dtype=np.int8)

@@ -179,3 +179,120 @@ fn refused(error: MetricError) -> Status {
         _ => Status::invalid(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Code;
+
+    fn text(value: &'static str) -> Value<'static> {
+        Value::Str(value.as_bytes())
+    }
+
+    fn int(value: i128) -> Value<'static> {
+        Value::Int(value)
+    }
+
+    /// What an answer says.
+    fn said(outcome: Result<Outcome, Malformed>) -> Result<Vec<f64>, (Code, String)> {
+        match outcome.expect("a message of the right form") {
+            Ok(writer) => {
+                let bytes = writer.finish();
+                let value = Value::read(&bytes).unwrap();
+                let all = value.as_sequence().map_or_else(|_| vec![value.clone()], <[_]>::to_vec);
+                Ok(all.iter().map(|value| value.as_float().unwrap()).collect())
+            }
+            Err(status) => Err((status.code, status.message.into_owned())),
+        }
+    }
+
+    fn labels(pairs: &[(&'static str, &'static str)]) -> Value<'static> {
+        Value::Tuple(pairs.iter().map(|(name, value)| Value::Tuple(vec![text(name), text(value)])).collect())
+    }
+
+    fn samples(registry: &Registry, family: &str) -> Vec<f64> {
+        let mut values = Vec::new();
+        registry.read(family, |_, value| values.push(value));
+        values
+    }
+
+    #[test]
+    fn a_metric_lives_from_its_making_to_its_end() {
+        let registry = Registry::default();
+        let metrics = Metrics::new(&registry);
+        let family = |kind| said(metrics.add_family(&[text("f"), text("help"), int(kind)]));
+        assert_eq!((family(0), family(0)), (Ok(vec![0.0]), Ok(vec![1.0])), "a second one joins the first");
+        assert!(family(1).is_err(), "of another kind it does not");
+        let metric = |family, pairs| said(metrics.add_metric(&[int(family), labels(pairs), Value::None]));
+        assert_eq!((metric(0, &[("a", "b")]), metric(1, &[("a", "b")])), (Ok(vec![2.0]), Ok(vec![3.0])));
+        let change = |number, operation, value| {
+            metrics.change(&[int(number), int(operation), Value::Float(value)]).unwrap();
+        };
+        change(2, 0, 1.5);
+        change(3, 0, 2.0);
+        // What is refused is counted as a change, so that nobody waits for it.
+        change(3, 0, -2.0);
+        change(3, 1, 7.0);
+        change(99, 0, 1.0);
+        let value = |number| said(metrics.value(&[int(number)]));
+        assert_eq!((value(2), value(3)), (Ok(vec![3.5, 1.0]), Ok(vec![3.5, 3.0])));
+        assert_eq!(samples(&registry, "f"), [3.5]);
+        metrics.drop_metric(&[int(2)]).unwrap();
+        assert_eq!(samples(&registry, "f"), [3.5], "the other handle holds it");
+        metrics.drop_family(&[int(1)]).unwrap();
+        assert!(samples(&registry, "f").is_empty());
+        let gone = Err((Code::Internal, FAMILY_IS_GONE.to_owned()));
+        assert_eq!((value(3), metric(1, &[])), (gone.clone(), gone));
+        metrics.drop_metric(&[int(3)]).unwrap();
+        assert_eq!(metric(0, &[("a", "c")]), Ok(vec![4.0]), "numbers are not used twice");
+        metrics.end();
+        assert!(samples(&registry, "f").is_empty() && family(1).is_ok(), "the name is free");
+    }
+
+    #[test]
+    fn kinds_do_what_they_can() {
+        let metrics = Metrics::new(&Registry::default());
+        for (name, kind, bounds) in [("c", 0, None), ("g", 1, None), ("h", 2, Some(vec![1.0, 2.0]))] {
+            let family = said(metrics.add_family(&[text(name), text(""), int(kind)])).unwrap()[0] as i128;
+            let bounds = bounds
+                .map_or(Value::None, |bounds: Vec<f64>| Value::Tuple(bounds.into_iter().map(Value::Float).collect()));
+            let metric = said(metrics.add_metric(&[int(family), labels(&[]), bounds])).unwrap()[0] as i128;
+            (0..3).for_each(|operation| metrics.change(&[int(metric), int(operation), Value::Float(4.0)]).unwrap());
+            let value = said(metrics.value(&[int(metric)]));
+            match kind {
+                // Incremented; incremented and set; observed.
+                0 | 1 => assert_eq!(value, Ok(vec![4.0, 3.0])),
+                _ => {
+                    let text = "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value";
+                    assert_eq!(value, Err((Code::Unsupported, text.to_owned())));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_made_says_why_and_what_is_malformed_is_refused() {
+        let metrics = Metrics::new(&Registry::default());
+        let status = said(metrics.add_family(&[text("no name"), text(""), int(0)])).unwrap_err();
+        assert_eq!(status, (Code::InvalidArg, "invalid metric name 'no name'".to_owned()));
+        assert!(metrics.add_family(&[text("f"), text(""), int(3)]).is_err());
+        assert!(metrics.add_family(&[text("f"), text("")]).is_err());
+        assert!(metrics.add_metric(&[int(0), int(1), Value::None]).is_err());
+        assert!(metrics.change(&[int(0), text("x"), Value::Float(1.0)]).is_err());
+        let family = said(metrics.add_family(&[text("f"), text(""), int(0)])).unwrap()[0] as i128;
+        let metric = said(metrics.add_metric(&[int(family), labels(&[]), Value::None])).unwrap()[0] as i128;
+        assert!(metrics.change(&[int(metric), int(9), Value::Float(1.0)]).is_err());
+        let twice = said(metrics.add_metric(&[int(family), labels(&[("a", "b"), ("a", "c")]), Value::None]));
+        assert_eq!(twice, Err((Code::InvalidArg, "label 'a' is given twice".to_owned())));
+    }
+
+    #[test]
+    fn handles_are_bounded() {
+        let metrics = Metrics::new(&Registry::default());
+        let family = said(metrics.add_family(&[text("f"), text(""), int(0)])).unwrap()[0] as i128;
+        let one = || said(metrics.add_metric(&[int(family), labels(&[]), Value::None]));
+        assert!((1..HANDLES_MAX).all(|_| one().is_ok()));
+        let text = format!("a model's instance may hold {HANDLES_MAX} metrics at most");
+        assert_eq!(one(), Err((Code::Unavailable, text)));
+    }
+}

@@ -131,3 +131,132 @@ impl Drop for Pledge {
         self.keep(Err(Status::internal("the operation on the model repository has come to nothing")));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Condvar, Mutex};
+
+    use super::super::super::link::Bounds;
+    use super::*;
+    use crate::request::{Callee, Submit};
+
+    /// Writes down what it is asked for, once the gate is open.
+    #[derive(Default)]
+    struct Server {
+        asked: Mutex<Vec<String>>,
+        is_open: Mutex<bool>,
+        opened: Condvar,
+    }
+
+    impl Server {
+        fn open(&self) {
+            *self.is_open.lock().unwrap() = true;
+            self.opened.notify_all();
+        }
+
+        fn note(&self, what: String) {
+            let is_open = self.opened.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap();
+            drop(is_open);
+            assert!(!what.contains("panic"), "on purpose");
+            self.asked.lock().unwrap().push(what);
+        }
+    }
+
+    impl Submit for Server {
+        fn find(&self, _model: &[u8], _version: i64) -> Result<Arc<dyn Callee>, Status> {
+            Err(Status::not_found("nobody"))
+        }
+    }
+
+    impl Control for Server {
+        fn load(&self, model: &str, replacement: Replacement) -> Result<(), Status> {
+            self.note(format!("load {model} {replacement:?}"));
+            Err(Status::invalid("not today"))
+        }
+
+        fn unload(&self, model: &str, with_dependents: bool) -> Result<(), Status> {
+            self.note(format!("unload {model} {with_dependents}"));
+            Ok(())
+        }
+
+        fn is_ready(&self, model: &str, version: Option<i64>) -> Result<bool, Status> {
+            self.note(format!("ready {model} {version:?}"));
+            Ok(true)
+        }
+    }
+
+    type Told = Result<Vec<u8>, Status>;
+
+    fn reply(tell: &Sender<Told>) -> Reply {
+        let tell = tell.clone();
+        Box::new(move |answer| drop(tell.send(answer.map(Writer::finish))))
+    }
+
+    fn rig() -> (Arc<Server>, Models, Sender<Told>, Receiver<Told>) {
+        let server = Arc::new(Server::default());
+        let (tell, told) = channel();
+        (Arc::clone(&server), Models::new(Host::new(server)), tell, told)
+    }
+
+    fn text(value: &'static str) -> Value<'static> {
+        Value::Str(value.as_bytes())
+    }
+
+    #[test]
+    fn questions_are_passed_on_and_answered() {
+        let (server, models, tell, told) = rig();
+        server.open();
+        let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
+        let (link, _socket) = Link::new(bounds).unwrap();
+        let file = Value::Tuple(vec![text("file:1/model.py"), Value::Bytes(b"code")]);
+        let load = [text("m"), text("{}"), Value::Tuple(vec![file])];
+        models.load(&link, &load, reply(&tell)).unwrap();
+        assert_eq!(told.recv().unwrap(), Err(Status::invalid("not today")));
+        models.load(&link, &[text("m"), text(""), Value::Tuple(vec![])], reply(&tell)).unwrap();
+        assert!(told.recv().unwrap().is_err());
+        models.unload(&[text("m"), Value::Bool(true)], reply(&tell)).unwrap();
+        assert_eq!(told.recv().unwrap(), Ok(b"N".to_vec()));
+        for version in [-1, 3] {
+            models.is_ready(&[text("m"), Value::Int(version)], reply(&tell)).unwrap();
+            assert_eq!(told.recv().unwrap(), Ok(b"T".to_vec()));
+        }
+        let files = "[(\"file:1/model.py\", [99, 111, 100, 101])]";
+        assert_eq!(
+            *server.asked.lock().unwrap(),
+            [
+                format!("load m Replacement {{ config: Some(\"{{}}\"), files: {files} }}"),
+                "load m Replacement { config: None, files: [] }".to_owned(),
+                "unload m true".to_owned(),
+                "ready m None".to_owned(),
+                "ready m Some(3)".to_owned(),
+            ]
+        );
+        // A place where the worker has no memory, and what has another form.
+        let place = Value::Tuple(vec![Value::Int(1), Value::Int(0), Value::Int(9)]);
+        let file = Value::Tuple(vec![text("file:x"), place]);
+        assert!(models.load(&link, &[text("m"), text(""), Value::Tuple(vec![file])], reply(&tell)).is_err());
+        assert!(models.unload(&[text("m")], reply(&tell)).is_err());
+        assert!(models.is_ready(&[text("m"), text("1")], reply(&tell)).is_err());
+    }
+
+    #[test]
+    fn who_asks_is_answered_whatever_happens_and_nobody_waits() {
+        let (server, models, tell, told) = rig();
+        for _ in 0..OPEN_MAX {
+            models.unload(&[text("m"), Value::Bool(false)], reply(&tell)).unwrap();
+        }
+        // They all wait; this thread does not.
+        models.unload(&[text("m"), Value::Bool(false)], reply(&tell)).unwrap();
+        let refused = told.recv().unwrap().unwrap_err();
+        assert_eq!(refused.code, crate::request::Code::Unavailable);
+        server.open();
+        (0..OPEN_MAX).for_each(|_| assert!(told.recv().unwrap().is_ok()));
+        models.unload(&[text("panic"), Value::Bool(false)], reply(&tell)).unwrap();
+        let text = "the operation on the model repository has come to nothing";
+        assert_eq!(told.recv().unwrap(), Err(Status::internal(text)));
+        // Without a server.
+        Models::new(Host::default()).unload(&[self::text("m"), Value::Bool(false)], reply(&tell)).unwrap();
+        assert_eq!(told.recv().unwrap(), Err(Status::unavailable("Server not ready")));
+    }
+}

@@ -14,7 +14,7 @@ from .errors import TritonModelException
 from .response import empty
 from .response import incoming as incoming_response
 from .tensor import outgoing as outgoing_tensor
-from .wire import NOTHING, Refused, link
+from .wire import NOTHING, RELIEF_BYTES, Refused, link
 
 # The loop says when models may be called: from the end of initialize to the beginning of finalize.
 _allowed = False
@@ -49,7 +49,7 @@ def execute_async(request, decoupled):
 class Call:
     """A request that is under way. Whoever lets it go before its end leaves it to the server."""
 
-    __slots__ = ("_number", "_slot", "_taken", "_inputs", "is_over", "__weakref__")
+    __slots__ = ("_number", "_slot", "_taken", "_inputs", "_mark", "is_over", "__weakref__")
 
     def __init__(self, request, decoupled):
         # From here on there is something to finalize.
@@ -72,6 +72,8 @@ class Call:
         except BaseException:
             slot.close()
             raise
+        # What another thread says of the call is to be heard after it.
+        self._mark = link.mark()
         self.is_over = False
 
     @property
@@ -102,9 +104,12 @@ class Call:
 
     def cancel(self):
         if not self.is_over:
+            link.follow(self._mark)
             link.tell(kinds.CALL_CANCEL, self._number)
 
     def _took(self, answer):
+        if link.received > RELIEF_BYTES:
+            link.relieve()
         if answer[1]:
             self.is_over = True
             self._inputs = None
@@ -125,6 +130,7 @@ class Call:
         if not self.is_over:
             self.is_over = True
             _left.append((self._slot, self._inputs))
+            link.follow(self._mark)
             link.tell(kinds.CALL_DROPPED, self._number)
 
 

@@ -6,7 +6,7 @@ uses, beside their public methods, `InferenceRequest.received(values, is_decoupl
 one of the sender's, or raises the sender's complaint), `request.is_rescheduled()`, and `response.pack(requested)`.
 """
 
-import asyncio
+import faulthandler
 import importlib.machinery
 import importlib.util
 import json
@@ -14,6 +14,8 @@ import os
 import signal
 import sys
 import threading
+import traceback
+from collections.abc import Coroutine
 
 from . import wire
 from .errors import TritonModelException
@@ -25,6 +27,8 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM):
         # The server ends its workers itself.
         signal.signal(number, signal.SIG_IGN)
+    # What a crash in native code interrupted is told where the log is.
+    faulthandler.enable()
     link.connect(3)
     kind, value = link.receive()
     if kind == wire.COMPLETE:
@@ -35,13 +39,34 @@ def main():
     except BaseException as error:
         link.send(wire.FAILED, (describe(error),))
         return 1
-    link.send(wire.INITIALIZED, (hasattr(worker.model, "is_ready"),))
-    return worker.run()
+    try:
+        link.send(wire.INITIALIZED, (worker.watch_readiness(),))
+        worker.run()
+    except BaseException:
+        # Also here: threads that the model has started would keep a process that hears nobody any more.
+        traceback.print_exc()
+    leave(1)
 
 
-def complete(path, module, paths, config):
+def leave(status):
+    """Ends the process, whatever else runs in it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            # The model has closed or replaced it.
+            pass
+    os._exit(status)
+
+
+def complete(path, module, paths, version_directory, config):
     """What a worker does that is only asked to complete a configuration."""
     try:
+        from . import control
+
+        control.set_model_dir(version_directory)
+        # Models are controlled by those that serve, only.
+        control.close()
         model = load(path, module, paths)
         completed = None
         if hasattr(model, "auto_complete_config"):
@@ -132,8 +157,30 @@ class Worker:
             raise NotImplementedError("Python model %s does not implement `execute` method." % path)
         if hasattr(self.model, "initialize"):
             self.model.initialize(self.arguments)
-        self.is_async = asyncio.iscoroutinefunction(self.execute)
         calls.allow(True)
+
+    def watch_readiness(self):
+        """The slot where a thread of its own waits for the question whether the model is ready; None: it has no say."""
+        if not hasattr(self.model, "is_ready"):
+            return None
+        slot = link.open_slot()
+        threading.Thread(target=self.answer_readiness, args=(slot,), name="is-ready", daemon=True).start()
+        return slot.number
+
+    def answer_readiness(self, slot):
+        while True:
+            number = slot.wait()
+            try:
+                is_ready, wrong = self.model.is_ready(), None
+                if isinstance(is_ready, Coroutine):
+                    import asyncio
+
+                    is_ready = asyncio.run(is_ready)
+                if not isinstance(is_ready, bool):
+                    is_ready, wrong = None, "is_ready() must return a boolean value"
+            except BaseException as error:
+                is_ready, wrong = None, describe(error)
+            link.send(wire.READY, (number, is_ready, wrong))
 
     def run(self):
         receive = link.receive
@@ -151,7 +198,7 @@ class Worker:
                 link.send(wire.DONE, ([], link.sweep(sys.maxsize)))
             elif kind == wire.FINALIZE:
                 self.finalize()
-                return 0
+                leave(0)
 
     def batch(self):
         """Executes the requests of one batch and tells what became of them."""
@@ -181,12 +228,12 @@ class Worker:
         return text, failed
 
     def call(self, requests):
-        if not self.is_async:
-            returned = self.execute(requests)
-            if not asyncio.iscoroutine(returned):
-                return returned
-        else:
-            returned = self.execute(requests)
+        returned = self.execute(requests)
+        if returned is None or type(returned) is list or not isinstance(returned, Coroutine):
+            return returned
+        # Most models never need it, and it takes its time to be imported.
+        import asyncio
+
         if self.is_decoupled:
             asyncio.run_coroutine_threadsafe(self.watch(returned), self.background())
             return None
@@ -207,7 +254,9 @@ class Worker:
     def background(self):
         """The loop of decoupled coroutines, on a thread of its own."""
         if self.loop is None:
-            self.loop = asyncio.new_event_loop()
+            from asyncio import new_event_loop
+
+            self.loop = new_event_loop()
             threading.Thread(target=self.loop.run_forever, name="event-loop", daemon=True).start()
         return self.loop
 
@@ -279,7 +328,3 @@ class Worker:
 
                 Logger.log_error("Failed to finalize '%s': %s" % (self.name, describe(error)))
         link.send(wire.FINALIZED, ())
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Threads that the model left behind do not keep the process.
-        os._exit(0)

@@ -7,7 +7,7 @@ and goes on as it came.
 
 from numpy import ascontiguousarray, ndarray
 
-from . import dlpack, strings
+from . import strings
 from .errors import TritonModelException, text, wrong
 from .types import BF16, BYTES, NUMBER_OF, STORED_AS, number_of_array
 from .wire import INLINE_MAX, link
@@ -61,18 +61,18 @@ class Tensor:
         number = self._wire[1]
         if number == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
-        return dlpack.export(stored(self), number)
+        return _dlpack().export(stored(self), number)
 
     def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
         # The elements lie in host memory and nothing is under way to them: there is no stream to wait for.
-        if dl_device is not None and tuple(dl_device) != dlpack.HOST:
+        if dl_device is not None and tuple(dl_device) != _dlpack().HOST:
             raise BufferError("a tensor in host memory is not exported to the device %r" % (dl_device,))
         if copy and self._wire[1] != BYTES:
-            return dlpack.export(stored(self).copy(), self._wire[1])
+            return _dlpack().export(stored(self).copy(), self._wire[1])
         return self.to_dlpack()
 
     def __dlpack_device__(self):
-        return dlpack.HOST
+        return _dlpack().HOST
 
     @staticmethod
     def from_dlpack(name, tensor):
@@ -81,7 +81,7 @@ class Tensor:
             name = text(name, "name")
         if not name:
             raise TritonModelException("Tensor name cannot be an empty string.")
-        array, number = dlpack.adopt(tensor)
+        array, number = _dlpack().adopt(tensor)
         made = _new(Tensor)
         made._wire = (name, number, array.shape, None)
         made._array = array
@@ -90,6 +90,13 @@ class Tensor:
 
 Tensor.__module__ = "c_python_backend_utils"
 _new = Tensor.__new__
+
+
+def _dlpack():
+    """The module, which few models need: it imports ctypes and describes structures to it."""
+    from . import dlpack
+
+    return dlpack
 
 
 def incoming(wires):

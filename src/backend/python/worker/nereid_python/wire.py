@@ -32,6 +32,7 @@ NEED_SEGMENT = 106
 NEED_SLOTS = 107
 RELEASED = 108
 FINALIZED = 109
+READY = 110
 BATCH = 200
 INITIALIZE = 201
 COMPLETE = 202
@@ -62,6 +63,8 @@ REFUSED = 2
 
 # Bytes up to which an array travels in its message.
 INLINE_MAX = 4096
+# Bytes that come before `relieve` is worth a look.
+RELIEF_BYTES = 4 << 20
 PLACE_BITS = 40
 PLACE_MASK = (1 << PLACE_BITS) - 1
 
@@ -105,6 +108,10 @@ def class_bytes(length):
     return (length + step - 1) // step * step
 
 
+def _lost():
+    return Refused(4, "a child of a model's process has no connection to the server")
+
+
 class _Output:
     """One stream to the server. A finalizer may send in the midst of a send: what it sends is put off until then."""
 
@@ -136,39 +143,37 @@ class _Output:
         self.waiting = []
 
     def push(self, kind, payload):
+        waiting = self.waiting
         if self.busy:
-            self.waiting.append((kind, payload))
+            waiting.append((kind, payload))
             return
         self.busy = True
         try:
-            self._push(kind, payload)
-            while self.waiting:
-                self._push(*self.waiting.pop(0))
+            while True:
+                length = len(payload)
+                need = (length + 15) & ~7
+                head = self.head
+                at = head & STREAM_MASK
+                skipped = STREAM_BYTES - at if need > STREAM_BYTES - at else 0
+                room = STREAM_BYTES - need - skipped
+                words = self.words
+                while head - words[self.tail_word] > room:
+                    # The server reads at its own pace: a worker that floods it waits.
+                    time.sleep(0.0002)
+                memory = self.memory
+                start = self.base + at
+                if skipped:
+                    _HEAD.pack_into(memory, start, SKIP, 0)
+                    start = self.base
+                memory[start : start + 8 + length] = _HEAD.pack(length, kind) + payload
+                self.head = words[self.head_word] = head + skipped + need
+                self.pushed += 1
+                _write(self.bell, _ONE)
+                if not waiting:
+                    return
+                kind, payload = waiting.pop(0)
         finally:
             self.busy = False
-
-    def _push(self, kind, payload):
-        length = len(payload)
-        need = (length + 15) & ~7
-        head = self.head
-        at = head & STREAM_MASK
-        skipped = STREAM_BYTES - at if need > STREAM_BYTES - at else 0
-        room = STREAM_BYTES - need - skipped
-        while head - self.words[self.tail_word] > room:
-            # The server reads at its own pace: a worker that floods it waits.
-            time.sleep(0.0002)
-        memory = self.memory
-        if skipped:
-            _HEAD.pack_into(memory, self.base + at, SKIP, 0)
-            at = 0
-        start = self.base + at
-        _HEAD.pack_into(memory, start, length, kind)
-        start += 8
-        memory[start : start + length] = payload
-        self.head = head = head + skipped + need
-        self.words[self.head_word] = head
-        self.pushed += 1
-        _write(self.bell, _ONE)
 
 
 class Slot:
@@ -231,10 +236,14 @@ class Link:
     def __init__(self):
         self.is_connected = False
         self.is_lost = False
+        # Bytes that came since the last look at what is still in use.
+        self.received = 0
 
     def connect(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
-        os.set_inheritable(descriptor, False)
+        for one in (descriptor, descriptor + 1):
+            # This and the program, which was the server's to hand over, are not for processes that the model starts.
+            os.set_inheritable(one, False)
         hello, descriptors = self._receive_told()
         if hello[0] != "hello" or hello[1] != VERSION:
             raise RuntimeError("the server speaks another version of this protocol: %r" % (hello,))
@@ -264,13 +273,29 @@ class Link:
         os.register_at_fork(after_in_child=self._lose)
 
     def _lose(self):
-        """A child of the worker is not the worker: it reaches nobody."""
+        """A child of the worker is not the worker: it reaches nobody, and writes to none of the shared memory."""
         self.is_lost = True
+        self.words = memoryview(bytearray(OUTPUT_WORDS)).cast("Q")
+        self.tail = 0
+        self.lock = threading.RLock()
+        self.socket_lock = threading.RLock()
+        self.slots = []
+        self.free = {}
+        self.taken = {}
+        self.cut = (0, 0, 0)
+        # What the child leaves open would look like the worker's.
+        for descriptor in (self.input_bell, self.output.bell, self.aside.bell, self.socket.detach()):
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+        self.input_bell = -1
 
     # What the server tells over the socket.
 
     def _receive_told(self):
-        data, ancillary, _, _ = self.socket.recvmsg(64 * 1024, socket.CMSG_SPACE(4 * (SLOTS_PER_BANK + 1)))
+        space = socket.CMSG_SPACE(4 * (SLOTS_PER_BANK + 1))
+        data, ancillary, _, _ = self.socket.recvmsg(64 * 1024, space, socket.MSG_CMSG_CLOEXEC)
         if not data:
             raise RuntimeError("the server has closed the connection")
         descriptors = array.array("i")
@@ -344,10 +369,13 @@ class Link:
         number, offset, length, key = place
         value = _loads(memoryview(self.segment(number))[offset : offset + length])
         self.released.append(key)
+        self.received += length
         return value
 
     def send(self, kind, value):
         """Sends a message of the loop's own, without a slot."""
+        if self.is_lost:
+            raise _lost()
         payload = _dumps(value, 2)
         if len(payload) > PAYLOAD_MAX:
             payload = _dumps(self.put_bytes(payload), 2)
@@ -392,7 +420,7 @@ class Link:
     def open_slot(self):
         """A slot of the pool, which grows as needed."""
         if self.is_lost:
-            raise Refused(4, "a child of a model's process has no connection to the server")
+            raise _lost()
         while True:
             try:
                 return self.slots.pop()
@@ -539,6 +567,7 @@ class Link:
         """Keeps the range behind such a tuple for as long as the tuple is referred to."""
         key = data[3]
         with self.lock:
+            self.received += data[2]
             values = self.held.get(key)
             if values is None:
                 values = self.kept.get(key)
@@ -584,7 +613,18 @@ class Link:
                     kept[key] = values
                 else:
                     released.append(key)
+        if released:
+            # A message that another thread has sent may name one of them, and is to be heard before it is gone.
+            other = self.aside if _get_ident() == self.main else self.output
+            self.settle((other, other.pushed))
         return released
+
+    def relieve(self):
+        """Gives back what came and is no longer in use, in the midst of an execution that makes many calls."""
+        self.received = 0
+        released = self.sweep(64)
+        if released:
+            self.send(RELEASED, (released,))
 
 
 def _is_used(values, one):

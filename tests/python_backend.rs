@@ -17,7 +17,6 @@ mod python_life {
     mod classes;
     mod cost;
     mod environments;
-    mod environments;
     mod execution;
     mod faults;
     mod leftovers;

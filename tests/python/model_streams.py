@@ -9,7 +9,7 @@ import numpy as np
 import tritonclient.grpc as grpc
 
 from connect import expect
-from model_calls import Stream, texts
+from model_calls import run, Stream, texts
 
 
 def asked(how, count):
@@ -148,4 +148,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

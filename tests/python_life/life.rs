@@ -275,7 +275,7 @@ fn files_of_other_names_siblings_and_warm_up() {
     append(
         &repository,
         "tells/config.pbtxt",
-        "default_model_filename: \"another.py\"\nmodel_warmup { name: \"w\" count: 2 inputs { key: \"WAIT_MS\" value { \
+        "default_model_filename: \"another.py\"\nmodel_warmup { name: \"w\" batch_size: 1 count: 2 inputs { key: \"WAIT_MS\" value { \
          data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } }",
     );
     let Some(server) = models::serve(usual(), &repository, &[]) else { return };

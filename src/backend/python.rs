@@ -20,6 +20,8 @@ mod errand;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod health;
+#[cfg(test)]
+mod hostile;
 mod inbound;
 mod instance;
 mod interpreter;

@@ -255,7 +255,8 @@ impl Loader {
     fn with_script(&self, config: &ModelConfig, backend: &dyn Backend) -> ModelConfig {
         let mut config = config.clone();
         if backend.name() == python::NAME && config.backend != python::NAME {
-            python::complete_based(&mut config, &self.settings.backend_directory.join(&config.backend));
+            let base = self.settings.backend_directory.join(&config.backend);
+            python::complete_based(&mut config, &base);
         }
         config
     }

@@ -561,7 +561,7 @@ class Link:
         return number, offset, length
 
     # Memory that the server writes: (segment, offset, length, key). A range is the server's again when neither the
-    # tuple that names it nor a view of it is referred to by anybody else; their counts are looked at after an execution.
+    # tuple that names it nor a view of it is referred to by anybody else; counts are looked at after an execution.
 
     def hold(self, data):
         """Keeps the range behind such a tuple for as long as the tuple is referred to."""

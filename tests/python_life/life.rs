@@ -181,7 +181,7 @@ fn what_goes_wrong_while_a_model_loads_is_told_whole() {
         (
             "exits",
             format!("    def initialize(self, args):\n        import os\n        os._exit(3)\n{execute}"),
-            "Stub process 'exits_0_0' is not healthy.",
+            "Stub process 'exits_0' is not healthy.",
         ),
         ("none", "    pass\n".to_owned(), no_execute.as_str()),
         (

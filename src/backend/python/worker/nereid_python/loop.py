@@ -28,7 +28,8 @@ def main():
         # The server ends its workers itself.
         signal.signal(number, signal.SIG_IGN)
     # What a crash in native code interrupted is told where the log is.
-    faulthandler.enable()
+    if sys.stderr is not None:
+        faulthandler.enable()
     link.connect(3)
     kind, value = link.receive()
     if kind == wire.COMPLETE:

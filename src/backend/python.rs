@@ -20,6 +20,8 @@ mod errand;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod health;
+#[cfg(test)]
+mod hostile;
 mod inbound;
 mod instance;
 mod interpreter;
@@ -43,6 +45,7 @@ mod worker;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use environment::complete_based;
 pub use interpreter::{COMPLETE, INSTALL_COMMAND, Origin, Surroundings};
 pub use layout::SCRIPT;
 pub use probe::{About, ask};

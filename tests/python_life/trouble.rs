@@ -100,3 +100,26 @@ pub fn worker_after_pauses(peer: &mut Peer, model: &str) -> u32 {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// The model `owing` with so many instances.
+pub fn add_owing(repository: &Repository, instances: usize) {
+    models::add(repository, "owing", "owing");
+    let path = repository.path().join("owing/config.pbtxt");
+    let config = fs::read_to_string(&path).expect("the model's configuration");
+    fs::write(&path, format!("{config}\ninstance_group [ {{ kind: KIND_CPU count: {instances} }} ]\n"))
+        .expect("write the model's configuration");
+}
+
+/// Resident memory of a process in KiB; 0 for one that is gone.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0)
+}
+
+/// Memory that a server shares with workers, by its descriptors.
+pub fn segments(pid: u32) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = descriptors.filter_map(|one| fs::read_link(one.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with("/memfd:nereid (")).count()
+}

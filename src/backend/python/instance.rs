@@ -295,6 +295,8 @@ impl Instance for PythonInstance {
             worker.lend(None);
         }
         if !worker.is_fit() {
+            // Its memory is not held back.
+            drop(worker);
             self.post.hold_back();
         }
         Ok(())

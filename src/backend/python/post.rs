@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
@@ -70,8 +71,8 @@ enum Phase {
 
 struct State {
     phase: Phase,
-    /// Whose keeper looks for a successor.
-    last: Option<Arc<Worker>>,
+    /// The last one's keeper, who looks for a successor.
+    keeper: Option<JoinHandle<()>>,
     /// Who is being initialised.
     candidate: Option<Arc<Worker>>,
     /// What became of the last one, after "The process of model '…' ".
@@ -102,7 +103,7 @@ impl Post {
     ) -> Result<Arc<Post>, Status> {
         let state = State {
             phase: Phase::Starting(Instant::now()),
-            last: None,
+            keeper: None,
             candidate: None,
             fate: "has not been started".to_owned(),
             backoff: Backoff::default(),
@@ -214,7 +215,7 @@ impl Post {
         // Should it die from here on, its keeper finds it in office.
         if outcome.is_ok() && worker.is_fit() && !matches!(state.phase, Phase::Closed) {
             state.phase = Phase::Filled(worker, Instant::now());
-            state.last = None;
+            state.keeper = None;
             self.crew.filled.fetch_add(1, Ordering::Relaxed);
             self.changed.notify_all();
             return Ok(());
@@ -228,23 +229,25 @@ impl Post {
     }
 
     /// A worker has ended: of the one in office that is a death. Called on its keeper's thread, which finds another.
-    fn vacated(self: &Arc<Self>, worker: &Arc<Worker>) {
+    fn vacated(self: &Arc<Self>, worker: Arc<Worker>) {
         let mut state = self.lock();
         let lived = match &state.phase {
-            Phase::Filled(current, since) if Arc::ptr_eq(current, worker) => since.elapsed(),
+            Phase::Filled(current, since) if Arc::ptr_eq(current, &worker) => since.elapsed(),
             _ => return,
         };
         self.crew.filled.fetch_sub(1, Ordering::Relaxed);
         count(self.crew.deaths.as_ref());
         state.fate = worker.ending();
         error!("the process of model '{}', instance '{}' {}", self.model, self.name, state.fate);
+        state.phase = Phase::Abandoned;
         if !self.restarts {
-            state.phase = Phase::Abandoned;
             self.changed.notify_all();
             return;
         }
-        state.last = Some(Arc::clone(worker));
+        state.keeper = worker.take_keeper();
         let mut pause = state.backoff.pause_after(lived);
+        // Nothing of its memory is needed any more.
+        drop(worker);
         while let Some(left) = self.pause(state, pause) {
             drop(left);
             match self.fill() {
@@ -295,15 +298,15 @@ impl Post {
         if let Some(candidate) = state.candidate.take() {
             candidate.kill("is not needed any more");
         }
-        let last = state.last.take();
+        let keeper = state.keeper.take();
         self.changed.notify_all();
         drop(state);
         if let Phase::Filled(worker, _) = phase {
             self.crew.filled.fetch_sub(1, Ordering::Relaxed);
             return Some(worker);
         }
-        if let Some(last) = last {
-            last.join();
+        if let Some(keeper) = keeper {
+            let _ = keeper.join();
         }
         None
     }

@@ -40,7 +40,7 @@ pub trait Attendant: Send + Sync {
 }
 
 /// Called by the thread that keeps a worker as the last thing that it does; may take as long as it likes.
-pub type OnEnd = Box<dyn FnOnce(&Arc<Worker>) + Send>;
+pub type OnEnd = Box<dyn FnOnce(Arc<Worker>) + Send>;
 
 /// How to start one.
 pub struct Plan {
@@ -154,12 +154,16 @@ impl Worker {
 
     /// Waits until the process is gone and nothing of it runs here.
     pub fn join(&self) {
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(keeper) = keeper
+        if let Some(keeper) = self.take_keeper()
             && keeper.thread().id() != std::thread::current().id()
         {
             let _ = keeper.join();
         }
+    }
+
+    /// The thread that keeps it, for one who waits for that thread's end without keeping the worker.
+    pub fn take_keeper(&self) -> Option<JoinHandle<()>> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Sends a message to the worker's main thread. One that has made that impossible is of no use any more.
@@ -335,7 +339,7 @@ impl Worker {
         self.attendant.ended(&self);
         self.link.output_bell.ring();
         drop(payload);
-        ended(&self);
+        ended(self);
     }
 
     fn attend_aside(self: &Arc<Self>, payload: &mut Vec<u8>) {

@@ -1,9 +1,11 @@
 //! Python models behind a real server: `model.py` files as Triton's users write them (spec: python_backend.md).
 
 mod support {
+    pub mod grpc;
     pub mod http;
     pub mod prepared;
     pub mod python;
+    pub mod random;
     pub mod repository;
     pub mod server;
     pub mod skip;
@@ -13,13 +15,20 @@ mod support {
 mod python_life {
     mod calls;
     mod classes;
+    mod cost;
     mod environments;
     mod execution;
+    mod faults;
+    mod leftovers;
     mod life;
     mod minilm;
     pub mod models;
     mod numbers;
+    mod readiness;
+    mod restart;
     mod services;
     mod slow_clients;
+    mod soak;
+    pub mod trouble;
     mod units;
 }

@@ -7,6 +7,7 @@ mod support {
     pub mod original;
     pub mod prepared;
     pub mod python;
+    pub mod python_backend;
     pub mod repository;
     pub mod server;
     pub mod skip;

@@ -196,9 +196,12 @@ fn official(python: &Python, directory: &Path) -> Result<Option<Command>, String
     command
         .args(arguments)
         .arg(format!("--backend-directory={}", directory.join("backends").display()))
-        .env("LD_LIBRARY_PATH", format!("{prefix}/lib:{}", libraries.display()))
-        .env("PYTHONHOME", prefix)
-        .env("PYTHONPATH", python.packages());
+        .env("LD_LIBRARY_PATH", format!("{prefix}/lib:{}", libraries.display()));
+    // Its stub is an interpreter that looks for its packages beside the first python3 of the path.
+    let bin = python.interpreter().parent().map(Path::to_path_buf).ok_or("no directory of the interpreter")?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)));
+    command.env("PATH", path.map_err(|error| error.to_string())?);
     Ok(Some(command))
 }
 

@@ -11,6 +11,7 @@
 
 mod answers;
 mod archive;
+mod backoff;
 mod batch;
 mod calls;
 mod desk;
@@ -18,6 +19,9 @@ mod environment;
 mod errand;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod health;
+#[cfg(test)]
+mod hostile;
 mod inbound;
 mod instance;
 mod interpreter;
@@ -28,6 +32,7 @@ mod message;
 mod model;
 mod open;
 mod outbound;
+mod post;
 mod probe;
 mod process;
 mod program;
@@ -40,6 +45,7 @@ mod worker;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use environment::complete_based;
 pub use interpreter::{COMPLETE, INSTALL_COMMAND, Origin, Surroundings};
 pub use layout::SCRIPT;
 pub use probe::{About, ask};

@@ -169,7 +169,7 @@ impl Loader {
         let name = &id.name;
         let version_directory = layout::version_dir(&directory.path, version);
         let backend = self.backend(&polled.config, &directory.path, &version_directory)?;
-        let config = with_runtime(&polled.config, &*backend);
+        let config = self.with_script(&polled.config, &*backend);
         let wanted = self.settings.metrics_config.wanted(|family| bounds_of(&polled.config, family));
         let statistics = Arc::new(ModelStatistics::with(wanted));
         let context = Arc::new(ModelContext {
@@ -251,6 +251,16 @@ impl Loader {
         })
     }
 
+    /// Adds what a Python-based backend says of itself.
+    fn with_script(&self, config: &ModelConfig, backend: &dyn Backend) -> ModelConfig {
+        let mut config = config.clone();
+        if backend.name() == python::NAME && config.backend != python::NAME {
+            let base = self.settings.backend_directory.join(&config.backend);
+            python::complete_based(&mut config, &base);
+        }
+        config
+    }
+
     fn plan(
         &self,
         spec: &Arc<ModelSpec>,
@@ -313,16 +323,6 @@ impl Loader {
         running.served = Arc::new(running.served.with_spec(spec));
         Ok(())
     }
-}
-
-/// Says which script a Python-based backend is, where the configuration leaves that open.
-fn with_runtime(config: &ModelConfig, backend: &dyn Backend) -> ModelConfig {
-    let mut config = config.clone();
-    let is_based = backend.name() == python::NAME && config.backend != python::NAME;
-    if is_based && config.runtime.is_empty() {
-        config.runtime = python::SCRIPT.to_owned();
-    }
-    config
 }
 
 /// The bounds that a model's `model_metrics` give a family of histograms; of several the last ones.

@@ -29,10 +29,17 @@ fn without_python_the_installation_says_what_to_do() {
     for part in ["python3 is needed", "Install Python 3 with pip", "--backend-config=onnxruntime,library=<path>"] {
         assert!(text(&output).contains(part), "expected {part:?} in {}", text(&output));
     }
+    let (mut install, _) = bare(&["runtime", "install", "python"]);
+    let output = install.output().expect("run");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let part = "error: python3 is needed to make an environment, but it does not start (it is not on the PATH)";
+    assert!(text(&output).contains(part), "{}", text(&output));
     let (mut list, _) = bare(&["runtime", "list"]);
     let output = list.output().expect("run");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    assert!(text(&output).contains("nereid runtime install onnxruntime"), "{}", text(&output));
+    for part in ["nereid runtime install onnxruntime", "nereid runtime install python"] {
+        assert!(text(&output).contains(part), "expected {part:?} in {}", text(&output));
+    }
     let left: Vec<_> =
         std::fs::read_dir(home.join(".local/share/nereid/runtimes/onnxruntime")).into_iter().flatten().collect();
     assert!(left.is_empty(), "the failed installation left {left:?}");

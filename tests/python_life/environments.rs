@@ -363,6 +363,8 @@ fn a_python_based_backend_serves_all_its_models() {
     for (model, runtime) in [("one", "model.py"), ("two", "model.py"), ("four", "model.py")] {
         assert_eq!(peer.get(&format!("/v2/models/{model}/config")).json()["runtime"], runtime, "{model}");
     }
+    let packed = &peer.get("/v2/models/three/config").json()["parameters"]["EXECUTION_ENV_PATH"]["string_value"];
+    assert_eq!(packed, &json!(backends.join("packed/pb_exec_env_model.py.tar.gz")), "clients see it");
     let index = peer.post("/v2/repository/index", &[], b"").json();
     let expected = format!(
         "Invalid argument: unable to find backend library 'model.py' for model 'five', searched: '{}/nobody'",

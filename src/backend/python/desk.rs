@@ -10,7 +10,7 @@ use super::services::{self, Metrics, Models, Reply};
 use super::worker::{Attendant, Worker};
 use crate::backend::ModelContext;
 use crate::observe::metrics::Registry;
-use crate::request::{Grant, Observer, Response, Status};
+use crate::request::{Grant, Observer, Response};
 
 /// Kinds of messages; `worker/nereid_python/kinds.py` has the same numbers, and what each carries.
 mod kinds {
@@ -101,8 +101,7 @@ impl Attendant for Desk {
         self.calls.end();
         self.metrics.end();
         // Requests whose execution has not returned are their instance's to answer.
-        let text = format!("Stub process '{}' is not healthy: it {}", worker.name, worker.ending());
-        worker.open.abandon(|address| Response::failed(address.id.clone(), Status::internal(text.clone())));
+        worker.open.abandon(|address| Response::failed(address.id.clone(), worker.epitaph()));
     }
 
     fn lend(&self, grant: Option<Grant>) {

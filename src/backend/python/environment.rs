@@ -25,6 +25,7 @@ use super::layout::SCRIPT;
 use super::{archive, errand};
 use crate::backend::ModelContext;
 use crate::request::Status;
+use crate::wire::inference::{ModelConfig, ModelParameter};
 
 const PARAMETER: &str = "EXECUTION_ENV_PATH";
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
@@ -55,8 +56,27 @@ pub fn path_of(context: &ModelContext, base: Option<&Path>) -> Option<PathBuf> {
     if let Some(given) = context.parameter(PARAMETER).filter(|given| !given.is_empty()) {
         return Some(given.replace(MODEL_DIRECTORY, &context.directory.to_string_lossy()).into());
     }
-    let packed = base?.join(format!("pb_exec_env_{SCRIPT}.tar.gz"));
+    beside(base?)
+}
+
+/// The archive of a Python-based backend.
+fn beside(base: &Path) -> Option<PathBuf> {
+    let packed = base.join(format!("pb_exec_env_{SCRIPT}.tar.gz"));
     packed.is_file().then_some(packed)
+}
+
+/// Adds to the configuration of a model of the Python-based backend in `base` what it leaves open: which script serves
+/// it, and in which environment. Clients and the model see that too, as with Triton.
+pub fn complete_based(config: &mut ModelConfig, base: &Path) {
+    if config.runtime.is_empty() {
+        config.runtime = SCRIPT.to_owned();
+    }
+    if !config.parameters.contains_key(PARAMETER)
+        && let Some(packed) = beside(base)
+    {
+        let value = ModelParameter { string_value: packed.to_string_lossy().into_owned() };
+        config.parameters.insert(PARAMETER.to_owned(), value);
+    }
 }
 
 /// An environment on disk, there for as long as somebody has it.

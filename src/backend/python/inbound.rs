@@ -244,6 +244,7 @@ impl Inbound {
     }
 
     /// Bytes of all segments.
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.lock().bytes
     }

@@ -266,8 +266,9 @@ impl Surroundings {
         }
         Err(first.unwrap_or_else(|| {
             Status::unavailable(format!(
-                "the model's {STUB} was built for Python {version}, and there is no python{version} on the PATH. Install \
-                 it with numpy, name an environment with EXECUTION_ENV_PATH, or remove the stub to use the usual Python"
+                "the model's {STUB} was built for Python {version}, and there is no python{version} on the PATH. \
+                 Install it with numpy, name an environment with EXECUTION_ENV_PATH, or remove the stub to use the \
+                 usual Python"
             ))
         }))
     }

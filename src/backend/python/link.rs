@@ -394,6 +394,14 @@ impl Link {
     }
 }
 
+#[cfg(test)]
+impl Link {
+    /// What a worker can do to the memory of the channels.
+    pub fn overwrite(&self, at: usize, bytes: &[u8]) {
+        let _ = self.control.write(at, bytes);
+    }
+}
+
 impl Announce for Link {
     fn announce(&self, number: u32, segment: &Segment, gone: &[u32]) -> io::Result<()> {
         self.introduce(number, segment, false, gone)

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 
 /// Values inside values.
 const DEPTH_MAX: u32 = 16;
+/// Values of one message: read, each takes many times the byte that it may take in the message.
+const VALUES_MAX: usize = 1 << 21;
 /// Bits of one digit of a large integer.
 const DIGIT_BITS: u32 = 15;
 
@@ -36,6 +38,8 @@ pub enum Malformed {
     Kind(u8),
     #[error("a message is nested too deeply")]
     Deep,
+    #[error("a message holds more than {VALUES_MAX} values")]
+    Many,
     #[error("a number of a message is too large")]
     Large,
     #[error("a message does not have the form of its kind")]
@@ -45,7 +49,7 @@ pub enum Malformed {
 impl<'a> Value<'a> {
     /// Reads the one value that `bytes` are.
     pub fn read(bytes: &'a [u8]) -> Result<Value<'a>, Malformed> {
-        let mut reader = Reader { bytes };
+        let mut reader = Reader { bytes, left: VALUES_MAX };
         let value = reader.value(0)?;
         if reader.bytes.is_empty() { Ok(value) } else { Err(Malformed::Long) }
     }
@@ -111,6 +115,8 @@ impl<'a> Value<'a> {
 
 struct Reader<'a> {
     bytes: &'a [u8],
+    /// Values that may still come.
+    left: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -145,6 +151,7 @@ impl<'a> Reader<'a> {
         if depth > DEPTH_MAX {
             return Err(Malformed::Deep);
         }
+        self.left = self.left.checked_sub(1).ok_or(Malformed::Many)?;
         Ok(match self.array::<1>()?[0] {
             b'N' => Value::None,
             b'T' => Value::Bool(true),
@@ -337,6 +344,10 @@ mod tests {
         for (bytes, error) in cases {
             assert_eq!(Value::read(bytes), Err(error), "{bytes:?}");
         }
+        let many = [&b"[\x01\0\x20\0"[..], &vec![b'N'; VALUES_MAX + 1]].concat();
+        assert_eq!(Value::read(&many), Err(Malformed::Many));
+        let most = [&b"[\xff\xff\x1f\0"[..], &vec![b'N'; VALUES_MAX - 1]].concat();
+        assert!(Value::read(&most).is_ok());
         assert_eq!(Value::Int(300).as_int::<u8>(), Err(Malformed::Large));
         assert_eq!(Value::None.as_int::<u8>(), Err(Malformed::Form));
     }

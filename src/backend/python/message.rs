@@ -39,7 +39,8 @@ pub const REFUSED: u32 = 2;
 
 /// From the worker, about its own life.
 pub mod from_worker {
-    /// (has is_ready)
+    /// (slot or None): where the worker waits for the question whether the model is ready, if it has an `is_ready`; the
+    /// question is its number
     pub const INITIALIZED: u32 = 101;
     /// (text)
     pub const FAILED: u32 = 102;
@@ -57,6 +58,8 @@ pub mod from_worker {
     pub const RELEASED: u32 = 108;
     /// ()
     pub const FINALIZED: u32 = 109;
+    /// (number of the question, what `is_ready` returned or None, what was wrong with it or None)
+    pub const READY: u32 = 110;
 }
 
 /// To the worker's main thread.

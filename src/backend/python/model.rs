@@ -11,9 +11,10 @@ use super::layout::Layout;
 use super::link::Bounds;
 use super::marshal::{Value, Writer};
 use super::message::{from_worker, to_worker};
+use super::post::{Crew, Post, Recruiter, not_healthy};
 use super::process;
 use super::settings::{Settings, check_stub_name};
-use super::worker::{Ended, Plan, Worker};
+use super::worker::{Ended, OnEnd, Plan, Worker};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::json;
 use crate::observe::log::verbose;
@@ -28,6 +29,7 @@ pub struct PythonModel {
     layout: Layout,
     interpreter: Interpreter,
     completed: Option<ModelConfig>,
+    crew: Arc<Crew>,
 }
 
 impl PythonModel {
@@ -40,18 +42,20 @@ impl PythonModel {
     ) -> Result<PythonModel, Status> {
         info!("model '{}': {}, by {interpreter}", context.name, layout.file.display());
         verbose!(1, "the Python backend's settings for '{}': {settings}", context.name);
-        let mut model = PythonModel { context, settings, layout, interpreter, completed: None };
+        let crew = Arc::new(Crew::new(&context));
+        let mut model = PythonModel { context, settings, layout, interpreter, completed: None, crew };
         if model.context.auto_complete {
             model.completed = model.complete()?;
         }
         Ok(model)
     }
 
-    fn start(&self, name: &str) -> Result<Arc<Worker>, Status> {
+    fn start(&self, name: &str, ended: OnEnd) -> Result<Arc<Worker>, Status> {
         let bytes = |setting: u64| usize::try_from(setting).unwrap_or(usize::MAX);
         let Settings { shm_default_byte_size, shm_growth_byte_size, shm_max_byte_size, .. } = self.settings;
         Worker::start(Plan {
             name: name.to_owned(),
+            model: self.context.name.clone(),
             command: process::command(self.interpreter.command(), name),
             bounds: Bounds {
                 first_bytes: bytes(shm_default_byte_size),
@@ -59,6 +63,7 @@ impl PythonModel {
                 max_bytes: bytes(shm_max_byte_size),
             },
             attendant: Arc::new(Desk::new(&self.context)),
+            ended,
         })
     }
 
@@ -73,14 +78,13 @@ impl PythonModel {
 
     /// Asks a worker that is thrown away afterwards.
     fn complete(&self) -> Result<Option<ModelConfig>, Status> {
-        let worker = self.start(&self.context.name)?;
+        let config = json::write(&self.context.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let mut writer = Writer::default();
         writer.tuple(5);
         self.write_source(&mut writer);
         writer.text(self.context.version_directory.to_string_lossy().as_bytes());
-        writer.text(
-            json::write(&self.context.config, 1).map_err(|error| Status::internal(error.to_string()))?.as_bytes(),
-        );
+        writer.text(config.as_bytes());
+        let worker = self.start(&self.context.name, Box::new(|_| ()))?;
         let said = converse(&worker, to_worker::COMPLETE, &writer, from_worker::COMPLETED, "");
         worker.kill("has done its work");
         worker.join();
@@ -96,10 +100,9 @@ impl PythonModel {
 
 /// Sends a worker its first message and waits for what it makes of it.
 fn converse(worker: &Arc<Worker>, kind: u32, writer: &Writer, awaited: u32, name: &str) -> Result<Vec<u8>, Status> {
-    let sent = worker.link.send(kind, writer.bytes());
+    let sent = worker.send(kind, writer.bytes());
     sent.map_err(|error| Status::internal(format!("the Python process of '{}': {error}", worker.name)))?;
     let mut payload = Vec::new();
-    let failed = |text: String| Status::internal(text);
     match worker.serve(&[awaited, from_worker::FAILED], &mut payload, None) {
         Ok(kind) if kind == awaited => Ok(payload),
         Ok(_) => {
@@ -107,10 +110,10 @@ fn converse(worker: &Arc<Worker>, kind: u32, writer: &Writer, awaited: u32, name
                 let [text] = value.as_tuple()?;
                 Ok(text.as_text()?.into_owned())
             });
-            Err(failed(text.unwrap_or_else(|malformed| malformed.to_string())))
+            Err(Status::internal(text.unwrap_or_else(|malformed| malformed.to_string())))
         }
-        Err(Ended::Died(how)) => Err(failed(format!("Stub process '{name}' is not healthy. The process {how}"))),
-        Err(Ended::Late(_)) => Err(failed(format!("Stub process '{name}' is not healthy."))),
+        Err(Ended::Died(how)) => Err(Status::internal(format!("{} The process {how}", not_healthy(name)))),
+        Err(Ended::Late(_)) => Err(Status::internal(not_healthy(name))),
     }
 }
 
@@ -121,7 +124,26 @@ impl Model for PythonModel {
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
         check_stub_name(&context.name)?;
-        let worker = self.start(&context.name)?;
+        let (crew, settings) = (Arc::clone(&self.crew), self.settings.clone());
+        let recruit = Recruit { model: self, context: context.clone() };
+        let post = Post::open(&context.name, &context.spec.name, Box::new(recruit), settings.restart, crew)?;
+        Ok(Box::new(PythonInstance::new(context, post, settings.execute_timeout)))
+    }
+}
+
+/// Workers for one instance.
+struct Recruit {
+    model: Arc<PythonModel>,
+    context: InstanceContext,
+}
+
+impl Recruiter for Recruit {
+    fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status> {
+        self.model.start(&self.context.name, ended)
+    }
+
+    fn initialize(&self, worker: &Arc<Worker>) -> Result<(), Status> {
+        let Recruit { model, context } = self;
         let config = json::write(&context.spec.config, 1).map_err(|error| Status::internal(error.to_string()))?;
         let kind = match context.kind {
             Kind::Gpu => "GPU",
@@ -130,16 +152,16 @@ impl Model for PythonModel {
         };
         let mut writer = Writer::default();
         writer.tuple(6);
-        self.write_source(&mut writer);
-        writer.text(self.context.version_directory.to_string_lossy().as_bytes());
+        model.write_source(&mut writer);
+        writer.text(model.context.version_directory.to_string_lossy().as_bytes());
         let arguments = [
             ("model_config", config.as_str()),
             ("model_instance_kind", kind),
             ("model_instance_name", &context.name),
             ("model_instance_device_id", &context.device.to_string()),
-            ("model_repository", &self.context.directory.to_string_lossy()),
-            ("model_version", &self.context.version.to_string()),
-            ("model_name", &self.context.name),
+            ("model_repository", &model.context.directory.to_string_lossy()),
+            ("model_version", &model.context.version.to_string()),
+            ("model_name", &model.context.name),
         ];
         writer.tuple(arguments.len());
         for (name, value) in arguments {
@@ -149,12 +171,13 @@ impl Model for PythonModel {
         }
         let is_decoupled = context.spec.config.model_transaction_policy.as_ref().is_some_and(|policy| policy.decoupled);
         writer.bool(is_decoupled);
-        let initialized = converse(&worker, to_worker::INITIALIZE, &writer, from_worker::INITIALIZED, &context.name);
-        if let Err(status) = initialized {
-            worker.kill("could not be initialized");
-            worker.join();
-            return Err(status);
-        }
-        Ok(Box::new(PythonInstance::new(context, worker, self.settings.execute_timeout)))
+        let said = converse(worker, to_worker::INITIALIZE, &writer, from_worker::INITIALIZED, &context.name)?;
+        let slot = Value::read(&said).and_then(|value| {
+            let [slot] = value.as_tuple()?;
+            slot.optional(Value::as_int)
+        });
+        let slot = slot.map_err(|error| Status::internal(format!("what '{}' said first: {error}", worker.name)))?;
+        slot.into_iter().for_each(|slot| worker.question.open(slot));
+        Ok(())
     }
 }

@@ -44,6 +44,8 @@ pub struct Returned {
     pub request: Box<Request>,
     /// Nothing more is to come through its sender.
     pub is_closed: bool,
+    /// More was to come, but there is no worker any more.
+    pub is_lost: bool,
 }
 
 /// See the [module](self). The lower half of a token is the place, the upper its generation.
@@ -79,6 +81,8 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Table {
     entries: Vec<Entry>,
     free: Vec<u32>,
+    /// There is no worker any more.
+    is_over: bool,
 }
 
 /// The place of a token's request, by which its cancellation byte is found.
@@ -176,15 +180,17 @@ impl Open {
     /// The execution of this request has returned. With `stays` its sender may still answer, if it has not yet done so.
     pub fn returned(&self, token: u64, stays: bool) -> Option<Returned> {
         let mut table = self.lock();
+        let is_over = table.is_over;
         let opened = table.get(token)?;
         let request = opened.request.take()?;
         let is_closed = opened.is_closed;
-        if is_closed || !stays {
+        let is_lost = stays && !is_closed && is_over;
+        if is_closed || !stays || is_lost {
             table.remove(token);
         } else if opened.address.is_none() {
             opened.address = Some(self.address_of(token, &request));
         }
-        Some(Returned { request, is_closed })
+        Some(Returned { request, is_closed, is_lost })
     }
 
     /// Sends a response, or the bare end, behind what waits already. False: it waits too, and a flush will tell of
@@ -230,6 +236,7 @@ impl Open {
 
     fn abandoned(&self) -> Vec<Address> {
         let mut table = self.lock();
+        table.is_over = true;
         let returned = |entry: &Entry| entry.state.as_ref().is_some_and(|opened| opened.request.is_none());
         let tokens: Vec<u64> = (0u64..)
             .zip(&table.entries)

@@ -11,6 +11,8 @@ use crate::request::Status;
 
 /// A place in messages is one number: the segment above these bits, the offset below.
 const OFFSET_BITS: u32 = 40;
+/// No range that a worker cuts is smaller.
+const PLACE_BYTES_MIN: usize = 64;
 
 /// See the [module](self).
 pub struct Outbound {
@@ -32,6 +34,15 @@ struct State {
     bytes: usize,
     /// Places whose ranges the worker may use again.
     freed: Vec<u64>,
+}
+
+impl State {
+    /// No more places than there are: a worker that names one again and again is not honest.
+    fn give_back(&mut self, place: u64) {
+        if self.freed.len() < self.bytes / PLACE_BYTES_MIN {
+            self.freed.push(place);
+        }
+    }
 }
 
 impl Outbound {
@@ -93,7 +104,7 @@ impl Outbound {
             return false;
         };
         let is_there = memory.read(at, len, bytes);
-        self.lock().freed.push(place(number, offset));
+        self.lock().give_back(place(number, offset));
         is_there
     }
 
@@ -110,6 +121,7 @@ impl Outbound {
     }
 
     /// Bytes of all segments.
+    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -132,7 +144,7 @@ impl Drop for Hold {
         if let Some(piece) = state.segments.get_mut(&self.number) {
             piece.held = piece.held.saturating_sub(1);
         }
-        state.freed.push(self.place);
+        state.give_back(self.place);
     }
 }
 
@@ -168,6 +180,16 @@ mod tests {
         let error = outbound.grow(2, 4097, &[]).unwrap_err();
         assert!(error.message.starts_with("Failed to increase the shared memory pool size to 12288 bytes"), "{error}");
         assert!(outbound.grow(2, usize::MAX, &[]).is_err());
+    }
+
+    #[test]
+    fn a_place_that_is_named_without_end_takes_no_more_memory() {
+        let outbound = Arc::new(Outbound::new(4096, 4096, 8192));
+        outbound.grow(1, 0, &[]).unwrap();
+        for _ in 0..1000 {
+            assert!(outbound.slice(1, 0, 1).is_some() && outbound.read(1, 0, 1, &mut Vec::new()));
+        }
+        assert_eq!(outbound.take_freed(9999).len(), 4096 / PLACE_BYTES_MIN);
     }
 
     #[test]

@@ -66,7 +66,8 @@ impl fmt::Display for About {
 pub enum Problem {
     #[error("{0}")]
     Unusable(String),
-    #[error("it is Python {0}, and models need Python {min}.{minor} or newer", min = PYTHON_MIN.0, minor = PYTHON_MIN.1)]
+    #[error("it is Python {0}, and models need Python {major}.{minor} or newer",
+        major = PYTHON_MIN.0, minor = PYTHON_MIN.1)]
     Old(String),
     #[error("it is {0}; models need CPython, the usual Python")]
     Other(String),

@@ -1,18 +1,21 @@
 //! A worker's process: how it starts, what it inherits, how its end is noticed.
 //!
 //! It gets two descriptors beside the three of every process, and dies with the thread that started it, so that nothing
-//! is left of it whatever happens to the server.
+//! is left of it whatever happens to the server. It leads a process group of its own: what it has started and left
+//! behind ends with it.
 
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
+};
 
 /// What the interpreter finds as its first two descriptors of its own.
 pub const SOCKET: i32 = 3;
@@ -37,6 +40,7 @@ impl Process {
             // SAFETY: plain system calls on numbers; nothing of the parent's memory is touched.
             unsafe {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
+                    || libc::setpgid(0, 0) != 0
                     || libc::dup2(socket.as_raw_fd(), SOCKET) < 0
                     || libc::dup2(program.as_raw_fd(), PROGRAM) < 0
                 {
@@ -84,10 +88,16 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended, and says how.
+    /// Waits until it has ended, ends what it left behind, and says how it ended.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         if let Some(ended) = self.ended {
             return Ok(ended);
+        }
+        // Until it is waited for for good, nobody else can get its number.
+        let seen = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while let Err(rustix::io::Errno::INTR) = waitid(WaitId::PidFd(self.pidfd.as_fd()), seen) {}
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
         }
         let status = self.child.wait()?;
         self.ended = Some(status);

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, warn};
 
+use super::health::Question;
 use super::link::{Bounds, Link, LinkError};
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{ANSWER, REFUSED, from_worker};
 use super::open::Open;
+use super::post::not_healthy;
 use super::process::{self, Process, ending, wait_readable};
 use super::program;
 use crate::request::{Grant, Status};
@@ -37,13 +39,19 @@ pub trait Attendant: Send + Sync {
     fn ended(&self, worker: &Arc<Worker>);
 }
 
+/// Called by the thread that keeps a worker as the last thing that it does; may take as long as it likes.
+pub type OnEnd = Box<dyn FnOnce(Arc<Worker>) + Send>;
+
 /// How to start one.
 pub struct Plan {
     /// The instance's, or the model's where there is none.
     pub name: String,
+    /// The model's name, for messages.
+    pub model: String,
     pub command: Command,
     pub bounds: Bounds,
     pub attendant: Arc<dyn Attendant>,
+    pub ended: OnEnd,
 }
 
 /// Why a worker does not say what was waited for.
@@ -58,12 +66,15 @@ pub enum Ended {
 /// See the [module](self).
 pub struct Worker {
     pub name: String,
+    model: String,
     pub link: Link,
     pub open: Open,
+    pub question: Question,
     attendant: Arc<dyn Attendant>,
     /// Of the process, once it runs.
     pidfd: OnceLock<(u32, OwnedFd)>,
     has_ended: AtomicBool,
+    is_condemned: AtomicBool,
     /// How, once it has; or why it was killed.
     ending: Mutex<Option<String>>,
     keeper: Mutex<Option<JoinHandle<()>>>,
@@ -72,25 +83,28 @@ pub struct Worker {
 impl Worker {
     /// Starts the process; what it says first is to be waited for.
     pub fn start(plan: Plan) -> Result<Arc<Worker>, Status> {
-        let Plan { name, command, bounds, attendant } = plan;
+        let Plan { name, model, command, bounds, attendant, ended } = plan;
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
         let (link, socket) = Link::new(bounds).map_err(cannot)?;
         let open = Open::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
         let worker = Arc::new(Worker {
             name: name.clone(),
+            model,
             link,
             open,
+            question: Question::default(),
             attendant,
             pidfd: OnceLock::new(),
             has_ended: AtomicBool::new(false),
+            is_condemned: AtomicBool::new(false),
             ending: Mutex::default(),
             keeper: Mutex::default(),
         });
         let (tell, told) = sync_channel(1);
         let kept = Arc::clone(&worker);
         let keeper = std::thread::Builder::new().name("python-keeper".to_owned());
-        let keeper = keeper.spawn(move || kept.keep(command, socket, &tell)).map_err(cannot)?;
+        let keeper = keeper.spawn(move || kept.keep(command, socket, &tell, ended)).map_err(cannot)?;
         let outcome = told.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()));
         *worker.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
         match outcome {
@@ -110,6 +124,17 @@ impl Worker {
         !self.has_ended.load(Ordering::Acquire)
     }
 
+    /// It lives, and nobody has decided that it shall not.
+    pub fn is_fit(&self) -> bool {
+        self.is_alive() && !self.is_condemned.load(Ordering::Acquire)
+    }
+
+    /// What its requests are told that it leaves behind.
+    pub fn epitaph(&self) -> Status {
+        let Worker { name, model, .. } = self;
+        Status::internal(format!("{} The process of model '{model}' {}", not_healthy(name), self.ending()))
+    }
+
     /// How it ended, or why it was killed.
     pub fn ending(&self) -> String {
         let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +143,10 @@ impl Worker {
 
     /// Ends it for a reason, which is told instead of the signal.
     pub fn kill(&self, reason: &str) {
-        self.ending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.to_owned());
+        if self.is_alive() {
+            self.ending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.to_owned());
+        }
+        self.is_condemned.store(true, Ordering::Release);
         if let Some((_, pidfd)) = self.pidfd.get() {
             process::kill(pidfd);
         }
@@ -126,12 +154,25 @@ impl Worker {
 
     /// Waits until the process is gone and nothing of it runs here.
     pub fn join(&self) {
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(keeper) = keeper
+        if let Some(keeper) = self.take_keeper()
             && keeper.thread().id() != std::thread::current().id()
         {
             let _ = keeper.join();
         }
+    }
+
+    /// The thread that keeps it, for one who waits for that thread's end without keeping the worker.
+    pub fn take_keeper(&self) -> Option<JoinHandle<()>> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Sends a message to the worker's main thread. One that has made that impossible is of no use any more.
+    pub fn send(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
+        let sent = self.link.send(kind, payload);
+        if let Err(error @ (LinkError::Corrupt(_) | LinkError::Full)) = &sent {
+            self.kill(&format!("was ended because {error}"));
+        }
+        sent
     }
 
     /// See [`Attendant::lend`].
@@ -147,6 +188,7 @@ impl Worker {
         limit: Option<Duration>,
     ) -> Result<u32, Ended> {
         let deadline = limit.map(|limit| (limit, Instant::now() + limit));
+        let left = || deadline.map(|(_, deadline)| deadline.saturating_duration_since(Instant::now()));
         loop {
             // In this order: what it sent before its end is read.
             let is_alive = self.is_alive();
@@ -166,25 +208,27 @@ impl Worker {
                         break;
                     }
                 }
+                // It may send without end.
+                if left().is_some_and(|left| left.is_zero()) {
+                    break;
+                }
             }
             if !is_alive {
                 return Err(Ended::Died(self.ending()));
             }
-            match deadline {
-                None => self.link.output_bell.wait(),
-                Some((limit, deadline)) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        self.kill(&format!("was ended because it took more than {} s", limit.as_secs_f64()));
-                        return Err(Ended::Late(limit));
-                    }
+            match (deadline, left()) {
+                (Some((limit, _)), Some(left)) if left.is_zero() => {
+                    self.kill(&format!("was ended because it took more than {} s", limit.as_secs_f64()));
+                    return Err(Ended::Late(limit));
+                }
+                (Some(_), Some(left)) => {
                     let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-                    if let Ok(readable) = wait_readable(&[self.link.output_bell.as_fd()], Some(left_ms))
-                        && readable.first() == Some(&true)
-                    {
+                    let rung = wait_readable(&[self.link.output_bell.as_fd()], Some(left_ms));
+                    if rung.is_ok_and(|rung| rung.first() == Some(&true)) {
                         self.link.output_bell.wait();
                     }
                 }
+                _ => self.link.output_bell.wait(),
             }
         }
     }
@@ -207,6 +251,7 @@ impl Worker {
                 let [keys] = value.as_tuple()?;
                 self.release(keys)
             }
+            from_worker::READY => self.question.answered(&value),
             kind => self.attendant.attend(self, kind, &value),
         });
         if let Err(malformed) = outcome {
@@ -253,7 +298,7 @@ impl Worker {
     }
 
     /// The keeper's whole life.
-    fn keep(self: Arc<Self>, command: Command, socket: OwnedFd, tell: &SyncSender<std::io::Result<()>>) {
+    fn keep(self: Arc<Self>, command: Command, socket: OwnedFd, tell: &SyncSender<std::io::Result<()>>, ended: OnEnd) {
         let started = program::archive().and_then(|archive| {
             let process = Process::start(command, socket.as_fd(), archive.as_fd())?;
             let pidfd = process.pidfd().try_clone()?;
@@ -288,8 +333,13 @@ impl Worker {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(how);
         self.attend_aside(&mut payload);
         self.has_ended.store(true, Ordering::Release);
+        // Its descriptors go before a successor comes.
+        drop(process);
+        self.question.end();
         self.attendant.ended(&self);
         self.link.output_bell.ring();
+        drop(payload);
+        ended(self);
     }
 
     fn attend_aside(self: &Arc<Self>, payload: &mut Vec<u8>) {

@@ -1,5 +1,5 @@
-//! `nereid runtime install python`: an interpreter with numpy for models of the Python backend, in a virtual environment
-//! in the user's runtime folder.
+//! `nereid runtime install python`: an interpreter with numpy for models of the Python backend, in a virtual
+//! environment in the user's runtime folder.
 //!
 //! Scripts of a virtual environment hold its path, so it is made where it stays. It counts from the moment in which a
 //! file says that it is whole; until then nobody uses it, and what an ended installation left is removed by the next.

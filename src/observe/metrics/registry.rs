@@ -66,6 +66,11 @@ impl Registry {
         self.custom_family(name, help, Kind::Counter)
     }
 
+    /// A family of counters of a backend that is built in, whose name begins as those of the server do.
+    pub fn own_counter_family(&self, name: &str, help: &str) -> Result<Family, MetricError> {
+        self.unreserved_family(name, help, Kind::Counter).map(|cell| Family { cell })
+    }
+
     /// A family of any kind; otherwise as [`Registry::counter_family`].
     pub fn custom_family(&self, name: &str, help: &str, kind: Kind) -> Result<Family, MetricError> {
         self.family(name, help, kind).map(|cell| Family { cell })
@@ -126,13 +131,20 @@ impl Registry {
     }
 
     fn family(&self, name: &str, help: &str, kind: Kind) -> Result<Arc<FamilyCell>, MetricError> {
+        if self.inner.is_custom && super::families::is_own(name) {
+            return Err(MetricError::Reserved(name.to_owned()));
+        }
+        self.unreserved_family(name, help, kind)
+    }
+
+    fn unreserved_family(&self, name: &str, help: &str, kind: Kind) -> Result<Arc<FamilyCell>, MetricError> {
         if !is_metric_name(name) {
             return Err(MetricError::InvalidName(excerpt(name)));
         }
         if help.len() > MAX_TEXT_BYTES || name.len() > MAX_TEXT_BYTES {
             return Err(MetricError::TooLong);
         }
-        if super::families::is_reserved(name) || (self.inner.is_custom && super::families::is_own(name)) {
+        if super::families::is_reserved(name) {
             return Err(MetricError::Reserved(name.to_owned()));
         }
         let mut families = self.inner.families();

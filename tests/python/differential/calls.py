@@ -36,7 +36,7 @@ PIECES = {
     "another input": "value = ask('add_sub', inputs=[ints('INPUT0', 1)]).exec()",
     "another type": "value = ask('add_sub', inputs=[ints(one, 1, 2, 3, 4) for one in ('INPUT0', 'INPUT1')]).exec()",
     "errors of the callee": """
-value = [failing(how).exec() for how in ("raise_value_error", "plain_error", "code NOT_FOUND", "code CANCELLED", "none",
+value = [failing(how).exec() for how in ("raise_value_error", "plain_error", "code NOT_FOUND", "code CANCELLED",
                                          "too_many", "no_outputs", "fine")]
 """,
     "an ensemble": "value = ask('pipeline', ['TWICE'], [text('TEXT', 'ab', '')]).exec()",
@@ -77,7 +77,6 @@ value = bool(np.array_equal(response.output_tensors()[0].as_numpy(), big))
     "iterated to nothing": "value = all_of(counting(0).exec(decoupled=True))",
     "iterated together": "value = all_of(counting(2, 'together').exec(decoupled=True))",
     "iterated over errors": "value = all_of(counting(3, 'errors').exec(decoupled=True))",
-    "iterated over an exception": "value = all_of(counting(2, 'raise').exec(decoupled=True))",
     "iterated over a plain model": "value = all_of(ask('add_sub').exec(decoupled=True))",
     "iterated over a failing model": "value = all_of(failing('plain_error').exec(decoupled=True))",
     "iterated over an unknown model": "value = raised(lambda: all_of(ask('absent').exec(decoupled=True)))",

@@ -26,7 +26,6 @@ WAYS = [
     "raises",
     "none",
     "a_dict",
-    "loads_another",
     "logs",
     "no_such_way",
 ]
@@ -157,8 +156,6 @@ def cases(server):
     yield "source under another name", with_config(
         server, "life", {**config, "default_model_filename": "other.py"}, {"1/other.py": SOURCES["execute alone"]}
     )
-    yield "a file that is not there", with_config(server, "life", {**config, "default_model_filename": "absent.py"})
-    yield "a file that is no Python", with_config(server, "life", {**config, "default_model_filename": "model.txt"})
     yield "two versions given", with_config(
         server,
         "life",

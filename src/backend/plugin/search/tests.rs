@@ -38,8 +38,8 @@ impl Directories {
         })
     }
 
-    /// What is found, relative to the root: directory and file, or directory and `model.py`. Or the error, with `<root>`
-    /// for the root.
+    /// What is found, relative to the root: directory and file, or directory and `model.py`. Or the error, with
+    /// `<root>` for the root.
     fn locate(&self, backend: &str, runtime: &str) -> Result<(String, String), String> {
         let (model, version) = (self.0.join("model"), self.0.join("model/1"));
         let shown = |path: PathBuf| path.strip_prefix(&self.0).unwrap().display().to_string();

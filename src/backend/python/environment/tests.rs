@@ -50,6 +50,22 @@ fn the_parameter_names_it_and_may_stand_on_the_models_directory() {
 }
 
 #[test]
+fn a_model_of_a_python_based_backend_says_what_serves_it() {
+    let place = Place::new();
+    let base = place.path().join("backends/snake");
+    let completed = |mut config: ModelConfig| {
+        complete_based(&mut config, &base);
+        let path = config.parameters.get(PARAMETER).map(|parameter| parameter.string_value.clone());
+        (config.runtime, path)
+    };
+    let given = place.context_with("m", &[(PARAMETER, "/envs/one")]).config;
+    assert_eq!(completed(place.context("m").config), ("model.py".to_owned(), None));
+    let packed = place.file("backends/snake/pb_exec_env_model.py.tar.gz", "").display().to_string();
+    assert_eq!(completed(place.context("m").config), ("model.py".to_owned(), Some(packed)));
+    assert_eq!(completed(given), ("model.py".to_owned(), Some("/envs/one".to_owned())));
+}
+
+#[test]
 fn what_is_missing_is_told_in_tritons_words() {
     let place = Place::new();
     let environments = Environments::default();

@@ -88,8 +88,8 @@ fn the_nearest_word_chooses() {
     assert_eq!(
         nothing,
         Status::unavailable(
-            "there is no python3 on the PATH, which models of the Python backend need. Install Python 3.8 or newer with \
-             numpy, run `nereid runtime install python`, or name an interpreter with \
+            "there is no python3 on the PATH, which models of the Python backend need. Install Python 3.8 or newer \
+             with numpy, run `nereid runtime install python`, or name an interpreter with \
              --backend-config=python,interpreter=<path>"
         )
     );
@@ -165,10 +165,10 @@ fn a_stub_stands_for_its_version_of_python() {
     let mut case = Case::new();
     python(&case.place, "one/python3", "3.11.7", "1.26.4");
     stub(&case.place, "m/triton_python_backend_stub", "libpython3.10.so.1.0");
-    let absent = Err("the model's triton_python_backend_stub was built for Python 3.10, and there is no python3.10 on the \
-                      PATH. Install it with numpy, name an environment with EXECUTION_ENV_PATH, or remove the stub to use \
-                      the usual Python"
-        .to_owned());
+    let absent = "the model's triton_python_backend_stub was built for Python 3.10, and there is no python3.10 on the \
+                  PATH. Install it with numpy, name an environment with EXECUTION_ENV_PATH, or remove the stub to use \
+                  the usual Python";
+    let absent = Err(absent.to_owned());
     assert_eq!(case.found(), absent);
     // A shim that does nothing, and behind it the real one.
     case.place.program("one/python3.10", "#!/bin/sh\necho 'no such version' >&2\nexit 127\n");
@@ -192,8 +192,8 @@ fn a_stub_stands_for_its_version_of_python() {
     stub(&case.place, "m/triton_python_backend_stub", "libpython3.9.so.1.0");
     assert_eq!(
         case.found(),
-        Err("the model's triton_python_backend_stub was built for Python 3.9, but the environment of EXECUTION_ENV_PATH \
-             has Python 3.12.1; remove the stub to use that one"
+        Err("the model's triton_python_backend_stub was built for Python 3.9, but the environment of \
+             EXECUTION_ENV_PATH has Python 3.12.1; remove the stub to use that one"
             .to_owned())
     );
     for (needed, is_text) in

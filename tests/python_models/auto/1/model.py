@@ -104,11 +104,6 @@ class Ways:
         return config.as_dict()
 
     @staticmethod
-    def loads_another(config):
-        pb_utils.load_model("add_sub")
-        return Ways.plain(config)
-
-    @staticmethod
     def logs(config):
         pb_utils.Logger.log_info("DIFFERENTIAL from auto_complete_config")
         return Ways.plain(config)

@@ -6,6 +6,7 @@ uses, beside their public methods, `InferenceRequest.received(values, is_decoupl
 one of the sender's, or raises the sender's complaint), `request.is_rescheduled()`, and `response.pack(requested)`.
 """
 
+import faulthandler
 import importlib.machinery
 import importlib.util
 import json
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Coroutine
 
 from . import wire
@@ -25,6 +27,8 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM):
         # The server ends its workers itself.
         signal.signal(number, signal.SIG_IGN)
+    # What a crash in native code interrupted is told where the log is.
+    faulthandler.enable()
     link.connect(3)
     kind, value = link.receive()
     if kind == wire.COMPLETE:
@@ -35,8 +39,24 @@ def main():
     except BaseException as error:
         link.send(wire.FAILED, (describe(error),))
         return 1
-    link.send(wire.INITIALIZED, (hasattr(worker.model, "is_ready"),))
-    return worker.run()
+    try:
+        link.send(wire.INITIALIZED, (worker.watch_readiness(),))
+        worker.run()
+    except BaseException:
+        # Also here: threads that the model has started would keep a process that hears nobody any more.
+        traceback.print_exc()
+    leave(1)
+
+
+def leave(status):
+    """Ends the process, whatever else runs in it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            # The model has closed or replaced it.
+            pass
+    os._exit(status)
 
 
 def complete(path, module, paths, version_directory, config):
@@ -139,6 +159,29 @@ class Worker:
             self.model.initialize(self.arguments)
         calls.allow(True)
 
+    def watch_readiness(self):
+        """The slot where a thread of its own waits for the question whether the model is ready; None: it has no say."""
+        if not hasattr(self.model, "is_ready"):
+            return None
+        slot = link.open_slot()
+        threading.Thread(target=self.answer_readiness, args=(slot,), name="is-ready", daemon=True).start()
+        return slot.number
+
+    def answer_readiness(self, slot):
+        while True:
+            number = slot.wait()
+            try:
+                is_ready, wrong = self.model.is_ready(), None
+                if isinstance(is_ready, Coroutine):
+                    import asyncio
+
+                    is_ready = asyncio.run(is_ready)
+                if not isinstance(is_ready, bool):
+                    is_ready, wrong = None, "is_ready() must return a boolean value"
+            except BaseException as error:
+                is_ready, wrong = None, describe(error)
+            link.send(wire.READY, (number, is_ready, wrong))
+
     def run(self):
         receive = link.receive
         while True:
@@ -155,7 +198,7 @@ class Worker:
                 link.send(wire.DONE, ([], link.sweep(sys.maxsize)))
             elif kind == wire.FINALIZE:
                 self.finalize()
-                return 0
+                leave(0)
 
     def batch(self):
         """Executes the requests of one batch and tells what became of them."""
@@ -285,7 +328,3 @@ class Worker:
 
                 Logger.log_error("Failed to finalize '%s': %s" % (self.name, describe(error)))
         link.send(wire.FINALIZED, ())
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Threads that the model left behind do not keep the process.
-        os._exit(0)

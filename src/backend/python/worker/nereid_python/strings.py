@@ -8,6 +8,7 @@ the same bytes from Python code.
 
 import marshal
 import struct
+from operator import countOf
 
 import numpy as np
 
@@ -20,13 +21,16 @@ _ONLY_BYTES = {bytes}
 def encode(array):
     """The marshalled list of an array's elements, in C order."""
     elements = array.ravel().tolist()
+    # The quickest way to know that marshal may have them as they are.
+    if countOf(map(type, elements), bytes) == len(elements):
+        return _dumps(elements)
     kinds = set(map(type, elements))
     if not kinds <= _PLAIN:
         elements = [_element(element) for element in elements]
         kinds = _ONLY_BYTES
     data = _dumps(elements)
     # Lone surrogates pass marshal, and all begin with this byte; in UTF-8 they are an error.
-    if kinds is not _ONLY_BYTES and str in kinds and b"\xed" in data:
+    if str in kinds and b"\xed" in data:
         for element in elements:
             if type(element) is str:
                 element.encode("utf-8")

@@ -32,6 +32,7 @@ NEED_SEGMENT = 106
 NEED_SLOTS = 107
 RELEASED = 108
 FINALIZED = 109
+READY = 110
 BATCH = 200
 INITIALIZE = 201
 COMPLETE = 202
@@ -105,6 +106,10 @@ def class_bytes(length):
         return 64
     step = max((1 << (length - 1).bit_length()) // 8, 64)
     return (length + step - 1) // step * step
+
+
+def _lost():
+    return Refused(4, "a child of a model's process has no connection to the server")
 
 
 class _Output:
@@ -236,7 +241,9 @@ class Link:
 
     def connect(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
-        os.set_inheritable(descriptor, False)
+        for one in (descriptor, descriptor + 1):
+            # This and the program, which was the server's to hand over, are not for processes that the model starts.
+            os.set_inheritable(one, False)
         hello, descriptors = self._receive_told()
         if hello[0] != "hello" or hello[1] != VERSION:
             raise RuntimeError("the server speaks another version of this protocol: %r" % (hello,))
@@ -266,13 +273,29 @@ class Link:
         os.register_at_fork(after_in_child=self._lose)
 
     def _lose(self):
-        """A child of the worker is not the worker: it reaches nobody."""
+        """A child of the worker is not the worker: it reaches nobody, and writes to none of the shared memory."""
         self.is_lost = True
+        self.words = memoryview(bytearray(OUTPUT_WORDS)).cast("Q")
+        self.tail = 0
+        self.lock = threading.RLock()
+        self.socket_lock = threading.RLock()
+        self.slots = []
+        self.free = {}
+        self.taken = {}
+        self.cut = (0, 0, 0)
+        # What the child leaves open would look like the worker's.
+        for descriptor in (self.input_bell, self.output.bell, self.aside.bell, self.socket.detach()):
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+        self.input_bell = -1
 
     # What the server tells over the socket.
 
     def _receive_told(self):
-        data, ancillary, _, _ = self.socket.recvmsg(64 * 1024, socket.CMSG_SPACE(4 * (SLOTS_PER_BANK + 1)))
+        space = socket.CMSG_SPACE(4 * (SLOTS_PER_BANK + 1))
+        data, ancillary, _, _ = self.socket.recvmsg(64 * 1024, space, socket.MSG_CMSG_CLOEXEC)
         if not data:
             raise RuntimeError("the server has closed the connection")
         descriptors = array.array("i")
@@ -351,6 +374,8 @@ class Link:
 
     def send(self, kind, value):
         """Sends a message of the loop's own, without a slot."""
+        if self.is_lost:
+            raise _lost()
         payload = _dumps(value, 2)
         if len(payload) > PAYLOAD_MAX:
             payload = _dumps(self.put_bytes(payload), 2)
@@ -395,7 +420,7 @@ class Link:
     def open_slot(self):
         """A slot of the pool, which grows as needed."""
         if self.is_lost:
-            raise Refused(4, "a child of a model's process has no connection to the server")
+            raise _lost()
         while True:
             try:
                 return self.slots.pop()

@@ -1,0 +1,127 @@
+//! Whether an instance could serve: whether its worker lives, and what its model's `is_ready` says (python_backend.md
+//! section 2, "is_ready").
+//!
+//! The worker answers on a thread of its own, so also while it executes. At most one question is open at a time; one
+//! that was given up stays open until the worker answers it, and who asks meanwhile waits for that answer.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::marshal::{Malformed, Value, Writer};
+use super::post::Post;
+use super::worker::Worker;
+use crate::backend::Readiness;
+use crate::request::Status;
+
+/// How long one check waits.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What an instance says of itself.
+pub struct Health {
+    post: Weak<Post>,
+}
+
+impl Health {
+    pub fn of(post: &Arc<Post>) -> Arc<Health> {
+        Arc::new(Health { post: Arc::downgrade(post) })
+    }
+}
+
+impl Readiness for Health {
+    fn check(&self) -> Result<(), Status> {
+        let Some(post) = self.post.upgrade().filter(|post| !post.is_closed()) else { return Ok(()) };
+        let worker = post.current().ok_or_else(|| Status::internal(post.not_healthy()))?;
+        worker.question.ask(&worker, LIMIT)
+    }
+}
+
+/// The question to one worker whether its model is ready.
+#[derive(Default)]
+pub struct Question {
+    /// Where the worker waits for it; it does not where its model has no say.
+    slot: OnceLock<u32>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Questions that were put.
+    asked: u64,
+    /// The last one of them, once it is answered.
+    answered: u64,
+    answer: Option<Result<bool, String>>,
+}
+
+impl Question {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on questions are put to this slot of the worker's.
+    pub fn open(&self, slot: u32) {
+        let _ = self.slot.set(slot);
+    }
+
+    fn ask(&self, worker: &Worker, limit: Duration) -> Result<(), Status> {
+        let Some(slot) = self.slot.get() else { return Ok(()) };
+        let mut state = self.lock();
+        let follows = state.answered < state.asked;
+        if !follows {
+            state.asked += 1;
+            let mut number = Writer::default();
+            number.int(state.asked);
+            worker.answer(*slot, Ok(number));
+        }
+        let (number, deadline) = (state.asked, Instant::now() + limit);
+        loop {
+            // An answer to a later question is as good.
+            if state.answered >= number {
+                return verdict(&worker.name, state.answer.as_ref());
+            }
+            if !worker.is_alive() {
+                let text = "Stub process is not healthy while waiting for user-defined is_ready() response";
+                return Err(Status::internal(text));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let whose = if follows { "in-flight" } else { "user-defined" };
+                return Err(Status::unavailable(format!("Timed out waiting for {whose} is_ready() response")));
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// (number of the question, bool or None, text or None): the worker's answer.
+    pub fn answered(&self, value: &Value<'_>) -> Result<(), Malformed> {
+        let [number, is_ready, text] = value.as_tuple()?;
+        let number = number.as_int()?;
+        let is_ready = is_ready.optional(Value::as_bool)?;
+        let text = text.optional(Value::as_text)?;
+        let mut state = self.lock();
+        // Only what was asked last can be open.
+        if number != state.asked || state.answered == state.asked {
+            return Err(Malformed::Form);
+        }
+        state.answered = number;
+        state.answer = Some(is_ready.ok_or_else(|| text.unwrap_or_default().into_owned()));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// The worker has ended; to be called when that can be seen.
+    pub fn end(&self) {
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+}
+
+fn verdict(instance: &str, answer: Option<&Result<bool, String>>) -> Result<(), Status> {
+    match answer {
+        Some(Ok(true)) => Ok(()),
+        Some(Err(text)) => Err(Status::internal(text.clone())),
+        Some(Ok(false)) | None => {
+            Err(Status::unavailable(format!("Model '{instance}' is not ready (user-defined check failed).")))
+        }
+    }
+}

@@ -1,0 +1,175 @@
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use super::*;
+use crate::backend::python::link::Bounds;
+use crate::backend::python::marshal::{Malformed, Value};
+use crate::backend::python::worker::{Attendant, Plan};
+use crate::request::Grant;
+
+struct Nobody;
+
+impl Attendant for Nobody {
+    fn attend(&self, _worker: &Arc<Worker>, _kind: u32, _value: &Value<'_>) -> Result<(), Malformed> {
+        Err(Malformed::Form)
+    }
+
+    fn lend(&self, _grant: Option<Grant>) {}
+
+    fn room_has_come(&self, _worker: &Arc<Worker>) {}
+
+    fn ended(&self, _worker: &Arc<Worker>) {}
+}
+
+/// Finds processes that sleep; what initialising them comes to is what the test says.
+#[derive(Clone, Default)]
+struct Sleepers {
+    outcomes: Arc<Mutex<Vec<Result<(), Status>>>>,
+    started: Arc<AtomicUsize>,
+    /// Initialising waits until it is free.
+    gate: Arc<Mutex<()>>,
+}
+
+impl Recruiter for Sleepers {
+    fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status> {
+        self.started.fetch_add(1, Ordering::SeqCst);
+        let mut command = Command::new("sleep");
+        command.arg("3600");
+        let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
+        let (name, model) = ("m_0_0".to_owned(), "m".to_owned());
+        Worker::start(Plan { name, model, command, bounds, attendant: Arc::new(Nobody), ended })
+    }
+
+    fn initialize(&self, _worker: &Arc<Worker>) -> Result<(), Status> {
+        drop(self.gate.lock());
+        self.outcomes.lock().unwrap().pop().unwrap_or(Ok(()))
+    }
+}
+
+fn crew() -> Arc<Crew> {
+    Arc::new(Crew { filled: AtomicUsize::new(0), restarts: None, deaths: None })
+}
+
+fn open(sleepers: &Sleepers, restarts: bool, crew: &Arc<Crew>) -> Arc<Post> {
+    Post::open("m_0_0", "m", Box::new(sleepers.clone()), restarts, Arc::clone(crew)).unwrap()
+}
+
+/// Kills whoever works there, as if by accident, and waits until the post knows.
+fn kill(post: &Post) -> u32 {
+    let worker = post.current().unwrap();
+    let pid = worker.process_id().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
+    while matches!(&post.lock().phase, Phase::Filled(current, _) if Arc::ptr_eq(current, &worker)) {
+        std::thread::yield_now();
+    }
+    pid
+}
+
+#[test]
+fn a_death_is_made_good_without_anybody_asking() {
+    let (sleepers, crew) = (Sleepers::default(), crew());
+    let post = open(&sleepers, true, &crew);
+    assert_eq!(crew.filled.load(Ordering::SeqCst), 1);
+    let gate = sleepers.gate.lock().unwrap();
+    let dead = kill(&post);
+    assert_eq!((post.current().is_none(), crew.filled.load(Ordering::SeqCst)), (true, 0));
+    assert_eq!(post.not_healthy(), "Stub process 'm_0_0' is not healthy.");
+    // A request waits for it.
+    let (tell, told) = channel();
+    let waits = Arc::clone(&post);
+    let thread = std::thread::spawn(move || tell.send(waits.worker()).unwrap());
+    assert!(told.try_recv().is_err());
+    drop(gate);
+    let worker = told.recv().unwrap().unwrap();
+    assert_ne!(worker.process_id(), Some(dead));
+    assert!(worker.is_fit() && Arc::ptr_eq(&worker, &post.current().unwrap()));
+    thread.join().unwrap();
+    assert_eq!(sleepers.started.load(Ordering::SeqCst), 2);
+    let last = post.close().unwrap();
+    last.kill("is done");
+    last.join();
+    assert_eq!(crew.filled.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
+    let (sleepers, crew) = (Sleepers::default(), crew());
+    let post = open(&sleepers, true, &crew);
+    sleepers.outcomes.lock().unwrap().push(Err(Status::internal("no luck")));
+    kill(&post);
+    // The first attempt comes at once, and fails; the next one would come after a second.
+    let error = loop {
+        match post.worker() {
+            Err(error) => break error,
+            Ok(worker) => panic!("{:?} works", worker.process_id()),
+        }
+    };
+    let text = "Stub process 'm_0_0' is not healthy. The process of model 'm' cannot be started again: no luck; \
+                it will be started again";
+    assert_eq!(error, Status::unavailable(text));
+    // Nobody else can do the work, so it is not held back either.
+    post.hold_back();
+    // A pause ends with the instance.
+    assert!(post.close().is_none());
+    assert_eq!(sleepers.started.load(Ordering::SeqCst), 2);
+    assert!(matches!(post.worker(), Err(status) if status.code == crate::request::Code::Internal));
+}
+
+#[test]
+fn an_instance_that_goes_takes_who_is_being_initialised_with_it() {
+    let (sleepers, crew) = (Sleepers::default(), crew());
+    let post = open(&sleepers, true, &crew);
+    let gate = sleepers.gate.lock().unwrap();
+    kill(&post);
+    let candidate = loop {
+        if let Some(candidate) = post.lock().candidate.clone() {
+            break candidate;
+        }
+        std::thread::yield_now();
+    };
+    let closing = Arc::clone(&post);
+    let thread = std::thread::spawn(move || closing.close().is_none());
+    // It is killed although it has not said anything yet.
+    while candidate.is_alive() {
+        std::thread::yield_now();
+    }
+    drop(gate);
+    assert!(thread.join().unwrap());
+    assert_eq!((candidate.ending().as_str(), crew.filled.load(Ordering::SeqCst)), ("is not needed any more", 0));
+}
+
+#[test]
+fn without_restarts_a_death_is_for_good() {
+    let (sleepers, crew) = (Sleepers::default(), crew());
+    let post = open(&sleepers, false, &crew);
+    kill(&post);
+    let text = "Stub process 'm_0_0' is not healthy. The process of model 'm' was ended by signal 9 (SIGKILL)";
+    assert!(matches!(post.worker(), Err(status) if status == Status::internal(text)));
+    assert_eq!(sleepers.started.load(Ordering::SeqCst), 1);
+    assert!(post.close().is_none());
+}
+
+#[test]
+fn an_instance_without_a_worker_holds_back_while_another_works() {
+    let (sleepers, crew) = (Sleepers::default(), crew());
+    let (here, there) = (open(&sleepers, false, &crew), open(&sleepers, true, &crew));
+    kill(&here);
+    let asked = Instant::now();
+    here.hold_back();
+    assert!(asked.elapsed() >= RESERVE);
+    // Nor when the other one goes as well.
+    let last = there.close().unwrap();
+    here.hold_back();
+    last.kill("is done");
+    last.join();
+}
+
+#[test]
+fn what_cannot_be_initialised_at_first_is_an_error_and_leaves_nothing() {
+    let sleepers = Sleepers::default();
+    sleepers.outcomes.lock().unwrap().push(Err(Status::internal("no luck")));
+    let outcome = Post::open("m_0_0", "m", Box::new(sleepers), true, crew());
+    assert!(matches!(outcome, Err(status) if status == Status::internal("no luck")));
+}

@@ -1,0 +1,97 @@
+//! What is left of workers after any kind of end: nothing.
+
+use super::{models, trouble};
+use crate::support::http::Peer;
+use crate::support::server::{Server, signal};
+use crate::support::variant::usual;
+
+const EXPLICIT: [&str; 2] = ["--model-control-mode=explicit", "--load-model=sums"];
+
+fn control(peer: &mut Peer, action: &str, model: &str) {
+    let answer = peer.post(&format!("/v2/repository/models/{model}/{action}"), &[], b"");
+    assert_eq!(answer.status, 200, "{action}: {}", answer.text());
+}
+
+/// Processes, descriptors and threads of a server.
+fn belongings(server: &Server) -> (usize, usize, usize) {
+    (trouble::children(server.pid()).len(), server.descriptors(), server.threads())
+}
+
+#[test]
+fn neither_unloads_nor_deaths_leave_anything() {
+    let repository = models::repository(&["sums"]);
+    trouble::add(&repository, "trouble", 2, "");
+    let Some(server) = models::serve(usual(), &repository, &EXPLICIT) else { return };
+    let mut peer = Peer::connect(server.http);
+    let objects = trouble::shared_objects();
+    let round = |peer: &mut Peer| {
+        control(peer, "load", "trouble");
+        // Enough for memory of its own, in both directions.
+        let long = "x".repeat(100_000);
+        assert_eq!(trouble::done(&trouble::act(peer, "trouble", &format!("echo {long}"))), long);
+        assert_eq!(trouble::act(peer, "trouble", "signal 9").status, 500);
+        trouble::worker_after_pauses(peer, "trouble");
+        trouble::children(server.pid()).into_iter().max().into_iter().for_each(|pid| signal(pid, "KILL"));
+        control(peer, "unload", "trouble");
+        trouble::wait_until("the workers are gone", || trouble::children(server.pid()).len() == 1);
+    };
+    // What the server makes once is made by then.
+    round(&mut peer);
+    round(&mut peer);
+    let before = belongings(&server);
+    for _ in 0..4 {
+        round(&mut peer);
+    }
+    trouble::wait_until("there is as little as before", || {
+        let now = belongings(&server);
+        now.0 <= before.0 && now.1 <= before.1 && now.2 <= before.2
+    });
+    assert_eq!(trouble::shared_objects(), objects);
+    server.stop();
+}
+
+#[test]
+fn workers_and_what_they_have_started_end_with_a_server_that_is_killed() {
+    let repository = models::repository(&["sums"]);
+    trouble::add(&repository, "trouble", 3, "");
+    let Some(server) = models::serve(usual(), &repository, &[]) else { return };
+    let objects = trouble::shared_objects();
+    let workers = trouble::children(server.pid());
+    assert_eq!(workers.len(), 4);
+    signal(server.pid(), "KILL");
+    let (status, _) = server.wait();
+    assert!(!status.success());
+    for worker in workers {
+        trouble::wait_until("the worker is gone", || !trouble::runs(worker));
+    }
+    assert_eq!(trouble::shared_objects(), objects);
+}
+
+#[test]
+fn a_finalize_that_fails_is_no_reason_to_stay() {
+    for (words, text) in [
+        ("raise at the end", "Failed to finalize 'trouble_0_0': ValueError: as it was told: at the end"),
+        ("exit 3", "the process of model 'trouble', instance 'trouble_0_0' exited with code 3 before it was finalized"),
+        ("thread", ""),
+    ] {
+        let repository = models::repository(&[]);
+        trouble::add(&repository, "trouble", 1, &trouble::parameter("finalize", words));
+        let Some(server) = models::serve(usual(), &repository, &[]) else { return };
+        let worker = trouble::worker(&mut Peer::connect(server.http), "trouble");
+        let log = server.stop();
+        assert!(log.contains(text), "{words}: {text:?} is not in the log:\n{log}");
+        trouble::wait_until("the worker is gone", || !trouble::runs(worker));
+    }
+}
+
+#[test]
+fn a_finalize_that_hangs_holds_the_server_no_longer_than_its_time_to_exit() {
+    let repository = models::repository(&[]);
+    trouble::add(&repository, "trouble", 1, &trouble::parameter("finalize", "sleep 3600"));
+    let Some(server) = models::serve(usual(), &repository, &["--exit-timeout-secs=1"]) else { return };
+    let worker = trouble::worker(&mut Peer::connect(server.http), "trouble");
+    server.terminate();
+    let (status, log) = server.wait();
+    assert_eq!(status.code(), Some(1), "{log}");
+    trouble::wait_until("the worker is gone", || !trouble::runs(worker));
+}

@@ -1,0 +1,80 @@
+//! What a model's `is_ready` has to say (spec: python_backend.md section 2, "is_ready").
+
+use std::fs;
+
+use super::{models, trouble};
+use crate::support::http::{Peer, request};
+use crate::support::server::Server;
+use crate::support::variant::{self, each, usual};
+
+fn ready(peer: &mut Peer) -> u16 {
+    peer.get("/v2/models/attentive/ready").status
+}
+
+fn be(peer: &mut Peer, mood: &str) {
+    assert_eq!(trouble::done(&trouble::act(peer, "attentive", &format!("be {mood}"))), "done");
+}
+
+/// How often the log says that.
+fn said(server: &Server, text: &str) -> usize {
+    server.log().matches(text).count()
+}
+
+#[test]
+fn a_model_says_itself_whether_it_is_ready() {
+    each(&variant::ALL, |variant| {
+        let repository = models::repository(&["attentive"]);
+        let Some(server) = models::serve(variant, &repository, &[]) else { return };
+        let mut peer = Peer::connect(server.http);
+        let not_boolean = "is not ready: is_ready() must return a boolean value";
+        let moods = [
+            ("true", true, ""),
+            ("false", false, "Model 'attentive_0_0' is not ready (user-defined check failed)."),
+            ("later true", true, ""),
+            ("later false", false, "Model 'attentive_0_0' is not ready (user-defined check failed)."),
+            ("raise too early", false, "is not ready: ValueError: too early"),
+            ("none", false, not_boolean),
+            ("one", false, not_boolean),
+            ("numpy", false, not_boolean),
+            ("exit 3", false, "Stub process is not healthy while waiting for user-defined is_ready() response"),
+        ];
+        for (mood, is_ready, text) in moods {
+            be(&mut peer, mood);
+            let before = said(&server, text);
+            let status = ready(&mut peer);
+            assert_eq!(status == 200, is_ready, "{mood}: {status}");
+            if !is_ready {
+                trouble::wait_until("the log says why", || said(&server, text) > before);
+            }
+        }
+        // Its successor is in a good mood.
+        trouble::wait_until("there is a successor", || ready(&mut peer) == 200);
+        server.stop();
+    });
+}
+
+#[test]
+fn it_is_asked_while_it_executes_and_an_answer_that_is_late_is_waited_for_by_others() {
+    let repository = models::repository(&["attentive"]);
+    let [gate, end] = ["gate", "end"].map(|name| repository.path().with_extension(name));
+    let Some(server) = models::serve(usual(), &repository, &[]) else { return };
+    let [mut peer, mut other] = [Peer::connect(server.http), Peer::connect(server.http)];
+    let body = trouble::body(&format!("wait {}", gate.display()));
+    other.send(&request("POST", "/v2/models/attentive/infer", &[], &body));
+    // Before the execution ends, which it does only below.
+    assert_eq!(ready(&mut peer), 200);
+    fs::write(&gate, "").unwrap();
+    assert_eq!(other.answer().status, 200);
+
+    be(&mut peer, &format!("wait {}", end.display()));
+    assert_ne!(ready(&mut peer), 200);
+    server.wait_for_log("is not ready: Timed out waiting for user-defined is_ready() response");
+    assert_ne!(ready(&mut peer), 200);
+    server.wait_for_log("is not ready: Timed out waiting for in-flight is_ready() response");
+    // The model works meanwhile, and the open question is the second one that it was ever asked.
+    assert_eq!(trouble::done(&trouble::act(&mut peer, "attentive", "asked")), "2");
+    fs::write(&end, "").unwrap();
+    assert_eq!(ready(&mut peer), 200);
+    server.stop();
+    [gate, end].into_iter().for_each(|path| fs::remove_file(path).unwrap());
+}

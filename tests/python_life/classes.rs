@@ -86,7 +86,10 @@ fn expressions_in_a_worker_give_what_they_do_in_the_official_backend() {
         ("request.parameters(), request.correlation_id(), request.flags(), request.timeout()", "('{}', 0, 0, 0)"),
         ("request.trace().get_context(), request.is_cancelled()", "(None, False)"),
         ("request.get_response_sender() is request.get_response_sender()", "True"),
-        ("request.inputs()[0].as_numpy().dtype, type(request.inputs()[0].as_numpy()[0])", "(dtype('O'), <class 'bytes'>)"),
+        (
+            "request.inputs()[0].as_numpy().dtype, type(request.inputs()[0].as_numpy()[0])",
+            "(dtype('O'), <class 'bytes'>)",
+        ),
         ("request.inputs()[0].shape(), request.inputs()[0].triton_dtype()", "([1], 13)"),
         ("Tensor('x', np.zeros((2, 0))).shape()", "[2, 0]"),
         ("Tensor('', np.zeros(1))", "TritonModelException: Tensor name cannot be an empty string."),

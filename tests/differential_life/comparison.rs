@@ -51,7 +51,9 @@ pub fn findings(ours: &Answers, theirs: &Answers, known: &[Known]) -> Vec<String
             let difference = Difference { case, field, ours: *ours, theirs: *theirs, our_answer, their_answer };
             match known.iter().find(|known| (known.is)(&difference)) {
                 Some(known) => drop(seen.insert(known.name)),
-                None => unknown.push(format!("{field}\n        ours:   {}\n        theirs: {}", told(*ours), told(*theirs))),
+                None => {
+                    unknown.push(format!("{field}\n        ours:   {}\n        theirs: {}", told(*ours), told(*theirs)))
+                }
             }
         }
         if !unknown.is_empty() {

@@ -81,7 +81,12 @@ fn flags() -> Vec<String> {
 }
 
 /// The official server. What it says of a request that it cannot bear is Err: it ends now and then.
-pub fn theirs(words: &[String], installed: &Installed, client: &Python, repository: &Repository) -> Result<Asked, String> {
+pub fn theirs(
+    words: &[String],
+    installed: &Installed,
+    client: &Python,
+    repository: &Repository,
+) -> Result<Asked, String> {
     let regions = Regions::new();
     let mut flags = flags();
     flags.extend([format!("--backend-directory={}", installed.backends.display()), regions.flag()]);

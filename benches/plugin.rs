@@ -107,7 +107,7 @@ fn measure(only: Option<&str>, rounds: usize) -> Result<bool, Box<dyn std::error
         min_compute_capability: 0.0,
         pool: pool.clone(),
     });
-    let backend = plugins.find("tiny", "", &directory, &directory, "m", &[])?;
+    let backend = plugins.load("tiny", &directory, &directory.join("libtriton_tiny.so"), &[])?;
     let model = backend.create_model(Arc::clone(&context))?;
     let at = InstanceContext::new("m_0_0", spec, Arc::clone(&context));
     let mut c = model.create_instance(at.clone())?;

@@ -20,10 +20,13 @@ pub trait Hearer: Send + Sync {
 #[derive(Default)]
 pub(super) struct Hearers(Mutex<Watched>);
 
+/// The number of its watch, who it is, and the key that it is told.
+type Watcher = (u64, Arc<dyn Hearer>, u64);
+
 #[derive(Default)]
 struct Watched {
     watches_so_far: u64,
-    hearers: SmallVec<[(u64, Arc<dyn Hearer>, u64); 1]>,
+    hearers: SmallVec<[Watcher; 1]>,
 }
 
 impl Hearers {

@@ -63,7 +63,10 @@ impl Random {
                 let len = self.below(24) as usize;
                 let bytes = self.bytes(len);
                 writer.bytes_head(len);
-                let _ = writer.append(|to| Ok::<(), ()>(to.extend_from_slice(&bytes)));
+                let _ = writer.append(|to| {
+                    to.extend_from_slice(&bytes);
+                    Ok::<(), ()>(())
+                });
             }
             _ => {
                 let len = self.below(7) as usize;

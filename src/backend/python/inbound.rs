@@ -90,8 +90,8 @@ impl State {
         if let Some((segment, offset)) = self.free.get_mut(&class).and_then(Vec::pop) {
             return Some(Place { segment, offset, class });
         }
-        let fits = |piece: &&mut Piece| piece.memory.len().saturating_sub(piece.cut) >= class;
-        let (segment, piece) = self.segments.iter_mut().find(|(_, piece)| fits(&piece))?;
+        let fits = |piece: &Piece| piece.memory.len().saturating_sub(piece.cut) >= class;
+        let (segment, piece) = self.segments.iter_mut().find(|(_, piece)| fits(piece))?;
         let offset = piece.cut;
         piece.cut += class;
         Some(Place { segment: *segment, offset, class })

@@ -313,7 +313,12 @@ mod tests {
         numbers.iter().for_each(|number| writer.int(*number));
         writer.text(b"a\xffb");
         writer.bytes_head(3);
-        writer.append(|bytes| Ok::<(), ()>(bytes.extend_from_slice(b"xyz"))).unwrap();
+        writer
+            .append(|bytes| {
+                bytes.extend_from_slice(b"xyz");
+                Ok::<(), ()>(())
+            })
+            .unwrap();
         writer.float(-0.25);
         writer.list(1);
         writer.none();

@@ -200,7 +200,7 @@ fn question(slot: u32, is_decoupled: bool) -> Vec<Value<'static>> {
 
 /// What the worker reads: outputs as their names and first bytes, or code and text of an error; `None`: a bare end. And
 /// whether it is the last.
-type Seen = (Option<Result<Vec<(String, Vec<u8>)>, (u32, String)>>, bool);
+type Seen = (Content, bool);
 
 impl Rig {
     fn begin(&self, question: &[Value<'_>]) {
@@ -261,11 +261,14 @@ fn response(bytes: &[u8]) -> Response {
     response
 }
 
-fn seen(bytes: &[u8]) -> Option<Result<Vec<(String, Vec<u8>)>, (u32, String)>> {
+/// Outputs with their bytes, or code and text of an error.
+type Content = Option<Result<Vec<(String, Vec<u8>)>, (u32, String)>>;
+
+fn seen(bytes: &[u8]) -> Content {
     Some(Ok(vec![("O".to_owned(), bytes.to_vec())]))
 }
 
-fn error(code: Code, text: &str) -> Option<Result<Vec<(String, Vec<u8>)>, (u32, String)>> {
+fn error(code: Code, text: &str) -> Content {
     Some(Err((code as u32, text.to_owned())))
 }
 

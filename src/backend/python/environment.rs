@@ -287,6 +287,15 @@ impl Environments {
     }
 }
 
+impl Drop for Environments {
+    /// The server ends: what is unpacked goes, whoever may still hold it.
+    fn drop(&mut self) {
+        if let Some(root) = lock(&self.root).upgrade() {
+            remove(&root.path);
+        }
+    }
+}
+
 fn failed(archive: &Path, cause: impl std::fmt::Display) -> Status {
     Status::internal(format!("Failed to unpack the Python environment '{}': {cause}", archive.display()))
 }

@@ -143,9 +143,11 @@ struct Rig {
 
 fn rig_with(is_decoupled: bool, max_bytes: usize) -> Rig {
     let text = format!(
-        "name: \"m\" backend: \"python\" input {{ name: \"I\" data_type: TYPE_INT32 dims: [ -1 ] }} input {{ name: \"S\" \
-         data_type: TYPE_STRING dims: [ -1 ] optional: true }} output {{ name: \"O\" data_type: TYPE_INT32 dims: [ -1 ] \
-         }} model_transaction_policy {{ decoupled: {is_decoupled} }}"
+        "name: \"m\" backend: \"python\" \
+         input {{ name: \"I\" data_type: TYPE_INT32 dims: [ -1 ] }} \
+         input {{ name: \"S\" data_type: TYPE_STRING dims: [ -1 ] optional: true }} \
+         output {{ name: \"O\" data_type: TYPE_INT32 dims: [ -1 ] }} \
+         model_transaction_policy {{ decoupled: {is_decoupled} }}"
     );
     let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
     let mut config = model_config::from_dynamic(&document.message).unwrap();
@@ -311,8 +313,8 @@ fn a_call_is_a_request_and_its_answer_comes_to_the_slot() {
 #[test]
 fn what_goes_wrong_is_an_answer() {
     type Change = fn(&mut Vec<Value<'static>>, &Rig);
-    let missing = "expected number of inputs between 1 and 2 but got 0 inputs for model 'm'. Got input(s) [], but missing \
-                   required input(s) ['I']. Please provide all required input(s).";
+    let missing = "expected number of inputs between 1 and 2 but got 0 inputs for model 'm'. Got input(s) [], but \
+                   missing required input(s) ['I']. Please provide all required input(s).";
     let missing = format!("[request id: id] {missing}");
     let cases: [(Change, Code, &str, &str); 11] = [
         (

@@ -142,11 +142,10 @@ class TritonPythonModel:
         responses = await asyncio.gather(*calls)
         return [len(responses), all((first(one) == at).all() for at, one in enumerate(responses))]
 
-    async def together(self, request, count, wait_ms):
-        started = time.monotonic()
-        calls = [echo(at, parameters={"wait_ms": wait_ms}).async_exec() for at in range(count)]
-        responses = await asyncio.gather(*calls)
-        return [[int(first(one)[0]) for one in responses], time.monotonic() - started]
+    async def together(self, request, place):
+        """Two executions that wait for each other."""
+        calls = [echo(at, parameters={"meet": place, "number": at}).async_exec() for at in (0, 1)]
+        return [int(first(one)[0]) for one in await asyncio.gather(*calls)]
 
     def in_threads(self, request, threads, count, size):
         """#8882: calls from many threads, with tensors large and small, neither crash nor mix up what they carry."""

@@ -7,9 +7,10 @@ import json
 import numpy as np
 
 from connect import expect
-from model_calls import Stream, both, texts
+from model_calls import both, run, Stream, texts
 
-UINT64_MAX = (1 << 64) - 1
+# The largest that each client can name.
+MOST = {"HTTP": (1 << 64) - 1, "gRPC": (1 << 63) - 1}
 
 
 def facts(client):
@@ -31,7 +32,7 @@ def facts(client):
     expect("requested", (told_id["requested_outputs"], answer.names()), (["TOLD"], ["TOLD"]))
     for correlation, seen in [
         (1, ["int", 1]),
-        (UINT64_MAX, ["int", UINT64_MAX]),
+        (MOST[client.name], ["int", MOST[client.name]]),
         ("a text", ["str", "a text"]),
     ]:
         for flags, start, end in [(0, False, False), (1, True, False), (2, False, True), (3, True, True)]:
@@ -48,12 +49,13 @@ def facts(client):
     if client.name == "HTTP":
         expect("response's parameters", response["parameters"], answered)
     else:
-        got = {name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in response.parameters.items()}
+        values = response.parameters.items()
+        got = {name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in values}
         expect("response's parameters", got, answered)
 
 
-def refused_parameters(client):
-    """The protocol has parameters of bytes for nobody but gRPC's messages."""
+def messages(client):
+    """What gRPC's messages can say and its client cannot."""
     from tritonclient.grpc import service_pb2
 
     request = service_pb2.ModelInferRequest(model_name="echo_request")
@@ -83,7 +85,7 @@ def together(client):
 
 def sequences(client):
     for model in ("sequence", "sequence_oldest", "sequence_texts"):
-        ids = ("first", "é2") if model.endswith("texts") else (7, UINT64_MAX)
+        ids = ("first", "é2") if model.endswith("texts") else (7, MOST[client.name])
         sums = dict.fromkeys(ids, 0)
         for step in range(4):
             for place, correlation in enumerate(ids):
@@ -100,7 +102,8 @@ def sequences(client):
                 told = json.loads(answer["TOLD"][0][0])
                 flags = (1 if step == 0 else 0) | (2 if step == 3 else 0)
                 expect(f"{model}: id and flags", (told["correlation_id"], told["flags"]), (correlation, flags))
-                controls = {"START": [float(step == 0)], "END": [int(step == 3)], "READY": [True], "CORRID": [correlation]}
+                controls = {"START": [float(step == 0)], "END": [int(step == 3)], "READY": [True]}
+                controls["CORRID"] = [correlation]
                 expect(f"{model}: controls", told["controls"], controls)
 
 
@@ -136,9 +139,9 @@ def main():
         sequences(client)
         iterative(client, stream)
         not_to_be_put_back(client)
-    refused_parameters(clients[1])
+    messages(clients[1])
     stream.stop()
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,6 +1,9 @@
 """Requests to Python models by the official clients over both protocols, with plain arguments and plain answers."""
 
+import os
 import queue
+import sys
+import traceback
 
 import numpy as np
 import tritonclient.grpc as grpc
@@ -132,3 +135,13 @@ class Stream:
 
 def both(http_url, grpc_url):
     return [Http(http_url), Grpc(grpc_url)]
+
+
+def run(main):
+    """Runs a script to its end: after a failure nobody waits for the threads of a stream that is left behind."""
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(1)

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 
 from connect import expect
-from model_calls import Stream, both, texts
+from model_calls import both, run, Stream, texts
 
 MIB = 1 << 20
 
@@ -111,4 +111,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

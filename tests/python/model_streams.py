@@ -9,7 +9,7 @@ import numpy as np
 import tritonclient.grpc as grpc
 
 from connect import expect
-from model_calls import Stream, texts
+from model_calls import run, Stream, texts
 
 
 def asked(how, count):
@@ -41,7 +41,8 @@ def ways(stream):
             if error not in text:
                 raise SystemExit(f"{how}: {text!r}")
         expect(f"{how}: responses", numbers(answers, "OUT"), list(range(expected)))
-        expect(f"{how}: texts", [answer["TEXT"][0].decode() for answer in answers], [f"{how} {n}" for n in range(count)])
+        got = [answer["TEXT"][0].decode() for answer in answers]
+        expect(f"{how}: texts", got, [f"{how} {number}" for number in range(count)])
     # The stream of tritonclient takes an error for an end; the model sends on, and the next request waits for that.
     arrays = {"COUNT": np.array([4], dtype=np.int32), "HOW": texts("errors")}
     stream.ask("decoupled", arrays)
@@ -148,4 +149,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -55,6 +55,11 @@ fn tensors_of_every_kind_go_through() {
 }
 
 #[test]
+fn tensors_lie_in_the_shared_memory_of_clients() {
+    with_client(usual(), "model_shared.py", &["identity"], &["--allow-client-shm=true"]).map(Server::stop);
+}
+
+#[test]
 fn responses_of_senders_come_in_order_whoever_reads_and_goes() {
     each(&ALL, |variant| {
         let repository = models::repository(&["stream", "decoupled", "decoupled_async"]);
@@ -64,9 +69,7 @@ fn responses_of_senders_come_in_order_whoever_reads_and_goes() {
         for line in ["a thread saw the cancellation", "execute saw the cancellation"] {
             server.wait_for_log(&format!("stream: {line}"));
         }
-        // A request that nobody ends goes with its client, and its model can be unloaded.
-        let log = server.stop();
-        assert!(!log.contains("never"), "{log}");
+        server.stop();
     });
 }
 

@@ -181,7 +181,7 @@ fn what_goes_wrong_while_a_model_loads_is_told_whole() {
         (
             "exits",
             format!("    def initialize(self, args):\n        import os\n        os._exit(3)\n{execute}"),
-            "Stub process 'exits_0_0' is not healthy.",
+            "Stub process 'exits_0' is not healthy.",
         ),
         ("none", "    pass\n".to_owned(), no_execute.as_str()),
         (
@@ -253,7 +253,8 @@ fn models_complete_their_configurations_or_say_why_not() {
     server.stop();
     with(
         "plain",
-        "input { name: \"IN\" data_type: TYPE_INT32 dims: [ 2 ] } output { name: \"OUT\" data_type: TYPE_INT32 dims: [ 2 ] }",
+        "input { name: \"IN\" data_type: TYPE_INT32 dims: [ 2 ] }\n\
+         output { name: \"OUT\" data_type: TYPE_INT32 dims: [ 2 ] }",
     );
     let off = [EXPLICIT, "--disable-auto-complete-config"];
     let Some(server) = models::serve(usual(), &repository, &off) else { return };
@@ -275,7 +276,8 @@ fn files_of_other_names_siblings_and_warm_up() {
     append(
         &repository,
         "tells/config.pbtxt",
-        "default_model_filename: \"another.py\"\nmodel_warmup { name: \"w\" count: 2 inputs { key: \"WAIT_MS\" value { \
+        "default_model_filename: \"another.py\"\n\
+         model_warmup { name: \"w\" batch_size: 1 count: 2 inputs { key: \"WAIT_MS\" value { \
          data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } }",
     );
     let Some(server) = models::serve(usual(), &repository, &[]) else { return };

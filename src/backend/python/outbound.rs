@@ -58,16 +58,14 @@ impl Outbound {
     /// A segment for the worker that holds `len` bytes at least. It gives up those that are `gone` for it.
     pub fn grow(&self, number: u32, len: usize, gone: &[u32]) -> Result<Arc<Segment>, Status> {
         let mut state = self.lock();
-        for number in gone {
-            // One that is still read is not the worker's to give up; nor does an honest one.
-            if state.segments.get(number).is_some_and(|piece| piece.held == 0)
-                && let Some(piece) = state.segments.remove(number)
-            {
-                state.bytes -= piece.memory.len();
-                state.freed.retain(|place| place >> OFFSET_BITS != u64::from(*number));
-            }
-        }
-        let (bytes, limit) = (state.bytes, self.limit);
+        // One that is still read is not the worker's to give up; nor does an honest one.
+        let held = |number: &&u32| state.segments.get(number).is_some_and(|piece| piece.held == 0);
+        let mut gone: Vec<u32> = gone.iter().filter(held).copied().collect();
+        gone.sort_unstable();
+        gone.dedup();
+        let given_up = gone.iter().filter_map(|number| state.segments.get(number)).map(|piece| piece.memory.len());
+        let bytes = state.bytes.saturating_sub(given_up.sum());
+        let limit = self.limit;
         // A share of what there is, so that segments stay few; the whole rest where that would be too much.
         let least = if state.segments.is_empty() { self.first } else { self.growth };
         let wanted = least.max(bytes / 2).min(limit.saturating_sub(bytes));
@@ -80,7 +78,12 @@ impl Outbound {
         let fitting = len.filter(|len| bytes.saturating_add(*len) <= limit);
         let fitting = fitting.ok_or_else(|| refused(len, &limit_text))?;
         let segment = Arc::new(Segment::create(fitting).map_err(|error| refused(len, &error))?);
-        state.bytes += fitting;
+        // Not before: where there is no memory, nothing changes.
+        for number in gone {
+            state.segments.remove(&number);
+            state.freed.retain(|place| place >> OFFSET_BITS != u64::from(number));
+        }
+        state.bytes = bytes + fitting;
         state.segments.insert(number, Piece { memory: Arc::clone(&segment), held: 0 });
         Ok(segment)
     }
@@ -199,10 +202,11 @@ mod tests {
         outbound.grow(2, 4096, &[]).unwrap();
         let read = outbound.slice(1, 0, 8).unwrap();
         assert!(outbound.grow(3, 8192, &[1, 2, 9]).is_err(), "the first one is read");
-        assert_eq!(outbound.bytes(), 4096);
-        assert!(outbound.slice(2, 0, 8).is_none());
+        assert_eq!(outbound.bytes(), 8192, "and nothing has changed");
+        outbound.grow(3, 4096, &[2, 2]).unwrap();
+        assert!(outbound.slice(2, 0, 8).is_none() && outbound.bytes() == 8192);
         drop(read);
-        outbound.grow(3, 8192, &[1]).unwrap();
+        outbound.grow(3, 8192, &[1, 3]).unwrap();
         assert!(outbound.take_freed(9).is_empty(), "what lay there is no place any more");
         outbound.put_back_freed(vec![(3 << 40) | 64]);
         assert_eq!(outbound.take_freed(9), [(3 << 40) | 64]);

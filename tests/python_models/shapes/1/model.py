@@ -13,6 +13,7 @@ class TritonPythonModel:
                 array = tensor.as_numpy()
                 assert list(array.shape) == tensor.shape()
                 outputs.append(pb_utils.Tensor("SEEN", np.array([len(array.shape), *array.shape], dtype=np.int64)))
-                outputs.append(pb_utils.Tensor("VALUES", array.reshape(array.shape[0], array.shape[1] if len(array.shape) == 2 else 3)))
+                columns = array.shape[-1]
+                outputs.append(pb_utils.Tensor("VALUES", array.reshape(array.shape[0], columns)))
             responses.append(pb_utils.InferenceResponse(outputs))
         return responses

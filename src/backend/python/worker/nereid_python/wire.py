@@ -549,7 +549,7 @@ class Link:
         self.take_back([(data[0] << PLACE_BITS) | data[1] for data in datas if type(data) is tuple and len(data) == 3])
 
     def place(self, data):
-        """What a message carries of a contiguous array or of bytes: themselves when they are few, else where they are."""
+        """What a message carries of a contiguous array or of bytes: themselves when they are few, or where they are."""
         if type(data) is bytes:
             return data if len(data) <= INLINE_MAX else self.put_bytes(data)
         length = data.nbytes
@@ -560,8 +560,8 @@ class Link:
         _ndarray(data.shape, data.dtype, self.segments[number], offset)[...] = data
         return number, offset, length
 
-    # Memory that the server writes: (segment, offset, length, key). A range is the server's again when neither the tuple
-    # that names it nor a view of it is referred to by anybody else; their counts are looked at after an execution.
+    # Memory that the server writes: (segment, offset, length, key). A range is the server's again when neither the
+    # tuple that names it nor a view of it is referred to by anybody else; counts are looked at after an execution.
 
     def hold(self, data):
         """Keeps the range behind such a tuple for as long as the tuple is referred to."""

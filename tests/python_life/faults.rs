@@ -12,7 +12,8 @@ const ACTS: &[(&str, u16, &[&str], Option<bool>)] = &[
         "raise hello",
         500,
         &[
-            "Failed to process the request(s) for model 'trouble_0_0', message: ValueError: as it was told: hello\n\nAt:\n",
+            "Failed to process the request(s) for model 'trouble_0_0', message: ValueError: ",
+            "as it was told: hello\n\nAt:\n",
             "/trouble/1/model.py(",
             "): act\n",
             "): execute\n",

@@ -189,8 +189,8 @@ fn every_request_is_answered_while_workers_are_killed() {
     let grown = server.resident_kib();
     let workers: Vec<u64> = trouble::children(server.pid()).into_iter().map(trouble::resident_kib).collect();
     println!(
-        "{total} requests in {:.1} s, {kills} workers killed: {worked} worked, {refused} told of a dead worker; the server \
-         held {resident} KiB after a third of them and {grown} KiB after all, its workers {workers:?} KiB",
+        "{total} requests in {:.1} s, {kills} workers killed: {worked} worked, {refused} told of a dead worker; the \
+         server held {resident} KiB after a third of them and {grown} KiB after all, its workers {workers:?} KiB",
         took.as_secs_f64()
     );
     assert_eq!(worked + refused, total, "every request has one answer");

@@ -108,7 +108,7 @@ impl Checks {
             let objection = catch_unwind(AssertUnwindSafe(asked))
                 .unwrap_or_else(|_| Some(Status::internal("the question whether an instance is ready panicked")));
             let verdict = objection.map_or(Verdict::Ready, |status| {
-                info!("Model {} is not ready: {status}", self.name);
+                info!("Model {} is not ready: {}", self.name, status.message);
                 Verdict::NotReady(status)
             });
             waiting.into_iter().for_each(|asker| asker(verdict.clone()));

@@ -12,7 +12,8 @@ const ACTS: &[(&str, u16, &[&str], Option<bool>)] = &[
         "raise hello",
         500,
         &[
-            "Failed to process the request(s) for model 'trouble_0_0', message: ValueError: as it was told: hello\n\nAt:\n",
+            "Failed to process the request(s) for model 'trouble_0_0', message: ValueError: ",
+            "as it was told: hello\n\nAt:\n",
             "/trouble/1/model.py(",
             "): act\n",
             "): execute\n",
@@ -37,8 +38,8 @@ const ACTS: &[(&str, u16, &[&str], Option<bool>)] = &[
     ("signal 9", 500, &[NOT_HEALTHY, "was ended by signal 9 (SIGKILL)"], Some(false)),
     ("crash", 500, &[NOT_HEALTHY, "was ended by signal 11 (SIGSEGV)"], Some(false)),
     ("abort", 500, &[NOT_HEALTHY, "was ended by signal 6 (SIGABRT)"], Some(false)),
-    // What it has said before it failed to ring counts.
-    ("close", 200, &["done"], Some(false)),
+    // What it has said before it failed to ring counts; who comes next may come before its end.
+    ("close", 0, &[], Some(false)),
     ("exhaust_for_good", 500, &["trouble_0_0"], None),
     // Its own position in the stream to the server.
     ("scribble head", 0, &[], None),

@@ -1,7 +1,6 @@
 //! The model `trouble`, which does what its input says, and what can be seen of the workers of a server.
 
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -79,10 +78,17 @@ pub fn metric(server: &Server, sample: &str) -> Option<f64> {
     line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok())
 }
 
-/// Entries of the file system for shared memory.
-pub fn shared_objects() -> Vec<String> {
-    let entries = fs::read_dir(Path::new("/dev/shm")).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+/// What a server and its workers use of the file system for shared memory: what has no name there cannot stay there.
+pub fn shared_names(server: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    for pid in children(server).into_iter().chain([server]) {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        found.extend(maps.lines().filter(|line| line.contains("/dev/shm/")).map(str::to_owned));
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let links = descriptors.filter_map(|one| fs::read_link(one.path()).ok());
+        found.extend(links.map(|link| link.display().to_string()).filter(|link| link.starts_with("/dev/shm/")));
+    }
+    found
 }
 
 /// The same where the worker may have to be started again first, after a pause.

@@ -262,8 +262,8 @@ impl Post {
                     if matches!(state.phase, Phase::Closed) {
                         return;
                     }
-                    error!("instance '{}' of model '{}' cannot be started again: {status}", self.name, self.model);
                     state.fate = format!("cannot be started again: {}", status.message);
+                    error!("instance '{}' of model '{}' {}", self.name, self.model, state.fate);
                     pause = state.backoff.pause_after(Duration::ZERO);
                 }
             }

@@ -91,7 +91,7 @@ impl State {
             return Some(Place { segment, offset, class });
         }
         let fits = |piece: &&mut Piece| piece.memory.len().saturating_sub(piece.cut) >= class;
-        let (segment, piece) = self.segments.iter_mut().find(|(_, piece)| fits(&piece))?;
+        let (segment, piece) = self.segments.iter_mut().find(|(_, piece)| fits(piece))?;
         let offset = piece.cut;
         piece.cut += class;
         Some(Place { segment: *segment, offset, class })

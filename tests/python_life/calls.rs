@@ -68,22 +68,21 @@ fn what_goes_wrong_with_a_call_is_its_response() {
     assert!(raised.starts_with("Failed to process the request(s) for model 'ailing_0', message: ValueError: raised "));
     assert!(raised.contains("model.py(") && said[0]["code"] == 1, "{raised}");
     assert_eq!(said[1], error(2, "nowhere to be found"));
-    assert_eq!(said[2], error(1, "Unexpected empty response."));
-    assert_eq!(said[3], json!({}));
-    assert_eq!(said[4], failed("nobody", "Failed for execute the inference request. Model 'nobody' is not ready."));
-    assert_eq!(said[5], failed("echo", "Failed for execute the inference request. Model 'echo' is not ready."));
-    assert_eq!(said[6], failed("echo", "unexpected inference output 'NONE' for model 'echo'"));
+    assert_eq!(said[2], json!({}));
+    assert_eq!(said[3], failed("nobody", "Failed for execute the inference request. Model 'nobody' is not ready."));
+    assert_eq!(said[4], failed("echo", "Failed for execute the inference request. Model 'echo' is not ready."));
+    assert_eq!(said[5], failed("echo", "unexpected inference output 'NONE' for model 'echo'"));
     let missing = "[request id: <id_unknown>] expected number of inputs between 1 and 2 but got 0 inputs for model \
                    'echo'. Got input(s) [], but missing required input(s) ['IN']. Please provide all required input(s).";
-    assert_eq!(said[7], failed("echo", missing));
-    assert_eq!(said[8], failed("echo", "[request id: <id_unknown>] input 'IN' already exists in request"));
+    assert_eq!(said[6], failed("echo", missing));
+    assert_eq!(said[7], failed("echo", "[request id: <id_unknown>] input 'IN' already exists in request"));
     let datatype =
         "[request id: <id_unknown>] inference input 'IN' data-type is 'FP32', but model 'echo' expects 'INT32'";
-    assert_eq!(said[9], failed("echo", datatype));
+    assert_eq!(said[8], failed("echo", datatype));
     let decoupled = "Model several is using the decoupled. The current BLS request call doesn't support models using the \
                      decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' \
                      calls for decoupled models.'";
-    assert_eq!(said[10], failed("several", decoupled));
+    assert_eq!(said[9], failed("several", decoupled));
     // Of an iterator it is the only response.
     let said = answered(&mut peer, "failures_of_iterators", &json!({}));
     assert_eq!(said[0], json!([error(2, "nowhere to be found")]));

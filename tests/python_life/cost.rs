@@ -56,6 +56,7 @@ fn a_tiny_request_takes_two_system_calls_of_its_worker() {
     // A few more, now and then, where the interpreter asks for memory.
     let most = 2 * REQUESTS + REQUESTS / 10;
     let shown = &calls[..calls.len().min(40)];
-    assert!(calls.len() >= 2 * REQUESTS - 2, "a trace of {} calls: {shown:#?}", calls.len());
+    // Each was answered with one; a wait is left out where the next one was there already.
+    assert!(calls.len() >= REQUESTS, "a trace of {} calls: {shown:#?}", calls.len());
     assert!(calls.len() <= most, "{} system calls for {REQUESTS} requests: {shown:#?}", calls.len());
 }

@@ -111,40 +111,30 @@ fn what_is_no_package_is_refused_and_leaves_nothing() {
 fn embeddings_are_those_of_the_network() {
     let Some(pipeline) = Pipeline::get() else { return };
     let server = pipeline.serve();
+    let [http, grpc] = [server.http, server.grpc].map(|address| address.to_string());
+    let wheel = pipeline.wheel.display().to_string();
+    let words = ["--http", &http, "--grpc", &grpc, "--wheel", &wheel, "minilm", "minilm_bls"];
+    let said = pipeline.python.run("minilm.py", &words);
+    for (model, protocol) in [("minilm", "http"), ("minilm", "grpc"), ("minilm_bls", "http"), ("minilm_bls", "grpc")] {
+        assert!(said.contains(&format!("{model} over {protocol} is right")), "{said}");
+    }
     for model in ["minilm", "minilm_bls"] {
-        for (protocol, address) in [("http", server.http), ("grpc", server.grpc)] {
-            let (wheel, url) = (pipeline.wheel.display().to_string(), address.to_string());
-            let words = ["--protocol", protocol, "--url", &url, "--wheel", &wheel, "--model", model];
-            let said = pipeline.python.run("minilm.py", &words);
-            assert!(said.ends_with("right\n"), "{model} {protocol}: {said}");
-        }
+        compare(&http, model);
     }
     server.stop();
 }
 
 /// The example's own client, with the interpreter of the host: it needs no package.
-#[test]
-fn the_client_of_the_example_compares_sentences() {
-    let Some(pipeline) = Pipeline::get() else { return };
-    let server = pipeline.serve();
-    for model in ["minilm", "minilm_bls"] {
-        let mut compare = Command::new("python3");
-        compare.arg("-B").arg(source("examples/minilm/compare.py")).args(["--model", model]);
-        compare.args([
-            "--url",
-            &format!("http://{}", server.http),
-            "A man eats.",
-            "Someone has lunch.",
-            "Shares fell.",
-        ]);
-        let table = step(&mut compare).unwrap_or_else(|error| panic!("{error}"));
-        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        let number = |row: usize, column: usize| rows[row][column].parse::<f64>().expect("a number");
-        assert_eq!(rows.len(), 3, "{table}");
-        assert!((0..3).all(|row| number(row, row) == 1.0), "{table}");
-        assert!(number(0, 1) > number(0, 2) + 0.1 && number(0, 1) == number(1, 0), "{table}");
-    }
-    server.stop();
+fn compare(http: &str, model: &str) {
+    let mut compare = Command::new("python3");
+    compare.arg("-B").arg(source("examples/minilm/compare.py")).args(["--model", model]);
+    compare.args(["--url", &format!("http://{http}"), "A man eats.", "Someone has lunch.", "Shares fell."]);
+    let table = step(&mut compare).unwrap_or_else(|error| panic!("{error}"));
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    let number = |row: usize, column: usize| rows[row][column].parse::<f64>().expect("a number");
+    assert_eq!(rows.len(), 3, "{table}");
+    assert!((0..3).all(|row| number(row, row) == 1.0), "{table}");
+    assert!(number(0, 1) > number(0, 2) + 0.1 && number(0, 1) == number(1, 0), "{table}");
 }
 
 /// `nereid quickstart --with minilm` with a data folder and ports of its own.

@@ -29,9 +29,9 @@ fn a_model_says_itself_whether_it_is_ready() {
         let not_boolean = "is not ready: is_ready() must return a boolean value";
         let moods = [
             ("true", true, ""),
-            ("false", false, "Model 'attentive_0_0' is not ready (user-defined check failed)."),
+            ("false", false, "Model 'attentive_0' is not ready (user-defined check failed)."),
             ("later true", true, ""),
-            ("later false", false, "Model 'attentive_0_0' is not ready (user-defined check failed)."),
+            ("later false", false, "Model 'attentive_0' is not ready (user-defined check failed)."),
             ("raise too early", false, "is not ready: ValueError: too early"),
             ("none", false, not_boolean),
             ("one", false, not_boolean),

@@ -183,7 +183,7 @@ fn requests_that_wait_for_responses_are_answered_when_the_worker_dies() {
         let event = |peer: &mut Peer| peer.chunk().map(|chunk| String::from_utf8_lossy(&chunk).into_owned());
         assert!(event(&mut held).is_some_and(|event| event.contains(r#""DONE":"held""#)));
         stream(&mut last, "exit 6");
-        let text = "Stub process 'owing_0_0' is not healthy. The process of model 'owing' exited with code 6";
+        let text = "Stub process 'owing_0' is not healthy. The process of model 'owing' exited with code 6";
         let end = event(&mut held).unwrap_or_default();
         assert!(end.contains(text), "{end:?}");
         assert_eq!(event(&mut held), None);

@@ -113,4 +113,4 @@ impl Drop for Regions {
 }
 
 /// Names the library: without it ours is served by the Python backend that is built in.
-const BACKEND: &str = r#"backend: "python" runtime: "libtriton_python.so""#;
+pub const BACKEND: &str = r#"backend: "python" runtime: "libtriton_python.so""#;

@@ -2,7 +2,7 @@
 //! with its stub process. Our server must serve its models as the official one does.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tritonserver::wire::inference::InferParameter;
@@ -14,7 +14,7 @@ use super::streams::{all_of, open, read, vectors};
 use crate::support::grpc::Grpc;
 use crate::support::http::request;
 use crate::support::prepared::source;
-use crate::support::python_backend::{Installed, Regions, installed};
+use crate::support::python_backend::{BACKEND, Installed, Regions, installed};
 use crate::support::repository::Repository;
 use crate::support::server::{PATIENCE, Server};
 use crate::support::variant::usual;

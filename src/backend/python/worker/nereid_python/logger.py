@@ -17,7 +17,7 @@ class LogLevel(Choice):
 
 
 class Logger:
-    """Writes to the server's log, subject to its settings; before there is a connection, to stderr."""
+    """Writes to the server's log, subject to its settings; where there is no connection, to stderr."""
 
     LogLevel = LogLevel
     INFO = LogLevel.INFO
@@ -61,7 +61,7 @@ def _log(message, level):
         message = text(message, "message")
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
-    if link.is_connected:
+    if link.is_connected and not link.is_lost:
         link.tell(kinds.LOG, level, file, line, message)
     else:
         sys.stderr.write("%s %s:%d] %s\n" % (_LETTERS[level], file, line, message))

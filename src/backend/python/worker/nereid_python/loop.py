@@ -28,7 +28,8 @@ def main():
         # The server ends its workers itself.
         signal.signal(number, signal.SIG_IGN)
     # What a crash in native code interrupted is told where the log is.
-    faulthandler.enable()
+    if sys.stderr is not None:
+        faulthandler.enable()
     link.connect(3)
     kind, value = link.receive()
     if kind == wire.COMPLETE:
@@ -76,7 +77,7 @@ def complete(path, module, paths, version_directory, config):
             completed = model.auto_complete_config(given)
             if not isinstance(completed, ModelConfig):
                 text = "auto_complete_config function in model '%s' must return a valid pb.ModelConfig object."
-                raise ValueError(text % given.as_dict().get("name", ""))
+                raise Unfit(text % given.as_dict().get("name", ""))
             completed = json.dumps(completed.as_dict())
     except BaseException as error:
         link.send(wire.FAILED, (describe(error),))
@@ -107,10 +108,11 @@ def load(path, name, paths):
 
 def describe(error):
     """An error as operators and clients see it: what it is, and where it comes from, the innermost call first."""
-    kind = type(error)
-    name = kind.__name__ if kind.__module__ == "builtins" else "%s.%s" % (kind.__module__, kind.__name__)
+    if isinstance(error, Unfit):
+        return str(error)
+    name = type(error).__name__
     try:
-        text = "%s: %s" % (name, error)
+        text = "%s: %s" % (name, str(error) or "<EMPTY MESSAGE>")
     except Exception:
         text = name
     frames = []
@@ -123,6 +125,10 @@ def describe(error):
     if frames:
         text += "\n\nAt:\n" + "\n".join(reversed(frames)) + "\n"
     return text
+
+
+class Unfit(Exception):
+    """What a model has returned is not what it must return. That is told without a traceback, which has nothing of it."""
 
 
 class _Unsendable(Exception):
@@ -157,6 +163,8 @@ class Worker:
             raise NotImplementedError("Python model %s does not implement `execute` method." % path)
         if hasattr(self.model, "initialize"):
             self.model.initialize(self.arguments)
+            # Which may have chosen another one.
+            self.execute = self.model.execute
         calls.allow(True)
 
     def watch_readiness(self):
@@ -265,16 +273,16 @@ class Worker:
         if self.is_decoupled:
             if returned is not None:
                 text = "Python model '%s' is using the decoupled mode and the execute function must return None."
-                raise TypeError(text % self.arguments["model_name"])
+                raise Unfit(text % self.arguments["model_name"])
             return [self.rescheduled(request) for request in requests]
         if returned is None:
             returned = [None] * len(requests)
         elif not isinstance(returned, list):
-            raise TypeError("Expected a list in the execute return, found type '%s'." % type(returned).__name__)
+            raise Unfit("Expected a list in the execute return, found type '%s'." % type(returned))
         elif len(returned) != len(requests):
             text = "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
             text += "InferenceRequest(s) size is:%d, and InferenceResponse(s) size is:%d\n"
-            raise ValueError(text % (len(requests), len(returned)))
+            raise Unfit(text % (len(requests), len(returned)))
         results = []
         try:
             self.pack(requests, returned, results)
@@ -303,7 +311,7 @@ class Worker:
                 if response is not None:
                     text = "Expected a None object in the execute function return list for reschduled request, "
                     text += "found type '%s'."
-                    raise TypeError(text % type(response).__name__)
+                    raise Unfit(text % type(response))
                 results.append(True)
             elif response is None:
                 results.append(None)
@@ -312,7 +320,7 @@ class Worker:
                 results.append(packed(response, request))
             else:
                 text = "Expected an 'InferenceResponse' object in the execute function return list, found type '%s'."
-                raise TypeError(text % type(response).__name__)
+                raise Unfit(text % type(response))
 
     def finalize(self):
         from . import calls, control

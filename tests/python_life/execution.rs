@@ -74,6 +74,27 @@ fn responses_of_senders_come_in_order_whoever_reads_and_goes() {
 }
 
 #[test]
+fn a_model_that_sleeps_sees_that_its_client_left() {
+    each(&ALL, |variant| {
+        let repository = models::repository(&["queued"]);
+        let Some(server) = models::serve(variant, &repository, &[]) else { return };
+        let body = |wait_ms: i32| {
+            format!(r#"{{"inputs":[{{"name":"SLEEP_MS","datatype":"INT32","shape":[1,1],"data":[{wait_ms}]}}]}}"#)
+        };
+        let path = "/v2/models/queued/infer";
+        {
+            let mut peer = Peer::connect(server.http);
+            peer.send(&generate(path, body(-1).as_bytes()));
+            server.wait_for_log("queued: DIFFERENTIAL executes");
+        }
+        // There is one instance, and it waits for nothing but that.
+        let answer = Peer::connect(server.http).post(path, &[], body(0).as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        server.stop();
+    });
+}
+
+#[test]
 fn memory_is_bounded_and_comes_back() {
     let repository = models::repository(&["holder", "stream"]);
     let Some(python) = Python::get() else { return };

@@ -132,7 +132,9 @@ fn instances_load_at_the_same_time_and_end_when_their_requests_have() {
     let repository = models::repository(&["gated"]);
     let Some(server) = models::serve(usual(), &repository, &[EXPLICIT]) else { return };
     let http = server.http;
-    let open = |gate: &str| drop(repository.file(&format!("gated/1/{gate}"), ""));
+    let open = |gate: &str| {
+        repository.file(&format!("gated/1/{gate}"), "");
+    };
     let loading = thread::spawn(move || load(&mut Peer::connect(http), "gated"));
     // Each waits for the others in initialize.
     server.wait_for_log("gated: all are here");

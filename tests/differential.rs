@@ -1,5 +1,5 @@
-//! The same Python models in the official server of release 2.51 and in ours: the same requests, over HTTP and gRPC, and
-//! the answers held side by side, field by field (docs/differences.md has what may differ).
+//! The same Python models in the official server of release 2.51 and in ours: the same requests, over HTTP and gRPC,
+//! and the answers held side by side, field by field (docs/differences.md has what may differ).
 
 mod support {
     pub mod original;

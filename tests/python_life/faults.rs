@@ -62,14 +62,10 @@ const ACTS: &[(&str, u16, &[&str], Option<bool>)] = &[
     ("lie 104 ([(((b'', 0), ), (), None)], [])", 500, &["trouble_0_0"], Some(false)),
     ("lie 104 ([((('DONE', 99, (1,), b''), ), (), None)], [])", 500, &["trouble_0_0"], Some(false)),
     ("lie 104 ([None], [1 << 70])", 500, &["a number of a message is too large"], Some(false)),
-    (
-        "lie 4242 (None,)",
-        500,
-        &[NOT_HEALTHY, "was ended because a message holds a value of the unknown kind"],
-        Some(false),
-    ),
-    ("lie 101 (None,)", 500, &[NOT_HEALTHY], Some(false)),
-    ("lie 110 (5, True, None)", 500, &[NOT_HEALTHY], Some(false)),
+    // Noticed beside the result, which may be read before.
+    ("lie 4242 (None,)", 0, &[], Some(false)),
+    ("lie 101 (None,)", 0, &[], Some(false)),
+    ("lie 110 (5, True, None)", 0, &[], Some(false)),
     (
         "lie 104 __import__('functools').reduce(lambda inner, _: (inner,), range(40), ())",
         500,

@@ -19,7 +19,6 @@ pub struct Run {
     /// CPU time of the client's thread.
     pub client_ns: u64,
     /// 0 if nothing is pinned.
-    pub server_cores: usize,
     pub errors: u64,
     pub first_error: Option<String>,
 }
@@ -34,7 +33,6 @@ impl Run {
             latency_ns: Histogram::new_with_bounds(1, 2, 1).expect("these bounds are good"),
             used: Used::default(),
             client_ns: 0,
-            server_cores: 0,
             errors: 1,
             first_error: Some(error),
         }

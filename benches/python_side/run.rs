@@ -90,7 +90,6 @@ fn measure(scenario: &'static Scenario, side: &Side, at: &Placement, options: &O
         latency_ns: tally.latency_ns,
         used: after.since(before),
         client_ns: client_after.saturating_sub(*client_before),
-        server_cores: at.server.len(),
         errors: tally.errors,
         first_error: tally.first_error,
     })

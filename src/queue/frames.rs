@@ -144,7 +144,7 @@ impl<M: Memory> Consumer<M> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::RefCell;
-    use std::sync::Arc;
+    use std::rc::Rc;
 
     use super::*;
 
@@ -154,7 +154,7 @@ mod tests {
         bytes: RefCell<Vec<u8>>,
     }
 
-    impl Memory for Arc<Plain> {
+    impl Memory for Rc<Plain> {
         fn head(&self) -> &AtomicU64 {
             &self.head
         }
@@ -176,10 +176,10 @@ mod tests {
         }
     }
 
-    fn stream(capacity: usize) -> (Arc<Plain>, Producer<Arc<Plain>>, Consumer<Arc<Plain>>) {
+    fn stream(capacity: usize) -> (Rc<Plain>, Producer<Rc<Plain>>, Consumer<Rc<Plain>>) {
         let bytes = RefCell::new(vec![0; capacity]);
-        let memory = Arc::new(Plain { head: AtomicU64::new(0), tail: AtomicU64::new(0), bytes });
-        (Arc::clone(&memory), Producer::new(Arc::clone(&memory)), Consumer::new(memory))
+        let memory = Rc::new(Plain { head: AtomicU64::new(0), tail: AtomicU64::new(0), bytes });
+        (Rc::clone(&memory), Producer::new(Rc::clone(&memory)), Consumer::new(memory))
     }
 
     #[test]

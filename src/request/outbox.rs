@@ -180,7 +180,9 @@ mod tests {
     #[test]
     fn cancellation_lets_all_of_it_go() {
         let Rig { kept, request, outbox, told } = rig(1);
-        (0..3).for_each(|number| drop(outbox.send(named(number), number == 2, number)));
+        for number in 0..3 {
+            outbox.send(named(number), number == 2, number);
+        }
         request.admission().cancel();
         assert_eq!(told.try_recv(), Ok(7));
         assert_eq!(flushed(&outbox), [1, 2]);
@@ -190,7 +192,9 @@ mod tests {
     #[test]
     fn what_waits_can_be_sent_without_room() {
         let Rig { kept, outbox, .. } = rig(1);
-        (0..3).for_each(|number| drop(outbox.send(named(number), number == 2, number)));
+        for number in 0..3 {
+            outbox.send(named(number), number == 2, number);
+        }
         outbox.empty();
         let all: Vec<_> = (0..kept.len()).map(|_| kept.take()).collect();
         assert_eq!(all, [("0".to_owned(), false), ("1".to_owned(), false), ("2".to_owned(), true)]);
@@ -204,7 +208,9 @@ mod tests {
         let sender = {
             let outbox = Arc::clone(&outbox);
             std::thread::spawn(move || {
-                (0..COUNT).for_each(|number| drop(outbox.send(named(number), number + 1 == COUNT, number)));
+                for number in 0..COUNT {
+                    outbox.send(named(number), number + 1 == COUNT, number);
+                }
             })
         };
         let flushed = Arc::downgrade(&outbox);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::comparison::{Difference, Known};
 
-fn text<'a>(value: Option<&'a Value>) -> &'a str {
+fn text(value: Option<&Value>) -> &str {
     value.and_then(Value::as_str).unwrap_or_default()
 }
 

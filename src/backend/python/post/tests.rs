@@ -1,3 +1,5 @@
+//! Posts with processes that sleep in place of workers.
+
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -100,11 +102,9 @@ fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
     sleepers.outcomes.lock().unwrap().push(Err(Status::internal("no luck")));
     kill(&post);
     // The first attempt comes at once, and fails; the next one would come after a second.
-    let error = loop {
-        match post.worker() {
-            Err(error) => break error,
-            Ok(worker) => panic!("{:?} works", worker.process_id()),
-        }
+    let error = match post.worker() {
+        Err(error) => error,
+        Ok(worker) => panic!("{:?} works", worker.process_id()),
     };
     let text = "Stub process 'm_0_0' is not healthy. The process of model 'm' cannot be started again: no luck; \
                 it will be started again";

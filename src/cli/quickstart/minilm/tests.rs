@@ -7,11 +7,14 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::backend::onnxruntime::scratch::Scratch;
 
+/// A word, and what is done when it is heard.
+type Reaction = (&'static str, Box<dyn FnOnce()>);
+
 /// Remembers what it is told, and acts when it hears a word.
 #[derive(Default)]
 struct Heard {
     steps: Vec<String>,
-    then: Option<(&'static str, Box<dyn FnOnce()>)>,
+    then: Option<Reaction>,
 }
 
 impl Progress for Heard {

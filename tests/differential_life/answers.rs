@@ -7,7 +7,8 @@ use crate::support::original::original;
 use crate::support::python::Python;
 use crate::support::python_backend::installed;
 
-/// The lines of a log that models wrote through pb_utils.Logger, behind the letter of their level.
+/// The lines of a log that models wrote through pb_utils.Logger, behind the letter of their level. Sorted: ours has its
+/// warnings and errors from another stream, which is read beside the first one.
 fn logged(log: &str) -> Vec<String> {
     let lines = log.lines().filter(|line| line.contains("DIFFERENTIAL") && !line.contains(": DIFFERENTIAL"));
     let lines = lines.map(|line| {
@@ -17,7 +18,9 @@ fn logged(log: &str) -> Vec<String> {
         // What 2.51 writes before it has a server to tell it to is not quoted.
         format!("{level} {place} {}", text.trim().trim_matches('"'))
     });
-    lines.collect()
+    let mut lines: Vec<String> = lines.collect();
+    lines.sort();
+    lines
 }
 
 /// Asked again where the official server ended, which it does now and then by itself.

@@ -306,6 +306,7 @@ fn a_call_is_a_request_and_its_answer_comes_to_the_slot() {
     assert_eq!(rig.calls.len(), 1);
     request.finish(response(b"\x09\0\0\0"));
     assert_eq!(rig.seen(3), [(seen(b"\x09\0\0\0"), true)]);
+    drop(request);
     assert_eq!((rig.calls.len(), Arc::strong_count(&rig.calls)), (0, 1), "something holds them");
 }
 

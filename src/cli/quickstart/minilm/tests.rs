@@ -127,6 +127,8 @@ fn it_is_made_once() {
     let mut heard = Heard::default();
     assert_eq!(host.prepare(&mut heard).unwrap(), repository);
     assert_eq!(host.log(), ["import"]);
+    // A child that another test has just forked may have the lock for a moment.
+    heard.steps.retain(|step| !step.starts_with("Waiting"));
     assert!(heard.steps.len() == 1 && heard.steps[0].contains("there already"), "{:?}", heard.steps);
 }
 

@@ -24,7 +24,7 @@ case "$1" in
     {
         echo '#!/bin/sh'
         echo "case \"\$1\" in"
-        echo "-c) printf 'nereid\\037cpython\\037@version@.0\\037%s\\037missing\\n' \$(cat \"$3/numpy\" 2>/dev/null) ;;"
+        echo "-c) echo nereid~cpython~@version@.0~\$(cat \"$3/numpy\" 2>/dev/null)~missing | tr '~' '\\037' ;;"
         echo "-m) shift 6; echo \"pip \$*\" >> '$root/calls'; [ -e '$root/no-pip' ] && { echo 'no route' >&2; exit 1; }"
         echo "    echo 1.26.4 > \"$3/numpy\" ;;"
         echo "esac"

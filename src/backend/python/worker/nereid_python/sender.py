@@ -1,6 +1,7 @@
 """Senders of responses: any number for a decoupled model, one for others, from any thread."""
 
 import threading
+import time
 from threading import get_ident
 
 from . import kinds
@@ -9,6 +10,9 @@ from .response import InferenceResponse
 from .wire import Refused, link
 
 FINAL = 1
+
+# How long a send waits for memory that clients have.
+PATIENCE_S = 60
 
 # What is held under it is counting only.
 _counting = threading.Lock()
@@ -39,7 +43,7 @@ class InferenceResponseSender:
         sent = self._account(response is not None, flags)
         # Nothing is sent of what cannot be, and the request stays open: its error is the model's to see.
         try:
-            wire = None if response is None else response.pack(self._wanted)
+            wire = None if response is None else self._packed(response)
         except Refused as refused:
             self._take_back(flags)
             raise TritonModelException("An error occurred while sending a response. " + refused.text) from None
@@ -60,6 +64,20 @@ class InferenceResponseSender:
             link.tell(kinds.SEND, self._token, wire, flags)
             if flags == 0:
                 self._mark = link.mark()
+
+    def _packed(self, response):
+        """The response for its message. Memory that other responses hold comes back as their clients read them."""
+        end = None
+        while True:
+            try:
+                return response.pack(self._wanted)
+            except Refused:
+                now = time.monotonic()
+                end = end or now + PATIENCE_S
+                # What is refused while nothing is out is more than there may be.
+                if now > end or not link.taken:
+                    raise
+            time.sleep(0.005)
 
     def is_cancelled(self):
         """Whether nobody waits for responses any more. A request that is cancelled needs its FINAL still."""

@@ -41,7 +41,7 @@ impl Content<'_> {
     /// Bytes that it takes in a message or in shared memory.
     pub fn packed_len(&self) -> Result<usize, Status> {
         match self.datatype {
-            DataType::Bytes => Ok(LIST_HEAD + self.count()? + self.byte_size()),
+            DataType::Bytes => Ok(self.count()?.saturating_add(LIST_HEAD).saturating_add(self.byte_size())),
             _ => Ok(self.byte_size()),
         }
     }

@@ -28,6 +28,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    // What every start reads, without the comments and the messages that only reflection tells of.
+    let mut configuration = descriptors.clone();
+    configuration.file.retain(|file| file.name() == "model_config.proto");
+    configuration.file.iter_mut().for_each(|file| file.source_code_info = None);
+    fs::write(out.join("configuration.bin"), configuration.encode_to_vec())?;
     prost_build::Config::new().bytes(["."]).btree_map(["."]).compile_fds(descriptors)?;
 
     plugin_host(&out)?;

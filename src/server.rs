@@ -60,6 +60,7 @@ pub enum Failure {
 }
 
 fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
+    let probe = shards::try_engine(options);
     let core = Core::start(options)?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
@@ -76,6 +77,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         },
         metrics: Arc::clone(&core.metrics),
         ends: ends.notify(),
+        probe,
     }) {
         Ok(shards) => shards,
         Err(failure) => {

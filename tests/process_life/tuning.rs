@@ -346,6 +346,7 @@ fn what_is_applied_can_be_taken_back() {
         ("/sys/devices/system/cpu/cpu0/cpuidle/state3/disable", "1"),
         ("/sys/devices/system/cpu/cpu7/cpuidle/state3/disable", "0"),
         ("/proc/irq/42/smp_affinity_list", "2-7"),
+        ("/proc/irq/default_smp_affinity", "fc"),
         ("/sys/devices/virtual/workqueue/cpumask", "fc"),
         ("/proc/sys/kernel/printk", "4 4 1 7"),
         ("/proc/sys/net/ipv4/tcp_wmem", "4096 16384 16777216"),

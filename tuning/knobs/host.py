@@ -147,6 +147,15 @@ def mask(cores):
     return ",".join([groups[-1]] + ["%08x" % int(group, 16) for group in reversed(groups[:-1])])
 
 
+def bits(text):
+    """The set of a mask; empty for what is none."""
+    try:
+        number = int(text.replace(",", ""), 16)
+    except ValueError:
+        return set()
+    return {core for core in range(max(0, number).bit_length()) if number >> core & 1}
+
+
 def chosen(text):
     """The word in brackets of a list of choices, or the text itself."""
     match = re.search(r"\[([^]]+)\]", text)

@@ -83,7 +83,8 @@ def stolen(host):
     # Of the time that somebody wanted to run; idle time says nothing.
     wanted = sum(numbers[:3]) + sum(numbers[5:8])
     share = 100 * numbers[7] / wanted if wanted else 0
-    finding.brings("as much more of each core, and no pauses that nobody here can see", HOST, "/proc/stat since the start")
+    finding.brings("as much more of each core, and no pauses that nobody here can see", HOST,
+                   "/proc/stat since the start")
     finding.by("a host of its own, or pinned virtual processors").risks("cost")
     return finding.judged(share < 1, "%.1f %% of the time that was wanted" % share, "less than 1 %")
 

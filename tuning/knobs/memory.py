@@ -20,8 +20,8 @@ def huge_pages(host):
     if enabled is None:
         return host.missing(finding, base + "enabled", "this kernel has none")
     enabled, defrag = chosen(enabled), chosen(defrag or "")
-    finding.brings("with defrag=always a fault may wait until memory is put together; with never, runtimes that ask for "
-                   "huge pages get none", PUBLISHED, "kernel: Documentation/admin-guide/mm/transhuge.rst")
+    finding.brings("with defrag=always a fault may wait until memory is put together; with never, runtimes that ask "
+                   "for huge pages get none", PUBLISHED, "kernel: Documentation/admin-guide/mm/transhuge.rst")
     writes = [] if enabled in ("madvise", "always") else [(base + "enabled", "madvise")]
     writes += [(base + "defrag", "defer+madvise")] if defrag == "always" else []
     finding.by(writes=writes).risks("with always, a small server takes more memory")

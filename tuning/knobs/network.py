@@ -55,7 +55,8 @@ def queues(host):
             few_queues.append(card)
     finding.brings("one core's interrupts are not what all shards wait for", PUBLISHED,
                    "kernel: Documentation/networking/scaling.rst")
-    finding.by(*(["ethtool -L %s combined %d" % (card, shards) for card in few_queues] or ["ethtool -L CARD combined N"]),
+    commands = ["ethtool -L %s combined %d" % (card, shards) for card in few_queues]
+    finding.by(*(commands or ["ethtool -L CARD combined N"]),
                "where the card has one queue: RPS, a mask in /sys/class/net/CARD/queues/rx-0/rps_cpus")
     finding.risks("the card's link goes down for a moment when its queues change")
     return finding.judged(not few_queues, few(told), "%d queues in, or RPS" % shards)
@@ -88,7 +89,8 @@ def deferred_interrupts(host):
         if irqs == 0:
             writes += [(base + "/napi_defer_hard_irqs", "2"), (base + "/gro_flush_timeout", "200000")]
     finding.brings("with busy polling: up to 45 % more requests at the same tail", PUBLISHED,
-                   "Cai, Karsten: Kernel vs. User-Level Networking, SIGMETRICS 2024; kernel: Documentation/networking/napi.rst")
+                   "Cai, Karsten: Kernel vs. User-Level Networking, SIGMETRICS 2024; kernel: "
+                   "Documentation/networking/napi.rst")
     finding.by(writes=writes)
     finding.risks("without a poller each packet waits for the timeout, 200 us: only together with busy-polling",
                   careful=True)
@@ -131,8 +133,8 @@ def buffers(host):
         told.append("%s=%s" % (name, " ".join(words)))
         if len(words) == 3 and words[2].isdigit() and int(words[2]) < BUFFER_BYTES:
             writes.append((path, "%s %s %d" % (words[0], words[1], BUFFER_BYTES)))
-    finding.brings("a connection carries at most its buffer each round trip: 4 MiB at 1 ms are 4 GB/s, at 10 ms 0.4 GB/s",
-                   DERIVED)
+    finding.brings("a connection carries at most its buffer each round trip: 4 MiB at 1 ms are 4 GB/s, at 10 ms "
+                   "0.4 GB/s", DERIVED)
     finding.by(*["sysctl -w %s=\"%s\"" % (path[len("/proc/sys/"):].replace("/", "."), value) for path, value in writes],
                writes=writes)
     finding.risks("kernel memory for slow peers")
@@ -196,8 +198,8 @@ def conntrack(host):
     most = host.number(host.sysctl("net.netfilter.nf_conntrack_max"))
     if count is None or most is None:
         return host.missing(finding, host.sysctl("net.netfilter.nf_conntrack_count"), "nothing is followed")
-    finding.brings("a full table drops new connections; a rule with notrack for the server's ports saves the look-up of "
-                   "each packet", DERIVED)
+    finding.brings("a full table drops new connections; a rule with notrack for the server's ports saves the look-up "
+                   "of each packet", DERIVED)
     finding.by("nft add rule inet raw prerouting tcp dport { 8000, 8001, 8002 } notrack",
                "sysctl -w net.netfilter.nf_conntrack_max=1048576")
     finding.risks("rules that ask for the state of a connection no longer match these")

@@ -37,7 +37,7 @@ def governor(host):
 
 
 def energy_preference(host):
-    finding = host.finding("energy-preference", AREA, "What the processor prefers where it chooses frequencies itself.")
+    finding = host.finding("energy-preference", AREA, "What the processor prefers where it chooses by itself.")
     paths = {core: CPU % core + "cpufreq/energy_performance_preference" for core in sorted(host.online)}
     known = {core: value for core, value in ((core, host.read(path)) for core, path in paths.items()) if value}
     if not known:
@@ -56,7 +56,8 @@ def turbo(host):
         return host.missing(finding, off if not host.is_missing(off) else boost, "this host does not say")
     base, top = host.number(CPU % 0 + "cpufreq/base_frequency"), host.number(CPU % 0 + "cpufreq/cpuinfo_max_freq")
     if base and top:
-        finding.brings("up to %d %% more frequency" % (100 * top // base - 100), HOST, "base_frequency, cpuinfo_max_freq")
+        more = 100 * top // base - 100
+        finding.brings("up to %d %% more frequency" % more, HOST, "base_frequency, cpuinfo_max_freq")
     is_on = no_turbo == 0 if no_turbo is not None else boosted == 1
     finding.by(writes=[] if is_on else [(off, "0") if no_turbo is not None else (boost, "1")])
     finding.risks("frequencies vary with temperature and with what neighbouring cores do")
@@ -88,7 +89,7 @@ def idle_states(host):
         return finding.judged(True, "/dev/cpu_dma_latency is held at %d us" % held)
     worst = max(deep.values(), default=0)
     finding.brings("up to %d us less until a parked core runs, for each wake" % worst, HOST, "cpuidle/state*/latency")
-    finding.by("or for all cores, as long as a program holds it open: /dev/cpu_dma_latency, tuned's latency-performance",
+    finding.by("or for all cores, while a program holds /dev/cpu_dma_latency open, as tuned's latency-performance does",
                writes=writes)
     finding.risks("more power; less room for the turbo of neighbouring cores")
     shown = few("%s %d us" % (name, latency) for name, latency in deep.items())
@@ -129,7 +130,7 @@ def smt(host):
 
 
 def clocksource(host):
-    finding = host.finding("clocksource", AREA, "What the time is read from; the server reads it several times a request.")
+    finding = host.finding("clocksource", AREA, "What the time is read from, several times a request.")
     path = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
     current = host.read(path)
     if current is None:

@@ -74,8 +74,8 @@ def pauses(measured):
         if "problem" in row:
             lines.append("  core %-3s %s" % (row["core"], row["problem"]))
             continue
-        lines.append("  core %-3s interrupted %d times a second, %.2f %% of the time, at worst %d us; wakes from 1 ms of "
-                     "sleep %d us late, 99 %% within %d us" % (
+        lines.append("  core %-3s interrupted %d times a second, %.2f %% of the time, at worst %d us; wakes from 1 ms "
+                     "of sleep %d us late, 99 %% within %d us" % (
                          row["core"], row["pauses_per_s"], row["lost_percent"], row["pause_max_us"], row["late_p50_us"],
                          row["late_p99_us"]))
     return lines

@@ -106,7 +106,8 @@ def resident(host):
     swapped = re.match(r"(\d+)", status.get("VmSwap", "0"))
     swapped = int(swapped[1]) if swapped else 0
     finding.brings("no wait for a disk", DERIVED).by("MemorySwapMax=0 in the unit; swap, above").risks("see swap")
-    return finding.judged(swapped == 0, "%s resident, %d kB on a disk" % (status["VmRSS"], swapped), "nothing on a disk")
+    found = "%s resident, %d kB on a disk" % (status["VmRSS"], swapped)
+    return finding.judged(swapped == 0, found, "nothing on a disk")
 
 
 KNOBS = (threads, preemptions, sockets, resident)

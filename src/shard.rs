@@ -66,6 +66,14 @@ pub enum StartError {
     Engine { name: String, source: io::Error },
 }
 
+/// A shard whose thread has begun; several can begin at the same time.
+#[derive(Debug)]
+pub struct Starting {
+    name: String,
+    runs: mpsc::Receiver<io::Result<()>>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
 /// Starts a shard on a thread of its own and returns once it runs. `make` builds its handler there, with the core at
 /// hand, so that it can listen before anybody knows of the shard.
 pub fn start<H: Handler + 'static>(
@@ -73,6 +81,15 @@ pub fn start<H: Handler + 'static>(
     inbox: Inbox<H::Mail>,
     make: impl FnOnce(&mut Core<H::Timer>) -> io::Result<H> + Send + 'static,
 ) -> Result<Running, StartError> {
+    begin(options, inbox, make)?.finish()
+}
+
+/// The same without waiting.
+pub fn begin<H: Handler + 'static>(
+    options: Options,
+    inbox: Inbox<H::Mail>,
+    make: impl FnOnce(&mut Core<H::Timer>) -> io::Result<H> + Send + 'static,
+) -> Result<Starting, StartError> {
     let name = options.name.clone();
     let (ready, runs) = mpsc::sync_channel(1);
     let body = move || {
@@ -83,11 +100,21 @@ pub fn start<H: Handler + 'static>(
         outcome
     };
     let thread = thread::Builder::new().name(name.clone()).spawn(body);
-    let thread = thread.map_err(|source| StartError::Thread { name: name.clone(), source })?;
-    match runs.recv() {
-        Ok(Ok(())) => Ok(Running { thread }),
-        Ok(Err(source)) => Err(StartError::Engine { name, source }),
-        Err(_) => Err(StartError::Engine { name, source: io::Error::other("its thread panicked") }),
+    match thread {
+        Ok(thread) => Ok(Starting { name, runs, thread }),
+        Err(source) => Err(StartError::Thread { name, source }),
+    }
+}
+
+impl Starting {
+    /// Waits until it runs, or has failed to.
+    pub fn finish(self) -> Result<Running, StartError> {
+        let Starting { name, runs, thread } = self;
+        match runs.recv() {
+            Ok(Ok(())) => Ok(Running { thread }),
+            Ok(Err(source)) => Err(StartError::Engine { name, source }),
+            Err(_) => Err(StartError::Engine { name, source: io::Error::other("its thread panicked") }),
+        }
     }
 }
 

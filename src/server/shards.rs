@@ -23,7 +23,7 @@ use crate::shard::engine::Limits;
 use crate::shard::listener::SocketFile;
 use crate::shard::placement::Placement;
 use crate::shard::probe::{self, Probe, Wanted};
-use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, mailbox};
+use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, StartError, Starting, mailbox};
 
 /// Deadlines that one shard keeps.
 const TIMERS_MAX: usize = 1 << 20;
@@ -130,7 +130,8 @@ impl Shards {
             endpoints,
             _socket_files: socket_files,
         };
-        // The shards that only take connections over come first: the one that accepts may hand over at once.
+        // The shards that only take connections over come first, all at once: the one that accepts may hand over soon.
+        let mut starting = Vec::new();
         for (shard, inbox) in inboxes.into_iter().enumerate().rev() {
             let gauges: Arc<Gauges> = Arc::default();
             shards.gauges.push(Arc::clone(&gauges));
@@ -172,19 +173,30 @@ impl Shards {
                 pool: parts.pool.clone(),
             };
             let ends = parts.ends.clone();
-            let running = shard::start(options, inbox, move |core| {
+            let begun = shard::begin(options, inbox, move |core| {
                 tell_of_end(ends, shard);
                 seat.into_net(core)
             });
-            match running {
-                Ok(running) => shards.threads.push(running),
-                Err(error) => {
-                    shards.stop();
-                    return Err(Failure::Start(error.to_string()));
-                }
+            let begun = begun.map(|one| starting.push(one));
+            let waits = if shard <= 1 || begun.is_err() { shards.take_over(&mut starting) } else { Ok(()) };
+            if let Err(error) = begun.and(waits) {
+                shards.stop();
+                return Err(Failure::Start(error.to_string()));
             }
         }
         Ok(shards)
+    }
+
+    /// Waits until all of these run, or have failed to; tells the first failure.
+    fn take_over(&mut self, starting: &mut Vec<Starting>) -> Result<(), StartError> {
+        let mut outcome = Ok(());
+        for shard in starting.drain(..) {
+            match shard.finish() {
+                Ok(running) => self.threads.push(running),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
     }
 
     /// Hands new maps of models to every shard. A shard drops its sender with the mail, once it uses the map.

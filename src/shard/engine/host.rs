@@ -20,12 +20,16 @@ const PREEMPT_AFTER: Duration = Duration::from_secs(3600);
 
 /// Calls `turn` on a glommio executor on this thread, bound to `cpu`, until it says false or fails. `start` makes the
 /// turn, on the thread and the core where it will run.
+///
+/// The thread is bound here: to place an executor on a core, glommio reads the topology of all cores four times, three
+/// files for each, which on a host of 64 cores took more of a start than all the rest.
 pub(in crate::shard) fn run_on_glommio<T: FnMut() -> io::Result<bool>>(
     cpu: Option<usize>,
     name: &str,
     start: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<()> {
-    let executor = LocalExecutorBuilder::new(cpu.map_or(Placement::Unbound, Placement::Fixed))
+    bind(cpu)?;
+    let executor = LocalExecutorBuilder::new(Placement::Unbound)
         .name(name)
         .preempt_timer(PREEMPT_AFTER)
         .io_memory(IO_MEMORY_BYTES)
@@ -44,10 +48,13 @@ pub(in crate::shard) fn run_plainly<T: FnMut() -> io::Result<bool>>(
     cpu: Option<usize>,
     start: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<()> {
-    if let Some(cpu) = cpu {
-        super::sys::set_affinity(&[cpu])?;
-    }
+    bind(cpu)?;
     let mut turn = start()?;
     while turn()? {}
     Ok(())
+}
+
+/// Binds this thread, and those that it starts from now on.
+fn bind(cpu: Option<usize>) -> io::Result<()> {
+    cpu.map_or(Ok(()), |cpu| super::sys::set_affinity(&[cpu]))
 }

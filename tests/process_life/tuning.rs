@@ -103,8 +103,8 @@ const FILES: &[(&str, &str, &str, &str)] = &[
 ];
 
 const LIMITS: [&str; 2] = [
-    "Limit Soft Hard Units\nMax open files            1048576   1048576   files\nMax locked memory         unlimited unlimited bytes",
-    "Limit Soft Hard Units\nMax open files            1024      524288    files\nMax locked memory         65536     65536     bytes",
+    "Limit Soft Hard Units\nMax open files 1048576 1048576 files\nMax locked memory unlimited unlimited bytes",
+    "Limit Soft Hard Units\nMax open files 1024 524288 files\nMax locked memory 65536 65536 bytes",
 ];
 
 /// What stays a choice whatever a host says.

@@ -52,7 +52,7 @@ use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
-use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
+use crate::request::{Delivery, Job, Sink, Status, WakeUp, immediate, now_ns};
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -185,6 +185,8 @@ pub enum Outcome {
 
 /// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.
 const UNPACKING_STEPS_A_TURN: usize = 48;
+/// Answers of requests that the shard itself executed that one turn takes up.
+const ANSWERS_A_TURN: usize = 1024;
 /// Requests and streams of one shard at a time.
 const WORK_MAX: usize = 1 << 20;
 
@@ -379,13 +381,17 @@ impl Service for Api {
 
     fn work(&mut self, replies: &mut Replies) -> bool {
         self.unpacking_left = UNPACKING_STEPS_A_TURN;
+        for _ in 0..ANSWERS_A_TURN {
+            let Some((key, delivery)) = immediate::take_answer() else { break };
+            self.delivered(key, delivery, replies);
+        }
         self.go_on(replies);
         self.wake_ups.drain(..).for_each(WakeUp::now);
-        !self.unfinished.is_empty()
+        self.has_work()
     }
 
     fn has_work(&self) -> bool {
-        !self.unfinished.is_empty()
+        !self.unfinished.is_empty() || immediate::has_answers()
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {

@@ -49,6 +49,11 @@ impl Payload {
         &self.requests
     }
 
+    /// Takes the only request of a payload of one.
+    pub fn take_only(&mut self) -> Option<Box<Request>> {
+        if self.requests.len() == 1 { self.requests.pop() } else { None }
+    }
+
     /// Takes every request; the payload is empty afterwards.
     pub fn take(&mut self) -> SmallVec<[Box<Request>; 4]> {
         std::mem::take(&mut self.requests)
@@ -269,6 +274,7 @@ impl InstanceContext {
     pub fn succeed(&self, request: Box<Request>, response: Response, execution: &Execution) {
         self.report_success(&request, execution);
         request.finish(response);
+        request.retire();
     }
 }
 

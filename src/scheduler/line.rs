@@ -228,8 +228,10 @@ impl<F: Former> Line<F> {
             let ticket = request.ticket();
             request.admission().take();
             let mut payload = Payload::default();
+            let execution = request.executes_at_home();
             payload.push(request);
             borrowed.run(payload);
+            drop(execution);
             return Ok(ticket);
         }
         Err(request)

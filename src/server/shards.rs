@@ -72,6 +72,10 @@ impl Sink for ShardSink {
         self.pool.get(byte_size)
     }
 
+    fn takes_what_was_put_aside(&self) -> bool {
+        true
+    }
+
     fn at_home(&self, job: Box<dyn Job>) {
         self.post.post(Mail::Service(api::Mail::Home(job)));
     }

@@ -185,8 +185,6 @@ pub enum Outcome {
 
 /// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.
 const UNPACKING_STEPS_A_TURN: usize = 48;
-/// Answers of requests that the shard itself executed that one turn takes up.
-const ANSWERS_A_TURN: usize = 1024;
 /// Requests and streams of one shard at a time.
 const WORK_MAX: usize = 1 << 20;
 
@@ -213,6 +211,8 @@ pub struct Api {
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
     in_flight: usize,
+    /// Empty, for answers to what this shard executes itself.
+    answers: Vec<(u64, Delivery)>,
     /// Workers to wake before the turn ends.
     wake_ups: Vec<WakeUp>,
     /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
@@ -262,6 +262,7 @@ impl Api {
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,
+            answers: Vec::new(),
             wake_ups: Vec::new(),
             timed: BTreeMap::new(),
             jobs_timed: 0,
@@ -381,10 +382,13 @@ impl Service for Api {
 
     fn work(&mut self, replies: &mut Replies) -> bool {
         self.unpacking_left = UNPACKING_STEPS_A_TURN;
-        for _ in 0..ANSWERS_A_TURN {
-            let Some((key, delivery)) = immediate::take_answer() else { break };
+        // No more than this turn's requests have brought.
+        let mut answers = std::mem::take(&mut self.answers);
+        immediate::swap_answers(&mut answers);
+        for (key, delivery) in answers.drain(..) {
             self.delivered(key, delivery, replies);
         }
+        self.answers = answers;
         self.go_on(replies);
         self.wake_ups.drain(..).for_each(WakeUp::now);
         self.has_work()

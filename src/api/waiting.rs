@@ -298,6 +298,7 @@ impl Api {
         }
     }
 
+    #[inline]
     pub(super) fn delivered(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let by_ns = self.delays.response_ns;
         if by_ns > 0 && self.is_grpc(key) {
@@ -306,6 +307,7 @@ impl Api {
         self.delivered_now(key, delivery, replies);
     }
 
+    #[inline]
     pub(super) fn delivered_now(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let waiting = match self.work_mut(key) {
             Some(Work::Waiting(waiting)) => waiting,

@@ -108,6 +108,7 @@ impl Completion {
         self.hand_over(delivery);
     }
 
+    #[inline]
     fn hand_over(&self, delivery: Delivery) {
         if let Some(delivery) = immediate::put_aside(&self.sink, self.key, delivery) {
             self.sink.deliver(self.key, delivery);
@@ -174,6 +175,7 @@ impl Completion {
     }
 
     /// Sends what needs no credit, or has one.
+    #[inline]
     fn dispatch(&self, mut delivery: Delivery) {
         let last = delivery.last;
         let open = if last { self.admission.end() } else { !self.admission.has_ended() };

@@ -5,7 +5,6 @@
 //! mailbox that they must not overtake.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ type Address = (usize, u64);
 
 thread_local! {
     static RUNNING: Cell<Option<Address>> = const { Cell::new(None) };
-    static ANSWERS: RefCell<VecDeque<(u64, Delivery)>> = const { RefCell::new(VecDeque::new()) };
+    static ANSWERS: RefCell<Vec<(u64, Delivery)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Until it is dropped, answers to one request of this thread's shard are put aside.
@@ -41,20 +40,21 @@ impl Drop for Execution {
 }
 
 /// Puts an answer to the request under `key` aside, if that one is executed here and now; else it comes back.
+#[inline]
 pub(super) fn put_aside(sink: &Arc<dyn Sink>, key: u64, delivery: Delivery) -> Option<Delivery> {
     if RUNNING.get().is_none_or(|running| running != address(sink, key)) {
         return Some(delivery);
     }
-    ANSWERS.with_borrow_mut(|answers| answers.push_back((key, delivery)));
+    ANSWERS.with_borrow_mut(|answers| answers.push((key, delivery)));
     None
 }
 
-/// The oldest answer that was put aside on this thread, and the key of its request.
-pub fn take_answer() -> Option<(u64, Delivery)> {
-    ANSWERS.with_borrow_mut(VecDeque::pop_front)
+/// Exchanges what was put aside on this thread, oldest first and each with the key of its request, for `empty`.
+pub fn swap_answers(empty: &mut Vec<(u64, Delivery)>) {
+    ANSWERS.with_borrow_mut(|answers| std::mem::swap(answers, empty));
 }
 
-/// Whether any is left.
+/// Whether anything was put aside.
 pub fn has_answers() -> bool {
     ANSWERS.with_borrow(|answers| !answers.is_empty())
 }
@@ -96,9 +96,10 @@ mod tests {
             assert!(is_kept(0, 1), "the outer one runs again");
         }
         assert!(!is_kept(0, 1), "it is over");
-        assert!(std::thread::spawn(|| take_answer().is_none()).join().unwrap(), "each thread has its own");
-        let keys: Vec<u64> = std::iter::from_fn(|| take_answer().map(|(key, _)| key)).collect();
-        assert_eq!(keys, [1, 2, 1]);
+        assert!(std::thread::spawn(|| !has_answers()).join().unwrap(), "each thread has its own");
+        let mut answers = Vec::new();
+        swap_answers(&mut answers);
+        assert_eq!(answers.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [1, 2, 1]);
         assert!(!has_answers());
     }
 }

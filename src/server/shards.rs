@@ -22,7 +22,7 @@ use crate::request::{Delivery, Job, Sink, never_wait_here};
 use crate::shard::engine::Limits;
 use crate::shard::listener::SocketFile;
 use crate::shard::placement::Placement;
-use crate::shard::probe::{self, Wanted};
+use crate::shard::probe::{self, Probe, Wanted};
 use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, mailbox};
 
 /// Deadlines that one shard keeps.
@@ -41,6 +41,8 @@ pub struct Parts<'a> {
     pub metrics: Arc<Registry>,
     /// Told when a shard ends that was not asked to.
     pub ends: Sender<End>,
+    /// See [`try_engine`].
+    pub probe: Option<Probe>,
 }
 
 /// The running shards.
@@ -81,6 +83,11 @@ impl Sink for ShardSink {
     }
 }
 
+/// Begins to try out io_uring, where the outcome will matter. That takes milliseconds, in which models can load.
+pub fn try_engine(options: &Options) -> Option<Probe> {
+    (options.io_engine != IoEngine::Epoll).then(Probe::begin)
+}
+
 impl Shards {
     /// Binds the ports, then starts the threads.
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
@@ -94,7 +101,7 @@ impl Shards {
             socket_files.extend(file);
         }
         let mut listeners = Some(listeners);
-        let choice = probe::choose(wanted(options.io_engine), probe::probe)
+        let choice = probe::choose(wanted(options.io_engine), || parts.probe.unwrap_or_else(Probe::begin).outcome())
             .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
         info!("{}", choice.message);
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));

@@ -84,7 +84,7 @@ fn options(engine: EngineKind, name: &str) -> Options {
 }
 
 fn engines() -> Vec<EngineKind> {
-    let choice = probe::choose(probe::Wanted::Auto, probe::probe).unwrap();
+    let choice = probe::choose(probe::Wanted::Auto, || probe::Probe::begin().outcome()).unwrap();
     eprintln!("{}", choice.message);
     if choice.engine == EngineKind::Epoll { vec![choice.engine] } else { vec![EngineKind::Epoll, EngineKind::IoUring] }
 }

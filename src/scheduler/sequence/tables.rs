@@ -68,8 +68,6 @@ pub(super) struct Sequence {
     deadline_ns: Option<u64>,
     /// It ends as soon as nothing of it waits.
     is_over: bool,
-    /// Made up for one request, with which it ends.
-    pub is_generated: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +190,6 @@ impl Tables {
     pub fn begin(
         &mut self,
         id: CorrelationId,
-        is_generated: bool,
         now_ns: u64,
         effects: &mut Effects,
     ) -> Result<Key, Status> {
@@ -211,7 +208,6 @@ impl Tables {
             placed_ns: now_ns,
             deadline_ns: None,
             is_over: false,
-            is_generated,
         };
         let full = |_| Status::unavailable("too many sequences wait for the model");
         let key = self.sequences.insert(sequence).map_err(full)?;

@@ -116,7 +116,7 @@ impl Effects {
         let mut wakers = std::mem::take(&mut self.wakers);
         match wakers.len() {
             0 | 1 => WakeUp::of(wakers.pop()),
-            _ => WakeUp::of(Some(Waker::Call(Arc::new(move || wakers.iter().for_each(Waker::wake))))),
+            _ => WakeUp::of(Some(Waker::new(move || wakers.iter().for_each(Waker::wake)))),
         }
     }
 }
@@ -187,12 +187,7 @@ impl Tables {
     }
 
     /// A new sequence in the free slot of the lowest number, or at the end of the backlog (schedulers.md section 3).
-    pub fn begin(
-        &mut self,
-        id: CorrelationId,
-        now_ns: u64,
-        effects: &mut Effects,
-    ) -> Result<Key, Status> {
+    pub fn begin(&mut self, id: CorrelationId, now_ns: u64, effects: &mut Effects) -> Result<Key, Status> {
         if self.free.is_empty() {
             // Someone may have been idle for too long, and nobody looked.
             self.reap_all(now_ns, effects);

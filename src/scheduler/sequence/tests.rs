@@ -30,9 +30,9 @@ struct World {
 
 fn seat(wakes: &Arc<AtomicUsize>) -> Seat {
     let wakes = Arc::clone(wakes);
-    let waker = Waker::Call(Arc::new(move || {
+    let waker = Waker::new(move || {
         wakes.fetch_add(1, Ordering::SeqCst);
-    }));
+    });
     Seat { waker, name: String::new(), device: 0, rate_limiter: None }
 }
 

@@ -13,6 +13,7 @@ mod connection;
 mod head;
 mod incoming;
 mod outbox;
+mod repeated;
 mod response;
 
 #[cfg(test)]

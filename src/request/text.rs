@@ -9,11 +9,22 @@ use std::fmt;
 use smallvec::SmallVec;
 
 /// Bytes, mostly UTF-8, always followed by a NUL in memory.
-#[derive(Clone)]
 pub struct Text(SmallVec<[u8; 31]>);
+
+impl Clone for Text {
+    /// In one piece: what is derived copies byte by byte.
+    fn clone(&self) -> Text {
+        Text(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl Text {
     pub fn new(bytes: &[u8]) -> Text {
+        let mut in_place = [0; 31];
+        if let Some(start) = in_place.get_mut(..bytes.len()).filter(|start| start.len() < 31) {
+            start.copy_from_slice(bytes);
+            return Text(SmallVec::from_buf_and_len(in_place, bytes.len() + 1));
+        }
         let mut text = SmallVec::with_capacity(bytes.len() + 1);
         text.extend_from_slice(bytes);
         text.push(0);

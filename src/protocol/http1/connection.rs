@@ -319,6 +319,14 @@ impl Connection {
             }
             return (blank, false);
         };
+        if self.head_end.is_fresh()
+            && self.blank <= BLANK_MAX
+            && let Some(end) = self.head.repeat(bytes, self.limits.head)
+        {
+            self.blank = 0;
+            self.begin_request(handler);
+            return (blank + end, true);
+        }
         // What begins like this is no method; a TLS client on this port should not have to wait for the bound.
         let found = if self.blank > BLANK_MAX || !first.is_ascii_graphic() {
             Err(HeadError::Malformed)

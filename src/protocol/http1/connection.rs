@@ -9,7 +9,7 @@ use super::chunked::Chunked;
 use super::head::{BodyLength, Head, HeadEnd, HeadError, Method, Version};
 use super::incoming::{Broken, Coding, Incoming, Target};
 use super::outbox::Outbox;
-use super::response::{Response, ResponseHead};
+use super::response::{PlainResponse, Response, ResponseHead};
 use super::{BodyPlan, Direct, ExchangeId, Handler, Limits};
 use crate::memory::{Gather, Pool};
 
@@ -139,6 +139,13 @@ impl Connection {
     pub fn respond(&mut self, exchange: ExchangeId, response: Response) {
         self.before_answer(exchange);
         self.outbox.respond(exchange, response);
+        self.after_answer();
+    }
+
+    /// The same for an answer as most are.
+    pub fn respond_plainly(&mut self, exchange: ExchangeId, response: PlainResponse) {
+        self.before_answer(exchange);
+        self.outbox.respond_plainly(exchange, response);
         self.after_answer();
     }
 

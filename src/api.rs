@@ -18,6 +18,7 @@ mod grpc_service;
 mod health;
 mod hosted;
 mod http_infer;
+mod http_plans;
 mod http_service;
 pub mod infer;
 mod logging;
@@ -226,6 +227,8 @@ pub struct Api {
     grpc_forwarded: Option<HeaderPattern>,
     /// Steps of unpacking and packing messages that this turn has left.
     unpacking_left: usize,
+    plans: http_plans::Plans,
+    texts: infer::texts::Texts,
 }
 
 /// What a service is made of.
@@ -271,6 +274,8 @@ impl Api {
             http_forwarded,
             grpc_forwarded,
             unpacking_left: UNPACKING_STEPS_A_TURN,
+            plans: http_plans::Plans::default(),
+            texts: infer::texts::Texts::default(),
         }
     }
 }
@@ -279,6 +284,9 @@ impl Service for Api {
     type Mail = Mail;
 
     fn http_head(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
+        if let Some(align_at) = self.planned_alignment(head) {
+            return http1::BodyPlan::Store { align_at };
+        }
         self.plan_body(port, head)
     }
 
@@ -295,9 +303,15 @@ impl Service for Api {
         call: CallKey,
         port: Port,
         head: &http1::Head,
-        body: Slice,
+        mut body: Slice,
         replies: &mut Replies,
     ) -> Option<Token> {
+        if port == Port::Http && head.mark() != 0 {
+            body = match self.infer_planned(call, head, body, replies) {
+                Ok(token) => return Some(token),
+                Err(body) => body,
+            };
+        }
         let token = match port {
             Port::Metrics => self.http_metrics(call, head, replies),
             Port::SageMaker => self.http_sagemaker(call, head, body, replies),
@@ -374,6 +388,7 @@ impl Service for Api {
             Mail::Metrics { call, page } => self.metrics_rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;
+                self.plans.forget();
                 drop(acknowledge);
             }
             Mail::Done { call, protocol, outcome } => self.done(call, protocol, outcome, replies),

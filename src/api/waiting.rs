@@ -176,7 +176,7 @@ impl Api {
         }
     }
 
-    fn refuse_http(&mut self, key: u64, call: CallKey, dialect: Dialect, status: &Status, replies: &mut Replies) {
+    pub(super) fn refuse_http(&mut self, key: u64, call: CallKey, dialect: Dialect, status: &Status, replies: &mut Replies) {
         self.end_work(key);
         replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, status, error::JSON))));
     }
@@ -428,6 +428,12 @@ impl Api {
         form: AnswerForm,
         replies: &mut Replies,
     ) {
+        if response.error.is_none()
+            && let Some(reply) =
+                http_reply::write_plainly(&mut response, model, &form, &mut self.texts, &self.pool)
+        {
+            return replies.push(call, Reply::HttpPlain(reply));
+        }
         let dialect = form.dialect;
         let encoder = match response.error.take() {
             // What goes wrong once a model has been asked is not labelled as JSON, here and below (http.md section 1).

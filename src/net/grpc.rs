@@ -477,6 +477,7 @@ impl GrpcWire {
                 }
             }
             Reply::Http(_)
+            | Reply::HttpPlain(_)
             | Reply::HttpHead(_)
             | Reply::HttpChunk(_)
             | Reply::HttpEnd

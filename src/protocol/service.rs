@@ -55,6 +55,7 @@ pub enum Reply {
     /// Comes right before the reply that it is about: the whole HTTP answer, its end, a message or the end of a call.
     Receipt(Box<dyn Sent>),
     Http(http1::Response),
+    HttpPlain(http1::PlainResponse),
     /// The head of an HTTP answer whose length is not known yet.
     HttpHead(http1::ResponseHead),
     /// Some of its body.

@@ -53,6 +53,7 @@ use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Rep
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
+use infer::grpc_reply;
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -206,7 +207,7 @@ pub struct Api {
     control: Control,
     render_metrics: RenderMetrics,
     metrics: Arc<Registry>,
-    encoder: grpc::Encoder,
+    writer: grpc_reply::Writer,
     work: Slab<waiting::Work>,
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
@@ -256,7 +257,7 @@ impl Api {
             control,
             render_metrics,
             metrics,
-            encoder: grpc::Encoder::new(),
+            writer: grpc_reply::Writer::default(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,
@@ -307,6 +308,11 @@ impl Service for Api {
 
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus> {
         self.plan_call(headers)
+    }
+
+    /// Whether requests are traced can change at any time; everything else is in the headers.
+    fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
+        !plan.timed && !self.facts.settings.traces.is_on()
     }
 
     fn grpc_unary(

@@ -280,7 +280,7 @@ impl Api {
 
     pub(super) fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
         let mut framed = Gather::new();
-        self.encoder.message(message, &self.pool, &mut framed)?;
+        self.writer.encoder.message(message, &self.pool, &mut framed)?;
         Ok(framed)
     }
 

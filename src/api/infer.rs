@@ -1,6 +1,7 @@
 //! Inference over both protocols: what is common to decoding a request and encoding its answer.
 
 pub mod classification;
+pub mod familiar;
 pub mod grpc_reply;
 pub mod grpc_request;
 pub mod http_reply;

@@ -209,7 +209,7 @@ impl Api {
         decoupled: bool,
         replies: &mut Replies,
     ) {
-        let answer = grpc_reply::refused(&mut self.encoder, id, error, &self.pool);
+        let answer = grpc_reply::refused(&mut self.writer.encoder, id, error, &self.pool);
         if !decoupled {
             return self.place(token, key.0, answer, replies);
         }
@@ -264,7 +264,7 @@ impl Api {
                 Some((message, credit))
             }
             None if delivery.last && waiting.form.empty_final_response => {
-                let message = grpc_reply::without_outputs(&mut self.encoder, "", &waiting.id(), &from, &self.pool);
+                let message = grpc_reply::without_outputs(&mut self.writer.encoder, "", &waiting.id(), &from, &self.pool);
                 message.ok().map(|message| (message, None))
             }
             None => None,
@@ -299,13 +299,13 @@ impl Api {
 
     /// Frames an answer. One that cannot be framed becomes an error.
     fn encode_streamed(&mut self, response: &mut Response, from: &StreamedFrom<'_>) -> Gather {
-        let mut streamed = grpc_reply::streamed(&mut self.encoder, response, from, &self.pool);
+        let mut streamed = grpc_reply::streamed(&mut self.writer, response, from, &self.pool);
         if let Err(status) = &streamed {
             response.error = Some(status.clone());
-            streamed = grpc_reply::streamed(&mut self.encoder, response, from, &self.pool);
+            streamed = grpc_reply::streamed(&mut self.writer, response, from, &self.pool);
         }
         // Only a text longer than a message may be gets here.
-        streamed.unwrap_or_else(|status| grpc_reply::refused(&mut self.encoder, &response.id, &status, &self.pool))
+        streamed.unwrap_or_else(|status| grpc_reply::refused(&mut self.writer.encoder, &response.id, &status, &self.pool))
     }
 
     /// Puts an answer into its place in the order; one that has none takes it at the end.

@@ -18,7 +18,8 @@ mod unpack;
 mod varint;
 
 pub use encode::{
-    Encoder, InferRequestParts, InferResponse, InputTensor, OutputTensor, RequestedOutput, TooLarge, decode,
+    Encoder, FINAL, InferRequestParts, InferResponse, InputTensor, OutputTensor, RequestedOutput, ResponseHead, TooLarge,
+    decode,
 };
 pub use error::{Bound, Malformed, ReadError};
 pub use metadata::{ACCEPTED_ENCODINGS, Encoding, TimeoutError, UnknownEncoding, is_grpc, parse_timeout};

@@ -67,6 +67,8 @@ pub enum Reply {
     GrpcMessage(Gather),
     /// Trailers; nothing follows.
     GrpcEnd(GrpcStatus),
+    /// The one framed message of a call that went well, and its end.
+    GrpcAnswer(Gather),
 }
 
 /// Where the service puts what it has to say; the transport empties it after every call.
@@ -150,6 +152,11 @@ pub trait Service {
 
     /// A gRPC call begins: its path is `/package.Service/Method`.
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus>;
+
+    /// Whether a plan, made for headers with nothing that changes from call to call, still holds for equal ones.
+    fn is_plan_current(&self, _plan: &GrpcPlan) -> bool {
+        false
+    }
 
     /// The one request of a unary call.
     fn grpc_unary(

@@ -9,11 +9,18 @@ use std::fmt;
 use smallvec::SmallVec;
 
 /// Bytes, mostly UTF-8, always followed by a NUL in memory.
-#[derive(Clone)]
-pub struct Text(SmallVec<[u8; 31]>);
+pub struct Text(SmallVec<[u8; PLACE]>);
+
+/// Bytes that are kept in place, NUL included.
+const PLACE: usize = 31;
 
 impl Text {
     pub fn new(bytes: &[u8]) -> Text {
+        if bytes.len() < PLACE {
+            let mut place = [0; PLACE];
+            place[..bytes.len()].copy_from_slice(bytes);
+            return Text(SmallVec::from_buf_and_len(place, bytes.len() + 1));
+        }
         let mut text = SmallVec::with_capacity(bytes.len() + 1);
         text.extend_from_slice(bytes);
         text.push(0);
@@ -39,9 +46,16 @@ impl Text {
     }
 }
 
+impl Clone for Text {
+    fn clone(&self) -> Text {
+        // One copy, where the vector's own clone goes byte by byte.
+        Text(SmallVec::from_slice(&self.0))
+    }
+}
+
 impl Default for Text {
     fn default() -> Text {
-        Text::new(b"")
+        Text(SmallVec::from_buf_and_len([0; PLACE], 1))
     }
 }
 

@@ -54,6 +54,7 @@ use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
 use infer::grpc_reply;
+use infer::recurring::Recurring;
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -208,6 +209,7 @@ pub struct Api {
     render_metrics: RenderMetrics,
     metrics: Arc<Registry>,
     writer: grpc_reply::Writer,
+    recurring: Recurring,
     work: Slab<waiting::Work>,
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
@@ -258,6 +260,7 @@ impl Api {
             render_metrics,
             metrics,
             writer: grpc_reply::Writer::default(),
+            recurring: Recurring::default(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,
@@ -327,6 +330,17 @@ impl Service for Api {
         token
     }
 
+    fn grpc_recurring(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        token: &mut Option<Token>,
+        message: &[u8],
+        replies: &mut Replies,
+    ) -> bool {
+        self.take_recurring(call, plan, token, message, replies)
+    }
+
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
         if plan.method == reflection::METHOD {
             return self.new_work(waiting::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
@@ -377,6 +391,7 @@ impl Service for Api {
             Mail::Metrics { call, page } => self.metrics_rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;
+                self.recurring.forget();
                 drop(acknowledge);
             }
             Mail::Done { call, protocol, outcome } => self.done(call, protocol, outcome, replies),

@@ -6,6 +6,7 @@ pub mod grpc_reply;
 pub mod grpc_request;
 pub mod http_reply;
 pub mod http_request;
+pub mod recurring;
 pub mod regions;
 
 use std::sync::Arc;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::{At, Call, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Gather, Key};
 use crate::protocol::grpc::{
-    self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, Limits, MessageReader, UnknownEncoding, encode_message, is_grpc,
-    parse_timeout,
+    self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, Limits, MessageReader, PREFIX_BYTES, UnknownEncoding,
+    encode_message, is_grpc, parse_timeout,
 };
 use crate::protocol::http2::{self, ErrorCode, Headers, IdHash, Known, ResetCause, SendError, StreamId};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
@@ -171,9 +171,10 @@ impl<S: Service> Handler<'_, S> {
         if let Some(deadline) = deadline {
             self.deadlines.push((call, deadline));
         }
-        let mut reader = self.shared.readers.pop().unwrap_or_else(|| {
-            Box::new(MessageReader::new(self.shared.pool.clone(), Limits::default(), plan.mode))
-        });
+        let mut reader =
+            self.shared.readers.pop().unwrap_or_else(|| {
+                Box::new(MessageReader::new(self.shared.pool.clone(), Limits::default(), plan.mode))
+            });
         reader.reset(plan.mode, encoding);
         Ok(Stream {
             call,
@@ -187,6 +188,26 @@ impl<S: Service> Handler<'_, S> {
             is_listed: false,
             unsent: 0,
         })
+    }
+
+    /// Offers a message that is here as a whole to the service; how many bytes were taken, if it takes it.
+    fn take_recurring(&mut self, id: StreamId, bytes: &[u8]) -> Option<usize> {
+        let stream = self.streams.get_mut(&id)?;
+        let message = stream.reader.whole_message(bytes)?;
+        if stream.plan.timed || stream.has_request {
+            return None;
+        }
+        let shared = &mut *self.shared;
+        let call = call_mut(shared, stream.call)?;
+        let mut token = call.token;
+        if !shared.service.grpc_recurring(stream.call, &stream.plan, &mut token, message, &mut shared.replies) {
+            return None;
+        }
+        if !stream.plan.streaming {
+            stream.has_request = true;
+            call_mut(shared, stream.call)?.token = token;
+        }
+        Some(message.len() + PREFIX_BYTES)
     }
 
     /// Takes messages that are complete, and the end of the request where it has come.
@@ -263,6 +284,10 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
     fn data(&mut self, id: StreamId, bytes: &[u8], end_stream: bool) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
+            if let Some(n) = self.take_recurring(id, rest) {
+                rest = rest.get(n..).unwrap_or_default();
+                continue;
+            }
             let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
             match stream.reader.feed(rest) {
                 // Nothing is taken while a message waits: it is handed over, and the reader goes on.

@@ -167,6 +167,19 @@ pub trait Service {
         replies: &mut Replies,
     ) -> Option<Token>;
 
+    /// A request on a call that is here as a whole. True if the service takes it, because it knows its like; then a
+    /// unary call has its token from now on. Else it comes as a message, right after this.
+    fn grpc_recurring(
+        &mut self,
+        _call: CallKey,
+        _plan: &GrpcPlan,
+        _token: &mut Option<Token>,
+        _message: &[u8],
+        _replies: &mut Replies,
+    ) -> bool {
+        false
+    }
+
     /// A streaming call begins; the token stands for the stream. `None`: there are too many.
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token>;
 

@@ -98,7 +98,13 @@ pub struct Writer {
 
 impl Writer {
     /// Frames a response whose look is familiar; `None` where that does not come to a message.
-    fn known(&mut self, response: &Response, model: &ServedModel, is_final: Option<bool>, pool: &Pool) -> Option<Gather> {
+    fn known(
+        &mut self,
+        response: &Response,
+        model: &ServedModel,
+        is_final: Option<bool>,
+        pool: &Pool,
+    ) -> Option<Gather> {
         let id = std::str::from_utf8(response.id.as_bytes()).ok()?;
         let head = self.familiar.head(response, model)?;
         let mut framed = Gather::new();
@@ -130,7 +136,12 @@ impl Writer {
 static NOTHING: Slice = Slice::empty();
 
 /// Frames a ModelInferResponse.
-pub fn unary(writer: &mut Writer, response: &Response, model: &Arc<ServedModel>, pool: &Pool) -> Result<Gather, Status> {
+pub fn unary(
+    writer: &mut Writer,
+    response: &Response,
+    model: &Arc<ServedModel>,
+    pool: &Pool,
+) -> Result<Gather, Status> {
     if let Some(framed) = writer.known(response, model, None, pool) {
         return Ok(framed);
     }

@@ -222,7 +222,8 @@ mod tests {
         for round in 0..300u32 {
             if round % 31 == 30 {
                 let limit = [64, 0, 4096][(round / 31 % 3) as usize];
-                [&mut encoder, &mut plain].map(|encoder| encoder.set_peer_limit(limit));
+                encoder.set_peer_limit(limit);
+                plain.set_peer_limit(limit);
                 decoder.set_limit(limit);
             }
             if round % 7 == 6 {

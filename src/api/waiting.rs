@@ -176,7 +176,14 @@ impl Api {
         }
     }
 
-    pub(super) fn refuse_http(&mut self, key: u64, call: CallKey, dialect: Dialect, status: &Status, replies: &mut Replies) {
+    pub(super) fn refuse_http(
+        &mut self,
+        key: u64,
+        call: CallKey,
+        dialect: Dialect,
+        status: &Status,
+        replies: &mut Replies,
+    ) {
         self.end_work(key);
         replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, status, error::JSON))));
     }
@@ -400,10 +407,13 @@ impl Api {
         let watch = form.watch.as_ref();
         let encoded = match response.error {
             Some(status) => Err(status),
-            None => grpc_reply::unary(&mut self.encoder, &response, model, &self.pool),
+            None => grpc_reply::unary(&mut self.writer, &response, model, &self.pool),
         };
         match encoded {
             Ok(message) => {
+                if watch.is_none() && form.packing.is_none() {
+                    return replies.push(call, Reply::GrpcAnswer(message));
+                }
                 let status = grpc_ends(watch);
                 if let Some(packing) = form.packing {
                     watch.inspect(|watch| watch.leaves(call, replies));
@@ -429,8 +439,7 @@ impl Api {
         replies: &mut Replies,
     ) {
         if response.error.is_none()
-            && let Some(reply) =
-                http_reply::write_plainly(&mut response, model, &form, &mut self.texts, &self.pool)
+            && let Some(reply) = http_reply::write_plainly(&mut response, model, &form, &mut self.texts, &self.pool)
         {
             return replies.push(call, Reply::HttpPlain(reply));
         }

@@ -1,12 +1,12 @@
 //! What is asked of the servers: which model, over which protocol, and how many requests at a time.
 
-use super::burst::BurstPeer;
-use super::question::{Named, Question};
 use super::side::Side;
-use crate::server::answer::Check;
-use crate::server::http::HttpPeer;
-use crate::server::line::Peer;
-use crate::server::unary::UnaryPeer;
+use crate::side::answer::Check;
+use crate::side::burst::BurstPeer;
+use crate::side::http::HttpPeer;
+use crate::side::line::Peer;
+use crate::side::question::{Named, Question};
+use crate::side::unary::UnaryPeer;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {

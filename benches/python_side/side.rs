@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::options::Options;
-use crate::server::machine;
-use crate::server::usage::Usage;
+use crate::side::machine;
+use crate::side::usage::Usage;
 use crate::support::original::original;
 use crate::support::python::Python;
 

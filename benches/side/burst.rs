@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use tritonserver::memory::{Pool, Slice};
 use tritonserver::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 
+use super::answer::Answer;
+use super::line::Peer;
+use super::load::Tally;
 use super::question::{PREFIX_BYTES, Question};
-use crate::server::answer::Answer;
-use crate::server::line::Peer;
-use crate::server::load::Tally;
-use crate::server::unary::{call_head, end_of_call, moves_whole_tensors};
+use super::unary::{call_head, end_of_call, moves_whole_tensors};
 
 pub struct BurstPeer {
     connection: Connection,

@@ -93,13 +93,14 @@ impl Scenario {
                     let check: Check = Box::new(move |noted: &[u8]| question.check_http(noted));
                     (side.http, Box::new(HttpPeer::new(request, check)) as Box<dyn Peer>)
                 })),
-                Protocol::Stream => {
-                    peers.extend(
-                        questions.next().map(|question| {
-                            (side.grpc, Box::new(BurstPeer::new(question, RESPONSES)) as Box<dyn Peer>)
-                        }),
-                    );
-                }
+                Protocol::Stream => peers.extend(questions.next().map(|question| {
+                    let request = question.grpc_request();
+                    let check = |question: Question| -> Check {
+                        Box::new(move |message: &[u8]| question.check_streamed(message))
+                    };
+                    let checks = (0..RESPONSES).map(|_| check(question.clone())).collect();
+                    (side.grpc, Box::new(BurstPeer::new(request, checks)) as Box<dyn Peer>)
+                })),
             }
         }
         peers

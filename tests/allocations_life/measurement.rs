@@ -85,10 +85,12 @@ pub fn measure(row: &Row, counted: &mut Counted) -> Result<Cost, String> {
         let after = counted.at_rest();
         let [allocations, reallocations, frees, copied_bytes] =
             after.since(&before).sum().map(|count| count as f64 / answers);
-        let cost = Cost { allocations, reallocations, frees, copied_bytes };
-        if least.is_none_or(|least| (cost.calls(), cost.copied_bytes) < (least.calls(), least.copied_bytes)) {
-            least = Some(cost);
+        let least = least.get_or_insert(Cost { allocations, reallocations, frees, copied_bytes });
+        // A window's own noise is either of the two.
+        if allocations + reallocations + frees < least.calls() {
+            (least.allocations, least.reallocations, least.frees) = (allocations, reallocations, frees);
         }
+        least.copied_bytes = least.copied_bytes.min(copied_bytes);
         before = after;
     }
     least.ok_or_else(|| "nothing was measured".to_owned())

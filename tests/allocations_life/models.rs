@@ -87,7 +87,12 @@ impl Row {
     /// Every slot of every connection sends a tensor of its own.
     pub fn peers(&self, server: &Server) -> Result<Peers, String> {
         if self.protocol == Protocol::Decoupled {
-            return Ok(vec![(server.grpc, Box::new(BurstPeer::new(repeated(self.model), RESPONSES)))]);
+            let check = |at: usize| -> Check {
+                let question = repeated(self.model, at);
+                Box::new(move |message: &[u8]| question.check_streamed(message))
+            };
+            let request = repeated(self.model, 0).grpc_request();
+            return Ok(vec![(server.grpc, Box::new(BurstPeer::new(request, (0..RESPONSES).map(check).collect())))]);
         }
         let mut peers: Peers = Vec::new();
         for connection in 0..self.connections {
@@ -127,18 +132,22 @@ impl Row {
     }
 }
 
-/// A request whose responses are all the same.
-fn repeated(model: &'static str) -> Question {
-    let count = i64::try_from(RESPONSES).unwrap_or(i64::MAX);
-    let named = |name, datatype, shape: i64, value: i32| Named {
+/// A request, and what response `at` of it must hold.
+fn repeated(model: &'static str, at: usize) -> Question {
+    let named = |name, datatype, values: &[i32]| Named {
         name,
         datatype,
-        shape: vec![shape],
-        data: value.to_le_bytes().repeat(usize::try_from(shape).unwrap_or(0)),
+        shape: vec![i64::try_from(values.len()).unwrap_or(i64::MAX)],
+        data: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
     };
+    let index = i32::try_from(at).unwrap_or(i32::MAX);
     Question {
         model,
-        inputs: vec![named("IN", "INT32", count, 7), named("DELAY", "UINT32", count, 0), named("WAIT", "UINT32", 1, 0)],
-        outputs: vec![named("OUT", "INT32", 1, 7)],
+        inputs: vec![
+            named("IN", "INT32", &[7; RESPONSES]),
+            named("DELAY", "UINT32", &[0; RESPONSES]),
+            named("WAIT", "UINT32", &[0]),
+        ],
+        outputs: vec![named("OUT", "INT32", &[7]), named("IDX", "UINT32", &[index])],
     }
 }

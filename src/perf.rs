@@ -9,8 +9,10 @@
 //! Plan ─► run ─► threads (shards): schedule ─► exchange (HTTP, unary, stream) ─► tally ─► windows ─► Measurement
 //! ```
 
+pub mod data;
 mod measurement;
 mod plan;
+pub mod report;
 mod subject;
 
 pub use measurement::{

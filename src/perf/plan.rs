@@ -159,7 +159,7 @@ pub enum SharedMemory {
     System { output_bytes: usize },
 }
 
-/// Requests that belong together, in order.
+/// Requests that belong together, in order: never are two of one sequence in flight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sequences {
     /// How many at a time with an open loop; a closed loop has as many as its concurrency.
@@ -172,8 +172,6 @@ pub struct Sequences {
     pub first_id: u64,
     /// … and begin again here, if there is an end (not included).
     pub end_id: Option<u64>,
-    /// Send a sequence from its begin to its end before another begins.
-    pub serial: bool,
 }
 
 /// How fast.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::mistake::Mistake;
+use crate::perf::{Parameter, Sweep};
 
 /// What was given to a flag.
 #[derive(Debug, Clone)]
@@ -18,11 +19,8 @@ pub struct Value<'a> {
 
 /// `start:end:step`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sweep<T> {
-    pub start: T,
-    /// `None`: on and on, until the latency threshold is met.
-    pub end: Option<T>,
-    pub step: T,
+pub struct Span<T> {
+    pub sweep: Sweep<T>,
     /// The end was said, not derived from the start.
     pub has_end: bool,
 }
@@ -71,8 +69,8 @@ impl<'a> Value<'a> {
         self.one_of(&[("true", true), ("false", false), ("1", true), ("0", false)])
     }
 
-    /// `start[:end[:step]]`, nothing above `most`; the step is at least `least_step` and an end not below its start.
-    pub fn sweep<T>(&self, least: T, most: T, zero: T, one: T) -> Result<Sweep<T>, Mistake>
+    /// `start[:end[:step]]`: a start from `least` on, nothing above `most`. An end of nought is none.
+    pub fn span<T>(&self, least: T, most: T, zero: T, one: T) -> Result<Span<T>, Mistake>
     where
         T: FromStr + PartialOrd + Copy + Display,
     {
@@ -94,12 +92,12 @@ impl<'a> Value<'a> {
         if start < least || step <= zero {
             return Err(expected());
         }
-        let sweep = |end| Sweep { start, end, step, has_end: true };
+        let span = |end, has_end| Ok(Span { sweep: Sweep { start, end, step }, has_end });
         match end {
-            None => Ok(Sweep { has_end: false, ..sweep(Some(start)) }),
-            Some(end) if end == zero => Ok(sweep(None)),
+            None => span(Some(start), false),
+            Some(end) if end == zero => span(None, true),
             Some(end) if end < start => Err(self.wrong("a range: its end lies before its start")),
-            Some(end) => Ok(sweep(Some(end))),
+            Some(end) => span(Some(end), true),
         }
     }
 
@@ -140,9 +138,10 @@ impl<'a> Value<'a> {
                 _ => None,
             },
             "int" => value.parse().ok().map(Parameter::Int),
-            "uint" => value.parse().ok().map(Parameter::Uint),
+            // A server takes both for the same; what is beyond the signed ones has no use as a parameter.
+            "uint" => value.parse::<u64>().ok().and_then(|value| i64::try_from(value).ok()).map(Parameter::Int),
             "double" => value.parse().ok().filter(|value: &f64| value.is_finite()).map(Parameter::Double),
-            "string" => Some(Parameter::Text(value.to_owned())),
+            "string" => Some(Parameter::String(value.to_owned())),
             _ => None,
         };
         let is_named = !name.is_empty();
@@ -155,16 +154,6 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A parameter that every request carries.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Parameter {
-    Bool(bool),
-    Int(i64),
-    Uint(u64),
-    Double(f64),
-    Text(String),
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +163,7 @@ mod tests {
     }
 
     fn whole(raw: &str) -> Option<(u32, Option<u32>, u32)> {
-        value(raw).sweep(1u32, 1000, 0, 1).ok().map(|sweep| (sweep.start, sweep.end, sweep.step))
+        value(raw).span(1u32, 1000, 0, 1).ok().map(|span| (span.sweep.start, span.sweep.end, span.sweep.step))
     }
 
     #[test]
@@ -186,7 +175,8 @@ mod tests {
         for wrong in ["", ":", "0", "0:4", "8:1", "1:8:0", "1:2:3:4", "a", "1:b", "-1", "1001", "1:2000", "1.5"] {
             assert_eq!(whole(wrong), None, "{wrong}");
         }
-        let rates = |raw: &str| value(raw).sweep(1e-3, 1e7, 0.0, 1.0).ok().map(|sweep| (sweep.start, sweep.end));
+        let rates =
+            |raw: &str| value(raw).span(1e-3, 1e7, 0.0, 1.0).ok().map(|span| (span.sweep.start, span.sweep.end));
         assert_eq!(rates("0.5:2.5:0.5"), Some((0.5, Some(2.5))));
         for wrong in ["inf", "nan", "1:nan", "1e9"] {
             assert_eq!(rates(wrong), None, "{wrong}");
@@ -216,16 +206,27 @@ mod tests {
         for (given, expected) in [
             ("a:7:int", Parameter::Int(7)),
             ("a:-7:int", Parameter::Int(-7)),
-            ("a:18446744073709551615:uint", Parameter::Uint(u64::MAX)),
+            ("a:7:uint", Parameter::Int(7)),
             ("a:true:bool", Parameter::Bool(true)),
             ("a:0:bool", Parameter::Bool(false)),
             ("a:0.5:double", Parameter::Double(0.5)),
-            ("a:b:c:string", Parameter::Text("b:c".into())),
-            ("a::string", Parameter::Text(String::new())),
+            ("a:b:c:string", Parameter::String("b:c".into())),
+            ("a::string", Parameter::String(String::new())),
         ] {
             assert_eq!(value(given).parameter(), Ok(("a".into(), expected)), "{given}");
         }
-        for wrong in ["", "a", "a:b", ":1:int", "a:x:int", "a:-1:uint", "a:2:bool", "a:nan:double", "a:b:nothing"] {
+        for wrong in [
+            "",
+            "a",
+            "a:b",
+            ":1:int",
+            "a:x:int",
+            "a:-1:uint",
+            "a:18446744073709551615:uint",
+            "a:2:bool",
+            "a:nan:double",
+            "a:b:nothing",
+        ] {
             assert!(value(wrong).parameter().is_err(), "{wrong}");
         }
     }

@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn long_flags_may_be_cut_short() {
-        assert_eq!(items(&["--concurrency-r=1", "--concurrency-range", "2"]), [
-            "concurrency-range=1",
-            "concurrency-range=2"
-        ]);
+        assert_eq!(
+            items(&["--concurrency-r=1", "--concurrency-range", "2"]),
+            ["concurrency-range=1", "concurrency-range=2"]
+        );
         // Ours do not make one of theirs ambiguous.
         assert_eq!(items(&["--measurement-i=1"]), ["measurement-interval=1"]);
         assert_eq!(items(&["--streaming", "--streaming=1"]), ["streaming", "--streaming takes no value"]);

@@ -92,14 +92,24 @@ pub static FLAGS: &[Flag] = &[
         g.output_form = Some(v.one_of(&FORMS)?);
         Ok(())
     }),
-    Flag::set("grpc-compression-algorithm", "none|gzip|deflate", "How gRPC requests are packed. Default: none.", |g, v| {
-        g.grpc_compression = Some(v.one_of(&PACKINGS)?);
-        Ok(())
-    }),
-    Flag::set("http-compression-algorithm", "none|gzip|deflate", "How HTTP requests are packed. Default: none.", |g, v| {
-        g.http_compression = Some(v.one_of(&PACKINGS)?);
-        Ok(())
-    })
+    Flag::set(
+        "grpc-compression-algorithm",
+        "none|gzip|deflate",
+        "How gRPC requests are packed. Default: none.",
+        |g, v| {
+            g.grpc_compression = Some(v.one_of(&PACKINGS)?);
+            Ok(())
+        },
+    ),
+    Flag::set(
+        "http-compression-algorithm",
+        "none|gzip|deflate",
+        "How HTTP requests are packed. Default: none.",
+        |g, v| {
+            g.http_compression = Some(v.one_of(&PACKINGS)?);
+            Ok(())
+        },
+    )
     .own(),
     Flag::set("header", "name:value", "A field of every request: of HTTP's head, of gRPC's metadata.", |g, v| {
         g.headers.push(v.header()?);

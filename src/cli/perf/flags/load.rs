@@ -15,7 +15,7 @@ pub static FLAGS: &[Flag] = &[
         "Closed loop: so many requests are in flight, always. An end of 0: on until --latency-threshold is passed. \
          Default: 1.",
         |g, v| {
-            g.concurrency = Some(v.sweep(1, CONCURRENCY_MAX, 0, 1)?);
+            g.concurrency = Some(v.span(1, CONCURRENCY_MAX, 0, 1)?);
             Ok(())
         },
     ),
@@ -25,7 +25,7 @@ pub static FLAGS: &[Flag] = &[
         "Open loop: so many requests a second, whether answers come or not. Latency counts from the time at which a \
          request was due. An end of 0: on until --latency-threshold is passed.",
         |g, v| {
-            g.rate = Some(v.sweep(1e-3, RATE_MAX, 0.0, 1.0)?);
+            g.rate = Some(v.span(1e-3, RATE_MAX, 0.0, 1.0)?);
             Ok(())
         },
     ),
@@ -108,7 +108,11 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    Flag::switch("serial-sequences", "At most one request of a sequence at a time, which is always so here.", |_| ()),
+    Flag::switch(
+        "serial-sequences",
+        "Accepted: of one sequence there is never more than one request on its way.",
+        |_| (),
+    ),
     Flag::set("concurrent-requests", "count", "The old form of --concurrency-range: where it starts.", |g, v| {
         g.old_start = Some(v.number(1..=CONCURRENCY_MAX)?);
         Ok(())

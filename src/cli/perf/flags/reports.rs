@@ -23,10 +23,15 @@ pub static FLAGS: &[Flag] = &[
         Ok(())
     })
     .own(),
-    Flag::set("profile-export-file", "path", "The times of every request and response, in perf_analyzer's form.", |g, v| {
-        g.reports.profile = Some(v.path()?);
-        Ok(())
-    }),
+    Flag::set(
+        "profile-export-file",
+        "path",
+        "The times of every request and response, in perf_analyzer's form.",
+        |g, v| {
+            g.reports.profile = Some(v.path()?);
+            Ok(())
+        },
+    ),
     Flag::set(
         "profile-export-max",
         "requests",

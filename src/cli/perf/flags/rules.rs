@@ -49,12 +49,15 @@ pub static FLAGS: &[Flag] = &[
     .or('r'),
     Flag::set(
         "percentile",
-        "1..99",
+        "number",
         "The percentile that has to be stable and below the threshold; it is told, too. Default: -1, the mean.",
         |g, v| {
             g.rules.percentile = match v.text()? {
                 "-1" => None,
-                _ => Some(v.number(f64::MIN_POSITIVE..=99.999_999)?),
+                text => {
+                    let percentile = text.parse().ok().filter(|given: &f64| *given > 0.0 && *given < 100.0);
+                    Some(percentile.ok_or_else(|| v.wrong("-1 or a number between 0 and 100"))?)
+                }
             };
             Ok(())
         },

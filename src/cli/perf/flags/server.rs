@@ -1,7 +1,7 @@
 //! Who is asked, how, and for which model.
 
 use super::{Action, Flag};
-use crate::cli::perf::given::{Wire, Given};
+use crate::cli::perf::given::{Given, Wire};
 use crate::cli::perf::mistake::Mistake;
 use crate::cli::perf::value::Value;
 
@@ -48,12 +48,15 @@ pub static FLAGS: &[Flag] = &[
         "Accepted: how much is in flight is said by the load, and never needs a thread for each request.",
         |g| g.asks_sync = true,
     ),
-    Flag::set("service-kind", "kind", "The kind of server. Only triton, which any KServe v2 server passes for.", |_, v| {
-        match v.text()? {
+    Flag::set(
+        "service-kind",
+        "kind",
+        "The kind of server. Only triton, which any KServe v2 server passes for.",
+        |_, v| match v.text()? {
             "triton" => Ok(()),
             _ => Err(v.wrong("'triton': other kinds of servers speak other protocols, which nereid perf does not")),
-        }
-    }),
+        },
+    ),
     Flag::set(
         "bls-composing-models",
         "name[:version],…",
@@ -64,10 +67,15 @@ pub static FLAGS: &[Flag] = &[
         g.tls.grpc = Some(v.boolean()?);
         Ok(())
     }),
-    Flag::set("ssl-grpc-root-certifications-file", "path", "Authorities that the server is checked against.", |g, v| {
-        g.tls.grpc_files.ca = Some(v.path()?);
-        Ok(())
-    }),
+    Flag::set(
+        "ssl-grpc-root-certifications-file",
+        "path",
+        "Authorities that the server is checked against.",
+        |g, v| {
+            g.tls.grpc_files.ca = Some(v.path()?);
+            Ok(())
+        },
+    ),
     Flag::set("ssl-grpc-private-key-file", "path", "Key of the certificate that the client shows.", |g, v| {
         g.tls.grpc_files.key = Some(v.path()?);
         Ok(())
@@ -76,10 +84,15 @@ pub static FLAGS: &[Flag] = &[
         g.tls.grpc_files.certificate = Some(v.path()?);
         Ok(())
     }),
-    Flag::set("ssl-https-verify-peer", "0|1", "With https://: whether its certificate is checked. Default: 1.", |g, v| {
-        g.tls.verify_peer = Some(v.number(0..=1)? == 1);
-        Ok(())
-    }),
+    Flag::set(
+        "ssl-https-verify-peer",
+        "0|1",
+        "With https://: whether its certificate is checked. Default: 1.",
+        |g, v| {
+            g.tls.verify_peer = Some(v.number(0..=1)? == 1);
+            Ok(())
+        },
+    ),
     Flag::set("ssl-https-verify-host", "0|1|2", "Whether its name is checked, 1 and 2 alike. Default: 2.", |g, v| {
         g.tls.verify_host = Some(v.number(0..=2)? > 0);
         Ok(())

@@ -9,11 +9,30 @@
 //! Plan ─► run ─► threads (shards): schedule ─► exchange (HTTP, unary, stream) ─► tally ─► windows ─► Measurement
 //! ```
 
+mod answer;
+mod asking;
+mod check;
+mod connector;
+mod crew;
 pub mod data;
+mod driver;
+mod exchange;
+mod interrupt;
+mod line;
 mod measurement;
+mod metrics;
 mod plan;
+mod regions;
 pub mod report;
+mod request;
+mod schedule;
+mod session;
+mod stability;
 mod subject;
+mod sweep;
+mod tally;
+mod tls;
+mod work;
 
 pub use measurement::{
     ClientLimits, ERROR_TEXTS_MAX, ErrorTexts, LATENCY_MAX_NS, LoadPoint, Measurement, MetricFigures, Phase, Progress,
@@ -48,12 +67,10 @@ pub fn inspect(
     version: &str,
     headers: &[(String, String)],
 ) -> Result<Subject, PerfError> {
-    let _ = (model, version, headers);
-    Err(PerfError::Unreachable { endpoint: target.endpoint.clone(), reason: "not connected".to_owned() })
+    asking::Asker::new(target, headers)?.inspect(model, version)
 }
 
 /// Measures every load point of a plan. Ctrl-C ends it early, with everything cleaned up and what is measured returned.
 pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>, PerfError> {
-    let _ = progress;
-    Err(PerfError::Unreachable { endpoint: plan.target.endpoint.clone(), reason: "not connected".to_owned() })
+    session::run(plan, progress)
 }

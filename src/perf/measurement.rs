@@ -177,6 +177,40 @@ pub struct ServerSide {
 }
 
 impl ServerSide {
+    fn phases(&mut self) -> [&mut Phase; 8] {
+        [
+            &mut self.success,
+            &mut self.fail,
+            &mut self.queue,
+            &mut self.compute_input,
+            &mut self.compute_infer,
+            &mut self.compute_output,
+            &mut self.cache_hit,
+            &mut self.cache_miss,
+        ]
+    }
+
+    pub(super) fn add(&mut self, other: &ServerSide) {
+        self.inferences = self.inferences.saturating_add(other.inferences);
+        self.executions = self.executions.saturating_add(other.executions);
+        for (sum, part) in self.phases().into_iter().zip(other.clone().phases()) {
+            sum.count = sum.count.saturating_add(part.count);
+            sum.ns = sum.ns.saturating_add(part.ns);
+        }
+    }
+
+    /// What was counted since `before`. A server that started anew counts from nought.
+    pub(super) fn since(&self, before: &ServerSide) -> ServerSide {
+        let mut grown = self.clone();
+        grown.inferences = grown.inferences.saturating_sub(before.inferences);
+        grown.executions = grown.executions.saturating_sub(before.executions);
+        for (after, before) in grown.phases().into_iter().zip(before.clone().phases()) {
+            after.count = after.count.saturating_sub(before.count);
+            after.ns = after.ns.saturating_sub(before.ns);
+        }
+        grown
+    }
+
     /// Inferences for each execution.
     pub fn mean_batch(&self) -> f64 {
         if self.executions == 0 { 0.0 } else { self.inferences as f64 / self.executions as f64 }

@@ -53,6 +53,16 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
+impl Endpoint {
+    /// As requests name it.
+    pub(super) fn authority(&self) -> String {
+        match self {
+            Endpoint::Tcp { .. } => self.to_string(),
+            Endpoint::Unix(_) => "localhost".to_owned(),
+        }
+    }
+}
+
 /// Files are PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tls {
@@ -284,4 +294,46 @@ pub struct MetricsSource {
     pub endpoint: Endpoint,
     pub path: String,
     pub interval: Duration,
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// One request in flight, of one template without tensors, for a tenth of a second.
+    pub fn plan(target: Target) -> Plan {
+        Plan {
+            target,
+            model: "model".to_owned(),
+            version: String::new(),
+            work: Work {
+                streams: vec![vec![Template::default()]],
+                headers: Vec::new(),
+                sequences: None,
+                input_form: Form::Binary,
+                output_form: Form::Binary,
+                compression: Compression::None,
+                shared_memory: SharedMemory::None,
+                decoupled: false,
+                priority: 0,
+                queue_timeout_us: None,
+            },
+            load: Load::Concurrency(Sweep { start: 1, end: Some(1), step: 1 }),
+            rules: Rules { window: Window::Time(Duration::from_millis(100)), ..Rules::default() },
+            client: Client::default(),
+            server_statistics: false,
+            composing_models: Vec::new(),
+            metrics: None,
+            records_max: 0,
+        }
+    }
+
+    #[test]
+    fn endpoints_are_written_as_they_are_asked_for() {
+        let tcp = |host: &str| Endpoint::Tcp { host: host.to_owned(), port: 8001 };
+        assert_eq!(tcp("localhost").to_string(), "localhost:8001");
+        assert_eq!(tcp("::1").to_string(), "[::1]:8001");
+        assert_eq!(Endpoint::Unix("/a/b".into()).to_string(), "unix:/a/b");
+        assert_eq!(Endpoint::Unix("/a/b".into()).authority(), "localhost");
+    }
 }

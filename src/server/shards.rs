@@ -17,6 +17,7 @@ use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Door, Gauges, HandOver, Mail, Net, Secure};
 use crate::observe::metrics::Registry;
+use crate::queue::Spin;
 use crate::repository::{Lifecycle, Publisher};
 use crate::request::{Delivery, Job, Sink, never_wait_here};
 use crate::shard::engine::Limits;
@@ -72,6 +73,10 @@ impl Sink for ShardSink {
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
         self.pool.get(byte_size)
+    }
+
+    fn takes_what_was_put_aside(&self) -> bool {
+        true
     }
 
     fn at_home(&self, job: Box<dyn Job>) {
@@ -167,7 +172,7 @@ impl Shards {
                 name: format!("shard-{shard}"),
                 engine: choice.engine,
                 cpu: parts.placement.shards[shard],
-                spin: parts.placement.spin,
+                spin: Spin::new(parts.placement.spin_ns, 1),
                 limits: Limits { connections: net::CONNECTIONS_MAX, ..Limits::default() },
                 timers_max: TIMERS_MAX,
                 pool: parts.pool.clone(),

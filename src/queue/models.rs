@@ -417,9 +417,8 @@ fn two_workers_and_two_enqueuers() {
 /// One that takes more than it executes neither keeps the token nor leaves work behind that an idle one could do.
 #[test]
 fn a_worker_that_looks_ahead_leaves_nothing_behind() {
-    serve_with(PREEMPTIONS, 1, 1, 3, 1, 1, true);
-    serve_with(2, 2, 1, 3, 1, 1, true);
-    serve_with(2, 2, 2, 1, 1, 1, true);
+    serve_with(PREEMPTIONS, 1, 1, 2, 1, 1, true);
+    serve_with(2, 2, 1, 2, 1, 1, true);
 }
 
 #[test]

@@ -187,8 +187,8 @@ impl PythonInstance {
         Status::internal(format!("Failed to process the request(s) for model instance '{name}', message: {text}"))
     }
 
-    /// The memory that the larger inputs take; the outer `None`: there is none now. A worker that holds all there is gets
-    /// a chance to give some back, once it `is_idle`.
+    /// The memory that the larger inputs take; the outer `None`: there is none now. A worker that holds all there is
+    /// gets a chance to give some back, once it `is_idle`.
     fn reserve(&mut self, worker: &Arc<Worker>, len: usize, is_idle: bool) -> Result<Option<Option<Taken>>, Status> {
         if len == 0 {
             return Ok(Some(None));

@@ -89,8 +89,7 @@ impl Gate for Turnstile {
 /// could take it.
 #[test]
 fn one_wake_up_for_many_requests_and_more_for_who_is_busy() {
-    let scheduler =
-        Direct::new(&purpose(ModelConfig { name: "m".into(), ..Default::default() }), &Services::default());
+    let scheduler = Direct::new(&purpose(ModelConfig { name: "m".into(), ..Default::default() }), &Services::default());
     let woken: [Arc<AtomicUsize>; 2] = Default::default();
     let workers = [0, 1].map(|at| {
         let count = Arc::clone(&woken[at]);

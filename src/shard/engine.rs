@@ -202,6 +202,18 @@ impl Waker {
     fn file(&self) -> &std::fs::File {
         &self.0
     }
+
+    /// How often it was rung since the last time that somebody asked.
+    #[cfg(test)]
+    pub fn count(&self) -> u64 {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut count = [0; 8];
+        match poll(&mut [PollFd::new(self.file(), PollFlags::IN)], Some(&at_once)) {
+            Ok(1) => io::Read::read(&mut self.file(), &mut count).map_or(0, |_| u64::from_ne_bytes(count)),
+            _ => 0,
+        }
+    }
 }
 
 impl Wake for Waker {

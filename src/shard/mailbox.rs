@@ -117,6 +117,19 @@ mod tests {
         assert_eq!(inbox.sleep(|| "slept"), Some("slept"));
     }
 
+    /// The counter of an eventfd says how often it was written: a batch of answers is one wake-up.
+    #[test]
+    fn a_sleeping_shard_is_woken_once_for_many_mails() {
+        let (mailbox, mut inbox) = mailbox().unwrap();
+        let waker = inbox.waker();
+        mailbox.post(0);
+        assert_eq!(waker.count(), 0, "it is awake");
+        inbox.drain(10, drop);
+        let slept = inbox.sleep(|| (1..=16).for_each(|mail| mailbox.post(mail)));
+        assert_eq!((slept, waker.count()), (Some(()), 1));
+        assert_eq!(inbox.drain(100, drop), 16);
+    }
+
     #[test]
     fn mail_to_nobody_is_let_go() {
         let (mailbox, inbox) = mailbox().unwrap();

@@ -1,7 +1,7 @@
 //! What a model can do to its worker, and who notices (spec: python_backend.md section 6).
 
 use super::{models, trouble};
-use crate::support::http::Peer;
+use crate::support::http::{self, Peer};
 use crate::support::variant::{self, each, usual};
 
 /// What a model is told to do, the code that its client gets (0: either, as it may be too late), and what the answer
@@ -174,4 +174,35 @@ fn every_request_of_a_batch_is_answered_when_its_worker_dies() {
     let statistics = peers[0].get("/v2/models/trouble/stats").json();
     assert_eq!(statistics["model_stats"][0]["inference_stats"]["fail"]["count"], 4);
     server.stop();
+}
+
+/// A worker has its next batches before it is through with the last one: those it had not begun when it ended are
+/// executed by the next worker, in their order, and nobody is answered twice.
+#[test]
+fn a_death_ends_only_what_was_being_executed() {
+    for (flag, last_words, text) in [
+        ("--log-verbose=0", "exit 5", "exited with code 5"),
+        ("--python-execute-timeout=2", "sleep 3600", "was ended because it took more than 2 s"),
+    ] {
+        let repository = models::repository(&[]);
+        trouble::add(&repository, "trouble", 1, "");
+        let Some(server) = models::serve(usual(), &repository, &[flag]) else { return };
+        let mut peer = Peer::connect(server.http);
+        // Executions are seen to be short: from now on batches are sent ahead.
+        (0..50).for_each(|_| assert_eq!(trouble::done(&trouble::act(&mut peer, "trouble", "echo here")), "here"));
+        let words = |at: usize| if at == 7 { last_words.to_owned() } else { format!("echo {at}") };
+        let request = |at| http::request("POST", "/v2/models/trouble/infer", &[], &trouble::body(&words(at)));
+        peer.send(&(0..20).map(request).collect::<Vec<_>>().concat());
+        for at in 0..20 {
+            let answer = peer.answer();
+            match at {
+                7 => assert_eq!((answer.status, answer.error()), (500, format!("{NOT_HEALTHY}{text}"))),
+                _ => assert_eq!(trouble::done(&answer), at.to_string()),
+            }
+        }
+        let statistics = peer.get("/v2/models/trouble/stats").json();
+        let counts = |kind: &str| statistics["model_stats"][0]["inference_stats"][kind]["count"].clone();
+        assert_eq!((counts("success"), counts("fail")), (69.into(), 1.into()));
+        server.stop();
+    }
 }

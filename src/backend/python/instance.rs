@@ -187,8 +187,8 @@ impl PythonInstance {
         Status::internal(format!("Failed to process the request(s) for model instance '{name}', message: {text}"))
     }
 
-    /// The memory that the larger inputs take; the outer `None`: there is none now. A worker that holds all there is gets
-    /// a chance to give some back, once it `is_idle`.
+    /// The memory that the larger inputs take; the outer `None`: there is none now. A worker that holds all there is
+    /// gets a chance to give some back, once it `is_idle`.
     fn reserve(&mut self, worker: &Arc<Worker>, len: usize, is_idle: bool) -> Result<Option<Option<Taken>>, Status> {
         if len == 0 {
             return Ok(Some(None));
@@ -260,18 +260,27 @@ impl PythonInstance {
             worker.open.put(token, request);
             batch.tokens.push(token);
         }
+        let mut has_room = true;
         if outcome.is_ok() {
-            let sent = worker.push(to_worker::BATCH, writer.bytes());
+            let sent = match is_idle {
+                true => worker.push(to_worker::BATCH, writer.bytes()),
+                false => worker.push_behind(to_worker::BATCH, writer.bytes()).map(|sent| has_room = sent),
+            };
             outcome = sent.map_err(|error| (self.failed(error), None));
         }
         self.writer = writer;
-        let Err((status, refused)) = outcome else { return Ok(batch) };
+        if outcome.is_ok() && has_room {
+            return Ok(batch);
+        }
         worker.link.outbound.put_back_freed(freed);
         if let Some((range, _)) = &taken {
             worker.link.inbound.release(std::iter::once(range.key));
         }
         let back = take_back(worker, batch).requests.into_iter();
-        Err(Unsent::Failed(status, back.chain(refused).chain(left).collect()))
+        match outcome {
+            Ok(()) => Err(Unsent::Later(back.collect())),
+            Err((status, refused)) => Err(Unsent::Failed(status, back.chain(refused).chain(left).collect())),
+        }
     }
 
     /// What became of the batch: the worker's message, or its end.

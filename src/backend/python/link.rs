@@ -1,7 +1,8 @@
 //! The channels between a worker and the server: streams of frames with their doorbells, slots, and shared memory.
 //!
-//! A doorbell is an eventfd that is rung after every frame. Python has no fences, but the system call of its bell is
-//! one; so nobody has to say that it sleeps, and no wake-up is lost.
+//! A doorbell is an eventfd that is rung after frames: after each of the worker's, unless it is about to send another
+//! (see [`instance`](super::instance)), and after those that the server has for it at the moment. Python has no fences,
+//! but the system call of its bell is one; so nobody has to say that it sleeps, and no wake-up is lost.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;

@@ -196,6 +196,18 @@ impl Worker {
         self.push(kind, payload).inspect(|()| self.link.ring())
     }
 
+    /// Puts a message behind others that the worker has not read yet; false: there is no room for it now.
+    pub fn push_behind(&self, kind: u32, payload: &[u8]) -> Result<bool, LinkError> {
+        match self.link.push(kind, payload) {
+            Err(LinkError::Full | LinkError::NoMemory | LinkError::Memory(_)) => Ok(false),
+            Err(error) => {
+                self.kill(&format!("was ended because {error}"));
+                Err(error)
+            }
+            Ok(()) => Ok(true),
+        }
+    }
+
     /// The same without the wake-up, which is still to come. A worker that has made that impossible is of no use any
     /// more.
     pub fn push(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {

@@ -85,6 +85,46 @@ impl Gate for Turnstile {
     }
 }
 
+/// A shard that accepts many requests wakes a worker once, and a worker that executes gets more only where no other one
+/// could take it.
+#[test]
+fn one_wake_up_for_many_requests_and_more_for_who_is_busy() {
+    let scheduler = Direct::new(&purpose(ModelConfig { name: "m".into(), ..Default::default() }), &Services::default());
+    let woken: [Arc<AtomicUsize>; 2] = Default::default();
+    let workers = [0, 1].map(|at| {
+        let count = Arc::clone(&woken[at]);
+        let waker = Waker::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
+        scheduler.join(Seat { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap()
+    });
+    let woken = || [0, 1].map(|at: usize| woken[at].swap(0, Ordering::SeqCst));
+    let answers: Arc<Answers> = Arc::default();
+    let send = || {
+        let request = Box::new(Request::new(Completion::new(answers.clone(), 0)));
+        scheduler.enqueue(request).unwrap().wake_up.now();
+    };
+    let poll = |at: usize| scheduler.poll(workers[at], 1);
+    assert!(matches!((poll(0), poll(1)), (Next::Sleep { .. }, Next::Sleep { .. })));
+    (0..4).for_each(|_| send());
+    assert_eq!(woken(), [1, 0]);
+    let Next::Execute(first) = poll(0) else { panic!("there is something") };
+    assert_eq!(woken(), [0, 1], "there is more for who is idle");
+    assert!(scheduler.ahead(workers[0], 1).is_none(), "which it is about to take");
+    let Next::Execute(second) = poll(1) else { panic!("there is something") };
+    let third = scheduler.ahead(workers[0], 1).expect("nobody is idle");
+    scheduler.dismiss(workers[0]);
+    assert!(scheduler.ahead(workers[0], 1).is_none(), "it is to leave");
+    let fourth = scheduler.ahead(workers[1], 1).expect("nobody is idle");
+    assert!(scheduler.ahead(workers[1], 1).is_none(), "nothing is left");
+    assert!(matches!(poll(1), Next::Sleep { .. }), "and the token was given back");
+    for mut payload in [first, second, third, fourth] {
+        assert_eq!(payload.len(), 1);
+        payload.take().into_iter().for_each(|request| request.finish(Response::default()));
+    }
+    let gated = gated();
+    gated.send();
+    assert!(gated.scheduler.ahead(gated.workers[0], 1).is_none(), "it would need its resources");
+}
+
 struct Gated {
     scheduler: Direct,
     limiter: Arc<OneAtATime>,

@@ -566,5 +566,5 @@ fn mistakes_are_noticed() {
     noticed(Mutant::StaleState, WEATHER, Sequences::oldest, "sees Some");
     noticed(Mutant::BacklogOrder, CALM, Sequences::single, "of the backlog was passed over");
     noticed(Mutant::IterationGoesOn, WEATHER, Sequences::iterative, "after its last release");
-    noticed(Mutant::StaleSequence, WEATHER, Sequences::iterative, "although its sequence lives");
+    noticed(Mutant::StaleSequence, WEATHER, Sequences::iterative, "in execution");
 }

@@ -348,8 +348,8 @@ class Link(Memory):
             return kind, value
 
     def _await_input(self, tail):
-        """Waits until the server's position is another one: looks for a moment where that is allowed and the last waits
-        were short, and sleeps then."""
+        """Waits until the server's position is another one: looks for a moment where that is allowed and the last
+        waits were short, and sleeps then."""
         if self.is_ring_owed:
             self.is_ring_owed = False
             _write(self.output.bell, _ONE)
@@ -359,7 +359,9 @@ class Link(Memory):
                 _read(self.input_bell, 8)
             return
         began = _clock()
-        until = began + self.spin_ns if self.expected_ns < self.spin_ns else began
+        # Looking keeps other threads from running.
+        is_worth_it = self.expected_ns < self.spin_ns and threading.active_count() == 1
+        until = began + self.spin_ns if is_worth_it else began
         has_slept = False
         while words[INPUT_WORDS // 8] == tail:
             if has_slept or _clock() >= until:

@@ -1,0 +1,89 @@
+//! A worker's wait: a call is seen by who looks and wakes who sleeps, and none is lost.
+
+use super::super::Summons;
+use super::*;
+
+/// How a worker waits: it looks once, as one that spins, and then sleeps.
+#[derive(Clone)]
+pub(super) struct Rest {
+    summons: Arc<Summons<Late>>,
+    late: Late,
+}
+
+/// The thread that sleeps, known once it does for the first time.
+#[derive(Clone, Default)]
+struct Late(Arc<std::sync::OnceLock<thread::Thread>>);
+
+impl Wake for Late {
+    fn wake(&self) {
+        self.0.get().expect("it sleeps").unpark();
+    }
+}
+
+impl Rest {
+    pub fn new() -> Rest {
+        let late = Late::default();
+        Rest { summons: Arc::new(Summons::new(late.clone())), late }
+    }
+
+    pub fn call(&self) {
+        self.summons.call();
+    }
+
+    /// Until somebody has called.
+    pub fn wait(&self) {
+        self.late.0.get_or_init(thread::current);
+        if !self.summons.is_called() {
+            loom::hint::spin_loop();
+        }
+        let called = self.summons.wait(|| {
+            thread::park();
+            true
+        });
+        assert!(called, "it has no time to be up");
+    }
+}
+
+/// A lost call leaves the thread parked for ever, which loom reports as a deadlock; a call is never taken for another.
+#[test]
+fn a_summons_is_seen_or_wakes() {
+    model(PREEMPTIONS, || {
+        let rest = Rest::new();
+        let work = Arc::new(AtomicUsize::new(0));
+        for _ in 0..2 {
+            let (caller, work) = (rest.clone(), Arc::clone(&work));
+            thread::spawn(move || {
+                work.fetch_add(1, Ordering::Relaxed);
+                caller.call();
+            });
+        }
+        while work.load(Ordering::Relaxed) < 2 {
+            rest.wait();
+        }
+    });
+}
+
+/// What the caller did before is visible to whom it called; a wait whose time is up leaves a late call to the next one.
+#[test]
+fn a_summons_that_comes_late_ends_the_next_wait() {
+    model(PREEMPTIONS, || {
+        let rest = Rest::new();
+        let cell = Arc::new(UnsafeCell::new(0));
+        let caller = thread::spawn({
+            let (caller, cell) = (rest.clone(), Arc::clone(&cell));
+            move || {
+                // SAFETY: the waiting thread reads it after the call; loom checks exactly that.
+                cell.with_mut(|value| unsafe { *value = 1 });
+                caller.call();
+            }
+        });
+        // Its time is up at once.
+        rest.late.0.get_or_init(thread::current);
+        if !rest.summons.wait(|| false) {
+            rest.wait();
+        }
+        // SAFETY: the call came after the write.
+        assert_eq!(cell.with(|value| unsafe { *value }), 1);
+        caller.join().unwrap();
+    });
+}

@@ -1,0 +1,162 @@
+"""The streams of a worker: when it rings for what it says, and how it waits for what it is told."""
+
+import marshal
+import os
+import struct
+import threading
+import unittest
+
+import fake  # noqa: F401: finds the modules
+from nereid_python import wire
+
+SPIN_NS = 5_000_000
+
+
+class Worker(wire.Link):
+    """A link in memory of its own, with pipes for bells; the test is its server."""
+
+    def __init__(self, spin_ns=0):
+        super().__init__()
+        self.memory = memoryview(bytearray(wire.STREAMS + 3 * wire.STREAM_BYTES))
+        self.words = self.memory.cast("Q")
+        self.input_bell, self.told_bell = os.pipe()
+        self.rung, bell = os.pipe()
+        os.set_blocking(self.rung, False)
+        os.set_blocking(self.input_bell, False)
+        at = wire.STREAMS + wire.STREAM_BYTES
+        self.output = wire._Output(self.memory, self.words, wire.OUTPUT_WORDS, wire.OUTPUT_HANDLED, at, bell)
+        self.tail, self.head = 0, 0
+        self.main = threading.get_ident()
+        self.spin_ns, self.expected_ns, self.is_ring_owed = spin_ns, spin_ns, False
+
+    def told(self, value, rings=True):
+        """The server's next message."""
+        payload = marshal.dumps(value, 2)
+        start = wire.STREAMS + self.head
+        self.memory[start : start + 8 + len(payload)] = struct.pack("<II", len(payload), wire.BATCH) + payload
+        self.head += (len(payload) + 15) & ~7
+        self.words[wire.INPUT_WORDS // 8] = self.head
+        if rings:
+            os.write(self.told_bell, bytes(8))
+
+    def rings(self):
+        """How often it has rung since the last question."""
+        try:
+            return len(os.read(self.rung, 8000)) // 8
+        except BlockingIOError:
+            return 0
+
+    def said(self):
+        return self.words[wire.OUTPUT_WORDS // 8] > 0
+
+    def close(self):
+        for one in (self.input_bell, self.told_bell, self.rung, self.output.bell):
+            os.close(one)
+
+
+class Watched:
+    """Words of which something happens after so many looks."""
+
+    def __init__(self, words, looks, then):
+        self.words, self.looks, self.then = words, looks, then
+
+    def __getitem__(self, at):
+        self.looks -= 1
+        if self.looks == 0:
+            self.then()
+        return self.words[at]
+
+    def __setitem__(self, at, value):
+        self.words[at] = value
+
+
+class Rings(unittest.TestCase):
+    def setUp(self):
+        self.worker = Worker()
+        self.addCleanup(self.worker.close)
+
+    def test_a_result_rings_where_nothing_else_is_to_be_done(self):
+        self.worker.told(1)
+        self.worker.receive()
+        self.worker.conclude(wire.DONE, ([], ()))
+        self.assertEqual(self.worker.rings(), 1)
+
+    def test_results_of_batches_that_follow_each_other_share_a_ring(self):
+        worker = self.worker
+        for number in range(3):
+            worker.told(number)
+        for number in range(3):
+            self.assertEqual(worker.receive(), (wire.BATCH, number))
+            worker.conclude(wire.DONE, ([], ()))
+            self.assertTrue(worker.said())
+            self.assertEqual(worker.rings(), 1 if number == 2 else 0)
+
+    def test_what_else_is_said_rings_at_once(self):
+        worker = self.worker
+        worker.told(0)
+        worker.told(1)
+        worker.receive()
+        worker.conclude(wire.DONE, ([], ()))
+        worker.send(wire.RELEASED, ([],))
+        self.assertEqual(worker.rings(), 1)
+
+    def test_who_is_about_to_sleep_rings_for_what_it_owes(self):
+        worker = self.worker
+        worker.told(0)
+        worker.told(1)
+        worker.receive()
+        worker.conclude(wire.DONE, ([], ()))
+        # The next one is none that is answered.
+        worker.receive()
+        self.assertEqual(worker.rings(), 0)
+        with self.assertRaises(BlockingIOError):
+            # Both bells are read, and then it would sleep.
+            worker.receive()
+        self.assertEqual(worker.rings(), 1)
+
+
+class Waits(unittest.TestCase):
+    def setUp(self):
+        self.worker = Worker(SPIN_NS)
+        self.addCleanup(self.worker.close)
+
+    def test_who_expects_a_short_wait_sees_what_nobody_rings_for(self):
+        worker = self.worker
+        worker.expected_ns = 0
+        worker.words = Watched(worker.words, 100, lambda: worker.told("here", False))
+        self.assertEqual(worker.receive(), (wire.BATCH, "here"))
+
+    def test_who_is_not_alone_does_not_look(self):
+        worker = self.worker
+        worker.expected_ns = 0
+        over = threading.Event()
+        other = threading.Thread(target=over.wait)
+        other.start()
+        with self.assertRaises(BlockingIOError):
+            worker.receive()
+        over.set()
+        other.join()
+
+    def test_who_knows_nothing_of_its_waits_sleeps(self):
+        with self.assertRaises(BlockingIOError):
+            self.worker.receive()
+
+    def test_short_waits_are_learnt_and_long_ones_too(self):
+        worker = self.worker
+        for number in range(3):
+            worker.told(number)
+        for _ in range(8):
+            # The position is another one already.
+            worker._await_input(-1)
+        self.assertLess(worker.expected_ns, SPIN_NS)
+        timer = threading.Timer(10 * SPIN_NS / 1e9, worker.told, ("late",))
+        timer.start()
+        os.set_blocking(worker.input_bell, True)
+        # There are rings for the first three, too.
+        worker._await_input(worker.head)
+        timer.join()
+        self.assertGreater(worker.expected_ns, SPIN_NS // 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -175,7 +175,14 @@ impl Api {
         }
     }
 
-    pub(super) fn refuse_http(&mut self, key: u64, call: CallKey, dialect: Dialect, status: &Status, replies: &mut Replies) {
+    pub(super) fn refuse_http(
+        &mut self,
+        key: u64,
+        call: CallKey,
+        dialect: Dialect,
+        status: &Status,
+        replies: &mut Replies,
+    ) {
         self.end_work(key);
         replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, status, error::JSON))));
     }
@@ -420,8 +427,7 @@ impl Api {
         replies: &mut Replies,
     ) {
         if response.error.is_none()
-            && let Some(reply) =
-                http_reply::write_plainly(&mut response, model, &form, &mut self.texts, &self.pool)
+            && let Some(reply) = http_reply::write_plainly(&mut response, model, &form, &mut self.texts, &self.pool)
         {
             return replies.push(call, Reply::HttpPlain(reply));
         }

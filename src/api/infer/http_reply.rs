@@ -35,7 +35,7 @@ pub fn write_plainly(
     pool: &Pool,
 ) -> Option<http1::PlainResponse> {
     let is_usual = form.packing.is_none() && form.watch.is_none() && form.dialect == Dialect::Kserve;
-    if !is_usual || !response.parameters.is_empty() || response.outputs.len() > PLAIN_OUTPUTS_MAX {
+    if !is_usual || response.outputs.len().max(response.parameters.len()) > PLAIN_OUTPUTS_MAX {
         return None;
     }
     let mut writer = Writer::new(texts.begin());
@@ -48,6 +48,7 @@ pub fn write_plainly(
     writer.string(&model.name);
     writer.key("model_version");
     writer.string(itoa::Buffer::new().format(model.version));
+    write_parameters(&mut writer, response).ok()?;
     writer.key("outputs");
     writer.begin_array();
     let mut elements_left = STEP;
@@ -117,26 +118,7 @@ impl Encoder {
         writer.string(&model.name);
         writer.key("model_version");
         writer.string(itoa::Buffer::new().format(model.version));
-        if !self.response.parameters.is_empty() {
-            writer.key("parameters");
-            writer.begin_object();
-            for parameter in self.response.parameters.iter() {
-                writer.key(parameter.name.as_bytes());
-                match &parameter.value {
-                    Value::String(text) => writer.string(text.as_bytes()),
-                    Value::Int(int) => writer.int(*int),
-                    Value::Bool(bool) => writer.bool(*bool),
-                    Value::Double(double) => writer.double(*double),
-                    Value::Bytes(_) => {
-                        return Err(Status::unsupported(format!(
-                            "response parameter '{}' has type BYTES, which is not supported",
-                            parameter.name
-                        )));
-                    }
-                }
-            }
-            writer.end_object();
-        }
+        write_parameters(&mut writer, &self.response)?;
         writer.key("outputs");
         writer.begin_array();
         Ok(())
@@ -240,6 +222,31 @@ impl Encoder {
         self.json.append(&mut self.tail);
         self.form.dialect.binary_answer(header_len, self.json)
     }
+}
+
+fn write_parameters(writer: &mut Writer<impl Sink>, response: &Response) -> Result<(), Status> {
+    if response.parameters.is_empty() {
+        return Ok(());
+    }
+    writer.key("parameters");
+    writer.begin_object();
+    for parameter in response.parameters.iter() {
+        writer.key(parameter.name.as_bytes());
+        match &parameter.value {
+            Value::String(text) => writer.string(text.as_bytes()),
+            Value::Int(int) => writer.int(*int),
+            Value::Bool(bool) => writer.bool(*bool),
+            Value::Double(double) => writer.double(*double),
+            Value::Bytes(_) => {
+                return Err(Status::unsupported(format!(
+                    "response parameter '{}' has type BYTES, which is not supported",
+                    parameter.name
+                )));
+            }
+        }
+    }
+    writer.end_object();
+    Ok(())
 }
 
 fn describe(writer: &mut Writer<impl Sink>, output: &OutputTensor) {

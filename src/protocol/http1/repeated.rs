@@ -90,9 +90,10 @@ impl Head {
             }
             // What stands behind the last gap moves first, and then by what each gap before it has grown.
             let behind = |place: &&mut u32| **place >= old.end;
-            let places = self.fields.iter_mut().flat_map(|(name, value)| {
-                [&mut name.start, &mut name.end, &mut value.start, &mut value.end]
-            });
+            let places = self
+                .fields
+                .iter_mut()
+                .flat_map(|(name, value)| [&mut name.start, &mut name.end, &mut value.start, &mut value.end]);
             places.filter(behind).for_each(|place| *place = place.wrapping_add(by));
         }
         self.raw.clear();

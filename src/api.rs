@@ -53,7 +53,7 @@ use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
-use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
+use crate::request::{Delivery, Job, Sink, Status, WakeUp, immediate, now_ns};
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -212,6 +212,8 @@ pub struct Api {
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
     in_flight: usize,
+    /// Empty, for answers to what this shard executes itself.
+    answers: Vec<(u64, Delivery)>,
     /// Workers to wake before the turn ends.
     wake_ups: Vec<WakeUp>,
     /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
@@ -263,6 +265,7 @@ impl Api {
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,
+            answers: Vec::new(),
             wake_ups: Vec::new(),
             timed: BTreeMap::new(),
             jobs_timed: 0,
@@ -394,13 +397,20 @@ impl Service for Api {
 
     fn work(&mut self, replies: &mut Replies) -> bool {
         self.unpacking_left = UNPACKING_STEPS_A_TURN;
+        // No more than this turn's requests have brought.
+        let mut answers = std::mem::take(&mut self.answers);
+        immediate::swap_answers(&mut answers);
+        for (key, delivery) in answers.drain(..) {
+            self.delivered(key, delivery, replies);
+        }
+        self.answers = answers;
         self.go_on(replies);
         self.wake_ups.drain(..).for_each(WakeUp::now);
-        !self.unfinished.is_empty()
+        self.has_work()
     }
 
     fn has_work(&self) -> bool {
-        !self.unfinished.is_empty()
+        !self.unfinished.is_empty() || immediate::has_answers()
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {

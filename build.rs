@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // A plug-in that is opened by the binary must bind to the binary's symbols.
     println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=TRITON*");
     println!("cargo:rustc-link-arg-benches=-Wl,--export-dynamic-symbol=TRITON*");
+    println!("cargo:rustc-link-arg-tests=-Wl,--export-dynamic-symbol=TRITON*");
     Ok(())
 }
 

@@ -54,6 +54,8 @@ use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Rep
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, Sink, Status, WakeUp, immediate, now_ns};
+use infer::grpc_reply;
+use infer::recurring::Recurring;
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -207,7 +209,8 @@ pub struct Api {
     control: Control,
     render_metrics: RenderMetrics,
     metrics: Arc<Registry>,
-    encoder: grpc::Encoder,
+    writer: grpc_reply::Writer,
+    recurring: Recurring,
     work: Slab<waiting::Work>,
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
@@ -261,7 +264,8 @@ impl Api {
             control,
             render_metrics,
             metrics,
-            encoder: grpc::Encoder::new(),
+            writer: grpc_reply::Writer::default(),
+            recurring: Recurring::default(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,
@@ -326,6 +330,11 @@ impl Service for Api {
         self.plan_call(headers)
     }
 
+    /// Whether requests are traced can change at any time; everything else is in the headers.
+    fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
+        !plan.timed && !self.facts.settings.traces.is_on()
+    }
+
     fn grpc_unary(
         &mut self,
         call: CallKey,
@@ -336,6 +345,17 @@ impl Service for Api {
         let token = self.unary(call, plan, message, replies);
         self.arrived_ns = None;
         token
+    }
+
+    fn grpc_recurring(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        token: &mut Option<Token>,
+        message: &[u8],
+        replies: &mut Replies,
+    ) -> bool {
+        self.take_recurring(call, plan, token, message, replies)
     }
 
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
@@ -389,6 +409,7 @@ impl Service for Api {
             Mail::Models { models, acknowledge } => {
                 self.models = models;
                 self.plans.forget();
+                self.recurring.forget();
                 drop(acknowledge);
             }
             Mail::Done { call, protocol, outcome } => self.done(call, protocol, outcome, replies),

@@ -126,6 +126,8 @@ pub struct Request {
     pub origin: Origin,
     /// A shard hands it in, and may execute it itself (DESIGN, decision 4).
     pub is_on_shard: bool,
+    /// It is like one that has passed the checks of its model, and completed as they do.
+    pub is_checked: bool,
     pub stamps: Stamps,
     /// What the request's sequence hands from one request to the next.
     pub states: Option<Arc<States>>,
@@ -167,6 +169,7 @@ impl Request {
             batch_size: 1,
             origin: Origin::Client,
             is_on_shard: false,
+            is_checked: false,
             stamps: Stamps::default(),
             states: None,
             grant: None,

@@ -2,10 +2,12 @@
 
 pub mod classification;
 pub mod draft;
+pub mod familiar;
 pub mod grpc_reply;
 pub mod grpc_request;
 pub mod http_reply;
 pub mod http_request;
+pub mod recurring;
 pub mod regions;
 pub mod texts;
 

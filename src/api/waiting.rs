@@ -407,10 +407,13 @@ impl Api {
         let watch = form.watch.as_ref();
         let encoded = match response.error {
             Some(status) => Err(status),
-            None => grpc_reply::unary(&mut self.encoder, &response, model, &self.pool),
+            None => grpc_reply::unary(&mut self.writer, &response, model, &self.pool),
         };
         match encoded {
             Ok(message) => {
+                if watch.is_none() && form.packing.is_none() {
+                    return replies.push(call, Reply::GrpcAnswer(message));
+                }
                 let status = grpc_ends(watch);
                 if let Some(packing) = form.packing {
                     watch.inspect(|watch| watch.leaves(call, replies));

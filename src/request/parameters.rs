@@ -15,6 +15,19 @@ pub enum Value {
     Bytes(Slice),
 }
 
+impl Value {
+    /// True if both are the same to whoever reads them; bytes never are, because nobody compares them.
+    pub fn is_same(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Value::String(a), Value::String(b)) => a == b,
+            (Value::Int(a), Value::Int(b)) => a == b,
+            (Value::Bool(a), Value::Bool(b)) => a == b,
+            (Value::Double(a), Value::Double(b)) => a.to_bits() == b.to_bits(),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Parameter {
     pub name: Text,
@@ -40,6 +53,12 @@ impl Parameters {
 
     pub fn iter(&self) -> impl Iterator<Item = &Parameter> {
         self.first().iter().chain(&self.own)
+    }
+
+    /// True if both hold the same in the same order (see [`Value::is_same`]).
+    pub fn is_same(&self, other: &Parameters) -> bool {
+        let same = |(a, b): (&Parameter, &Parameter)| a.name == b.name && a.value.is_same(&b.value);
+        self.len() == other.len() && self.iter().zip(other.iter()).all(same)
     }
 
     pub fn get(&self, index: usize) -> Option<&Parameter> {

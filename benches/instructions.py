@@ -10,7 +10,8 @@ difference of the two counts, divided by two thousand, is what one request takes
 sends the requests runs outside valgrind. Of two binaries the second is also told as a change of the first. With
 --functions the functions follow that make the difference, the largest first. --load= names other loads: grpc_busy (64 in
 flight over 4 connections), grpc_wide (64 connections), grpc_stream, grpc_decoupled (one count is one response) and
-grpc_large (588 KiB).
+grpc_large (588 KiB); http_busy (64 in flight over 4 connections), http_wide (64 connections), http_ids (each request
+with an id of its own), http_json (16 FP32 as text, both ways), http_shared (system shared memory) and http_large.
 
 Valgrind offers no vdso that rustix could call by itself: rustix has to go through libc, and the server to use epoll.
 """
@@ -37,6 +38,8 @@ input [ { name: "INPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
+
+CONFIG_FLOATS = CONFIG.replace("same", "floats").replace("UINT8", "FP32")
 
 CONFIG_MANY = """name: "many"
 backend: "repeat"
@@ -257,7 +260,112 @@ def grpc_decoupled(port, count):
             peer.socket.sendall(frame(0, 0, 1, data) * more)
 
 
-LOADS = (http, grpc, grpc_busy, grpc_wide, grpc_stream, grpc_decoupled, grpc_large)
+def post(path, json, data=b""):
+    """A request over HTTP/1.1, tensors behind its JSON."""
+    binary = b"Inference-Header-Content-Length: %d\r\n" % len(json) if data else b""
+    return (
+        b"POST %s HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUser-Agent: python-requests/2.31.0\r\nAccept: */*\r\n"
+        b"Connection: keep-alive\r\nContent-Type: application/%s\r\n%sContent-Length: %d\r\n\r\n%s"
+        % (path, b"octet-stream" if data else b"json", binary, len(json) + len(data), json + data)
+    )
+
+
+def binary(size, members=""):
+    """An inference request with a tensor of `size` bytes behind its JSON."""
+    json = (
+        '{%s"inputs":[{"name":"INPUT0","shape":[%d],"datatype":"UINT8","parameters":{"binary_data_size":%d}}],'
+        '"parameters":{"binary_data_output":true}}' % (members, size, size)
+    )
+    return post(b"/v2/models/same/infer", json.encode(), bytes(size))
+
+
+def answers(unread):
+    """How many whole answers stand at the front of `unread`, which loses them."""
+    count = 0
+    while (end := unread.find(b"\r\n\r\n")) >= 0:
+        head = bytes(unread[: end + 2])
+        if not head.startswith(b"HTTP/1.1 200"):
+            sys.exit(f"the server answers {bytes(unread)!r}")
+        length = int(re.search(rb"(?i)\ncontent-length: *(\d+)\r", head)[1])
+        if len(unread) < end + 4 + length:
+            break
+        del unread[: end + 4 + length]
+        count += 1
+    return count
+
+
+def http_load(port, count, connections, in_flight, request):
+    """So many requests in flight on each of so many connections; `request` makes number n of them."""
+    peers, wakes, asked, answered = {}, select.poll(), 0, 0
+    for _ in range(connections):
+        peer = socket.create_connection(("127.0.0.1", port))
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wakes.register(peer, select.POLLIN)
+        peers[peer.fileno()] = (peer, bytearray())
+        peer.sendall(b"".join(request(asked + at) for at in range(in_flight)))
+        asked += in_flight
+    while answered < count:
+        for descriptor, _ in wakes.poll():
+            peer, unread = peers[descriptor]
+            unread += peer.recv(1 << 20) or sys.exit("the server closed the connection")
+            came = answers(unread)
+            answered += came
+            more = max(min(came, count - asked), 0)
+            if more:
+                peer.sendall(b"".join(request(asked + at) for at in range(more)))
+                asked += more
+
+
+def http_busy(port, count):
+    """64 requests in flight over 4 connections."""
+    same = binary(SIZE)
+    http_load(port, count, 4, 16, lambda _: same)
+
+
+def http_wide(port, count):
+    """64 connections, one request in flight on each."""
+    same = binary(SIZE)
+    http_load(port, count, 64, 1, lambda _: same)
+
+
+def http_ids(port, count):
+    """Each request has an id of its own."""
+    http_load(port, count, 1, 1, lambda at: binary(SIZE, f'"id":"{at}",'))
+
+
+def http_json(port, count):
+    """Numbers as text, there and back."""
+    numbers = ",".join(f"{at * 0.37:.3f}" for at in range(16))
+    json = '{"inputs":[{"name":"INPUT0","shape":[16],"datatype":"FP32","data":[%s]}]}' % numbers
+    same = post(b"/v2/models/floats/infer", json.encode())
+    http_load(port, count, 1, 1, lambda _: same)
+
+
+def http_shared(port, count):
+    """Tensors in system shared memory."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="nereid-instructions-") as memory:
+        memory.truncate(2 * SIZE)
+        key, size = "/" + os.path.basename(memory.name), 2 * SIZE
+        register = '{"key":"%s","offset":0,"byte_size":%d}' % (key, size)
+        first = post(b"/v2/systemsharedmemory/region/r/register", register.encode())
+        window = '"parameters":{"shared_memory_region":"r","shared_memory_offset":%d,"shared_memory_byte_size":%d}'
+        json = (
+            '{"inputs":[{"name":"INPUT0","shape":[%d],"datatype":"UINT8",%s}],"outputs":[{"name":"OUTPUT0",%s}]}'
+            % (SIZE, window % (0, SIZE), window % (SIZE, SIZE))
+        )
+        same = post(b"/v2/models/same/infer", json.encode())
+        http_load(port, count, 1, 1, lambda at: same if at else first)
+
+
+def http_large(port, count):
+    """588 KiB there and back."""
+    same = binary(588 * 1024)
+    http_load(port, count, 1, 1, lambda _: same)
+
+
+LARGE = (http_large, grpc_large)
+LOADS = (http, http_busy, http_wide, http_ids, http_json, http_shared, http_large)
+LOADS += (grpc, grpc_busy, grpc_wide, grpc_stream, grpc_decoupled, grpc_large)
 
 
 def free_port():
@@ -271,13 +379,14 @@ def run(binary, ask, count):
     """Instructions of a server's whole life, in all and by function."""
     with tempfile.TemporaryDirectory() as directory:
         models = pathlib.Path(directory, "models")
-        for name, config in (("same", CONFIG), ("many", CONFIG_MANY)):
+        for name, config in (("same", CONFIG), ("floats", CONFIG_FLOATS), ("many", CONFIG_MANY)):
             models.joinpath(name, "1").mkdir(parents=True)
             models.joinpath(name, "config.pbtxt").write_text(config)
         port, out = free_port(), os.path.join(directory, "out")
-        other = "grpc" if ask is http else "http"
-        flags = [f"--allow-{other}=false", f"--{ask.__name__.split('_')[0]}-port={port}", "--allow-metrics=false"]
-        flags += ["--io-engine=epoll", "--io-cores=1", f"--model-repository={models}"]
+        own = ask.__name__.split("_")[0]
+        other = "grpc" if own == "http" else "http"
+        flags = [f"--allow-{other}=false", f"--{own}-port={port}", "--allow-metrics=false"]
+        flags += ["--io-engine=epoll", "--io-cores=1", "--allow-client-shm=true", f"--model-repository={models}"]
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", binary, *flags]
         with open(os.path.join(directory, "log"), "wb+") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log)
@@ -303,7 +412,7 @@ def run(binary, ask, count):
 
 def measure(binary, ask):
     """Instructions of one request, in all and by function."""
-    portion = 10 if ask is grpc_large else 1
+    portion = 10 if ask in LARGE else 1
     few, many = run(binary, ask, FEW // portion), run(binary, ask, MANY // portion)
     requests = (MANY - FEW) // portion
     by_function = {name: (count - few[1][name]) / requests for name, count in many[1].items()}

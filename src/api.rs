@@ -232,6 +232,7 @@ pub struct Api {
     unpacking_left: usize,
     plans: http_plans::Plans,
     texts: infer::texts::Texts,
+    templates: infer::template::Templates,
 }
 
 /// What a service is made of.
@@ -280,6 +281,7 @@ impl Api {
             unpacking_left: UNPACKING_STEPS_A_TURN,
             plans: http_plans::Plans::default(),
             texts: infer::texts::Texts::default(),
+            templates: infer::template::Templates::default(),
         }
     }
 }

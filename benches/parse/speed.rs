@@ -4,8 +4,8 @@
 //! that share caches make single rounds slow. What is written is what is read, in the steps of the API.
 
 use rustix::time::{ClockId, clock_gettime};
-use tritonserver::memory::{Gather, Pool, Slice};
-use tritonserver::protocol::json::{ArrayWriter, Builder, Element, GatherSink, NumbersReader, Value};
+use tritonserver::memory::{BlockMut, Gather, Pool, Slice};
+use tritonserver::protocol::json::{ArrayWriter, Builder, Element, GatherSink, Value};
 
 const ELEMENTS: usize = 2_000_000;
 const ROUNDS: usize = 15;
@@ -32,7 +32,6 @@ pub fn measure() {
         });
         let tensor: Vec<u8> = numbers.take(ELEMENTS).flat_map(f32::to_le_bytes).collect();
         let (mut writes, mut reads, mut text) = (Vec::new(), Vec::new(), Vec::new());
-        let mut read = vec![0; tensor.len()];
         let pool = Pool::new(1 << 30);
         for _ in 0..ROUNDS {
             let mut pieces = Vec::new();
@@ -41,9 +40,11 @@ pub fn measure() {
             pieces.iter().for_each(|piece| text.extend_from_slice(piece));
             writes.push(text.len() as f64 / seconds / 1e9);
             let body = Slice::copy_of(&text);
-            let seconds = timed(|| read_back(body, &mut read));
+            let room = BlockMut::unpooled(tensor.len());
+            let mut read = None;
+            let seconds = timed(|| read = Some(read_back(body, room)));
             reads.push(text.len() as f64 / seconds / 1e9);
-            assert!(read == tensor, "the tensor did not survive");
+            assert!(read.is_some_and(|read| *read == *tensor), "the tensor did not survive");
         }
         let bytes = text.len() as f64 / ELEMENTS as f64;
         println!("| {name} | {bytes:.1} | {} | {} |", distribution(writes), distribution(reads));
@@ -72,14 +73,20 @@ fn write(pool: &Pool, tensor: &[u8]) -> Vec<Slice> {
     pieces
 }
 
-fn read_back(body: Slice, tensor: &mut [u8]) {
+fn read_back(body: Slice, room: BlockMut) -> BlockMut {
     let mut builder = Builder::new(body, |depth, key| depth == 3 && key == b"data").expect("a document");
-    while !builder.step(STEP).expect("valid JSON") {}
-    let document = builder.finish();
+    let mut room = Some(room);
+    while !builder.step_to_array(STEP).expect("valid JSON") {
+        if builder.opened("shape").is_some()
+            && let Some(room) = room.take()
+        {
+            builder.read_into(Element::F32, room);
+        }
+    }
+    let mut document = builder.finish();
     let input = document.root().member("inputs").and_then(|inputs| inputs.index(0)).expect("an input");
-    let span = input.member("data").map(Value::span).expect("data");
-    let mut reader = NumbersReader::new(Element::F32, span);
-    while !reader.step(document.input(), tensor, STEP).expect("numbers") {}
+    let place = input.member("data").map(Value::place).expect("data");
+    document.take_read(place).expect("numbers that were read as they passed")
 }
 
 fn distribution(mut rounds: Vec<f64>) -> String {

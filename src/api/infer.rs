@@ -9,6 +9,7 @@ pub mod http_reply;
 pub mod http_request;
 pub mod recurring;
 pub mod regions;
+pub mod template;
 pub mod texts;
 
 use std::sync::Arc;

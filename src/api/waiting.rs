@@ -439,7 +439,13 @@ impl Api {
         replies: &mut Replies,
     ) {
         if response.error.is_none()
-            && let Some(reply) = http_reply::write_plainly(&mut response, model, &form, &mut self.texts, &self.pool)
+            && let Some(reply) = http_reply::write_plainly(
+                &mut response,
+                model,
+                &form,
+                (&mut self.templates, &mut self.texts),
+                &self.pool,
+            )
         {
             return replies.push(call, Reply::HttpPlain(reply));
         }

@@ -405,3 +405,6 @@ impl Known {
         Some(Some(Place { region, offset: offset.unwrap_or(0), byte_size: byte_size.unwrap_or(0) }))
     }
 }
+
+#[cfg(test)]
+mod tests;

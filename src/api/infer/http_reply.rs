@@ -7,6 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::http_request::element_of;
+use super::template::{Templates, is_all_binary};
 use super::texts::Texts;
 use super::{AnswerForm, contiguous};
 use crate::api::dialect::Dialect;
@@ -17,7 +18,7 @@ use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
 use crate::protocol::json::{ArrayWriter, GatherSink, Sink, Writer};
 use crate::repository::ServedModel;
-use crate::request::{DataType, OutputTensor, Response, Status, Value};
+use crate::request::{DataType, OutputTensor, Response, Status, Text, Value};
 
 /// Elements that one step writes.
 const STEP: usize = 4096;
@@ -31,23 +32,61 @@ pub fn write_plainly(
     response: &mut Response,
     model: &ServedModel,
     form: &AnswerForm,
-    texts: &mut Texts,
+    (templates, texts): (&mut Templates, &mut Texts),
     pool: &Pool,
 ) -> Option<http1::PlainResponse> {
     let is_usual = form.packing.is_none() && form.watch.is_none() && form.dialect == Dialect::Kserve;
-    if !is_usual || !response.parameters.is_empty() || response.outputs.len() > PLAIN_OUTPUTS_MAX {
+    if !is_usual || response.outputs.len().max(response.parameters.len()) > PLAIN_OUTPUTS_MAX {
         return None;
     }
-    let mut writer = Writer::new(texts.begin());
-    writer.begin_object();
-    if !response.id.is_empty() {
-        writer.key("id");
-        writer.string(response.id.as_bytes());
+    let text = texts.begin();
+    put_id(&response.id, text);
+    // Everything but the id is an object by itself, which is what is kept.
+    let start = text.len();
+    let is_all_binary = is_all_binary(response, form);
+    match templates.find(response, model, form).filter(|_| is_all_binary) {
+        Some(known) => text.extend_from_slice(known.get(usize::from(start > 0)..).unwrap_or_default()),
+        None => {
+            write_json(response, model, form, text)?;
+            if is_all_binary {
+                templates.keep(response, model, form, text.get(start..).unwrap_or_default());
+            }
+            if start > 0 {
+                text.remove(start);
+            }
+        }
     }
+    let mut tail = SmallVec::new();
+    for output in &mut response.outputs {
+        if form.of(&output.name).0 && !form.is_shared(&output.name) {
+            tail.extend(output.data.drain(..).filter(|piece| !piece.is_empty()));
+        }
+    }
+    let is_binary = !tail.is_empty();
+    Some(http1::PlainResponse { json: texts.cut(pool), tail, is_binary })
+}
+
+/// Begins the JSON of an answer with its id, if it has one; the other members follow.
+fn put_id(id: &Text, out: &mut Vec<u8>) {
+    if id.is_empty() {
+        return;
+    }
+    let mut writer = Writer::new(&mut *out);
+    writer.begin_object();
+    writer.key("id");
+    writer.string(id.as_bytes());
+    out.push(b',');
+}
+
+/// Writes the JSON of a plain answer but for its id; `None` if it is none.
+fn write_json(response: &Response, model: &ServedModel, form: &AnswerForm, text: &mut Vec<u8>) -> Option<()> {
+    let mut writer = Writer::new(text);
+    writer.begin_object();
     writer.key("model_name");
     writer.string(&model.name);
     writer.key("model_version");
     writer.string(itoa::Buffer::new().format(model.version));
+    write_parameters(&mut writer, response).ok()?;
     writer.key("outputs");
     writer.begin_array();
     let mut elements_left = STEP;
@@ -75,14 +114,7 @@ pub fn write_plainly(
     }
     writer.end_array();
     writer.end_object();
-    let mut tail = SmallVec::new();
-    for output in &mut response.outputs {
-        if form.of(&output.name).0 && !form.is_shared(&output.name) {
-            tail.extend(output.data.drain(..).filter(|piece| !piece.is_empty()));
-        }
-    }
-    let is_binary = !tail.is_empty();
-    Some(http1::PlainResponse { json: texts.cut(pool), tail, is_binary })
+    Some(())
 }
 
 /// An answer being written.
@@ -117,26 +149,7 @@ impl Encoder {
         writer.string(&model.name);
         writer.key("model_version");
         writer.string(itoa::Buffer::new().format(model.version));
-        if !self.response.parameters.is_empty() {
-            writer.key("parameters");
-            writer.begin_object();
-            for parameter in self.response.parameters.iter() {
-                writer.key(parameter.name.as_bytes());
-                match &parameter.value {
-                    Value::String(text) => writer.string(text.as_bytes()),
-                    Value::Int(int) => writer.int(*int),
-                    Value::Bool(bool) => writer.bool(*bool),
-                    Value::Double(double) => writer.double(*double),
-                    Value::Bytes(_) => {
-                        return Err(Status::unsupported(format!(
-                            "response parameter '{}' has type BYTES, which is not supported",
-                            parameter.name
-                        )));
-                    }
-                }
-            }
-            writer.end_object();
-        }
+        write_parameters(&mut writer, &self.response)?;
         writer.key("outputs");
         writer.begin_array();
         Ok(())
@@ -242,6 +255,31 @@ impl Encoder {
     }
 }
 
+fn write_parameters(writer: &mut Writer<impl Sink>, response: &Response) -> Result<(), Status> {
+    if response.parameters.is_empty() {
+        return Ok(());
+    }
+    writer.key("parameters");
+    writer.begin_object();
+    for parameter in response.parameters.iter() {
+        writer.key(parameter.name.as_bytes());
+        match &parameter.value {
+            Value::String(text) => writer.string(text.as_bytes()),
+            Value::Int(int) => writer.int(*int),
+            Value::Bool(bool) => writer.bool(*bool),
+            Value::Double(double) => writer.double(*double),
+            Value::Bytes(_) => {
+                return Err(Status::unsupported(format!(
+                    "response parameter '{}' has type BYTES, which is not supported",
+                    parameter.name
+                )));
+            }
+        }
+    }
+    writer.end_object();
+    Ok(())
+}
+
 fn describe(writer: &mut Writer<impl Sink>, output: &OutputTensor) {
     writer.key("name");
     writer.string(output.name.as_bytes());
@@ -252,3 +290,6 @@ fn describe(writer: &mut Writer<impl Sink>, output: &OutputTensor) {
     output.shape.iter().for_each(|&dim| writer.int(dim));
     writer.end_array();
 }
+
+#[cfg(test)]
+mod tests;

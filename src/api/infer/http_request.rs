@@ -26,6 +26,9 @@ use crate::request::{Value as Parameter, format_shape};
 /// JSON tokens or tensor elements that one step handles: about 50 µs.
 const STEP: usize = 4096;
 
+/// Arrays of numbers that one step begins with.
+const OPENED_AT_ONCE: usize = 4;
+
 /// A request being decoded.
 pub struct Decoder {
     pub model: Arc<ServedModel>,
@@ -123,10 +126,7 @@ impl Decoder {
         let before = std::mem::discriminant(&self.stage);
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Parse(mut builder) => {
-                let done = builder.step(STEP).map_err(|error| match error {
-                    DocumentError::Syntax(_) => Status::internal(error.to_string()),
-                    _ => Status::invalid(error.to_string()),
-                })?;
+                let done = self.parse(&mut builder, pool)?;
                 match done {
                     false => Stage::Parse(builder),
                     true => {
@@ -179,6 +179,36 @@ impl Decoder {
     /// The request, once a step said that it is ready.
     pub fn finish(self) -> (Arc<ServedModel>, Box<Request>, AnswerForm) {
         (self.model, self.request, self.form)
+    }
+
+    /// Reads a portion of the JSON. The numbers of a tensor whose type and shape stand before them are read as they pass.
+    fn parse(&self, builder: &mut Builder, pool: &Pool) -> Result<bool, Status> {
+        for _ in 0..OPENED_AT_ONCE {
+            let done = builder.step_to_array(STEP).map_err(|error| match error {
+                DocumentError::Syntax(_) => Status::internal(error.to_string()),
+                _ => Status::invalid(error.to_string()),
+            })?;
+            match self.room_for_opened(builder, pool) {
+                Some((element, room)) => builder.read_into(element, room),
+                None => return Ok(done),
+            }
+        }
+        Ok(false)
+    }
+
+    /// What the array holds that was opened just now, and memory for it. Whatever seems wrong is left for later, when the
+    /// words for it are found in their order.
+    fn room_for_opened(&self, builder: &Builder, pool: &Pool) -> Option<(Element, BlockMut)> {
+        let datatype = DataType::from_name(&builder.opened("datatype")?.as_str().ok()?)?;
+        let element = element_of(datatype)?;
+        let shape = read_shape(builder.opened("shape")?, &Text::default()).ok()?;
+        let byte_size = json_byte_size(&Text::default(), datatype, &shape).ok()??;
+        // As in `begin_json`.
+        let has_text = byte_size / element.byte_size() <= builder.unread();
+        if byte_size == 0 || byte_size > self.input_bytes_max || !has_text {
+            return None;
+        }
+        Some((element, pool.get(byte_size).ok()?))
     }
 
     fn finish_data(&mut self, document: Box<Document>, index: usize, block: BlockMut) -> Stage {
@@ -306,6 +336,11 @@ impl Decoder {
             Source::Json(_) if bytes == Some(0) => Ok(Stage::Inputs { document, done: done + 1 }),
             Source::Json(data) => {
                 let span = json_array(data)?;
+                let place = data.place();
+                let mut document = document;
+                if let Some(block) = document.take_read(place).filter(|block| Some(block.len()) == bytes) {
+                    return Ok(self.finish_data(document, done, block));
+                }
                 self.begin_json(document, done, datatype, bytes, span, pool)
             }
         }

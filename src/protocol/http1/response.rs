@@ -131,7 +131,7 @@ impl PlainResponse {
     }
 
     /// The same answer for anybody else.
-    pub(super) fn into_response(self, pool: &Pool) -> Response {
+    pub fn into_response(self, pool: &Pool) -> Response {
         let mut head = ResponseHead::new(200);
         head = match self.is_binary {
             true => head.content_type("application/octet-stream").header(JSON_LENGTH, self.json.len() as u64),

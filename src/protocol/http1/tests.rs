@@ -797,3 +797,86 @@ fn the_client_knows_a_bad_response() {
     let old = "HTTP/1.0 204 No Content\r\nContent-Type: a\r\nConnection: keep-alive\r\n\r\n";
     assert_eq!(receive(old), Ok(vec![(204, Vec::new(), true)]));
 }
+
+#[test]
+fn plain_answers_leave_as_if_they_were_ordinary_ones() {
+    let long = Slice::copy_of(&[b'l'; 10_000]);
+    let tails: [&[Slice]; 3] = [&[], &[Slice::from_static(b"tensor")], &[long.clone(), Slice::from_static(b"x")]];
+    for (tail, request) in tails.iter().flat_map(|tail| {
+        let requests = [
+            "POST /x HTTP/1.1\r\n\r\n",
+            "POST /x HTTP/1.1\r\nConnection: close\r\n\r\n",
+            "POST /x HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+            "HEAD /x HTTP/1.1\r\n\r\n",
+        ];
+        requests.map(|request| (tail, request))
+    }) {
+        let plain = || PlainResponse {
+            tail: tail.iter().cloned().collect(),
+            json: Slice::from_static(b"{\"a\":1}"),
+            is_binary: !tail.is_empty(),
+        };
+        let answered = |is_plain: bool| {
+            let mut connection = connection();
+            let mut recorder = Recorder::default();
+            connection.receive(format!("GET / HTTP/1.1\r\n\r\n{request}").as_bytes(), &mut recorder);
+            for exchange in [ExchangeId(1), ExchangeId(0), ExchangeId(1)] {
+                match is_plain {
+                    true => connection.respond_plainly(exchange, plain()),
+                    false => connection.respond(exchange, plain().into_response(&pool())),
+                }
+            }
+            (sent(&mut connection), connection.should_close())
+        };
+        assert_eq!(answered(true), answered(false), "{request}");
+    }
+    let mut connection = connection();
+    connection.receive(b"POST / HTTP/1.1\r\n\r\n", &mut Recorder::default());
+    let json = Slice::from_static(b"{}");
+    let tail = smallvec::smallvec![long.clone()];
+    connection.respond_plainly(ExchangeId(0), PlainResponse { tail, json, is_binary: true });
+    let mut pieces = Vec::new();
+    connection.output().take(8, &mut pieces);
+    assert!(pieces.iter().any(|piece| piece.same_memory(&long)), "large tensors are not copied");
+}
+
+#[test]
+fn heads_that_come_again_are_the_same_requests() {
+    let head = |json: usize, body: usize| {
+        format!(
+            "POST /m HTTP/1.1\r\nHost: h\r\nInference-Header-Content-Length: {json}\r\nContent-Length: {body}\r\n\r\n"
+        )
+    };
+    let mut input = Vec::new();
+    for body in [0, 5, 5, 9, 10, 123, 7, 0, 0] {
+        input.extend_from_slice(head(body / 2, body).as_bytes());
+        input.extend(std::iter::repeat_n(b'x', body));
+    }
+    input
+        .extend_from_slice(b"\r\n\r\nGET /other HTTP/1.1\r\nHost: h\r\n\r\n\r\nGET /other HTTP/1.1\r\nHost: h\r\n\r\n");
+    input.extend_from_slice(head(1, 2).replace("/m", "/n").as_bytes());
+    input.extend_from_slice(b"ab");
+    let whole = play(connection(), &input, &[]);
+    assert_eq!(whole.0.len(), play(connection(), &input, &[input.len() / 2]).0.len());
+    for cut in 0..input.len() {
+        assert_eq!(play(connection(), &input, &[cut]), whole, "cut at {cut}");
+    }
+    let bytewise: Vec<usize> = (0..input.len()).collect();
+    assert_eq!(play(connection(), &input, &bytewise), whole, "byte by byte, where no head is recognised");
+    // Empty lines before a head are counted as ever.
+    let mut many = head(1, 0).into_bytes();
+    many.extend_from_slice(&b"\r\n".repeat(40));
+    many.extend_from_slice(head(1, 0).as_bytes());
+    assert_eq!(status_of_last(&many), 400);
+}
+
+/// Of a session's last answer.
+fn status_of_last(input: &[u8]) -> u16 {
+    let mut connection = connection();
+    let mut recorder = Recorder::default();
+    connection.receive(input, &mut recorder);
+    (0..recorder.requests.len()).for_each(|id| connection.respond(ExchangeId(id as u64), ok("")));
+    let output = sent(&mut connection);
+    let last = output.rsplit("HTTP/1.1 ").next().unwrap_or_default();
+    last.get(..3).and_then(|status| status.parse().ok()).unwrap_or(0)
+}

@@ -4,12 +4,13 @@
 //! somebody asks (see [`Value`]). Arrays that a caller names become one node whatever their length: a tensor's `data`
 //! may hold millions of numbers, and they belong into the tensor's buffer, not here.
 
+use super::Element;
 use super::number::Number;
 use super::reader::{Container, Event, Reader};
 use super::syntax::SyntaxError;
 use super::text;
 use super::value::{Kind, Value};
-use crate::memory::Slice;
+use crate::memory::{BlockMut, Slice};
 
 /// Decides whether the array behind the member `key` is kept as a byte range. `depth` counts the containers around
 /// the member: 1 for members of the root, 3 for `inputs[i].data`.
@@ -37,7 +38,20 @@ pub enum DocumentError {
 pub struct Document {
     input: Slice,
     nodes: Vec<Node>,
+    /// Numbers that were read while their arrays passed: the array's node, and the elements.
+    read: Vec<(u32, BlockMut)>,
 }
+
+/// Where the numbers of the array go that passes.
+#[derive(Debug)]
+struct Tap {
+    element: Element,
+    out: BlockMut,
+    filled: usize,
+}
+
+/// Arrays in arrays whose numbers are read as they pass.
+const TAP_DEPTH_MAX: usize = 64;
 
 /// Where a value is, to be kept apart from its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +106,12 @@ impl Document {
         Value::new(self, place.0)
     }
 
+    /// The elements of the array at that place, if they were [read as they passed](Builder::read_into).
+    pub fn take_read(&mut self, place: Place) -> Option<BlockMut> {
+        let at = self.read.iter().position(|(index, _)| *index == place.0)?;
+        Some(self.read.swap_remove(at).1)
+    }
+
     /// The text that the document indexes.
     pub fn input(&self) -> &Slice {
         &self.input
@@ -127,6 +147,9 @@ pub struct Builder {
     raw_from: Option<usize>,
     raw_members: RawMembers,
     scratch: Vec<u8>,
+    /// A raw array was opened by the last thing that was read.
+    opened: bool,
+    tap: Option<Tap>,
 }
 
 impl Builder {
@@ -139,6 +162,8 @@ impl Builder {
             raw_from: None,
             raw_members,
             scratch: Vec::new(),
+            opened: false,
+            tap: None,
         };
         builder.document.nodes.reserve(32);
         builder.restart(input, raw_members)?;
@@ -147,8 +172,18 @@ impl Builder {
 
     /// Reads up to `max_tokens` tokens; true when the document is complete.
     pub fn step(&mut self, max_tokens: usize) -> Result<bool, DocumentError> {
+        self.read(max_tokens, false)
+    }
+
+    /// The same, but stops where an array is [opened](Builder::opened) that is kept as a byte range.
+    pub fn step_to_array(&mut self, max_tokens: usize) -> Result<bool, DocumentError> {
+        self.read(max_tokens, true)
+    }
+
+    fn read(&mut self, max_tokens: usize, stops: bool) -> Result<bool, DocumentError> {
         let mut left = max_tokens;
-        while left > 0 {
+        self.opened = false;
+        while left > 0 && !(stops && self.opened) {
             if let Some(depth) = self.raw_from {
                 left -= self.skip_numbers(depth, left)?;
                 if left == 0 {
@@ -157,12 +192,40 @@ impl Builder {
             }
             let Some(event) = self.reader.advance(&self.document.input)? else { return Ok(true) };
             match self.raw_from {
-                Some(depth) => self.count_raw(event, depth),
-                None => self.record(event)?,
+                Some(depth) => {
+                    self.check_tap(event, depth);
+                    self.count_raw(event, depth);
+                }
+                None => {
+                    self.record(event)?;
+                    self.opened &= stops;
+                }
             }
             left -= 1;
         }
         Ok(false)
+    }
+
+    /// If an array that is kept as a byte range was opened just now: the first member of that name in the object around
+    /// it, of those that stand before it. So who knows what the numbers are can have them
+    /// [read](Builder::read_into) as they pass.
+    pub fn opened(&self, name: &str) -> Option<Value<'_>> {
+        let object = self.open.last().filter(|_| self.opened)?;
+        Value::new(&self.document, *object).find_before(name, self.document.nodes.len() as u32)
+    }
+
+    /// Bytes of the text behind the last token.
+    pub fn unread(&self) -> usize {
+        self.document.input.len().saturating_sub(self.reader.position())
+    }
+
+    /// Has the numbers of the array that was [opened](Builder::opened) put into `out`. They are kept if they are as many
+    /// as it has room for, and are what `element` says; else nothing is said here, and a
+    /// [`NumbersReader`](super::NumbersReader) finds out what is wrong.
+    pub fn read_into(&mut self, element: Element, out: BlockMut) {
+        if self.opened && element != Element::Bool {
+            self.tap = Some(Tap { element, out, filled: 0 });
+        }
     }
 
     /// The document, once [`step`](Builder::step) said that it is complete.
@@ -189,18 +252,50 @@ impl Builder {
         self.next_is_raw = false;
         self.raw_from = None;
         self.raw_members = raw_members;
+        self.document.read.clear();
+        (self.opened, self.tap) = (false, None);
         Ok(())
     }
 
     /// The short way through numbers of a raw array that begins at `depth`.
     fn skip_numbers(&mut self, depth: usize, max: usize) -> Result<usize, SyntaxError> {
-        let count = self.reader.skip_numbers(&self.document.input, max)?;
+        let mut count = 0;
+        if let Some(Tap { element, out, filled }) = &mut self.tap {
+            let input = &self.document.input;
+            let (read, is_fine) = self.reader.read_numbers(input, max, *element, out, filled);
+            count = read;
+            if !is_fine {
+                // Something is wrong, or only seems so: the numbers are looked at again when all is known.
+                self.tap = None;
+            }
+        }
+        if self.tap.is_none() {
+            count += self.reader.skip_numbers(&self.document.input, max - count)?;
+        }
         if self.reader.depth() == depth + 1
             && let Some(array) = self.document.nodes.last_mut()
         {
             array.len += count as u32;
         }
         Ok(count)
+    }
+
+    /// Only numbers in arrays are read as they pass, and only as many as there is room for.
+    fn check_tap(&mut self, event: Event, depth: usize) {
+        let now = self.reader.depth();
+        match event {
+            Event::Close(Container::Array) if now == depth => {
+                if let Some(Tap { out, filled, .. }) = self.tap.take()
+                    && filled == out.len()
+                {
+                    let array = self.document.nodes.len().saturating_sub(1) as u32;
+                    self.document.read.push((array, out));
+                }
+            }
+            Event::Open(Container::Array) if now < depth + TAP_DEPTH_MAX => {}
+            Event::Close(Container::Array) => {}
+            _ => self.tap = None,
+        }
     }
 
     fn count_raw(&mut self, event: Event, depth: usize) {
@@ -254,6 +349,7 @@ impl Builder {
             Event::Open(Container::Object) => (start, end, Tag::Object),
             Event::Open(Container::Array) if raw => {
                 self.raw_from = Some(self.reader.depth() - 1);
+                self.opened = true;
                 (start, end, Tag::RawArray)
             }
             Event::Open(Container::Array) => (start, end, Tag::Array),

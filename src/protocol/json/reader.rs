@@ -5,9 +5,12 @@
 
 use std::ops::Range;
 
+use super::Element;
 use super::number::{self, Number, Scanned};
+use super::numbers;
 use super::syntax::{Reason, SyntaxError};
 use super::text::{self, TextSpan};
+use super::walk::TensorError;
 
 /// One step through a document. Texts are decoded, and borrowed from the input where they have no escape.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -155,6 +158,58 @@ impl Reader {
             }
         }
         Ok(count)
+    }
+
+    /// Does what [`skip_numbers`](Reader::skip_numbers) does, and puts the numbers into `out` behind the first `filled`
+    /// bytes. Says also whether all is fine: else the next one is none of that kind, or has no room.
+    pub(super) fn read_numbers(
+        &mut self,
+        input: &[u8],
+        max: usize,
+        element: Element,
+        out: &mut [u8],
+        filled: &mut usize,
+    ) -> (usize, bool) {
+        numbers::with_reader!(element, |read| self.read_each(input, max, out, filled, read))
+    }
+
+    #[inline(always)]
+    fn read_each<const N: usize>(
+        &mut self,
+        input: &[u8],
+        max: usize,
+        out: &mut [u8],
+        filled: &mut usize,
+        read: impl Fn(&[u8], &mut usize) -> Result<[u8; N], TensorError>,
+    ) -> (usize, bool) {
+        let mut room = out.get_mut(*filled..).unwrap_or_default().chunks_exact_mut(N);
+        let (mut count, mut at, mut state) = (0, self.at, self.state);
+        let mut is_fine = self.failed.is_none();
+        while count < max && is_fine {
+            match (state, input.get(at).copied().unwrap_or(0)) {
+                (_, b' ' | b'\n' | b'\r' | b'\t') => at += 1,
+                (State::Element, b',') => {
+                    at += 1;
+                    state = State::CommaInArray;
+                }
+                (State::ArrayOpened | State::CommaInArray, b'0'..=b'9' | b'-') => {
+                    let mut end = at;
+                    match (read(input, &mut end), room.next()) {
+                        (Ok(bytes), Some(place)) => {
+                            place.copy_from_slice(&bytes);
+                            at = end;
+                            state = State::Element;
+                            count += 1;
+                        }
+                        _ => is_fine = false,
+                    }
+                }
+                _ => break,
+            }
+        }
+        (self.at, self.state) = (at, state);
+        *filled += count * N;
+        (count, is_fine)
     }
 
     /// Begins anew, for another text, with the memory of this one.

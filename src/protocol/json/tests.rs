@@ -1,7 +1,7 @@
 //! The dialect as a whole: tokens, errors and their offsets, documents, tensors, and a second parser as the judge.
 
 use super::*;
-use crate::memory::{Gather, Pool, Slice};
+use crate::memory::{BlockMut, Gather, Pool, Slice};
 
 fn tokens(text: &[u8]) -> Result<Vec<String>, SyntaxError> {
     let mut reader = Reader::new();
@@ -557,4 +557,110 @@ fn mutated_documents_never_panic_and_errors_lie_inside() {
             assert!(tokens(&text).is_ok(), "{}", String::from_utf8_lossy(&text));
         }
     }
+}
+
+/// What is read of `data` while the document passes, in steps; and the document.
+fn read_passing(text: &str, element: Element, len: usize, steps: usize) -> (Option<Vec<u8>>, Document) {
+    let mut builder = Builder::new(Slice::copy_of(text.as_bytes()), |depth, key| depth == 3 && key == b"data").unwrap();
+    while !builder.step_to_array(steps).unwrap() {
+        if builder.opened("shape").is_some() {
+            assert!(builder.opened("data").is_some_and(|data| data.is_raw()) && builder.opened("none").is_none());
+            builder.read_into(element, BlockMut::unpooled(len));
+        }
+    }
+    let mut document = builder.finish();
+    let data = document.root().find("inputs").and_then(|inputs| inputs.index(0).ok()?.find("data"));
+    let place = data.map(Value::place);
+    let read = place.and_then(|place| document.take_read(place)).map(|block| block.to_vec());
+    (read, document)
+}
+
+#[test]
+fn numbers_are_read_as_they_pass() {
+    // Elements, and whether they are four numbers of 32 bits that pass.
+    let table = [
+        ("[1,2,3,4]", true),
+        (" [ [ 1 , -2 ] , [ 3 , 4 ] ] ", true),
+        ("[[[1]],[],[2,3,4]]", true),
+        ("[1,2,3]", false),
+        ("[1,2,3,4,5]", false),
+        ("[1,2,3,4,\"x\"]", false),
+        ("[1,2,3,{},4]", false),
+        ("[1,2,3,4,true]", false),
+        ("[1,2,3.5,4]", false),
+        ("[]", false),
+        ("{}", false),
+        ("5", false),
+    ];
+    for (data, is_read) in table {
+        let text = format!("{{\"inputs\":[{{\"shape\":[4],\"data\":{data},\"name\":\"I\"}},{{\"data\":[7]}}]}}");
+        let plain = Document::parse(Slice::copy_of(text.as_bytes())).unwrap();
+        let inputs = plain.root().member("inputs").unwrap();
+        for steps in [1, 2, 3, 100] {
+            let (read, document) = read_passing(&text, Element::I32, 16, steps);
+            assert_eq!(read.is_some(), is_read, "{data}");
+            let found = document.root().member("inputs").unwrap();
+            for at in 0..2 {
+                let (found, plain) = (found.index(at).unwrap(), inputs.index(at).unwrap());
+                let (found, plain) = (found.find("data").unwrap(), plain.find("data").unwrap());
+                assert_eq!(
+                    (found.kind(), found.len(), found.span()),
+                    (plain.kind(), plain.len(), plain.span()),
+                    "{data}"
+                );
+            }
+            if let Some(read) = read {
+                let span = found.index(0).unwrap().find("data").unwrap().span();
+                let mut expected = vec![0; 16];
+                assert_eq!(NumbersReader::new(Element::I32, span).step(text.as_bytes(), &mut expected, 99), Ok(true));
+                assert_eq!(read, expected);
+            }
+        }
+    }
+    let floats = "{\"inputs\":[{\"shape\":[3],\"data\":[1.5e3,-0.1,12345678901234567890123]}]}";
+    let (read, _) = read_passing(floats, Element::F64, 24, 100);
+    let bits = [1.5e3, -0.1, 1.234_567_890_123_456_8e22].map(f64::to_le_bytes).concat();
+    assert_eq!(read, Some(bits));
+    let late = "{\"inputs\":[{\"data\":[1,2],\"shape\":[2]}]}";
+    assert_eq!(read_passing(late, Element::U8, 2, 100).0, None, "nobody knows what they are");
+}
+
+#[test]
+fn a_cursor_reads_what_is_plain() {
+    let mut cursor = Cursor::new(b" { \"a\" : 12 , \"b\":[true,false], \"c\":\"x\", \"d\":[[1.5,-2],[3e1,0.25]] } \n");
+    let mut read = String::new();
+    let mut floats = [0; 16];
+    cursor.expect(b'{').unwrap();
+    let mut is_first = true;
+    while let Some(key) = cursor.key(std::mem::take(&mut is_first)).unwrap() {
+        match key {
+            b"a" => read += &format!("{} ", cursor.uint().unwrap()),
+            b"b" => {
+                cursor.expect(b'[').unwrap();
+                let mut count = 0;
+                while cursor.element(count == 0).unwrap() {
+                    count += 1;
+                    read += &format!("{} ", cursor.bool().unwrap());
+                }
+            }
+            b"c" => read += &String::from_utf8_lossy(cursor.string().unwrap()),
+            _ => cursor.numbers(Element::F32, &mut floats).unwrap(),
+        }
+    }
+    assert!(cursor.is_at_end());
+    assert_eq!(read, "12 true false x");
+    assert_eq!(floats, [1.5f32, -2.0, 30.0, 0.25].map(f32::to_le_bytes).concat()[..]);
+    for text in ["", "01", "-1", "1.0", "1e3", "1234567890123456789", "x"] {
+        assert_eq!(Cursor::new(text.as_bytes()).uint(), None, "{text}");
+    }
+    for text in ["\"", "\"a", "\"a\\n\"", "\"a\nb\"", "a\""] {
+        assert_eq!(Cursor::new(text.as_bytes()).string(), None, "{text}");
+    }
+    for text in
+        ["[1,2", "[1]", "[1,2,3]", "[1,,2]", "[1,2,]", "[,1,2]", "[1 2]", "1,2", "[[1],2]]", "[1,[]2]", "[1,NaN]"]
+    {
+        let taken = Cursor::new(text.as_bytes()).numbers(Element::U8, &mut [0; 2]);
+        assert_eq!(taken.is_some(), text == "[[1],2]]", "{text}: what follows is not looked at");
+    }
+    assert_eq!(Cursor::new(b",]").element(false), None, "an element stands behind a comma");
 }

@@ -182,6 +182,11 @@ impl<'d> Value<'d> {
         self.members().ok()?.find_named(name.as_bytes())
     }
 
+    /// The same of an object that is still being read, of which the nodes up to `end` are there.
+    pub(super) fn find_before(self, name: &str, end: u32) -> Option<Value<'d>> {
+        Members { document: self.document, next: self.index + 1, end }.find_named(name.as_bytes())
+    }
+
     /// The first member of that name; anything but an object has none.
     pub fn member(self, name: &str) -> Result<Value<'d>, AccessError> {
         self.find(name).ok_or_else(|| AccessError::NoMember(name.to_owned()))

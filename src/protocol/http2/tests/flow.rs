@@ -315,7 +315,7 @@ fn a_whole_answer_is_what_its_parts_would_be() {
             let answered = whole.connection.answer(id, &mut head, &mut data, &mut tail);
             assert_eq!((answered, data.is_empty()), (round < 3 || expected, answered), "{announced:?} {round}");
             assert_eq!(whole.connection.is_open(id), !answered);
-            let mut say = |script: &mut Script| {
+            let say = |script: &mut Script| {
                 let connection = &mut script.connection;
                 let _ = connection.send_headers(id, HEAD, false);
                 let _ = connection.send_data(id, &mut gather(), false);

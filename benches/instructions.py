@@ -154,10 +154,13 @@ class Http2:
         """Frames that have come, once there is one: kind, flags, stream and payload. Answers what wants an answer."""
         self.unread += self.socket.recv(1 << 20) or sys.exit("the server closed the connection")
         came, at = [], 0
-        while len(self.unread) >= at + 9 and len(self.unread) >= at + 9 + int.from_bytes(self.unread[at : at + 3], "big"):
-            length, kind, flags = int.from_bytes(self.unread[at : at + 3], "big"), self.unread[at + 3], self.unread[at + 4]
-            of, payload = int.from_bytes(self.unread[at + 5 : at + 9], "big"), bytes(self.unread[at + 9 : at + 9 + length])
-            at += 9 + length
+        while len(self.unread) >= at + 9:
+            length, kind, flags, _ = struct.unpack(">IBBH", b"\0" + self.unread[at : at + 7])
+            start, end = at + 9, at + 9 + length
+            if len(self.unread) < end:
+                break
+            of, payload = int.from_bytes(self.unread[at + 5 : start], "big"), bytes(self.unread[start:end])
+            at = end
             if kind in (4, 6) and not flags & 1:
                 self.socket.sendall(frame(kind, 1, 0, payload if kind == 6 else b""))
             elif kind == 0:
@@ -247,8 +250,8 @@ def grpc_stream(port, count):
 def grpc_decoupled(port, count):
     """Responses of decoupled requests on a stream, a hundred to each of them, two requests in flight."""
     peer, answered = Http2(port, b"ModelStreamInfer"), 0
-    inputs = ((b"IN", b"INT32", 100, bytes(400)), (b"DELAY", b"UINT32", 100, bytes(400)), (b"WAIT", b"UINT32", 1, bytes(4)))
-    data = framed(message_of(b"many", *inputs))
+    values, delays = (b"IN", b"INT32", 100, bytes(400)), (b"DELAY", b"UINT32", 100, bytes(400))
+    data = framed(message_of(b"many", values, delays, (b"WAIT", b"UINT32", 1, bytes(4))))
     peer.socket.sendall(peer.open() + frame(0, 0, 1, data) * 2)
     asked = 2
     while answered < count:

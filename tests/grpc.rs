@@ -18,6 +18,7 @@ mod grpc_port {
     mod message;
     mod order;
     mod readiness;
+    mod recurring;
     mod stream;
     mod transport;
 }

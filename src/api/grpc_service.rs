@@ -314,7 +314,8 @@ impl Api {
         }
         let Some(outline) = Outline::of(message) else { return false };
         let Some(prototype) = self.recurring.recognise(call, &outline) else { return false };
-        if std::str::from_utf8(outline.id).is_err() || (!plan.streaming && prototype.model.spec.decoupled) {
+        let Some(model) = prototype.model() else { return false };
+        if std::str::from_utf8(outline.id).is_err() || (!plan.streaming && model.spec.decoupled) {
             return false;
         }
         if plan.streaming && !token.is_some_and(|token| self.takes_at_once(token)) {
@@ -323,13 +324,13 @@ impl Api {
         let Some(Ok(contents)) = prototype.contents(&outline, &self.pool) else { return false };
         let Ok((work, mut request)) = self.new_request() else { return false };
         prototype.fill(&mut request, outline.id, contents);
-        let (model, mut form) = (&prototype.model, prototype.form.clone());
+        let mut form = prototype.form.clone();
         if let Some(stream) = token.filter(|_| plan.streaming) {
-            self.submit_streamed(stream, work, model, request, form, replies);
+            self.submit_streamed(stream, work, &model, request, form, replies);
             return true;
         }
         form.packing = Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
-        match self.submit(work, Peer::Grpc(call), model, request, form) {
+        match self.submit(work, Peer::Grpc(call), &model, request, form) {
             Ok(()) => *token = Some(work),
             Err(status) => {
                 self.end_work(work.0);

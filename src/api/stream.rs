@@ -100,7 +100,9 @@ impl Stream {
     fn flush(&mut self, replies: &mut Replies) -> bool {
         while let Some((_, Some(_))) = self.order.front() {
             if let Some((key, Some(answer))) = self.order.pop_front() {
-                if let Some(watch) = self.watches.remove(&key) {
+                if !self.watches.is_empty()
+                    && let Some(watch) = self.watches.remove(&key)
+                {
                     watch.leaves(self.call, replies);
                 }
                 self.say(answer, None, replies);

@@ -50,8 +50,13 @@ fn multiplexed_calls_are_answered_in_any_order() {
         let calls = world.script.borrow().unary.clone();
         assert_eq!(calls.len(), 6, "seed {seed}");
         for &call in calls.iter().rev() {
-            world.mail(call, Reply::GrpcMessage(peers::framed(&world.pool, &call.0.to_be_bytes())));
-            world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+            let message = peers::framed(&world.pool, &call.0.to_be_bytes());
+            if seed % 3 == 0 {
+                world.mail(call, Reply::GrpcMessage(message));
+                world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+            } else {
+                world.mail(call, Reply::GrpcAnswer(message));
+            }
             // Behind the end there is nobody.
             world.mail(call, Reply::GrpcEnd(GrpcStatus::new(Code::Internal, "late")));
             peer.run(&mut world, 3);
@@ -177,26 +182,37 @@ fn a_slow_reader_does_not_hold_foreign_memory_nor_its_place_for_ever() {
 
 #[test]
 fn a_window_opens_however_much_waits_for_it() {
-    let mut world = World::new(11);
-    let mut peer = GrpcPeer::connect(&mut world);
-    let stream = peer.call(b"/unary", None);
-    peer.run(&mut world, 60);
-    let call = world.script.borrow().unary[0];
-    let len = (64 << 20) + 12_345;
-    let mut message = crate::memory::Gather::new();
-    message.push(&world.pool, crate::memory::BlockMut::unpooled(len).freeze());
-    world.mail(call, Reply::GrpcMessage(message));
-    world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
-    for _ in 0..4000 {
-        peer.run(&mut world, 20);
-        if peer.status(stream).is_some() {
-            break;
+    // Longer than any window, and than what is left of one after short answers.
+    for (answers, len) in [(1, (64 << 20) + 12_345), (40, 60_000)] {
+        let mut world = World::new(11);
+        let mut peer = GrpcPeer::connect(&mut world);
+        let streams: Vec<_> = (0..answers).map(|_| peer.call(b"/unary", None)).collect();
+        peer.run(&mut world, 60);
+        let calls = world.script.borrow().unary.clone();
+        assert_eq!(calls.len(), answers);
+        for (at, &call) in calls.iter().enumerate() {
+            let mut message = crate::memory::Gather::new();
+            message.push(&world.pool, crate::memory::BlockMut::unpooled(len).freeze());
+            if at % 2 == 0 {
+                world.mail(call, Reply::GrpcMessage(message));
+                world.mail(call, Reply::GrpcEnd(GrpcStatus::ok()));
+            } else {
+                world.mail(call, Reply::GrpcAnswer(message));
+            }
         }
+        for _ in 0..4000 {
+            peer.run(&mut world, 20);
+            if streams.iter().all(|&stream| peer.status(stream).is_some()) {
+                break;
+            }
+        }
+        for stream in streams {
+            assert_eq!(peer.body(stream).len(), len);
+            assert_eq!(peer.status(stream).unwrap().0, "0");
+        }
+        drop(peer);
+        world.end();
     }
-    assert_eq!(peer.body(stream).len(), len);
-    assert_eq!(peer.status(stream).unwrap().0, "0");
-    drop(peer);
-    world.end();
 }
 
 #[test]

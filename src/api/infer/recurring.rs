@@ -5,7 +5,7 @@
 //! requests of which nothing but the size of the contents matters: none with strings, shared memory or typed contents,
 //! none that is watched.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use smallvec::{SmallVec, smallvec};
 
@@ -46,7 +46,8 @@ pub struct Head {
 /// What follows from a head.
 pub struct Prototype {
     head: Head,
-    pub model: Arc<ServedModel>,
+    /// Weak, because who holds a model keeps it from ending.
+    model: Weak<ServedModel>,
     inputs: Vec<Input>,
     outputs: Vec<RequestedOutput>,
     parameters: Parameters,
@@ -118,7 +119,7 @@ impl Recurring {
         });
         place.prototype = Some(Arc::new(Prototype {
             head,
-            model: Arc::clone(model),
+            model: Arc::downgrade(model),
             inputs: inputs.collect(),
             outputs: request.outputs.clone(),
             parameters: request.parameters.clone(),
@@ -144,6 +145,11 @@ impl Head {
 }
 
 impl Prototype {
+    /// `None` once it has ended.
+    pub fn model(&self) -> Option<Arc<ServedModel>> {
+        self.model.upgrade()
+    }
+
     /// Copies the contents to aligned places; `None` if they are not of the sizes that passed.
     pub fn contents(&self, outline: &Outline<'_>, pool: &Pool) -> Option<Result<SmallVec<[Slice; 4]>, Exhausted>> {
         let mut given = outline.contents();

@@ -10,6 +10,9 @@ use super::{DEFAULT_TABLE_SIZE, huffman, integer, static_table};
 /// Longer values are not worth a place in the table.
 const INDEXED_VALUE_MAX: usize = 256;
 
+/// What a field counts beyond its octets.
+const FIELD_OVERHEAD: usize = 32;
+
 /// The state that our header blocks share. Blocks must reach the peer in the order in which they were encoded.
 pub struct Encoder {
     table: Table,
@@ -27,15 +30,18 @@ pub struct Known {
     block: Vec<u8>,
     /// Of the table under which the block was made; 0: there is none.
     generation: u64,
+    size: usize,
 }
 
 impl Known {
-    pub const fn new(fields: &'static [(&'static [u8], &'static [u8])]) -> Known {
-        Known { fields, block: Vec::new(), generation: 0 }
+    pub fn new(fields: &'static [(&'static [u8], &'static [u8])]) -> Known {
+        let size = fields.iter().map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD).sum();
+        Known { fields, block: Vec::new(), generation: 0, size }
     }
 
-    pub fn fields(&self) -> &'static [(&'static [u8], &'static [u8])] {
-        self.fields
+    /// Bytes of the list by RFC 9113 section 10.5.1.
+    pub fn size(&self) -> usize {
+        self.size
     }
 }
 

@@ -117,11 +117,12 @@ impl Connection {
             && n <= WHOLE_ANSWER_MAX
             && n as i64 <= room
             && self.output.len() < self.config.output_target
-            && self.peer.max_header_list_size == u32::MAX;
+            && self.ready.is_empty()
+            && head.size().max(trailers.size()) <= self.peer.max_header_list_size as usize;
         if !is_free {
             return false;
         }
-        self.put_known(id, head, 0);
+        self.put_known(id, head, false);
         let frame = FrameHead { length: n as u32, kind: kind::DATA, flags: 0, stream: id };
         if let Some(stream) = self.streams.get_mut(id) {
             stream.send_window -= n as i64;
@@ -129,7 +130,7 @@ impl Connection {
         self.count_data(n);
         self.output.put(&self.pool, &frame.bytes());
         self.output.push_all(&self.pool, data);
-        self.put_known(id, trailers, flag::END_STREAM);
+        self.put_known(id, trailers, true);
         self.set_sending(id, Sending::Ended);
         true
     }
@@ -144,7 +145,8 @@ impl Connection {
             && n > 0
             && n <= WHOLE_ANSWER_MAX
             && n as i64 <= room
-            && self.output.len() < self.config.output_target;
+            && self.output.len() < self.config.output_target
+            && self.ready.is_empty();
         if !is_free {
             return false;
         }
@@ -165,14 +167,14 @@ impl Connection {
     }
 
     /// Puts a short block, perhaps from memory, into a frame of its own.
-    fn put_known(&mut self, id: u32, known: &mut Known, flags: u8) {
+    fn put_known(&mut self, id: u32, known: &mut Known, end_stream: bool) {
         let mut frame = std::mem::take(&mut self.scratch);
         frame.clear();
         frame.extend_from_slice(&[0; HEAD_LEN]);
         self.encoder.encode_known(known, &mut frame);
         self.counters.pings_since_data = 0;
         self.counters.pings_sent_since_data = 0;
-        self.put_block(id, &mut frame, flags & flag::END_STREAM != 0);
+        self.put_block(id, &mut frame, end_stream);
         self.scratch = frame;
     }
 

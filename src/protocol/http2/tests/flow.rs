@@ -282,3 +282,62 @@ fn long_heads_are_continued() {
     hpack::Decoder::new().decode(&block, &mut |field: hpack::Field<'_>| lengths.push(field.value.len())).unwrap();
     assert_eq!(lengths, [3, 40_000]);
 }
+
+/// Against three calls that say the same: the bytes are equal, whatever windows, limits and tables allow.
+#[test]
+fn a_whole_answer_is_what_its_parts_would_be() {
+    const TAIL: [(&[u8], &[u8]); 1] = [(b"grpc-status", b"0")];
+    let cases: [(&[(u16, u32)], bool); 5] = [
+        (&[], true),
+        (&[(setting::INITIAL_WINDOW_SIZE, 20)], false),
+        (&[(setting::MAX_HEADER_LIST_SIZE, 16 << 10)], true),
+        (&[(setting::MAX_HEADER_LIST_SIZE, 50)], false),
+        (&[(setting::HEADER_TABLE_SIZE, 0)], true),
+    ];
+    for (announced, expected) in cases {
+        let (mut whole, mut parts) = (Script::server(Config::default()), Script::server(Config::default()));
+        let (mut head, mut tail) = (Known::new(&HEAD), Known::new(&TAIL));
+        let message: Vec<u8> = (0..60).collect();
+        for round in 0..6u32 {
+            let id = StreamId(2 * round + 1);
+            for script in [&mut whole, &mut parts] {
+                if round == 3 {
+                    script.feed(&settings(announced)).unwrap();
+                }
+                script.feed(&request(id.0, true)).unwrap();
+            }
+            let gather = || {
+                let mut gather = Gather::new();
+                gather.push_whole(Slice::copy_of(&message));
+                gather
+            };
+            let mut data = gather();
+            let answered = whole.connection.answer(id, &mut head, &mut data, &mut tail);
+            assert_eq!((answered, data.is_empty()), (round < 3 || expected, answered), "{announced:?} {round}");
+            assert_eq!(whole.connection.is_open(id), !answered);
+            let say = |script: &mut Script| {
+                let connection = &mut script.connection;
+                let _ = connection.send_headers(id, HEAD, false);
+                let _ = connection.send_data(id, &mut gather(), false);
+                let _ = connection.send_headers(id, TAIL, true);
+            };
+            say(&mut parts);
+            if !answered {
+                say(&mut whole);
+            }
+            assert_eq!(whole.sent(), parts.sent(), "{announced:?} {round}");
+            assert_eq!(whole.connection.unsent(id), parts.connection.unsent(id));
+        }
+    }
+    // One that is not there, and one whose head was said.
+    let mut script = Script::server(Config::default());
+    script.feed(&request(1, true)).unwrap();
+    script.connection.send_headers(StreamId(1), HEAD, false).unwrap();
+    let (mut head, mut tail) = (Known::new(&HEAD), Known::new(&TAIL));
+    for id in [1, 3] {
+        let mut data = Gather::new();
+        data.push_whole(Slice::from_static(b"x"));
+        assert!(!script.connection.answer(StreamId(id), &mut head, &mut data, &mut tail));
+        assert_eq!(data.len(), 1);
+    }
+}

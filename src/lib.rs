@@ -30,6 +30,8 @@ pub mod net;
 #[cfg(not(loom))]
 pub mod observe;
 #[cfg(not(loom))]
+pub mod perf;
+#[cfg(not(loom))]
 pub mod protocol;
 pub mod queue;
 #[cfg(not(loom))]

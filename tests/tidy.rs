@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each module of src/ may name besides itself. Data flows down this list; nothing may point up.
-const MAY_USE: [(&str, &[&str]); 18] = [
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("main", &["cli"]),
     // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
     // models as loading would, and at the cores they would get; installing writes the headers of the C interface.
-    ("cli", &["server", "backend", "observe", "repository", "shard", "abi"]),
+    ("cli", &["server", "backend", "observe", "perf", "repository", "shard", "abi"]),
+    // The load generator is a client: the codecs in the other role, on threads that are shards.
+    ("perf", &["protocol", "net", "shard", "observe"]),
     (
         "server",
         &[

@@ -1,0 +1,125 @@
+//! Questions to the server beside the load: what the model looks like, its statistics, regions of shared memory.
+//!
+//! They go over a connection of their own, one after the other, over the protocol of the load: a server may offer only
+//! one.
+
+mod grpc;
+mod http;
+mod wire;
+
+use super::PerfError;
+use super::measurement::ServerSide;
+use super::plan::{Endpoint, Plan, Protocol, Target};
+use super::subject::Subject;
+use super::tls::Security;
+use grpc::GrpcAsker;
+use http::HttpAsker;
+use wire::Wire;
+
+/// How a question failed.
+#[derive(Debug)]
+enum Trouble {
+    /// The connection, before or while it was asked.
+    Line(String),
+    /// The server said no.
+    Refused(String),
+}
+
+/// A page of text over plain HTTP.
+pub fn fetch(endpoint: &Endpoint, path: &str) -> Result<String, PerfError> {
+    let wire = Wire::connect(endpoint, None);
+    let page =
+        wire.map_err(Trouble::Line).and_then(|wire| HttpAsker::new(wire, endpoint.authority(), Vec::new()).page(path));
+    page.map_err(|trouble| match trouble {
+        Trouble::Line(reason) => PerfError::Unreachable { endpoint: endpoint.clone(), reason },
+        Trouble::Refused(reason) => PerfError::Refused { what: format!("{endpoint}{path}"), reason },
+    })
+}
+
+/// Asks one server.
+pub struct Asker {
+    target: Target,
+    security: Option<Security>,
+    headers: Vec<(String, String)>,
+    link: Option<Link>,
+}
+
+enum Link {
+    Http(HttpAsker),
+    Grpc(Box<GrpcAsker>),
+}
+
+impl Asker {
+    pub fn new(target: &Target, headers: &[(String, String)]) -> Result<Asker, PerfError> {
+        let security = Security::new(target).map_err(PerfError::Plan)?;
+        Ok(Asker { target: target.clone(), security, headers: headers.to_vec(), link: None })
+    }
+
+    pub fn for_plan(plan: &Plan) -> Result<Asker, PerfError> {
+        Asker::new(&plan.target, &plan.work.headers)
+    }
+
+    pub fn inspect(&mut self, model: &str, version: &str) -> Result<Subject, PerfError> {
+        self.ask(&format!("what model '{model}' looks like"), |link| match link {
+            Link::Http(asker) => asker.inspect(model, version),
+            Link::Grpc(asker) => asker.inspect(model, version),
+        })
+    }
+
+    /// Sums since the server started, of one version or of all together.
+    pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, PerfError> {
+        self.ask(&format!("statistics of model '{model}'"), |link| match link {
+            Link::Http(asker) => asker.statistics(model, version),
+            Link::Grpc(asker) => asker.statistics(model, version),
+        })
+    }
+
+    pub fn register(&mut self, region: &str, key: &str, byte_size: u64) -> Result<(), PerfError> {
+        self.ask(&format!("registration of shared memory '{region}'"), |link| match link {
+            Link::Http(asker) => asker.register(region, key, byte_size),
+            Link::Grpc(asker) => asker.register(region, key, byte_size),
+        })
+    }
+
+    pub fn unregister(&mut self, region: &str) -> Result<(), PerfError> {
+        self.ask(&format!("removal of shared memory '{region}'"), |link| match link {
+            Link::Http(asker) => asker.unregister(region),
+            Link::Grpc(asker) => asker.unregister(region),
+        })
+    }
+
+    /// Asks on the connection that is there, and once more on a new one if that has ended meanwhile.
+    fn ask<T>(&mut self, what: &str, question: impl Fn(&mut Link) -> Result<T, Trouble>) -> Result<T, PerfError> {
+        let had_link = self.link.is_some();
+        let mut outcome = self.link().and_then(|link| question(link));
+        if had_link && matches!(outcome, Err(Trouble::Line(_))) {
+            self.link = None;
+            outcome = self.link().and_then(|link| question(link));
+        }
+        outcome.map_err(|trouble| match trouble {
+            Trouble::Refused(reason) => PerfError::Refused { what: what.to_owned(), reason },
+            Trouble::Line(reason) => {
+                self.link = None;
+                PerfError::Unreachable { endpoint: self.target.endpoint.clone(), reason }
+            }
+        })
+    }
+
+    fn link(&mut self) -> Result<&mut Link, Trouble> {
+        let link = match self.link.take() {
+            Some(link) => link,
+            None => {
+                let wire = Wire::connect(&self.target.endpoint, self.security.as_ref()).map_err(Trouble::Line)?;
+                let (authority, headers) = (self.target.endpoint.authority(), self.headers.clone());
+                match self.target.protocol {
+                    Protocol::Http => Link::Http(HttpAsker::new(wire, authority, headers)),
+                    Protocol::GrpcUnary | Protocol::GrpcStream => {
+                        let tls = self.target.tls.is_some();
+                        Link::Grpc(Box::new(GrpcAsker::new(wire, authority, tls, headers)))
+                    }
+                }
+            }
+        };
+        Ok(self.link.insert(link))
+    }
+}

@@ -1,0 +1,245 @@
+//! Questions over HTTP, with answers in JSON.
+
+use serde_json::{Value, json};
+
+use super::Trouble;
+use super::wire::Wire;
+use crate::perf::measurement::{Phase, ServerSide};
+use crate::perf::request::escape;
+use crate::perf::subject::{Subject, TensorFacts};
+use crate::protocol::http1::{RequestBody, RequestHead, ResponseParser, ResponseSink};
+
+/// More than any answer to a question has.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+pub struct HttpAsker {
+    wire: Wire,
+    host: String,
+    headers: Vec<(String, String)>,
+    parser: ResponseParser,
+}
+
+#[derive(Default)]
+struct Answer {
+    status: u16,
+    body: Vec<u8>,
+    done: bool,
+    keep_alive: bool,
+}
+
+impl ResponseSink for Answer {
+    fn head(&mut self, status: u16, _headers: &[(&str, &[u8])]) {
+        self.status = status;
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        self.body.extend_from_slice(bytes);
+    }
+
+    fn done(&mut self, keep_alive: bool) {
+        (self.done, self.keep_alive) = (true, keep_alive);
+    }
+}
+
+impl HttpAsker {
+    pub fn new(wire: Wire, host: String, headers: Vec<(String, String)>) -> HttpAsker {
+        HttpAsker { wire, host, headers, parser: ResponseParser::default() }
+    }
+
+    /// A page as it is.
+    pub fn page(&mut self, path: &str) -> Result<String, Trouble> {
+        let answer = self.exchange("GET", path, "")?;
+        match answer.status {
+            200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
+            status => Err(Trouble::Refused(format!("HTTP status {status}"))),
+        }
+    }
+
+    fn call(&mut self, method: &str, target: &str, body: &str) -> Result<Value, Trouble> {
+        let answer = self.exchange(method, target, body)?;
+        let value: Value = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+        match (answer.status, value["error"].as_str()) {
+            (200, _) => Ok(value),
+            (_, Some(error)) => Err(Trouble::Refused(error.to_owned())),
+            (status, None) => {
+                let text = String::from_utf8_lossy(&answer.body);
+                Err(Trouble::Refused(format!("HTTP status {status} {}", text.trim()).trim().to_owned()))
+            }
+        }
+    }
+
+    fn exchange(&mut self, method: &str, target: &str, body: &str) -> Result<Answer, Trouble> {
+        let mut headers = vec![("Content-Type", "application/json")];
+        headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let kind = if method == "GET" { RequestBody::None } else { RequestBody::Length(body.len()) };
+        let head = RequestHead { method, target, host: &self.host, headers: &headers, body: kind };
+        let mut request = Vec::new();
+        head.encode(&mut request);
+        request.extend_from_slice(body.as_bytes());
+        self.wire.send(&request).map_err(Trouble::Line)?;
+        self.parser.sent(false);
+        let mut answer = Answer::default();
+        let mut buffer = vec![0; 64 * 1024];
+        while !answer.done {
+            match self.wire.receive(&mut buffer) {
+                Ok(n) => {
+                    let received = self.parser.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
+                    received.map_err(|error| Trouble::Line(error.to_string()))?;
+                }
+                // An answer without a length lasts up to here.
+                Err(error) => self.parser.end(&mut answer).map_err(|_| Trouble::Line(error))?,
+            }
+            if answer.body.len() > ANSWER_BYTES_MAX {
+                return Err(Trouble::Line("an answer that does not end".to_owned()));
+            }
+        }
+        Ok(answer)
+    }
+
+    pub fn inspect(&mut self, model: &str, version: &str) -> Result<Subject, Trouble> {
+        let path = path_of(model, version);
+        let server = self.call("GET", "/v2", "")?;
+        let metadata = self.call("GET", &path, "")?;
+        let config = self.call("GET", &format!("{path}/config"), "")?;
+        Ok(subject(model, version, &server, &metadata, &config))
+    }
+
+    pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, Trouble> {
+        let answer = self.call("GET", &format!("{}/stats", path_of(model, version)), "")?;
+        Ok(server_side(model, version, &answer))
+    }
+
+    pub fn register(&mut self, region: &str, key: &str, byte_size: u64) -> Result<(), Trouble> {
+        let body = json!({"key": key, "offset": 0, "byte_size": byte_size}).to_string();
+        let target = format!("/v2/systemsharedmemory/region/{}/register", escape(region));
+        self.call("POST", &target, &body).map(drop)
+    }
+
+    pub fn unregister(&mut self, region: &str) -> Result<(), Trouble> {
+        let target = format!("/v2/systemsharedmemory/region/{}/unregister", escape(region));
+        self.call("POST", &target, "").map(drop)
+    }
+}
+
+fn path_of(model: &str, version: &str) -> String {
+    match version {
+        "" => format!("/v2/models/{}", escape(model)),
+        version => format!("/v2/models/{}/versions/{}", escape(model), escape(version)),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn members(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn subject(model: &str, version: &str, server: &Value, metadata: &Value, config: &Value) -> Subject {
+    let configured = |kind: &str, name: &str| {
+        members(&config[kind]).iter().find(|tensor| tensor["name"] == name).cloned().unwrap_or(Value::Null)
+    };
+    let tensors = |metadata_kind: &str, config_kind: &str| -> Vec<TensorFacts> {
+        let facts = members(&metadata[metadata_kind]).iter().map(|tensor| {
+            let name = text(&tensor["name"]);
+            let config = configured(config_kind, &name);
+            let flag = |name: &str| config[name].as_bool().unwrap_or(false);
+            TensorFacts {
+                datatype: text(&tensor["datatype"]),
+                shape: members(&tensor["shape"]).iter().filter_map(Value::as_i64).collect(),
+                optional: flag("optional"),
+                is_shape_tensor: flag("is_shape_tensor"),
+                name,
+            }
+        });
+        facts.collect()
+    };
+    let steps = members(&config["ensemble_scheduling"]["step"]).iter();
+    let mut composing: Vec<String> = steps.map(|step| text(&step["model_name"])).collect();
+    composing.sort_unstable();
+    composing.dedup();
+    let chosen = members(&metadata["versions"]).last().map(text).unwrap_or_default();
+    Subject {
+        server: text(&server["name"]),
+        server_version: text(&server["version"]),
+        model: model.to_owned(),
+        version: if version.is_empty() { chosen } else { version.to_owned() },
+        platform: text(&metadata["platform"]),
+        max_batch_size: config["max_batch_size"].as_u64().unwrap_or(0),
+        decoupled: config["model_transaction_policy"]["decoupled"].as_bool().unwrap_or(false),
+        sequences: !config["sequence_batching"].is_null(),
+        response_cache: config["response_cache"]["enable"].as_bool().unwrap_or(false),
+        inputs: tensors("inputs", "input"),
+        outputs: tensors("outputs", "output"),
+        composing_models: composing,
+    }
+}
+
+fn server_side(model: &str, version: &str, answer: &Value) -> ServerSide {
+    let mut sum = ServerSide { model: model.to_owned(), version: version.to_owned(), ..ServerSide::default() };
+    for statistics in members(&answer["model_stats"]) {
+        let counts = &statistics["inference_stats"];
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        let phase = |name: &str| Phase { count: number(&counts[name]["count"]), ns: number(&counts[name]["ns"]) };
+        sum.add(&ServerSide {
+            inferences: number(&statistics["inference_count"]),
+            executions: number(&statistics["execution_count"]),
+            success: phase("success"),
+            fail: phase("fail"),
+            queue: phase("queue"),
+            compute_input: phase("compute_input"),
+            compute_infer: phase("compute_infer"),
+            compute_output: phase("compute_output"),
+            cache_hit: phase("cache_hit"),
+            cache_miss: phase("cache_miss"),
+            ..ServerSide::default()
+        });
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_read_from_metadata_and_configuration() {
+        let server = json!({"name": "triton", "version": "2.51"});
+        let metadata = json!({
+            "name": "m", "versions": ["1", "3"], "platform": "ensemble",
+            "inputs": [
+                {"name": "A", "datatype": "FP32", "shape": [-1, 4]},
+                {"name": "B", "datatype": "BYTES", "shape": [2]},
+            ],
+            "outputs": [{"name": "C", "datatype": "INT8", "shape": []}],
+        });
+        let config = json!({
+            "max_batch_size": 8,
+            "input": [{"name": "B", "optional": true, "is_shape_tensor": true}, {"name": "A"}],
+            "model_transaction_policy": {"decoupled": true},
+            "sequence_batching": {},
+            "ensemble_scheduling": {"step": [{"model_name": "y"}, {"model_name": "x"}, {"model_name": "y"}]},
+        });
+        let subject = subject("m", "", &server, &metadata, &config);
+        assert_eq!((subject.version.as_str(), subject.max_batch_size), ("3", 8));
+        assert!(subject.decoupled && subject.sequences && !subject.response_cache);
+        assert_eq!(subject.composing_models, ["x", "y"]);
+        assert_eq!(subject.inputs[0].shape, [-1, 4]);
+        assert!(subject.inputs[1].optional && subject.inputs[1].is_shape_tensor && !subject.inputs[0].optional);
+        // Whatever a server says, nothing panics.
+        let nothing = super::subject("m", "5", &Value::Null, &json!([1]), &json!("x"));
+        assert_eq!((nothing.version.as_str(), nothing.inputs.len()), ("5", 0));
+    }
+
+    #[test]
+    fn statistics_of_versions_are_added_up() {
+        let one = json!({
+            "inference_count": 10, "execution_count": 5,
+            "inference_stats": {"queue": {"count": 5, "ns": 700}, "success": {"count": 5, "ns": 900}},
+        });
+        let sum = server_side("m", "", &json!({"model_stats": [one, one, {}]}));
+        assert_eq!((sum.inferences, sum.executions, sum.queue), (20, 10, Phase { count: 10, ns: 1400 }));
+        assert_eq!(sum.mean_batch(), 2.0);
+    }
+}

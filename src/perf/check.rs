@@ -1,0 +1,231 @@
+//! What a plan must be before anything is sent: possible by itself, and fit for the model.
+
+use super::PerfError;
+use super::crew::{LINES_MAX, one_each};
+use super::plan::{Form, Input, Load, Parameter, Plan, Protocol, SharedMemory, Sweep, Template, Window};
+use super::request::json::strings;
+use super::subject::{Subject, TensorFacts};
+use crate::request::DataType;
+
+const LOAD_MAX: usize = 1 << 20;
+const RATE_MAX: f64 = 1e8;
+
+/// Without asking anybody.
+pub fn check_plan(plan: &Plan) -> Result<(), PerfError> {
+    let refuse = |text: String| Err(PerfError::Plan(text));
+    check_load(plan)?;
+    check_rules(plan)?;
+    let (work, client) = (&plan.work, &plan.client);
+    if work.streams.iter().all(Vec::is_empty) {
+        return refuse("there is no request to send".to_owned());
+    }
+    for (name, value) in &work.headers {
+        let good_name =
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if !good_name || value.bytes().any(|byte| byte < b' ' || byte == 0x7F) {
+            return refuse(format!("header '{name}' has a name or a value that cannot be sent"));
+        }
+    }
+    if work.decoupled && plan.target.protocol != Protocol::GrpcStream {
+        return refuse("a decoupled model answers on gRPC streams only".to_owned());
+    }
+    let expects = work.streams.iter().flatten().any(|template| template.expected.is_some());
+    if work.decoupled && expects {
+        return refuse("answers of a decoupled model cannot be compared with expected outputs".to_owned());
+    }
+    if work.shared_memory != SharedMemory::None
+        && plan.target.protocol == Protocol::Http
+        && work.input_form == Form::Json
+    {
+        return refuse("tensors lie in shared memory or in JSON, not in both".to_owned());
+    }
+    if client.threads == 0 || client.threads > 1024 {
+        return refuse(format!("{} threads are not between 1 and 1024", client.threads));
+    }
+    if client.outstanding_max == 0 || client.request_timeout.is_zero() {
+        return refuse("at least one request has to be allowed to be outstanding, for some time".to_owned());
+    }
+    if let Some(connections) = client.connections
+        && (connections < client.threads || connections > LINES_MAX.saturating_mul(client.threads))
+    {
+        return refuse(format!("{} threads cannot share {connections} connections", client.threads));
+    }
+    check_sequences(plan)
+}
+
+fn check_load(plan: &Plan) -> Result<(), PerfError> {
+    let refuse = |text: String| Err(PerfError::Plan(text));
+    let has_threshold = plan.rules.latency_threshold.is_some();
+    let endless = match &plan.load {
+        Load::Concurrency(Sweep { start, end, step }) => {
+            let most = end.unwrap_or(*start);
+            if *start == 0 || *step == 0 || most < *start || most > LOAD_MAX {
+                return refuse(format!("no sweep of concurrencies goes from {start} to {most} by {step}"));
+            }
+            if let Some(connections) = plan.client.connections.filter(|connections| *connections < most)
+                && one_each(plan)
+            {
+                return refuse(format!(
+                    "{connections} connections with one request at a time cannot keep {most} requests in flight"
+                ));
+            }
+            end.is_none()
+        }
+        Load::Rate { sweep: Sweep { start, end, step }, .. } => {
+            let most = end.unwrap_or(*start);
+            let good = |rate: f64| rate > 0.0 && rate <= RATE_MAX;
+            if !good(*start) || !good(*step) || !good(most) || most < *start {
+                return refuse(format!("no sweep of rates goes from {start} to {most} by {step}"));
+            }
+            end.is_none()
+        }
+        Load::Intervals(intervals) => {
+            if intervals.iter().all(|interval| interval.is_zero()) {
+                return refuse("intervals of nothing but zeros send everything at once, for ever".to_owned());
+            }
+            false
+        }
+    };
+    if endless && !has_threshold {
+        return refuse("a sweep without an end needs a latency threshold".to_owned());
+    }
+    if plan.rules.binary_search && (endless || !has_threshold) {
+        return refuse("a binary search needs an end and a latency threshold".to_owned());
+    }
+    Ok(())
+}
+
+fn check_rules(plan: &Plan) -> Result<(), PerfError> {
+    let refuse = |text: &str| Err(PerfError::Plan(text.to_owned()));
+    let rules = &plan.rules;
+    let empty = match rules.window {
+        Window::Time(time) => time.is_zero(),
+        Window::Count(count) => count == 0,
+    };
+    if empty || rules.request_count == Some(0) {
+        return refuse("a window of nothing measures nothing");
+    }
+    if rules.trials_max == 0 {
+        return refuse("at least one window has to be tried");
+    }
+    if !(rules.stability_percent >= 0.0)
+        || rules.percentile.is_some_and(|percentile| !(0.0..=100.0).contains(&percentile))
+    {
+        return refuse("a percentage is not one");
+    }
+    if plan.metrics.as_ref().is_some_and(|metrics| metrics.interval.is_zero()) {
+        return refuse("metrics cannot be read all the time");
+    }
+    Ok(())
+}
+
+fn check_sequences(plan: &Plan) -> Result<(), PerfError> {
+    let refuse = |text: String| Err(PerfError::Plan(text));
+    let Some(sequences) = &plan.work.sequences else { return Ok(()) };
+    let at_once = match &plan.load {
+        Load::Concurrency(Sweep { start, end, .. }) => end.unwrap_or(*start),
+        _ => sequences.at_once,
+    };
+    if at_once == 0 || sequences.length == Some(0) {
+        return refuse("sequences of nothing measure nothing".to_owned());
+    }
+    if !(0.0..=100.0).contains(&sequences.length_variation_percent) {
+        return refuse(format!("lengths cannot vary by {} percent", sequences.length_variation_percent));
+    }
+    let threads = plan.client.threads.max(1);
+    let ids = sequences.end_id.map(|end| end.saturating_sub(sequences.first_id));
+    // Threads have ids to themselves, so that nothing is shared while requests run.
+    let needed = at_once.div_ceil(threads).saturating_mul(threads) as u64;
+    if sequences.first_id == 0 || ids.is_some_and(|ids| ids < needed) {
+        let ids = ids.map_or_else(String::new, |ids| format!(" out of {ids}"));
+        return refuse(format!("{at_once} sequences at a time need {needed} ids above 0{ids}"));
+    }
+    Ok(())
+}
+
+/// Against what the server says of the model.
+pub fn check_against(plan: &Plan, subject: &Subject) -> Result<(), PerfError> {
+    let refuse = |text: String| Err(PerfError::Plan(text));
+    let model = &subject.model;
+    if subject.decoupled && !plan.work.decoupled {
+        return refuse(format!("model '{model}' is decoupled: it answers on gRPC streams only"));
+    }
+    if subject.sequences && plan.work.sequences.is_none() {
+        return refuse(format!("model '{model}' is scheduled by sequences, and the plan has none"));
+    }
+    for (number, template) in plan.work.streams.iter().flatten().enumerate() {
+        check_template(template, subject).map_err(|text| PerfError::Plan(format!("request {number}: {text}")))?;
+    }
+    Ok(())
+}
+
+fn check_template(template: &Template, subject: &Subject) -> Result<(), String> {
+    let model = &subject.model;
+    for (at, input) in template.inputs.iter().enumerate() {
+        let facts = subject.inputs.iter().find(|facts| facts.name == input.name);
+        let facts = facts.ok_or_else(|| format!("model '{model}' has no input '{}'", input.name))?;
+        if template.inputs.iter().take(at).any(|other| other.name == input.name) {
+            return Err(format!("input '{}' is there twice", input.name));
+        }
+        check_input(input, facts, subject).map_err(|text| format!("input '{}': {text}", input.name))?;
+    }
+    let missing = |facts: &&TensorFacts| !template.inputs.iter().any(|input| input.name == facts.name);
+    if let Some(facts) = subject.inputs.iter().filter(|facts| !facts.optional).find(missing) {
+        return Err(format!("input '{}' of model '{model}' is missing", facts.name));
+    }
+    let named = template.outputs.iter();
+    let named = named.chain(template.expected.iter().flatten().map(|expected| &expected.name));
+    for name in named {
+        if !subject.outputs.iter().any(|facts| facts.name == *name) {
+            return Err(format!("model '{model}' has no output '{name}'"));
+        }
+    }
+    for (name, value) in &template.parameters {
+        let taken = ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout"];
+        if taken.contains(&name.as_str()) {
+            return Err(format!("parameter '{name}' has a place of its own in the plan"));
+        }
+        if matches!(value, Parameter::Double(value) if !value.is_finite()) {
+            return Err(format!("parameter '{name}' is no number that can be sent"));
+        }
+    }
+    Ok(())
+}
+
+fn check_input(input: &Input, facts: &TensorFacts, subject: &Subject) -> Result<(), String> {
+    if input.datatype != facts.datatype {
+        return Err(format!("the model takes {}, not {}", facts.datatype, input.datatype));
+    }
+    let fits = input.shape.len() == facts.shape.len()
+        && input.shape.iter().zip(&facts.shape).all(|(dim, wanted)| *dim >= 0 && (*wanted < 0 || dim == wanted));
+    if !fits {
+        return Err(format!("the shape {:?} does not fit the model's {:?}", input.shape, facts.shape));
+    }
+    let batch = input.shape.first().and_then(|batch| u64::try_from(*batch).ok()).unwrap_or(0);
+    if subject.max_batch_size > 0 && !facts.is_shape_tensor && batch > subject.max_batch_size {
+        return Err(format!("a batch of {batch} is more than the model's {}", subject.max_batch_size));
+    }
+    let elements = input.shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?));
+    let elements = elements.ok_or_else(|| format!("the shape {:?} has too many elements", input.shape))?;
+    let Some(datatype) = DataType::from_name(input.datatype.as_bytes()) else {
+        return Err(format!("no datatype is named '{}'", input.datatype));
+    };
+    let found = match datatype {
+        DataType::Bytes => strings(&input.data)?.len() as u64,
+        datatype => {
+            let size = datatype.byte_size() as u64;
+            let bytes = input.data.len() as u64;
+            if !bytes.is_multiple_of(size) {
+                return Err(format!("{bytes} bytes are no whole number of elements of {size} bytes"));
+            }
+            bytes / size
+        }
+    };
+    match found == elements {
+        true => Ok(()),
+        false => Err(format!("{found} elements do not fill the shape {:?} of {elements}", input.shape)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

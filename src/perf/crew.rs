@@ -1,0 +1,302 @@
+//! The threads that send and receive, as the thread that waits for them sees them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use super::PerfError;
+use super::connector::{Connector, Socket};
+use super::driver::{Driver, Settings};
+use super::exchange::Book;
+use super::plan::{Load, Plan, Protocol};
+use super::schedule::{Schedule, Share};
+use super::tally::Tally;
+use super::tls::Security;
+use crate::memory::Pool;
+use crate::shard::engine::Limits;
+use crate::shard::probe::{Probe, Wanted};
+use crate::shard::{self, EngineKind, Mailbox, Running, mailbox};
+
+/// Bytes of each thread that may be on their way.
+const POOL_BYTES: usize = 4 << 30;
+const TIMERS_MAX: usize = 16;
+/// Connections of one thread.
+pub const LINES_MAX: usize = 16_384;
+
+/// What a driver is told.
+pub enum Order {
+    /// Another connection, or why there is none.
+    Line(Result<Socket, String>),
+    Begin(Box<Assignment>),
+    /// Begin nothing more, and say when nothing is in flight.
+    Rest,
+    /// Hand out what was counted; count on in this one.
+    Mark(Box<Tally>),
+    Stop,
+}
+
+/// What one thread has to do until it is told otherwise.
+pub struct Assignment {
+    pub pace: Pace,
+    /// Requests that may begin; None has no end.
+    pub budget: Option<u64>,
+    /// Sequences at a time, if the work has any.
+    pub sequences: usize,
+    /// Since when records count their times.
+    pub point_began_ns: u64,
+    pub records_max: usize,
+}
+
+pub enum Pace {
+    /// So many in flight, always.
+    Closed(usize),
+    Open {
+        schedule: Schedule,
+        outstanding_max: usize,
+    },
+}
+
+/// What a driver says.
+pub enum Report {
+    Tally(Box<Tally>),
+    Resting,
+    /// The server cannot be reached any more.
+    Away(String),
+}
+
+/// What a driver has done so far, for whoever looks.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub completed: AtomicU64,
+    pub failed: AtomicU64,
+    pub unsustainable: AtomicBool,
+}
+
+struct Hand {
+    mailbox: Mailbox<Order>,
+    counters: Arc<Counters>,
+    running: Option<Running>,
+    lines: usize,
+}
+
+/// All threads of a run. Dropping it stops them.
+pub struct Crew {
+    hands: Vec<Hand>,
+    reports: Receiver<(usize, Report)>,
+    connector: Connector,
+}
+
+/// A sum over all threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub completed: u64,
+    pub failed: u64,
+    pub unsustainable: bool,
+}
+
+impl Counts {
+    pub fn ended(&self) -> u64 {
+        self.completed + self.failed
+    }
+}
+
+impl Crew {
+    pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Crew, PerfError> {
+        let engine = match plan.client.engine {
+            Some(engine) => Ok(engine),
+            None => shard::probe::choose(Wanted::Auto, || Probe::begin().outcome()).map(|choice| choice.engine),
+        };
+        let engine = engine.map_err(|error| PerfError::Plan(error.to_string()))?;
+        let connector = Connector::start(&plan.target)?;
+        let (sender, reports) = mpsc::channel();
+        let mut crew = Crew { hands: Vec::new(), reports, connector };
+        for thread in 0..plan.client.threads.max(1) {
+            let hand = crew.start_hand(plan, book, security.clone(), thread, engine, sender.clone())?;
+            crew.hands.push(hand);
+        }
+        Ok(crew)
+    }
+
+    fn start_hand(
+        &self,
+        plan: &Plan,
+        book: &Arc<Book>,
+        security: Option<Security>,
+        thread: usize,
+        engine: EngineKind,
+        reports: Sender<(usize, Report)>,
+    ) -> Result<Hand, PerfError> {
+        let system = |source| PerfError::System { what: "a thread of the load".to_owned(), source };
+        let (mailbox, inbox) = mailbox::<Order>().map_err(system)?;
+        let counters = Arc::new(Counters::default());
+        let cpu = match plan.client.pin_to.len() {
+            0 => None,
+            cores => plan.client.pin_to.get(thread % cores).copied(),
+        };
+        let options = shard::Options {
+            name: format!("perf-{thread}"),
+            engine,
+            cpu,
+            spin: Default::default(),
+            limits: Limits { connections: LINES_MAX, ..Limits::default() },
+            timers_max: TIMERS_MAX,
+            pool: Pool::new(POOL_BYTES),
+        };
+        let settings = Settings {
+            thread,
+            book: Arc::clone(book),
+            work: plan.work.clone(),
+            share: Share { thread, threads: plan.client.threads.max(1) },
+            seed: plan.rules.seed,
+            security,
+            request_timeout: plan.client.request_timeout,
+            one_each: one_each(plan),
+            grow_to: grows_to(plan),
+            counters: Arc::clone(&counters),
+            reports,
+            connect: Box::new(self.connector.request(mailbox.clone())),
+        };
+        let running = shard::start(options, inbox, move |core| Driver::new(settings, core))
+            .map_err(|error| system(std::io::Error::other(error.to_string())))?;
+        Ok(Hand { mailbox, counters, running: Some(running), lines: 0 })
+    }
+
+    pub fn threads(&self) -> usize {
+        self.hands.len()
+    }
+
+    /// This thread's part of a whole.
+    pub fn part(&self, whole: usize, thread: usize) -> usize {
+        part(whole, thread, self.hands.len())
+    }
+
+    /// Makes sure that there are so many connections in all.
+    pub fn connect(&mut self, lines: usize) -> Result<(), PerfError> {
+        let threads = self.hands.len();
+        for (thread, hand) in self.hands.iter_mut().enumerate() {
+            let wanted = part(lines, thread, threads).clamp(1, LINES_MAX);
+            while hand.lines < wanted {
+                let socket = self.connector.connect()?;
+                hand.mailbox.post(Order::Line(Ok(socket)));
+                hand.lines += 1;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn begin(&self, mut assignment: impl FnMut(usize) -> Assignment) {
+        for (thread, hand) in self.hands.iter().enumerate() {
+            hand.counters.unsustainable.store(false, Ordering::Relaxed);
+            hand.mailbox.post(Order::Begin(Box::new(assignment(thread))));
+        }
+    }
+
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for Hand { counters, .. } in &self.hands {
+            sum.completed += counters.completed.load(Ordering::Relaxed);
+            sum.failed += counters.failed.load(Ordering::Relaxed);
+            sum.unsustainable |= counters.unsustainable.load(Ordering::Relaxed);
+        }
+        sum
+    }
+
+    /// Waits at most so long for something that ends the run.
+    pub fn watch(&self, patience: Duration) -> Result<(), String> {
+        match self.reports.recv_timeout(patience) {
+            Ok((_, Report::Away(reason))) => Err(reason),
+            Ok(_) => Ok(()),
+            Err(RecvTimeoutError::Timeout) => self.check(),
+            Err(RecvTimeoutError::Disconnected) => Err("the load has stopped".to_owned()),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let dead = |hand: &Hand| hand.running.as_ref().is_none_or(Running::is_finished);
+        if self.hands.iter().any(dead) { Err("a thread of the load has ended".to_owned()) } else { Ok(()) }
+    }
+
+    /// What was counted since the last mark, all threads together.
+    pub fn mark(&self, records_max: usize) -> Result<Tally, String> {
+        self.hands.iter().for_each(|hand| hand.mailbox.post(Order::Mark(Box::default())));
+        let mut sum = Tally::default();
+        let mut missing = self.hands.len();
+        while missing > 0 {
+            match self.reports.recv_timeout(Duration::from_millis(100)) {
+                Ok((_, Report::Tally(mut tally))) => {
+                    sum.add_thread(&mut tally, records_max);
+                    missing -= 1;
+                }
+                Ok((_, Report::Away(reason))) => return Err(reason),
+                Ok((_, Report::Resting)) => {}
+                Err(_) => self.check()?,
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Lets what is in flight come home. `meanwhile` is asked now and then whether to go on waiting.
+    pub fn rest(&self, mut meanwhile: impl FnMut() -> bool) -> Result<(), String> {
+        self.hands.iter().for_each(|hand| hand.mailbox.post(Order::Rest));
+        let mut missing = self.hands.len();
+        while missing > 0 && meanwhile() {
+            match self.reports.recv_timeout(Duration::from_millis(20)) {
+                Ok((_, Report::Resting)) => missing -= 1,
+                Ok((_, Report::Away(reason))) => return Err(reason),
+                Ok((_, Report::Tally(_))) => {}
+                Err(_) => self.check()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Part `n` of a whole that is shared as evenly as whole numbers are.
+fn part(whole: usize, n: usize, parts: usize) -> usize {
+    let parts = parts.max(1);
+    whole / parts + usize::from(n < whole % parts)
+}
+
+/// Whether a connection carries one request at a time. HTTP/1.1 has no other way that clients use.
+pub fn one_each(plan: &Plan) -> bool {
+    plan.target.protocol == Protocol::Http || plan.client.unique_connections
+}
+
+/// Connections that a thread may open by itself, when an open loop finds none free.
+fn grows_to(plan: &Plan) -> usize {
+    let grows = plan.client.connections.is_none() && !matches!(plan.load, Load::Concurrency(_));
+    let most = LINES_MAX.min(plan.client.outstanding_max / plan.client.threads.max(1)).min(GROWN_MAX);
+    if grows && one_each(plan) { most } else { 0 }
+}
+
+/// More connections than this tell of a server that cannot keep up, and of nothing else.
+const GROWN_MAX: usize = 1024;
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.hands.iter().for_each(|hand| hand.mailbox.post(Order::Stop));
+        for hand in &mut self.hands {
+            if let Some(running) = hand.running.take() {
+                // A thread that panicked has said so.
+                let _ = running.join();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn parts_add_up() {
+        for whole in 0..20 {
+            for parts in 1..6 {
+                let all: Vec<usize> = (0..parts).map(|n| part(whole, n, parts)).collect();
+                assert_eq!(all.iter().sum::<usize>(), whole);
+                assert!(all.iter().max().unwrap() - all.iter().min().unwrap() <= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! What runs on a thread of the load: begins requests when they may or must begin, and counts what becomes of them.
+//!
+//! A turn takes in all that has come, begins all that is due, and then sends once for each connection, so that requests
+//! which are due together share their system calls. In an open loop a request that finds no free place waits here, and
+//! the time of its waiting counts: it was due.
+
+mod lines;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::crew::{Assignment, Counters, Order, Pace, Report};
+use super::exchange::{Book, Finished, Flight, Heard, NotBegun};
+use super::line::Line;
+use super::measurement::Record;
+use super::plan::Work;
+use super::request::Marks;
+use super::schedule::{Schedule, Share};
+use super::tally::Tally;
+use super::tls::Security;
+use super::work::{Pick, Picker};
+use crate::memory::{Key, Slab, Slice};
+use crate::shard::engine::{Event, Received};
+use crate::shard::{Core, Handler};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// A request that leaves so much later than it was due, with room for it, tells of a client that is too slow.
+const LATE_NS: u64 = 1_000_000;
+/// Seconds that a server may take to end streams.
+const PARTING_S: u32 = 1;
+
+/// What a driver is made of.
+pub struct Settings {
+    pub thread: usize,
+    pub book: Arc<Book>,
+    pub work: Work,
+    pub share: Share,
+    pub seed: u64,
+    pub security: Option<Security>,
+    pub request_timeout: Duration,
+    /// A connection carries one request at a time.
+    pub one_each: bool,
+    /// Connections that it may open by itself.
+    pub grow_to: usize,
+    pub counters: Arc<Counters>,
+    pub reports: Sender<(usize, Report)>,
+    pub connect: Box<dyn Fn() + Send>,
+}
+
+enum State {
+    Resting { told: bool },
+    Closed { most: usize },
+    Open { schedule: Schedule, outstanding_max: usize },
+    Stopping { seconds: u32 },
+}
+
+pub struct Driver {
+    settings: Settings,
+    state: State,
+    lines: Slab<Line>,
+    /// A place for each request that may begin now; the longest free first.
+    free: VecDeque<Key>,
+    dirty: Vec<Key>,
+    /// Connections that were asked for.
+    awaited: usize,
+    /// Due and not begun, with their times; of an open loop.
+    backlog: VecDeque<u64>,
+    /// Picked, but their connection took no more.
+    returned: VecDeque<Flight>,
+    in_flight: usize,
+    budget: Option<u64>,
+    picker: Picker,
+    tally: Box<Tally>,
+    cpu_began_ns: u64,
+    point_began_ns: u64,
+    records_max: usize,
+    heard: Heard,
+    /// Empty vectors that sends brought back.
+    spare: Vec<Vec<Slice>>,
+}
+
+/// CPU time of this thread.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * SECOND_NS + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+impl Driver {
+    pub fn new(settings: Settings, core: &mut Core<()>) -> io::Result<Driver> {
+        let picker = Picker::new(&settings.work, settings.share, settings.seed);
+        core.timers.start(core.now_ns() + SECOND_NS, ()).map_err(io::Error::other)?;
+        // Sleeps last as long as they were asked for: the kernel adds 50 µs otherwise, and requests leave late.
+        let slack = format!("/proc/{}/timerslack_ns", rustix::thread::gettid().as_raw_nonzero());
+        let _ = std::fs::write(slack, "1000");
+        Ok(Driver {
+            settings,
+            state: State::Resting { told: true },
+            lines: Slab::new(super::crew::LINES_MAX),
+            free: VecDeque::new(),
+            dirty: Vec::new(),
+            awaited: 0,
+            backlog: VecDeque::new(),
+            returned: VecDeque::new(),
+            in_flight: 0,
+            budget: None,
+            picker,
+            tally: Box::default(),
+            cpu_began_ns: 0,
+            point_began_ns: 0,
+            records_max: 0,
+            heard: Heard::default(),
+            spare: Vec::new(),
+        })
+    }
+
+    fn report(&self, report: Report) {
+        // Who does not listen any more is about to stop this thread.
+        let _ = self.settings.reports.send((self.settings.thread, report));
+    }
+
+    fn begin_load(&mut self, assignment: Assignment) {
+        let Assignment { pace, budget, sequences, point_began_ns, records_max } = assignment;
+        (self.budget, self.point_began_ns, self.records_max) = (budget, point_began_ns, records_max);
+        self.picker.begin(sequences);
+        let places = match &pace {
+            Pace::Closed(most) => *most,
+            Pace::Open { outstanding_max, .. } => *outstanding_max,
+        };
+        self.state = match pace {
+            Pace::Closed(most) => State::Closed { most },
+            Pace::Open { schedule, outstanding_max } => State::Open { schedule, outstanding_max },
+        };
+        self.share_places(places);
+    }
+
+    /// Counts on in a new window.
+    fn mark(&mut self, mut next: Box<Tally>, now_ns: u64) {
+        next.began_ns = now_ns;
+        let cpu_ns = cpu_ns();
+        let mut tally = std::mem::replace(&mut self.tally, next);
+        tally.sequences = self.picker.take_ended();
+        tally.end(now_ns, cpu_ns.saturating_sub(self.cpu_began_ns));
+        self.cpu_began_ns = cpu_ns;
+        self.report(Report::Tally(tally));
+    }
+
+    /// Begins what may begin now.
+    fn pump(&mut self, now_ns: u64) {
+        match &self.state {
+            State::Closed { .. } => self.pump_closed(now_ns),
+            State::Open { .. } => self.pump_open(now_ns),
+            State::Resting { told } => {
+                let told = *told;
+                self.pump_rest(now_ns, told);
+            }
+            State::Stopping { .. } => {}
+        }
+    }
+
+    fn pump_closed(&mut self, now_ns: u64) {
+        let State::Closed { most } = self.state else { return };
+        while self.in_flight < most && !self.free.is_empty() {
+            if let Some(flight) = self.returned.pop_front() {
+                self.launch(flight, now_ns);
+                continue;
+            }
+            if self.budget == Some(0) {
+                return;
+            }
+            let Some(pick) = self.picker.pick() else { return };
+            self.spend();
+            self.launch_pick(pick, now_ns, now_ns);
+        }
+    }
+
+    fn pump_open(&mut self, now_ns: u64) {
+        let State::Open { schedule, outstanding_max } = &mut self.state else { return };
+        let outstanding_max = *outstanding_max;
+        while schedule.next_ns() <= now_ns && self.budget != Some(0) {
+            if self.in_flight + self.backlog.len() + self.returned.len() >= outstanding_max {
+                // More than this would only be kept here: the server does not keep up.
+                self.tally.unsustainable = true;
+                self.settings.counters.unsustainable.store(true, Ordering::Relaxed);
+                self.budget = Some(0);
+                self.backlog.clear();
+                return;
+            }
+            let due_ns = schedule.next_ns();
+            if self.backlog.is_empty() && !self.free.is_empty() && now_ns - due_ns > LATE_NS {
+                self.tally.late += 1;
+            }
+            self.backlog.push_back(due_ns);
+            schedule.advance();
+            if let Some(budget) = &mut self.budget {
+                *budget = budget.saturating_sub(1);
+            }
+        }
+        while !self.free.is_empty() {
+            if let Some(flight) = self.returned.pop_front() {
+                self.launch(flight, now_ns);
+                continue;
+            }
+            let Some(due_ns) = self.backlog.front().copied() else { return };
+            let Some(pick) = self.picker.pick() else { return };
+            self.backlog.pop_front();
+            self.launch_pick(pick, due_ns, now_ns);
+        }
+        let waiting = self.backlog.len() + self.returned.len();
+        let lines = self.lines.len() + self.awaited;
+        if waiting > self.awaited && lines < self.settings.grow_to {
+            self.ask_for_line();
+        }
+    }
+
+    /// Sequences are brought to their end, so that the server keeps no place for them.
+    fn pump_rest(&mut self, now_ns: u64, told: bool) {
+        while !self.free.is_empty() {
+            if let Some(flight) = self.returned.pop_front() {
+                self.launch(flight, now_ns);
+                continue;
+            }
+            let Some(pick) = self.ending_pick() else { break };
+            self.launch_pick(pick, now_ns, now_ns);
+        }
+        if !told && self.in_flight == 0 && self.returned.is_empty() && self.picker.open() == 0 {
+            self.state = State::Resting { told: true };
+            self.report(Report::Resting);
+        }
+    }
+
+    fn ending_pick(&mut self) -> Option<Pick> {
+        if self.picker.open() == 0 { None } else { self.picker.pick() }
+    }
+
+    fn spend(&mut self) {
+        if let Some(budget) = &mut self.budget {
+            *budget = budget.saturating_sub(1);
+        }
+    }
+
+    fn launch_pick(&mut self, pick: Pick, due_ns: u64, now_ns: u64) {
+        let recorded = self.tally.records.len() < self.records_max;
+        let flight = Flight {
+            due_ns,
+            template: pick.template,
+            sequence: pick.sequence.map(|(place, _)| place),
+            marks: Marks { id: None, sequence: pick.sequence.map(|(_, mark)| mark) },
+            times_ns: recorded.then(Vec::new),
+            ..Flight::default()
+        };
+        self.launch(flight, now_ns);
+    }
+
+    fn launch(&mut self, mut flight: Flight, now_ns: u64) {
+        flight.sent_ns = now_ns;
+        let Some(key) = self.free.pop_front() else { return self.returned.push_back(flight) };
+        let Some(line) = self.lines.get_mut(key) else { return self.returned.push_back(flight) };
+        let due_ns = flight.due_ns;
+        match line.begin(flight) {
+            Ok(()) => {
+                self.in_flight += 1;
+                self.tally.sent += 1;
+                self.tally.send_lag_ns.saturating_record(now_ns.saturating_sub(due_ns).max(1));
+                self.touch(key);
+            }
+            Err(NotBegun::Full(flight)) => {
+                line.withheld += 1;
+                self.returned.push_back(flight);
+            }
+            Err(NotBegun::Over(flight)) => {
+                // Its other places are of no use either; the line is replaced when it is settled.
+                self.free.retain(|free| *free != key);
+                self.returned.push_back(flight);
+                self.touch(key);
+            }
+        }
+    }
+
+    /// Counts what has ended on a line, and frees its places.
+    fn settle(&mut self, key: Key) {
+        let mut finished = std::mem::take(&mut self.heard.finished);
+        let ended = finished.len();
+        for finished in finished.drain(..) {
+            self.count(finished);
+        }
+        self.heard.finished = finished;
+        for ns in self.heard.first_ns.drain(..) {
+            self.tally.first_response_ns.saturating_record(ns.max(1));
+        }
+        for ns in self.heard.between_ns.drain(..) {
+            self.tally.between_responses_ns.saturating_record(ns.max(1));
+        }
+        self.in_flight = self.in_flight.saturating_sub(ended);
+        let Some(line) = self.lines.get_mut(key) else { return };
+        if ended > 0 && !line.closing && !line.is_over() {
+            let back = ended + std::mem::take(&mut line.withheld);
+            let room = line.capacity.saturating_sub(line.in_flight());
+            self.free.extend(std::iter::repeat_n(key, back.min(room)));
+        }
+    }
+
+    fn count(&mut self, finished: Finished) {
+        let Finished { mut flight, at_ns, outcome } = finished;
+        if let (Some(place), Some(mark)) = (flight.sequence, flight.marks.sequence) {
+            self.picker.ended(place, mark, outcome.is_ok());
+        }
+        let tally = &mut self.tally;
+        let counters = &self.settings.counters;
+        let failed = outcome.is_err();
+        match outcome {
+            Ok(()) => {
+                tally.completed += 1;
+                tally.responses += flight.responses;
+                tally.latency_ns.saturating_record(at_ns.saturating_sub(flight.due_ns).max(1));
+                tally.service_ns.saturating_record(at_ns.saturating_sub(flight.sent_ns).max(1));
+                tally.beat.count(at_ns.saturating_sub(tally.began_ns));
+                counters.completed.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                tally.failed += 1;
+                tally.errors.count(&error);
+                counters.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if self.records_max == 0 {
+            return;
+        }
+        match flight.times_ns.take().filter(|_| tally.records.len() < self.records_max) {
+            None => tally.records_dropped += 1,
+            Some(mut times_ns) => {
+                if failed && times_ns.is_empty() {
+                    times_ns.push(at_ns);
+                }
+                let since = |ns: u64| ns.saturating_sub(self.point_began_ns);
+                times_ns.iter_mut().for_each(|ns| *ns = since(*ns));
+                tally.records.push(Record {
+                    due_ns: since(flight.due_ns),
+                    sent_ns: since(flight.sent_ns),
+                    responses_ns: times_ns,
+                    sequence_id: flight.marks.sequence.map(|mark| mark.id),
+                    template: flight.template,
+                    failed,
+                });
+            }
+        }
+    }
+
+    fn stop(&mut self, core: &mut Core<()>) {
+        self.state = State::Stopping { seconds: 0 };
+        self.backlog.clear();
+        self.returned.clear();
+        for key in self.lines.keys() {
+            let parts = self.lines.get_mut(key).is_some_and(|line| line.in_flight() == 0 && line.part());
+            if parts {
+                self.touch(key);
+            } else {
+                self.close(key, core);
+            }
+        }
+    }
+}
+
+impl Handler for Driver {
+    type Mail = Order;
+    type Timer = ();
+
+    fn mail(&mut self, order: Order, core: &mut Core<()>) {
+        match order {
+            Order::Line(Ok(socket)) => self.add_line(socket, core),
+            Order::Line(Err(reason)) => {
+                self.awaited = self.awaited.saturating_sub(1);
+                self.report(Report::Away(reason));
+            }
+            Order::Begin(assignment) => self.begin_load(*assignment),
+            Order::Rest => {
+                if !matches!(self.state, State::Stopping { .. }) {
+                    self.backlog.clear();
+                    self.picker.finish();
+                    self.state = State::Resting { told: false };
+                }
+            }
+            Order::Mark(next) => self.mark(next, core.now_ns()),
+            Order::Stop => self.stop(core),
+        }
+    }
+
+    fn event(&mut self, event: Event, core: &mut Core<()>) {
+        match event {
+            Event::Received { key, received } => self.received(key, received, core),
+            Event::Sent { key, result, pieces } => self.sent(key, result, pieces, core),
+            Event::Closed { key } => drop(self.lines.remove(key)),
+            Event::Woken | Event::Accepted { .. } | Event::AcceptFailed { .. } | Event::ListenerClosed { .. } => {}
+        }
+    }
+
+    fn timer(&mut self, (): (), core: &mut Core<()>) {
+        // One timer has just gone, so there is room for this one.
+        let _ = core.timers.start(core.now_ns() + SECOND_NS, ());
+        if let State::Stopping { seconds } = &mut self.state {
+            *seconds += 1;
+            if *seconds > PARTING_S {
+                for key in self.lines.keys() {
+                    self.close(key, core);
+                }
+            }
+            return;
+        }
+        self.expire(core);
+    }
+
+    fn flush(&mut self, core: &mut Core<()>) {
+        self.pump(core.now_ns());
+        self.send_dirty(core);
+    }
+
+    fn next_deadline_ns(&self) -> Option<u64> {
+        match &self.state {
+            State::Open { schedule, .. } if self.budget != Some(0) => Some(schedule.next_ns()),
+            _ => None,
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        matches!(self.state, State::Stopping { .. }) && self.lines.is_empty()
+    }
+}

@@ -1,0 +1,212 @@
+//! A driver's connections: they come, take turns, send, receive, break and are replaced.
+
+use std::io;
+
+use super::{Driver, Line, Received, State};
+use crate::memory::{BlockMut, Key, Slice};
+use crate::perf::connector::Socket;
+use crate::perf::crew::Report;
+use crate::shard::Core;
+use crate::shard::engine::CHUNK_BYTES;
+
+/// Where large answers are received: a few system calls for a tensor.
+const BULK_BYTES: usize = 256 * 1024;
+
+impl Driver {
+    pub(super) fn add_line(&mut self, socket: Socket, core: &mut Core<()>) {
+        self.awaited = self.awaited.saturating_sub(1);
+        if matches!(self.state, State::Stopping { .. }) {
+            return;
+        }
+        let session = match self.settings.security.as_ref().map(|security| security.session()).transpose() {
+            Ok(session) => session,
+            Err(error) => return self.report(Report::Away(error)),
+        };
+        let line = Line::new(&self.settings.book, &core.pool, session);
+        let Ok(key) = self.lines.insert(line) else { return };
+        let begun = core.engine.register(socket.0, key).and_then(|()| core.engine.receive(key));
+        if let Err(error) = begun {
+            self.lines.remove(key);
+            return self.report(Report::Away(format!("a connection is of no use: {error}")));
+        }
+        self.touch(key);
+        let places = match &self.state {
+            State::Closed { most } => *most,
+            State::Open { outstanding_max, .. } => *outstanding_max,
+            State::Resting { .. } | State::Stopping { .. } => return self.share_places(usize::MAX),
+        };
+        self.share_places(places);
+    }
+
+    /// Gives every line its part of the places, and makes free what is not in flight. Of HTTP/1.1 that is one.
+    pub(super) fn share_places(&mut self, places: usize) {
+        let usable = self.lines.iter().filter(|(_, line)| !line.closing && !line.is_over()).count();
+        let one_each = self.settings.one_each;
+        let most = places.min(OPEN_STREAMS_MAX.saturating_mul(usable));
+        let (each, mut more) = (most / usable.max(1), most % usable.max(1));
+        let mut rooms = Vec::with_capacity(usable);
+        for key in self.lines.keys() {
+            let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing && !line.is_over()) else { continue };
+            line.capacity = if one_each { 1 } else { each + usize::from(more > 0) };
+            more = more.saturating_sub(1);
+            line.withheld = 0;
+            rooms.push((key, line.capacity.saturating_sub(line.in_flight())));
+        }
+        // In turn, so that requests are spread from the first one on.
+        self.free.clear();
+        let deepest = rooms.iter().map(|(_, room)| *room).max().unwrap_or(0);
+        for depth in 0..deepest {
+            self.free.extend(rooms.iter().filter(|(_, room)| depth < *room).map(|(key, _)| *key));
+        }
+    }
+
+    pub(super) fn ask_for_line(&mut self) {
+        self.awaited += 1;
+        (self.settings.connect)();
+    }
+
+    pub(super) fn touch(&mut self, key: Key) {
+        if let Some(line) = self.lines.get_mut(key)
+            && !std::mem::replace(&mut line.dirty, true)
+        {
+            self.dirty.push(key);
+        }
+    }
+
+    pub(super) fn received(&mut self, key: Key, received: Received, core: &mut Core<()>) {
+        let now_ns = core.now_ns();
+        let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing) else { return };
+        let outcome = match received {
+            Received::Chunk(chunk) => {
+                self.tally.bytes_received += chunk.len() as u64;
+                line.bulky = chunk.len() == CHUNK_BYTES;
+                line.receive(&chunk, now_ns, &mut self.heard)
+            }
+            Received::Direct { block, at, len } => {
+                self.tally.bytes_received += len as u64;
+                line.bulky = len > CHUNK_BYTES;
+                let bytes = block.get(at..at.saturating_add(len)).unwrap_or_default();
+                let outcome = line.receive(bytes, now_ns, &mut self.heard);
+                line.block = Some(block);
+                outcome
+            }
+            Received::End => Err("the server closed the connection".to_owned()),
+            Received::Failed(error) => Err(format!("the connection broke: {error}")),
+        };
+        if let Err(reason) = outcome {
+            return self.lose(key, &reason, core);
+        }
+        self.settle(key);
+        self.touch(key);
+        if let Err(reason) = self.receive_more(key, core) {
+            self.lose(key, &reason, core);
+        }
+    }
+
+    fn receive_more(&mut self, key: Key, core: &mut Core<()>) -> Result<(), String> {
+        let Some(line) = self.lines.get_mut(key) else { return Ok(()) };
+        let begun = if line.bulky {
+            let block = line.block.take();
+            let block =
+                block.or_else(|| core.pool.get(BULK_BYTES).ok()).unwrap_or_else(|| BlockMut::unpooled(BULK_BYTES));
+            let len = block.len();
+            core.engine.receive_direct(key, block, 0, len)
+        } else {
+            core.engine.receive(key)
+        };
+        begun.map_err(|error| format!("the connection broke: {error}"))
+    }
+
+    pub(super) fn sent(&mut self, key: Key, result: io::Result<usize>, pieces: Vec<Slice>, core: &mut Core<()>) {
+        if self.spare.len() < 64 {
+            self.spare.push(pieces);
+        }
+        let Some(line) = self.lines.get_mut(key) else { return };
+        line.sending = false;
+        match result {
+            Ok(bytes) => {
+                self.tally.bytes_sent += bytes as u64;
+                self.touch(key);
+            }
+            Err(error) => self.lose(key, &format!("the connection broke: {error}"), core),
+        }
+    }
+
+    /// One send for each line that has something to say.
+    pub(super) fn send_dirty(&mut self, core: &mut Core<()>) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for key in dirty.drain(..) {
+            let Some(line) = self.lines.get_mut(key) else { continue };
+            line.dirty = false;
+            if line.sending || line.closing {
+                continue;
+            }
+            let mut pieces = self.spare.pop().unwrap_or_default();
+            pieces.clear();
+            let outcome = line.take_output(pieces).and_then(|pieces| match pieces.is_empty() {
+                true => Ok(self.spare.push(pieces)),
+                false => {
+                    line.sending = true;
+                    core.engine.send(key, pieces).map_err(|error| format!("the connection broke: {error}"))
+                }
+            });
+            let over = line.is_over() && line.in_flight() == 0 && !line.sending;
+            match outcome {
+                Err(reason) => self.lose(key, &reason, core),
+                Ok(()) if over && !matches!(self.state, State::Stopping { .. }) => self.replace(key, core),
+                Ok(()) => {}
+            }
+        }
+        // What was begun while lines broke is sent in the next turn; the list keeps its room.
+        if self.dirty.is_empty() {
+            self.dirty = dirty;
+        }
+    }
+
+    /// The connection broke: what was in flight on it failed.
+    fn lose(&mut self, key: Key, reason: &str, core: &mut Core<()>) {
+        let now_ns = core.now_ns();
+        if let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing) {
+            line.fail(reason, now_ns, &mut self.heard);
+            self.settle(key);
+        }
+        self.replace(key, core);
+    }
+
+    fn replace(&mut self, key: Key, core: &mut Core<()>) {
+        if self.close(key, core) && !matches!(self.state, State::Stopping { .. }) {
+            self.ask_for_line();
+        }
+    }
+
+    /// True if it was open until now.
+    pub(super) fn close(&mut self, key: Key, core: &mut Core<()>) -> bool {
+        let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing) else { return false };
+        line.closing = true;
+        line.fail("the run was over", core.now_ns(), &mut self.heard);
+        self.settle(key);
+        self.free.retain(|free| *free != key);
+        if core.engine.close(key).is_err() {
+            self.lines.remove(key);
+        }
+        true
+    }
+
+    /// Gives up what has waited for too long.
+    pub(super) fn expire(&mut self, core: &mut Core<()>) {
+        let now_ns = core.now_ns();
+        let patience_ns = u64::try_from(self.settings.request_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let Some(before_ns) = now_ns.checked_sub(patience_ns) else { return };
+        for key in self.lines.keys() {
+            let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing) else { continue };
+            match line.expire(before_ns, now_ns, &mut self.heard) {
+                Ok(()) => self.settle(key),
+                Err(reason) => self.lose(key, &reason, core),
+            }
+            self.touch(key);
+        }
+    }
+}
+
+/// Requests in flight on one connection: what servers usually allow.
+const OPEN_STREAMS_MAX: usize = 1000;

@@ -1,0 +1,256 @@
+//! One connection's protocol in the client's role: requests go in, bytes come out; bytes go in, outcomes come out.
+//!
+//! None of them knows a socket or a clock, so each is tested by itself and runs on either engine.
+
+mod http;
+mod stream;
+mod unary;
+
+use std::sync::Arc;
+
+use super::answer::Expectation;
+use super::plan::{Compression, Plan, Protocol};
+use super::request::{Marks, Prepared};
+use crate::memory::{Pool, Slice};
+use crate::protocol::grpc::{Code, decode_message};
+use crate::protocol::http2::{Config, Headers};
+use http::HttpExchange;
+use stream::StreamExchange;
+use unary::UnaryExchange;
+
+/// Kept of an answer that says what went wrong.
+const ERROR_BYTES: usize = 4096;
+
+/// A request that is on its way.
+#[derive(Debug, Default)]
+pub struct Flight {
+    /// When it was to be sent; the same as `sent_ns` in a closed loop.
+    pub due_ns: u64,
+    pub sent_ns: u64,
+    pub template: usize,
+    /// Which of the sequences that run at a time it belongs to.
+    pub sequence: Option<usize>,
+    pub marks: Marks,
+    pub responses: u64,
+    /// Of the last response.
+    pub heard_ns: u64,
+    /// Times of responses, where a request is recorded.
+    pub times_ns: Option<Vec<u64>>,
+}
+
+#[derive(Debug)]
+pub struct Finished {
+    pub flight: Flight,
+    pub at_ns: u64,
+    pub outcome: Result<(), String>,
+}
+
+/// What has come in.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub finished: Vec<Finished>,
+    /// Times from sending to the first response, and from one response to the next.
+    pub first_ns: Vec<u64>,
+    pub between_ns: Vec<u64>,
+}
+
+impl Heard {
+    fn response(&mut self, flight: &mut Flight, now_ns: u64) {
+        let since_ns = if flight.responses == 0 { flight.sent_ns } else { flight.heard_ns };
+        let times = if flight.responses == 0 { &mut self.first_ns } else { &mut self.between_ns };
+        times.push(now_ns.saturating_sub(since_ns));
+        flight.responses += 1;
+        flight.heard_ns = now_ns;
+        if let Some(times_ns) = &mut flight.times_ns {
+            times_ns.push(now_ns);
+        }
+    }
+
+    fn finish(&mut self, flight: Flight, at_ns: u64, outcome: Result<(), String>) {
+        self.finished.push(Finished { flight, at_ns, outcome });
+    }
+}
+
+/// Why a request could not begin here.
+#[derive(Debug)]
+pub enum NotBegun {
+    /// Later: the peer wants to have fewer at a time.
+    Full(Flight),
+    /// Never again on this connection.
+    Over(Flight),
+}
+
+/// What the threads' exchanges share.
+#[derive(Debug)]
+pub struct Book {
+    pub templates: Vec<Prepared>,
+    /// For each template.
+    pub expectations: Vec<Option<Arc<Expectation>>>,
+    /// Names and values of the head of each gRPC call.
+    call: Vec<(Vec<u8>, Vec<u8>)>,
+    protocol: Protocol,
+    decoupled: bool,
+}
+
+impl Book {
+    pub fn new(plan: &Plan, templates: Vec<Prepared>, expectations: Vec<Option<Arc<Expectation>>>) -> Book {
+        let method = match plan.target.protocol {
+            Protocol::GrpcStream => "ModelStreamInfer",
+            Protocol::GrpcUnary | Protocol::Http => "ModelInfer",
+        };
+        let encoding = match plan.work.compression {
+            Compression::None => None,
+            Compression::Gzip => Some("gzip"),
+            Compression::Deflate => Some("deflate"),
+        };
+        let tls = plan.target.tls.is_some();
+        let call = call_head(&plan.target.endpoint.authority(), tls, method, encoding, &plan.work.headers);
+        Book { templates, expectations, call, protocol: plan.target.protocol, decoupled: plan.work.decoupled }
+    }
+
+    fn call(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        self.call.iter().map(|(name, value)| (&name[..], &value[..]))
+    }
+
+    fn expectation(&self, template: usize) -> Option<&Arc<Expectation>> {
+        self.expectations.get(template).and_then(Option::as_ref)
+    }
+}
+
+/// The head of a call, pseudo-headers first.
+pub fn call_head(
+    authority: &str,
+    tls: bool,
+    method: &str,
+    encoding: Option<&str>,
+    headers: &[(String, String)],
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let path = format!("/inference.GRPCInferenceService/{method}");
+    let scheme = if tls { "https" } else { "http" };
+    let mut fields = vec![
+        (":method", "POST"),
+        (":scheme", scheme),
+        (":path", &path),
+        (":authority", authority),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        ("user-agent", "nereid-perf"),
+        ("grpc-accept-encoding", "identity"),
+    ];
+    fields.extend(encoding.map(|encoding| ("grpc-encoding", encoding)));
+    let own = fields.into_iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+    let given =
+        headers.iter().map(|(name, value)| (name.to_ascii_lowercase().into_bytes(), value.clone().into_bytes()));
+    own.chain(given).collect()
+}
+
+/// Whether a call ended well, by the header list that ended it.
+pub fn end_of_call(headers: &Headers) -> Result<(), String> {
+    match headers.get(b"grpc-status") {
+        Some(b"0") => Ok(()),
+        Some(status) => {
+            let message = decode_message(headers.get(b"grpc-message").unwrap_or_default());
+            Err(format!("{}: {message}", Code::from_header(status).name()))
+        }
+        None => {
+            let status = headers.status().map_or_else(|| "none".into(), String::from_utf8_lossy);
+            Err(format!("an answer without a gRPC status (HTTP status {status})"))
+        }
+    }
+}
+
+/// Windows that whole tensors fit into.
+pub fn http2_config() -> Config {
+    Config { stream_window: 16 << 20, connection_window: 64 << 20, ..Config::default() }
+}
+
+/// What a connection speaks.
+pub enum Exchange {
+    Http(Box<HttpExchange>),
+    Unary(Box<UnaryExchange>),
+    Stream(Box<StreamExchange>),
+}
+
+impl Exchange {
+    pub fn new(book: &Arc<Book>, pool: &Pool) -> Exchange {
+        match book.protocol {
+            Protocol::Http => Exchange::Http(Box::new(HttpExchange::new(Arc::clone(book), pool.clone()))),
+            Protocol::GrpcUnary => Exchange::Unary(Box::new(UnaryExchange::new(Arc::clone(book), pool.clone()))),
+            Protocol::GrpcStream => Exchange::Stream(Box::new(StreamExchange::new(Arc::clone(book), pool.clone()))),
+        }
+    }
+
+    pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
+        match self {
+            Exchange::Http(exchange) => exchange.begin(flight),
+            Exchange::Unary(exchange) => exchange.begin(flight),
+            Exchange::Stream(exchange) => exchange.begin(flight),
+        }
+    }
+
+    /// An error is the connection's, and its end.
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+        match self {
+            Exchange::Http(exchange) => exchange.receive(bytes, now_ns, heard),
+            Exchange::Unary(exchange) => exchange.receive(bytes, now_ns, heard),
+            Exchange::Stream(exchange) => exchange.receive(bytes, now_ns, heard),
+        }
+    }
+
+    /// Takes up to `most` pieces of what is to be sent.
+    pub fn take_output(&mut self, most: usize, into: &mut Vec<Slice>) {
+        match self {
+            Exchange::Http(exchange) => exchange.take_output(most, into),
+            Exchange::Unary(exchange) => exchange.take_output(most, into),
+            Exchange::Stream(exchange) => exchange.take_output(most, into),
+        }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        match self {
+            Exchange::Http(exchange) => exchange.in_flight(),
+            Exchange::Unary(exchange) => exchange.in_flight(),
+            Exchange::Stream(exchange) => exchange.in_flight(),
+        }
+    }
+
+    /// Whether the peer has ended the connection in good order, so that it takes no more requests.
+    pub fn is_over(&self) -> bool {
+        match self {
+            Exchange::Http(exchange) => exchange.is_over(),
+            Exchange::Unary(exchange) => exchange.is_over(),
+            Exchange::Stream(exchange) => exchange.is_over(),
+        }
+    }
+
+    /// Gives up requests that were sent before `before_ns`; an error if the connection has to be given up with them.
+    pub fn expire(&mut self, before_ns: u64, now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+        match self {
+            Exchange::Http(exchange) => exchange.expire(before_ns),
+            Exchange::Unary(exchange) => {
+                exchange.expire(before_ns, now_ns, heard);
+                Ok(())
+            }
+            Exchange::Stream(exchange) => exchange.expire(before_ns),
+        }
+    }
+
+    /// The connection is gone: so is what is in flight.
+    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+        match self {
+            Exchange::Http(exchange) => exchange.fail(reason, now_ns, heard),
+            Exchange::Unary(exchange) => exchange.fail(reason, now_ns, heard),
+            Exchange::Stream(exchange) => exchange.fail(reason, now_ns, heard),
+        }
+    }
+
+    /// Says goodbye where the protocol has a way to; true if the peer's own goodbye is worth waiting for.
+    pub fn part(&mut self) -> bool {
+        match self {
+            Exchange::Http(_) | Exchange::Unary(_) => false,
+            Exchange::Stream(exchange) => exchange.part(),
+        }
+    }
+}
+
+const EXPIRED: &str = "no answer within the request timeout";

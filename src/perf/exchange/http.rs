@@ -1,0 +1,155 @@
+//! HTTP/1.1: one request, its answer, the next request.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Book, ERROR_BYTES, EXPIRED, Flight, Heard, NotBegun};
+use crate::memory::{Gather, Pool, Slice};
+use crate::perf::request::JSON_LENGTH;
+use crate::protocol::http1::{ResponseParser, ResponseSink};
+
+pub struct HttpExchange {
+    book: Arc<Book>,
+    pool: Pool,
+    parser: ResponseParser,
+    flight: Option<Flight>,
+    reading: Reading,
+    output: Gather,
+    scratch: Vec<u8>,
+    over: bool,
+}
+
+/// The answer as it comes.
+#[derive(Default)]
+struct Reading {
+    status: u16,
+    /// The body is compared with something, and therefore kept.
+    wanted: bool,
+    json_length: Option<usize>,
+    body: Vec<u8>,
+    /// The answer is complete; whether another request may follow.
+    done: Option<bool>,
+}
+
+impl HttpExchange {
+    pub fn new(book: Arc<Book>, pool: Pool) -> HttpExchange {
+        HttpExchange {
+            book,
+            pool,
+            parser: ResponseParser::default(),
+            flight: None,
+            reading: Reading::default(),
+            output: Gather::new(),
+            scratch: Vec::new(),
+            over: false,
+        }
+    }
+
+    pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
+        if self.over {
+            return Err(NotBegun::Over(flight));
+        }
+        if self.flight.is_some() {
+            return Err(NotBegun::Full(flight));
+        }
+        let Some(template) = self.book.templates.get(flight.template) else { return Err(NotBegun::Over(flight)) };
+        let tail = template.write(&flight.marks, &mut self.scratch);
+        self.output.put(&self.pool, &self.scratch);
+        if let Some(tail) = tail {
+            self.output.push(&self.pool, tail.clone());
+        }
+        self.parser.sent(false);
+        self.reading.wanted = self.book.expectation(flight.template).is_some();
+        self.flight = Some(flight);
+        Ok(())
+    }
+
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+        self.parser.receive(bytes, &mut self.reading).map_err(|error| error.to_string())?;
+        self.settle(now_ns, heard);
+        Ok(())
+    }
+
+    fn settle(&mut self, now_ns: u64, heard: &mut Heard) {
+        let Some(keep_alive) = self.reading.done.take() else { return };
+        self.over |= !keep_alive;
+        let Some(mut flight) = self.flight.take() else { return };
+        let outcome = if self.reading.status == 200 {
+            let expectation = self.book.expectation(flight.template);
+            expectation.map_or(Ok(()), |wanted| wanted.check_http(&self.reading.body, self.reading.json_length))
+        } else {
+            Err(refusal(self.reading.status, &self.reading.body))
+        };
+        self.reading.body.clear();
+        if outcome.is_ok() {
+            heard.response(&mut flight, now_ns);
+        }
+        heard.finish(flight, now_ns, outcome);
+    }
+
+    pub fn take_output(&mut self, most: usize, into: &mut Vec<Slice>) {
+        self.output.take(most, into);
+    }
+
+    pub fn in_flight(&self) -> usize {
+        usize::from(self.flight.is_some())
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub fn expire(&self, before_ns: u64) -> Result<(), String> {
+        match self.flight.as_ref().is_some_and(|flight| flight.sent_ns < before_ns) {
+            true => Err(EXPIRED.to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+        self.over = true;
+        // An answer without a length lasts as long as its connection.
+        if self.parser.end(&mut self.reading).is_ok() {
+            self.settle(now_ns, heard);
+        }
+        if let Some(flight) = self.flight.take() {
+            heard.finish(flight, now_ns, Err(reason.to_owned()));
+        }
+    }
+}
+
+/// What an answer that is no success says.
+fn refusal(status: u16, body: &[u8]) -> String {
+    let error = serde_json::from_slice::<Value>(body).ok();
+    let error = error.as_ref().and_then(|error| error["error"].as_str());
+    match error {
+        Some(error) => format!("HTTP status {status}: {error}"),
+        None => format!("HTTP status {status}: {}", String::from_utf8_lossy(body).trim()),
+    }
+}
+
+impl ResponseSink for Reading {
+    fn head(&mut self, status: u16, headers: &[(&str, &[u8])]) {
+        self.status = status;
+        self.body.clear();
+        self.json_length = None;
+        if self.wanted {
+            let field = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(JSON_LENGTH));
+            self.json_length = field.and_then(|(_, value)| str::from_utf8(value).ok()?.trim().parse().ok());
+        }
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        if self.status != 200 {
+            let room = ERROR_BYTES.saturating_sub(self.body.len());
+            self.body.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        } else if self.wanted {
+            self.body.extend_from_slice(bytes);
+        }
+    }
+
+    fn done(&mut self, keep_alive: bool) {
+        self.done = Some(keep_alive);
+    }
+}

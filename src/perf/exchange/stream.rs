@@ -1,0 +1,242 @@
+//! ModelStreamInfer: one call, many requests, and as many responses to each as its model likes.
+
+use std::sync::Arc;
+
+use super::{Book, EXPIRED, Flight, Heard, NotBegun, end_of_call, http2_config};
+use crate::memory::{Gather, Pool, Slab, Slice};
+use crate::perf::answer::read_streamed;
+use crate::perf::request::read_id;
+use crate::protocol::grpc::PREFIX_BYTES;
+use crate::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
+
+/// Longer messages are not taken: gRPC's own limit.
+const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
+
+pub struct StreamExchange {
+    connection: Connection,
+    pool: Pool,
+    call: Option<StreamId>,
+    parted: bool,
+    messages: Messages,
+    scratch: Vec<u8>,
+    message: Gather,
+}
+
+/// What comes on the call, and who waits for it.
+struct Messages {
+    book: Arc<Book>,
+    flights: Slab<Flight>,
+    /// The beginning of a message whose end has not come.
+    partial: Vec<u8>,
+    now_ns: u64,
+    heard: Heard,
+    /// The call is over, for this reason.
+    end: Option<String>,
+}
+
+impl StreamExchange {
+    pub fn new(book: Arc<Book>, pool: Pool) -> StreamExchange {
+        let messages = Messages {
+            book,
+            flights: Slab::new(usize::MAX),
+            partial: Vec::new(),
+            now_ns: 0,
+            heard: Heard::default(),
+            end: None,
+        };
+        StreamExchange {
+            connection: Connection::client(http2_config(), pool.clone()),
+            pool,
+            call: None,
+            parted: false,
+            messages,
+            scratch: Vec::new(),
+            message: Gather::new(),
+        }
+    }
+
+    pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
+        let book = Arc::clone(&self.messages.book);
+        let Some(template) = book.templates.get(flight.template) else { return Err(NotBegun::Over(flight)) };
+        let call = match self.call {
+            Some(call) if !self.is_over() => call,
+            Some(_) => return Err(NotBegun::Over(flight)),
+            None => match self.connection.open(book.call(), false) {
+                Ok(call) => *self.call.insert(call),
+                Err(_) => {
+                    self.messages.end = Some("no call could be opened".to_owned());
+                    return Err(NotBegun::Over(flight));
+                }
+            },
+        };
+        let mut marks = flight.marks;
+        let key = match self.messages.flights.insert(flight) {
+            Ok(key) => key,
+            Err(full) => return Err(NotBegun::Full(full.0)),
+        };
+        marks.id = Some(key);
+        let tail = template.write(&marks, &mut self.scratch);
+        let sent = match tail {
+            None => self.connection.send_bytes(call, &self.scratch, false),
+            Some(tail) => {
+                self.message.put(&self.pool, &self.scratch);
+                self.message.push(&self.pool, tail.clone());
+                self.connection.send_data(call, &mut self.message, false)
+            }
+        };
+        match (sent, self.messages.flights.get_mut(key)) {
+            (Ok(()), Some(flight)) => flight.marks = marks,
+            _ => {
+                self.messages.end.get_or_insert_with(|| "the call takes no more requests".to_owned());
+                if let Some(flight) = self.messages.flights.remove(key) {
+                    return Err(NotBegun::Over(flight));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+        self.messages.now_ns = now_ns;
+        std::mem::swap(&mut self.messages.heard, heard);
+        let outcome = self.connection.receive(bytes, &mut self.messages).map_err(|error| error.to_string());
+        std::mem::swap(&mut self.messages.heard, heard);
+        outcome?;
+        match &self.messages.end {
+            Some(reason) => Err(reason.clone()),
+            None => Ok(()),
+        }
+    }
+
+    pub fn take_output(&mut self, most: usize, into: &mut Vec<Slice>) {
+        self.connection.output().take(most, into);
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.messages.flights.len()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.parted || self.messages.end.is_some()
+    }
+
+    pub fn expire(&self, before_ns: u64) -> Result<(), String> {
+        let late = |flight: &Flight| flight.sent_ns.max(flight.heard_ns) < before_ns;
+        match self.messages.flights.iter().any(|(_, flight)| late(flight)) {
+            true => Err(EXPIRED.to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+        self.messages.end.get_or_insert_with(|| reason.to_owned());
+        for key in self.messages.flights.keys() {
+            if let Some(flight) = self.messages.flights.remove(key) {
+                heard.finish(flight, now_ns, Err(reason.to_owned()));
+            }
+        }
+    }
+
+    /// Says that no more requests will come; the peer ends the call then.
+    pub fn part(&mut self) -> bool {
+        let Some(call) = self.call.filter(|_| !self.is_over()) else { return false };
+        self.parted = true;
+        self.connection.send_bytes(call, &[], true).is_ok()
+    }
+}
+
+impl Messages {
+    /// Takes the next bytes of the call; what is whole is read where it lies.
+    fn take(&mut self, mut bytes: &[u8]) {
+        while !self.partial.is_empty() && !bytes.is_empty() && self.end.is_none() {
+            let missing = match frame_length(&self.partial) {
+                None => PREFIX_BYTES - self.partial.len().min(PREFIX_BYTES),
+                Some(length) => length.saturating_sub(self.partial.len()),
+            };
+            let (taken, rest) = bytes.split_at(missing.min(bytes.len()));
+            self.partial.extend_from_slice(taken);
+            bytes = rest;
+            if frame_length(&self.partial) == Some(self.partial.len()) {
+                let whole = std::mem::take(&mut self.partial);
+                self.read(&whole);
+                self.partial = whole;
+                self.partial.clear();
+            }
+        }
+        while let Some(length) = frame_length(bytes).filter(|_| self.end.is_none()) {
+            let Some((whole, rest)) = bytes.split_at_checked(length) else { break };
+            self.read(whole);
+            bytes = rest;
+        }
+        self.partial.extend_from_slice(bytes);
+    }
+
+    /// A frame that is whole.
+    fn read(&mut self, frame: &[u8]) {
+        let plain = frame.first() == Some(&0) && frame.len() <= MESSAGE_BYTES_MAX;
+        let message = frame.get(PREFIX_BYTES..).filter(|_| plain);
+        let Some(streamed) = message.and_then(read_streamed) else {
+            self.end = Some("a message on the stream is broken".to_owned());
+            return;
+        };
+        // An answer to a request that was given up has nobody who waits.
+        let Some(key) = read_id(streamed.id) else {
+            if !streamed.error.is_empty() {
+                self.end = Some(String::from_utf8_lossy(streamed.error).into_owned());
+            }
+            return;
+        };
+        let Some(flight) = self.flights.get_mut(key) else { return };
+        let failed = !streamed.error.is_empty();
+        // What only marks the end is no response.
+        let is_final = failed || streamed.is_final.unwrap_or(!self.book.decoupled);
+        if failed || streamed.has_outputs || !self.book.decoupled {
+            self.heard.response(flight, self.now_ns);
+        }
+        if !is_final {
+            return;
+        }
+        let Some(flight) = self.flights.remove(key) else { return };
+        let outcome = if failed {
+            Err(String::from_utf8_lossy(streamed.error).into_owned())
+        } else {
+            let expectation = self.book.expectation(flight.template);
+            expectation.map_or(Ok(()), |wanted| wanted.check_message(streamed.response))
+        };
+        self.heard.finish(flight, self.now_ns, outcome);
+    }
+}
+
+/// Bytes of the frame that begins here, prefix included; None if they are not known yet.
+fn frame_length(bytes: &[u8]) -> Option<usize> {
+    let [_, a, b, c, d] = *bytes.first_chunk::<PREFIX_BYTES>()?;
+    Some(PREFIX_BYTES + u32::from_be_bytes([a, b, c, d]) as usize)
+}
+
+impl Handler for Messages {
+    fn headers(&mut self, _stream: StreamId, headers: &Headers, end_stream: bool) {
+        if end_stream || headers.status() != Some(b"200") {
+            let reason = end_of_call(headers).err().unwrap_or_else(|| "the server ended the stream".to_owned());
+            self.end.get_or_insert(reason);
+        }
+    }
+
+    fn data(&mut self, _stream: StreamId, bytes: &[u8], end_stream: bool) -> usize {
+        self.take(bytes);
+        if end_stream {
+            self.end.get_or_insert_with(|| "the stream ended without a gRPC status".to_owned());
+        }
+        bytes.len()
+    }
+
+    fn trailers(&mut self, _stream: StreamId, headers: &Headers) {
+        let reason = end_of_call(headers).err().unwrap_or_else(|| "the server ended the stream".to_owned());
+        self.end.get_or_insert(reason);
+    }
+
+    fn reset(&mut self, _stream: StreamId, code: ErrorCode, _cause: ResetCause) {
+        self.end.get_or_insert_with(|| format!("the stream was reset: {code}"));
+    }
+
+    fn goaway(&mut self, _last_stream: u32, _code: ErrorCode, _debug: &[u8]) {}
+}

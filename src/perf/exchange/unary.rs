@@ -1,0 +1,196 @@
+//! ModelInfer: each request is a call, and one connection carries many of them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use super::{Book, EXPIRED, Flight, Heard, NotBegun, end_of_call, http2_config};
+use crate::memory::{Gather, Pool, Slice};
+use crate::perf::answer::Expectation;
+use crate::protocol::grpc::PREFIX_BYTES;
+use crate::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, SendError, StreamId};
+
+pub struct UnaryExchange {
+    connection: Connection,
+    book: Arc<Book>,
+    pool: Pool,
+    calls: Calls,
+    scratch: Vec<u8>,
+    message: Gather,
+}
+
+struct Calls {
+    open: HashMap<u32, Call, BuildHasherDefault<StreamHasher>>,
+    over: bool,
+    now_ns: u64,
+    /// What came of a call that ended, with its flight.
+    ended: Vec<(Flight, Result<(), String>)>,
+}
+
+struct Call {
+    stream: StreamId,
+    flight: Flight,
+    received: usize,
+    /// Where the answer is kept to be compared.
+    wanted: Option<(Arc<Expectation>, Vec<u8>)>,
+}
+
+/// Numbers of streams are different enough as they are.
+#[derive(Default)]
+struct StreamHasher(u64);
+
+impl Hasher for StreamHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The table looks at the highest bits and at the lowest ones.
+        self.0 = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+impl UnaryExchange {
+    pub fn new(book: Arc<Book>, pool: Pool) -> UnaryExchange {
+        UnaryExchange {
+            connection: Connection::client(http2_config(), pool.clone()),
+            book,
+            pool,
+            calls: Calls { open: HashMap::default(), over: false, now_ns: 0, ended: Vec::new() },
+            scratch: Vec::new(),
+            message: Gather::new(),
+        }
+    }
+
+    pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
+        let Some(template) = self.book.templates.get(flight.template) else { return Err(NotBegun::Over(flight)) };
+        let stream = match self.connection.open(self.book.call(), false) {
+            Ok(stream) => stream,
+            // Without one open call there is nothing to wait for.
+            Err(SendError::TooManyStreams) if !self.calls.open.is_empty() => return Err(NotBegun::Full(flight)),
+            Err(_) => {
+                self.calls.over = true;
+                return Err(NotBegun::Over(flight));
+            }
+        };
+        let tail = template.write(&flight.marks, &mut self.scratch);
+        let sent = match tail {
+            None => self.connection.send_bytes(stream, &self.scratch, true),
+            Some(tail) => {
+                self.message.put(&self.pool, &self.scratch);
+                self.message.push(&self.pool, tail.clone());
+                self.connection.send_data(stream, &mut self.message, true)
+            }
+        };
+        if sent.is_err() {
+            self.calls.over = true;
+            return Err(NotBegun::Over(flight));
+        }
+        let wanted = self.book.expectation(flight.template).map(|wanted| (Arc::clone(wanted), Vec::new()));
+        self.calls.open.insert(stream.get(), Call { stream, flight, received: 0, wanted });
+        Ok(())
+    }
+
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+        self.calls.now_ns = now_ns;
+        let outcome = self.connection.receive(bytes, &mut self.calls).map_err(|error| error.to_string());
+        for (mut flight, outcome) in self.calls.ended.drain(..) {
+            if outcome.is_ok() {
+                heard.response(&mut flight, now_ns);
+            }
+            heard.finish(flight, now_ns, outcome);
+        }
+        outcome
+    }
+
+    pub fn take_output(&mut self, most: usize, into: &mut Vec<Slice>) {
+        self.connection.output().take(most, into);
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.calls.open.len()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.calls.over
+    }
+
+    pub fn expire(&mut self, before_ns: u64, now_ns: u64, heard: &mut Heard) {
+        let late = self.calls.open.values().filter(|call| call.flight.sent_ns < before_ns).map(|call| call.stream);
+        for stream in late.collect::<Vec<StreamId>>() {
+            self.connection.reset(stream, ErrorCode::CANCEL);
+            if let Some(call) = self.calls.open.remove(&stream.get()) {
+                heard.finish(call.flight, now_ns, Err(EXPIRED.to_owned()));
+            }
+        }
+    }
+
+    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+        self.calls.over = true;
+        for (_, call) in self.calls.open.drain() {
+            heard.finish(call.flight, now_ns, Err(reason.to_owned()));
+        }
+    }
+}
+
+impl Calls {
+    fn end(&mut self, stream: StreamId, end: Result<(), String>) {
+        let Some(call) = self.open.remove(&stream.get()) else { return };
+        let outcome = end.and_then(|()| call.check());
+        self.ended.push((call.flight, outcome));
+    }
+}
+
+impl Call {
+    /// Whether what came of an answer is one.
+    fn check(&self) -> Result<(), String> {
+        if self.received < PREFIX_BYTES {
+            return Err("an answer without a message".to_owned());
+        }
+        let Some((expectation, frame)) = &self.wanted else { return Ok(()) };
+        match frame.split_first_chunk::<PREFIX_BYTES>() {
+            Some(([0, a, b, c, d], message)) if u32::from_be_bytes([*a, *b, *c, *d]) as usize == message.len() => {
+                expectation.check_message(message)
+            }
+            _ => Err("an answer that is no plain message".to_owned()),
+        }
+    }
+}
+
+impl Handler for Calls {
+    fn headers(&mut self, stream: StreamId, headers: &Headers, end_stream: bool) {
+        if end_stream || headers.status() != Some(b"200") {
+            let end = end_of_call(headers).and_then(|()| Err("an answer without a message".to_owned()));
+            self.end(stream, end);
+        }
+    }
+
+    fn data(&mut self, stream: StreamId, bytes: &[u8], end_stream: bool) -> usize {
+        if let Some(call) = self.open.get_mut(&stream.get()) {
+            call.received += bytes.len();
+            if let Some((_, kept)) = &mut call.wanted {
+                kept.extend_from_slice(bytes);
+            }
+        }
+        if end_stream {
+            self.end(stream, Err("an answer without a gRPC status".to_owned()));
+        }
+        bytes.len()
+    }
+
+    fn trailers(&mut self, stream: StreamId, headers: &Headers) {
+        self.end(stream, end_of_call(headers));
+    }
+
+    fn reset(&mut self, stream: StreamId, code: ErrorCode, _cause: ResetCause) {
+        self.end(stream, Err(format!("the call was reset: {code}")));
+    }
+
+    fn goaway(&mut self, _last_stream: u32, _code: ErrorCode, _debug: &[u8]) {
+        self.over = true;
+    }
+}

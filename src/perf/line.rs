@@ -1,0 +1,123 @@
+//! One connection: what is spoken on it, through TLS where the target wants it, and what its socket is doing.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use rustls::ClientConnection;
+
+use super::exchange::{Book, Exchange, Flight, Heard, NotBegun};
+use crate::memory::{BlockMut, Pool, Slice};
+
+/// Pieces of one gathered send; the system's limit is 1024.
+const PIECES_MAX: usize = 256;
+/// Of one read of plain bytes from a TLS session.
+const PLAIN_BYTES: usize = 16 * 1024;
+
+pub struct Line {
+    exchange: Exchange,
+    tls: Option<Box<ClientConnection>>,
+    /// On the list of lines that may have something to say.
+    pub dirty: bool,
+    pub sending: bool,
+    /// The engine was told to close it.
+    pub closing: bool,
+    /// Requests that may begin here, but only once others have ended.
+    pub withheld: usize,
+    /// Requests that may be in flight here; so many slots are among the free ones or in flight or withheld.
+    pub capacity: usize,
+    /// What received last was as much as a receive can bring: the next one goes into a larger block.
+    pub bulky: bool,
+    /// That block, while no receive has it.
+    pub block: Option<BlockMut>,
+    pieces: Vec<Slice>,
+    plain: Vec<u8>,
+}
+
+impl Line {
+    pub fn new(book: &Arc<Book>, pool: &Pool, tls: Option<ClientConnection>) -> Line {
+        let tls = tls.map(|mut session| {
+            // What waits to be sent is bounded by what is in flight.
+            session.set_buffer_limit(None);
+            Box::new(session)
+        });
+        Line {
+            exchange: Exchange::new(book, pool),
+            tls,
+            dirty: false,
+            sending: false,
+            closing: false,
+            withheld: 0,
+            capacity: 0,
+            bulky: false,
+            block: None,
+            pieces: Vec::new(),
+            plain: Vec::new(),
+        }
+    }
+
+    pub fn begin(&mut self, flight: Flight) -> Result<(), NotBegun> {
+        self.exchange.begin(flight)
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.exchange.in_flight()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.exchange.is_over()
+    }
+
+    /// Takes received bytes; an error is the connection's end.
+    pub fn receive(&mut self, mut bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+        let Some(tls) = &mut self.tls else { return self.exchange.receive(bytes, now_ns, heard) };
+        self.plain.resize(PLAIN_BYTES, 0);
+        while !bytes.is_empty() {
+            tls.read_tls(&mut bytes).map_err(|error| format!("TLS: {error}"))?;
+            let state = tls.process_new_packets().map_err(|error| format!("TLS: {error}"))?;
+            let mut left = state.plaintext_bytes_to_read();
+            while left > 0 {
+                let n = tls.reader().read(&mut self.plain).map_err(|error| format!("TLS: {error}"))?;
+                if n == 0 {
+                    break;
+                }
+                left = left.saturating_sub(n);
+                self.exchange.receive(self.plain.get(..n).unwrap_or_default(), now_ns, heard)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pieces of the next send; `pieces` is an empty vector to be used again.
+    pub fn take_output(&mut self, mut pieces: Vec<Slice>) -> Result<Vec<Slice>, String> {
+        let Some(tls) = &mut self.tls else {
+            self.exchange.take_output(PIECES_MAX, &mut pieces);
+            return Ok(pieces);
+        };
+        if !tls.is_handshaking() {
+            self.exchange.take_output(PIECES_MAX, &mut self.pieces);
+            for piece in self.pieces.drain(..) {
+                tls.writer().write_all(&piece).map_err(|error| format!("TLS: {error}"))?;
+            }
+        }
+        let mut sealed = Vec::new();
+        while tls.wants_write() {
+            tls.write_tls(&mut sealed).map_err(|error| format!("TLS: {error}"))?;
+        }
+        if !sealed.is_empty() {
+            pieces.push(Slice::copy_of(&sealed));
+        }
+        Ok(pieces)
+    }
+
+    pub fn expire(&mut self, before_ns: u64, now_ns: u64, heard: &mut Heard) -> Result<(), String> {
+        self.exchange.expire(before_ns, now_ns, heard)
+    }
+
+    pub fn fail(&mut self, reason: &str, now_ns: u64, heard: &mut Heard) {
+        self.exchange.fail(reason, now_ns, heard);
+    }
+
+    pub fn part(&mut self) -> bool {
+        self.exchange.part()
+    }
+}

@@ -1,0 +1,428 @@
+//! The course of a run: load points one after the other, each in windows until its figures are stable.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::answer::Expectation;
+use super::asking::Asker;
+use super::check;
+use super::crew::{Assignment, Counts, Crew, Pace, one_each};
+use super::exchange::Book;
+use super::interrupt::Interrupt;
+use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures};
+use super::metrics::{self, Figures, Scraper};
+use super::plan::{Load, Plan, Sweep, Window};
+use super::regions::Regions;
+use super::request::Prepared;
+use super::schedule::{Schedule, Share};
+use super::stability::{WINDOWS, is_stable};
+use super::sweep::Course;
+use super::tally::Tally;
+use super::tls::Security;
+use super::{PerfError, subject::Subject};
+
+/// How often somebody looks whether a window is over, and how often progress is told.
+const LOOK: Duration = Duration::from_millis(5);
+const TELL: Duration = Duration::from_millis(100);
+/// Connections of each thread that requests are multiplexed over, where nothing else is asked for.
+const CONNECTIONS_A_THREAD: usize = 4;
+/// Requests that left late, in parts of all, from which on the client is too slow.
+const LATE_PART: f64 = 0.01;
+
+/// A run that is on its way.
+struct Session<'a> {
+    plan: &'a Plan,
+    progress: &'a mut dyn Progress,
+    interrupt: Interrupt,
+    asker: Asker,
+    crew: Crew,
+    scraper: Option<Scraper>,
+    composing: Vec<String>,
+}
+
+/// Why a point was left.
+enum Left {
+    /// Somebody wants the run to end.
+    Stopped,
+    Failed(PerfError),
+}
+
+/// What one window brought.
+struct Sample {
+    tally: Tally,
+    figures: WindowFigures,
+    server: Option<ServerSide>,
+    composing: Vec<ServerSide>,
+    metrics: Figures,
+}
+
+/// When a stage is over.
+#[derive(Clone, Copy)]
+enum Until {
+    Time(Duration),
+    Ended(u64),
+}
+
+pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>, PerfError> {
+    check::check_plan(plan)?;
+    let mut asker = Asker::for_plan(plan)?;
+    let subject = asker.inspect(&plan.model, &plan.version)?;
+    check::check_against(plan, &subject)?;
+    // From here on a signal has something to clean up.
+    let interrupt = Interrupt::watch()?;
+    let regions = Regions::create(plan, &subject)?;
+    let book = Arc::new(prepare(plan, regions.as_ref())?);
+    let security = Security::new(&plan.target).map_err(PerfError::Plan)?;
+    let crew = Crew::start(plan, &book, security)?;
+    let scraper = plan.metrics.as_ref().map(Scraper::start).transpose()?;
+    let composing = composing_models(plan, &subject);
+    let mut session = Session { plan, progress, interrupt, asker, crew, scraper, composing };
+    let measured = session.walk();
+    // Requests end before the memory that they refer to.
+    drop(session);
+    drop(regions);
+    measured
+}
+
+fn composing_models(plan: &Plan, subject: &Subject) -> Vec<String> {
+    match plan.composing_models.is_empty() {
+        true => subject.composing_models.clone(),
+        false => plan.composing_models.clone(),
+    }
+}
+
+fn prepare(plan: &Plan, regions: Option<&Regions>) -> Result<Book, PerfError> {
+    let mut templates = Vec::new();
+    let mut expectations = Vec::new();
+    for (at, template) in plan.work.streams.iter().flatten().enumerate() {
+        let placement = regions.and_then(|regions| regions.placements.get(at));
+        templates.push(Prepared::new(plan, template, placement)?);
+        expectations.push(template.expected.clone().map(|outputs| {
+            let region = regions.zip(placement).map(|(all, own)| (Arc::clone(&all.file), own.clone()));
+            Arc::new(Expectation::new(outputs, region))
+        }));
+    }
+    Ok(Book::new(plan, templates, expectations))
+}
+
+impl Session<'_> {
+    fn walk(&mut self) -> Result<Vec<Measurement>, PerfError> {
+        let mut course = Course::new(&self.plan.load, &self.plan.rules);
+        let mut measured = Vec::new();
+        while let Some(point) = course.point() {
+            self.progress.point(point);
+            match self.measure(point) {
+                Ok(measurement) => {
+                    let fine = measurement.within_threshold && !measurement.limits.unsustainable;
+                    course.measured(fine);
+                    self.progress.measured(&measurement);
+                    measured.push(measurement);
+                }
+                Err(Left::Stopped) => break,
+                Err(Left::Failed(error)) => return Err(error),
+            }
+        }
+        Ok(measured)
+    }
+
+    fn measure(&mut self, point: LoadPoint) -> Result<Measurement, Left> {
+        self.crew.connect(self.connections(point)).map_err(Left::Failed)?;
+        let warm_up = self.plan.rules.warm_up_requests;
+        if warm_up > 0 {
+            self.begin(point, Some(warm_up), 0);
+            let before = self.crew.counts();
+            self.wait(Stage::WarmUp, before, Until::Ended(warm_up))?;
+            self.come_home()?;
+        }
+        let (samples, windows) = match self.plan.rules.request_count {
+            Some(count) => {
+                let sample = self.measure_count(point, count)?;
+                let figures = sample.figures;
+                (vec![sample], vec![figures])
+            }
+            None => self.measure_windows(point)?,
+        };
+        Ok(self.conclude(point, samples, windows))
+    }
+
+    /// Exactly so many requests.
+    fn measure_count(&mut self, point: LoadPoint, count: u64) -> Result<Sample, Left> {
+        let watched = self.watch_server()?;
+        self.mark(0)?;
+        let before = self.crew.counts();
+        self.begin(point, Some(count), self.plan.records_max);
+        self.wait(Stage::Trial(1), before, Until::Ended(count))?;
+        // Sequences end in good order before the statistics are asked, but behind the window.
+        let tally = self.mark(self.plan.records_max)?;
+        let sample = self.sample(tally, watched);
+        self.come_home()?;
+        sample
+    }
+
+    /// Windows without a gap between them, until three agree or there were too many.
+    fn measure_windows(&mut self, point: LoadPoint) -> Result<(Vec<Sample>, Vec<WindowFigures>), Left> {
+        self.begin(point, None, self.plan.records_max);
+        // Connections settle before anything counts.
+        let before = self.crew.counts();
+        self.wait(Stage::WarmUp, before, Until::Ended(1))?;
+        let mut watched = self.watch_server()?;
+        self.mark(0)?;
+        let mut figures: Vec<WindowFigures> = Vec::new();
+        let mut samples: Vec<Sample> = Vec::new();
+        for trial in 1..=self.plan.rules.trials_max {
+            let before = self.crew.counts();
+            let until = match self.plan.rules.window {
+                Window::Time(time) => Until::Time(time),
+                Window::Count(count) => Until::Ended(count),
+            };
+            self.wait(Stage::Trial(trial), before, until)?;
+            let tally = self.mark(self.plan.records_max)?;
+            let unsustainable = tally.unsustainable;
+            let sample = self.sample(tally, watched)?;
+            watched = self.watch_server()?;
+            figures.push(sample.figures);
+            samples.push(sample);
+            if samples.len() > WINDOWS {
+                samples.remove(0);
+            }
+            if unsustainable || is_stable(&figures, &self.plan.rules) {
+                break;
+            }
+        }
+        self.come_home()?;
+        Ok((samples, figures))
+    }
+
+    fn sample(&mut self, tally: Tally, before: Option<(ServerSide, Vec<ServerSide>)>) -> Result<Sample, Left> {
+        let after = self.watch_server()?;
+        let grown = before.zip(after).map(|((before, parts_before), (after, parts_after))| {
+            let parts = parts_after.iter().zip(&parts_before).map(|(after, before)| after.since(before)).collect();
+            (after.since(&before), parts)
+        });
+        let (server, composing) = grown.map_or((None, Vec::new()), |(server, parts)| (Some(server), parts));
+        let metrics = self.scraper.as_ref().map(Scraper::take).unwrap_or_default();
+        let mean_ns = tally.latency_ns.mean();
+        let judged_ns = match self.plan.rules.percentile {
+            Some(percentile) => tally.latency_ns.value_at_percentile(percentile) as f64,
+            None => mean_ns,
+        };
+        let figures = WindowFigures {
+            wall: Duration::from_nanos(tally.wall_ns()),
+            completed: tally.completed,
+            failed: tally.failed,
+            mean_ns,
+            judged_ns,
+            counted: true,
+        };
+        Ok(Sample { tally, figures, server, composing, metrics })
+    }
+
+    /// Joins the counted windows, which are the last ones of those that were tried.
+    fn conclude(&self, point: LoadPoint, samples: Vec<Sample>, mut windows: Vec<WindowFigures>) -> Measurement {
+        let rules = &self.plan.rules;
+        let uncounted = windows.len().saturating_sub(samples.len());
+        windows.iter_mut().take(uncounted).for_each(|window| window.counted = false);
+        let stable = rules.request_count.is_some() || is_stable(&windows, rules);
+        let mut sum = Tally::default();
+        let mut wall = Duration::ZERO;
+        let mut server: Option<ServerSide> = None;
+        let mut composing: Vec<ServerSide> = Vec::new();
+        let mut figures = Figures::new();
+        for mut sample in samples {
+            wall += sample.figures.wall;
+            sum.add_window(&mut sample.tally, self.plan.records_max);
+            match (&mut server, sample.server) {
+                (Some(sum), Some(part)) => sum.add(&part),
+                (sum, part) => *sum = part.or(sum.take()),
+            }
+            if composing.is_empty() {
+                composing = sample.composing;
+            } else {
+                composing.iter_mut().zip(&sample.composing).for_each(|(sum, part)| sum.add(part));
+            }
+            metrics::join(&mut figures, sample.metrics);
+        }
+        let judged_ns = match rules.percentile {
+            Some(percentile) => sum.latency_ns.value_at_percentile(percentile) as f64,
+            None => sum.latency_ns.mean(),
+        };
+        let within = |threshold: Duration| sum.completed > 0 && judged_ns <= threshold.as_nanos() as f64;
+        Measurement {
+            load: point,
+            stable: stable && !sum.unsustainable,
+            within_threshold: rules.latency_threshold.is_none_or(within),
+            limits: ClientLimits {
+                busiest_thread: sum.busiest,
+                behind_schedule: sum.sent > 0 && sum.late as f64 > LATE_PART * sum.sent as f64,
+                unsustainable: sum.unsustainable,
+            },
+            timeline: sum.timeline(),
+            latency_ns: sum.latency_ns,
+            service_ns: sum.service_ns,
+            send_lag_ns: sum.send_lag_ns,
+            first_response_ns: sum.first_response_ns,
+            between_responses_ns: sum.between_responses_ns,
+            sent: sum.sent,
+            completed: sum.completed,
+            failed: sum.failed,
+            responses: sum.responses,
+            errors: sum.errors,
+            sequences: sum.sequences,
+            bytes_sent: sum.bytes_sent,
+            bytes_received: sum.bytes_received,
+            wall,
+            client_cpu: Duration::from_nanos(sum.cpu_ns),
+            windows,
+            server,
+            composing,
+            metrics: figures,
+            records: sum.records,
+            records_dropped: sum.records_dropped,
+        }
+    }
+
+    /// Statistics as they are now, where they are wanted.
+    fn watch_server(&mut self) -> Result<Option<(ServerSide, Vec<ServerSide>)>, Left> {
+        if !self.plan.server_statistics {
+            return Ok(None);
+        }
+        let own = self.asker.statistics(&self.plan.model, &self.plan.version).map_err(Left::Failed)?;
+        let mut parts = Vec::with_capacity(self.composing.len());
+        for model in &self.composing {
+            parts.push(self.asker.statistics(model, "").map_err(Left::Failed)?);
+        }
+        Ok(Some((own, parts)))
+    }
+
+    fn connections(&self, point: LoadPoint) -> usize {
+        let client = &self.plan.client;
+        let threads = self.crew.threads();
+        if let Some(connections) = client.connections {
+            return connections;
+        }
+        match point {
+            LoadPoint::Concurrency(most) if one_each(self.plan) => most,
+            LoadPoint::Concurrency(most) => most.min(CONNECTIONS_A_THREAD * threads),
+            // More come as they are needed.
+            LoadPoint::Rate(_) | LoadPoint::Intervals(_) => CONNECTIONS_A_THREAD * threads,
+        }
+    }
+
+    fn begin(&self, point: LoadPoint, budget: Option<u64>, records_max: usize) {
+        let began_ns = crate::request::now_ns();
+        let rules = &self.plan.rules;
+        let crew = &self.crew;
+        let at_once = match (&self.plan.work.sequences, point) {
+            (Some(_), LoadPoint::Concurrency(most)) => most,
+            (Some(sequences), _) => sequences.at_once,
+            (None, _) => 0,
+        };
+        crew.begin(|thread| {
+            let share = Share { thread, threads: crew.threads() };
+            let outstanding_max = crew.part(self.plan.client.outstanding_max, thread).max(1);
+            let pace = match (point, &self.plan.load) {
+                (LoadPoint::Concurrency(most), _) => Pace::Closed(crew.part(most, thread)),
+                (LoadPoint::Rate(rate), Load::Rate { spacing, .. }) => {
+                    let schedule = Schedule::at_rate(rate, *spacing, share, rules.seed, began_ns);
+                    Pace::Open { schedule, outstanding_max }
+                }
+                (_, Load::Intervals(intervals)) => match Schedule::of_intervals(intervals, share, began_ns) {
+                    Some(schedule) => Pace::Open { schedule, outstanding_max },
+                    None => Pace::Closed(0),
+                },
+                (_, Load::Concurrency(Sweep { .. }) | Load::Rate { .. }) => Pace::Closed(0),
+            };
+            let budget = budget.map(|budget| {
+                let part = crew.part(usize::try_from(budget).unwrap_or(usize::MAX), thread);
+                part as u64
+            });
+            Assignment {
+                pace,
+                budget,
+                sequences: crew.part(at_once, thread),
+                point_began_ns: began_ns,
+                records_max: records_max / crew.threads().max(1),
+            }
+        });
+    }
+
+    fn mark(&mut self, records_max: usize) -> Result<Tally, Left> {
+        if let Some(scraper) = self.scraper.as_ref().filter(|_| records_max == 0) {
+            scraper.take();
+        }
+        self.crew.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))
+    }
+
+    fn away(&self, reason: String) -> PerfError {
+        PerfError::Unreachable { endpoint: self.plan.target.endpoint.clone(), reason }
+    }
+
+    /// Waits for the end of a stage, telling how it goes.
+    fn wait(&mut self, stage: Stage, before: Counts, until: Until) -> Result<(), Left> {
+        let began = Instant::now();
+        let mut told = began;
+        loop {
+            let elapsed = began.elapsed();
+            let now = self.crew.counts();
+            let ended = now.ended().saturating_sub(before.ended());
+            let over = now.unsustainable
+                || match until {
+                    Until::Time(time) => elapsed >= time,
+                    Until::Ended(count) => ended >= count,
+                };
+            if over || told.elapsed() >= TELL {
+                told = Instant::now();
+                let done = match until {
+                    Until::Time(time) => elapsed.as_secs_f64() / time.as_secs_f64().max(1e-9),
+                    Until::Ended(count) => ended as f64 / count.max(1) as f64,
+                };
+                let completed = now.completed.saturating_sub(before.completed);
+                let seconds = elapsed.as_secs_f64();
+                self.progress.step(Step {
+                    stage,
+                    elapsed,
+                    completed,
+                    failed: now.failed.saturating_sub(before.failed),
+                    rate: if seconds > 0.0 { completed as f64 / seconds } else { 0.0 },
+                    done: done.clamp(0.0, 1.0),
+                });
+            }
+            if over {
+                return Ok(());
+            }
+            self.look_for_end()?;
+            let left = match until {
+                Until::Time(time) => time.saturating_sub(elapsed).min(TELL),
+                Until::Ended(_) => LOOK,
+            };
+            self.crew.watch(left).map_err(|reason| Left::Failed(self.away(reason)))?;
+        }
+    }
+
+    fn look_for_end(&mut self) -> Result<(), Left> {
+        if self.interrupt.is_raised() || self.progress.stop_wanted() { Err(Left::Stopped) } else { Ok(()) }
+    }
+
+    /// Begins nothing more, and waits for what is in flight.
+    fn come_home(&mut self) -> Result<(), Left> {
+        let Session { crew, interrupt, progress, .. } = self;
+        let began = Instant::now();
+        let before = crew.counts();
+        let mut stopped = false;
+        let rested = crew.rest(|| {
+            let now = crew.counts();
+            progress.step(Step {
+                stage: Stage::Drain,
+                elapsed: began.elapsed(),
+                completed: now.completed.saturating_sub(before.completed),
+                failed: now.failed.saturating_sub(before.failed),
+                rate: 0.0,
+                done: 0.0,
+            });
+            stopped = interrupt.is_raised() || progress.stop_wanted();
+            !stopped
+        });
+        rested.map_err(|reason| Left::Failed(self.away(reason)))?;
+        if stopped { Err(Left::Stopped) } else { Ok(()) }
+    }
+}

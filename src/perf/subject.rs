@@ -1,0 +1,33 @@
+//! What is known of the model that is measured, as its server tells it.
+
+/// Metadata and configuration in the terms that requests are made of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subject {
+    pub server: String,
+    pub server_version: String,
+    pub model: String,
+    /// The one that the server chose, if none was asked for.
+    pub version: String,
+    pub platform: String,
+    /// 0: shapes have no batch dimension.
+    pub max_batch_size: u64,
+    pub decoupled: bool,
+    /// The model is scheduled by sequences.
+    pub sequences: bool,
+    pub response_cache: bool,
+    pub inputs: Vec<TensorFacts>,
+    pub outputs: Vec<TensorFacts>,
+    /// Names of the models of an ensemble's steps.
+    pub composing_models: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TensorFacts {
+    pub name: String,
+    pub datatype: String,
+    /// As in metadata: -1 where any size will do, the batch dimension first if there is one.
+    pub shape: Vec<i64>,
+    pub optional: bool,
+    /// A tensor of shapes has the batch dimension nowhere.
+    pub is_shape_tensor: bool,
+}

@@ -1,0 +1,249 @@
+//! What one thread counts in one window. Windows and threads are added up afterwards, on the thread that waits.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::measurement::{ErrorTexts, LATENCY_MAX_NS, Record, Timeline};
+
+/// Significant digits of histograms: values differ from their bucket by a thousandth at most.
+const DIGITS: u8 = 3;
+const SLOT_NS: u64 = 100_000_000;
+/// Slots of a timeline; when they are full, two become one.
+const SLOTS_MAX: usize = 4096;
+
+#[derive(Debug, Clone)]
+pub struct Tally {
+    pub latency_ns: Histogram<u64>,
+    pub service_ns: Histogram<u64>,
+    pub send_lag_ns: Histogram<u64>,
+    pub first_response_ns: Histogram<u64>,
+    pub between_responses_ns: Histogram<u64>,
+    pub sent: u64,
+    pub completed: u64,
+    pub failed: u64,
+    pub responses: u64,
+    pub sequences: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub errors: ErrorTexts,
+    /// Requests that left late although the server was not to blame.
+    pub late: u64,
+    /// The open loop was ended: too many were outstanding.
+    pub unsustainable: bool,
+    pub records: Vec<Record>,
+    pub records_dropped: u64,
+    pub began_ns: u64,
+    pub ended_ns: u64,
+    pub cpu_ns: u64,
+    /// Of the thread that used most, in parts of one core.
+    pub busiest: f64,
+    pub beat: Beat,
+}
+
+/// Completed requests in slots of time since the window began.
+#[derive(Debug, Clone)]
+pub struct Beat {
+    slot_ns: u64,
+    counts: Vec<u64>,
+}
+
+impl Beat {
+    pub fn count(&mut self, since_ns: u64) {
+        while since_ns / self.slot_ns >= SLOTS_MAX as u64 {
+            self.halve();
+        }
+        let at = (since_ns / self.slot_ns) as usize;
+        if at >= self.counts.len() {
+            self.counts.resize(at + 1, 0);
+        }
+        if let Some(count) = self.counts.get_mut(at) {
+            *count += 1;
+        }
+    }
+
+    /// Adds what happened at the same time.
+    fn add(&mut self, other: &Beat) {
+        let mut other = other.clone();
+        self.level(&mut other);
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+    }
+
+    /// Puts what happened later behind it.
+    fn follow(&mut self, other: &Beat) {
+        let mut other = other.clone();
+        self.level(&mut other);
+        self.counts.append(&mut other.counts);
+        while self.counts.len() > SLOTS_MAX {
+            self.halve();
+        }
+    }
+
+    fn level(&mut self, other: &mut Beat) {
+        while self.slot_ns < other.slot_ns {
+            self.halve();
+        }
+        while other.slot_ns < self.slot_ns {
+            other.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        self.counts = self.counts.chunks(2).map(|pair| pair.iter().sum()).collect();
+        self.slot_ns = self.slot_ns.saturating_mul(2);
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    // These bounds are allowed, whatever is measured.
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).unwrap_or_else(|_| unreachable!("constant bounds"))
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally {
+            latency_ns: histogram(),
+            service_ns: histogram(),
+            send_lag_ns: histogram(),
+            first_response_ns: histogram(),
+            between_responses_ns: histogram(),
+            sent: 0,
+            completed: 0,
+            failed: 0,
+            responses: 0,
+            sequences: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            errors: ErrorTexts::default(),
+            late: 0,
+            unsustainable: false,
+            records: Vec::new(),
+            records_dropped: 0,
+            began_ns: 0,
+            ended_ns: 0,
+            cpu_ns: 0,
+            busiest: 0.0,
+            beat: Beat { slot_ns: SLOT_NS, counts: Vec::new() },
+        }
+    }
+}
+
+impl Tally {
+    /// The window of this thread is over.
+    pub fn end(&mut self, now_ns: u64, cpu_ns: u64) {
+        (self.ended_ns, self.cpu_ns) = (now_ns, cpu_ns);
+        let wall_ns = self.wall_ns();
+        self.busiest = if wall_ns == 0 { 0.0 } else { cpu_ns as f64 / wall_ns as f64 };
+    }
+
+    pub fn wall_ns(&self) -> u64 {
+        self.ended_ns.saturating_sub(self.began_ns)
+    }
+
+    /// Adds the same window of another thread.
+    pub fn add_thread(&mut self, other: &mut Tally, records_max: usize) {
+        if self.ended_ns == 0 {
+            (self.began_ns, self.ended_ns) = (other.began_ns, other.ended_ns);
+        }
+        (self.began_ns, self.ended_ns) = (self.began_ns.min(other.began_ns), self.ended_ns.max(other.ended_ns));
+        self.beat.add(&other.beat);
+        self.add(other, records_max);
+    }
+
+    /// Adds a later window; `self` is no window then, and its wall time is the sum that the caller keeps.
+    pub fn add_window(&mut self, other: &mut Tally, records_max: usize) {
+        self.beat.follow(&other.beat);
+        self.add(other, records_max);
+    }
+
+    fn add(&mut self, other: &mut Tally, records_max: usize) {
+        for (sum, part) in [
+            (&mut self.latency_ns, &other.latency_ns),
+            (&mut self.service_ns, &other.service_ns),
+            (&mut self.send_lag_ns, &other.send_lag_ns),
+            (&mut self.first_response_ns, &other.first_response_ns),
+            (&mut self.between_responses_ns, &other.between_responses_ns),
+        ] {
+            // Of the same bounds: nothing can fail to fit.
+            let _ = sum.add(part);
+        }
+        self.sent += other.sent;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.responses += other.responses;
+        self.sequences += other.sequences;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.errors.add(&other.errors);
+        self.late += other.late;
+        self.unsustainable |= other.unsustainable;
+        self.cpu_ns += other.cpu_ns;
+        self.busiest = self.busiest.max(other.busiest);
+        self.records_dropped += other.records_dropped;
+        let room = records_max.saturating_sub(self.records.len());
+        let taken = other.records.len().min(room);
+        self.records_dropped += (other.records.len() - taken) as u64;
+        self.records.extend(other.records.drain(..taken));
+    }
+
+    pub fn timeline(&self) -> Timeline {
+        Timeline { slot: Duration::from_nanos(self.beat.slot_ns), completed: self.beat.counts.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_stays_bounded_and_loses_nothing() {
+        let mut tally = Tally::default();
+        let last = SLOTS_MAX as u64 * 5;
+        (0..last).for_each(|slot| tally.beat.count(slot * SLOT_NS));
+        let timeline = tally.timeline();
+        assert!(timeline.completed.len() <= SLOTS_MAX);
+        assert_eq!(timeline.slot, Duration::from_nanos(8 * SLOT_NS));
+        assert_eq!(timeline.completed.iter().sum::<u64>(), last);
+        assert!(timeline.completed.iter().all(|count| *count == 8));
+        let mut sum = Tally::default();
+        sum.beat.count(0);
+        sum.add_window(&mut tally, 0);
+        assert_eq!(sum.timeline().completed.iter().sum::<u64>(), last + 1);
+        sum.add_thread(&mut tally, 0);
+        assert_eq!(sum.timeline().completed.iter().sum::<u64>(), 2 * last + 1);
+    }
+
+    #[test]
+    fn threads_and_windows_add_up() {
+        let record = |due_ns| Record {
+            due_ns,
+            sent_ns: 0,
+            responses_ns: Vec::new(),
+            sequence_id: None,
+            template: 0,
+            failed: false,
+        };
+        let window = |began_ns: u64, ended_ns: u64, cpu_ns: u64, latency_ns: u64| {
+            let mut tally = Tally { began_ns, completed: 1, records: vec![record(began_ns)], ..Tally::default() };
+            tally.latency_ns.saturating_record(latency_ns);
+            tally.end(ended_ns, cpu_ns);
+            tally
+        };
+        let mut sum = Tally::default();
+        sum.add_thread(&mut window(100, 1100, 500, 7), 2);
+        sum.add_thread(&mut window(90, 1000, 910, 9), 2);
+        assert_eq!((sum.began_ns, sum.ended_ns, sum.wall_ns()), (90, 1100, 1010));
+        assert_eq!((sum.completed, sum.cpu_ns, sum.busiest), (2, 1410, 1.0));
+        assert_eq!((sum.latency_ns.min(), sum.latency_ns.max()), (7, 9));
+        let mut point = Tally::default();
+        point.add_window(&mut sum, 2);
+        point.add_window(&mut window(1100, 2100, 10, 2 * LATENCY_MAX_NS), 2);
+        assert_eq!((point.completed, point.records.len(), point.records_dropped), (3, 2, 1));
+        assert!(point.latency_ns.max() >= LATENCY_MAX_NS, "beyond the bound counts as the bound");
+    }
+}

@@ -41,6 +41,15 @@ instance_group [ { kind: KIND_CPU count: 1 } ]
 
 CONFIG_FLOATS = CONFIG.replace("same", "floats").replace("UINT8", "FP32")
 
+CONFIG_BATCHED = """name: "batched"
+backend: "identity"
+max_batch_size: 8
+dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 10000000 }
+input [ { name: "INPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
+
 CONFIG_MANY = """name: "many"
 backend: "repeat"
 model_transaction_policy { decoupled: true }
@@ -55,18 +64,8 @@ instance_group [ { kind: KIND_CPU count: 1 } ]
 
 
 def http(port, count):
-    """Binary tensors over HTTP/1.1."""
-    json = (
-        '{"inputs":[{"name":"INPUT0","shape":[%d],"datatype":"UINT8","parameters":{"binary_data_size":%d}}],'
-        '"parameters":{"binary_data_output":true}}' % (SIZE, SIZE)
-    ).encode()
-    body = json + bytes(SIZE)
-    request = (
-        b"POST /v2/models/same/infer HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nUser-Agent: python-requests/2.31.0\r\n"
-        b"Accept: */*\r\nConnection: keep-alive\r\n"
-        b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
-        % (len(json), len(body))
-    ) + body
+    """Binary tensors over HTTP/1.1, one at a time."""
+    request = binary(SIZE)
     with socket.create_connection(("127.0.0.1", port)) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(count):
@@ -112,10 +111,10 @@ def frame(kind, flags, stream, payload):
 
 
 def message_of(model, *inputs):
-    """ModelInferRequest: inputs by name, datatype, number of elements and raw contents."""
+    """ModelInferRequest: inputs by name, datatype, shape and raw contents."""
     message = field(1, model)
-    for name, datatype, count, _ in inputs:
-        message += field(5, field(1, name) + field(2, datatype) + field(3, varint(count)))
+    for name, datatype, shape, _ in inputs:
+        message += field(5, field(1, name) + field(2, datatype) + field(3, b"".join(map(varint, shape))))
     return message + b"".join(field(7, data) for *_, data in inputs)
 
 
@@ -172,7 +171,6 @@ class Http2:
             self.taken = 0
         return came
 
-
     def messages(self):
         """How many messages of the one stream have come, once there is a frame."""
         for kind, flags, _, payload in self.frames():
@@ -186,9 +184,9 @@ class Http2:
         return count
 
 
-def unary(port, count, connections, in_flight, size):
+def unary(port, count, connections, in_flight, size, model=b"same", shape=None):
     """ModelInfer, so many of them in flight on each of so many connections."""
-    data = framed(message_of(b"same", (b"INPUT0", b"UINT8", size, bytes(size))))
+    data = framed(message_of(model, (b"INPUT0", b"UINT8", shape or (size,), bytes(size))))
     peers = {peer.socket.fileno(): peer for peer in (Http2(port) for _ in range(connections))}
     asked, answered, wakes = 0, 0, select.poll()
     for descriptor, peer in peers.items():
@@ -234,7 +232,7 @@ def grpc_large(port, count):
 def grpc_stream(port, count):
     """ModelStreamInfer with 64 in flight."""
     peer, answered = Http2(port, b"ModelStreamInfer"), 0
-    data = framed(message_of(b"same", (b"INPUT0", b"UINT8", SIZE, bytes(SIZE))))
+    data = framed(message_of(b"same", (b"INPUT0", b"UINT8", (SIZE,), bytes(SIZE))))
     peer.socket.sendall(peer.open())
     asked = 64
     peer.socket.sendall(frame(0, 0, 1, data) * asked)
@@ -250,8 +248,8 @@ def grpc_stream(port, count):
 def grpc_decoupled(port, count):
     """Responses of decoupled requests on a stream, a hundred to each of them, two requests in flight."""
     peer, answered = Http2(port, b"ModelStreamInfer"), 0
-    values, delays = (b"IN", b"INT32", 100, bytes(400)), (b"DELAY", b"UINT32", 100, bytes(400))
-    data = framed(message_of(b"many", values, delays, (b"WAIT", b"UINT32", 1, bytes(4))))
+    inputs = ((b"IN", b"INT32", (100,), bytes(400)), (b"DELAY", b"UINT32", (100,), bytes(400)), (b"WAIT", b"UINT32", (1,), bytes(4)))
+    data = framed(message_of(b"many", *inputs))
     peer.socket.sendall(peer.open() + frame(0, 0, 1, data) * 2)
     asked = 2
     while answered < count:
@@ -366,9 +364,14 @@ def http_large(port, count):
     http_load(port, count, 1, 1, lambda _: same)
 
 
+def grpc_batch(port, count):
+    """The same as `grpc` to a model that makes batches of eight, eight in flight."""
+    unary(port, count, 1, 8, SIZE, b"batched", (1, SIZE))
+
+
 LARGE = (http_large, grpc_large)
 LOADS = (http, http_busy, http_wide, http_ids, http_json, http_shared, http_large)
-LOADS += (grpc, grpc_busy, grpc_wide, grpc_stream, grpc_decoupled, grpc_large)
+LOADS += (grpc, grpc_busy, grpc_wide, grpc_stream, grpc_decoupled, grpc_large, grpc_batch)
 
 
 def free_port():
@@ -382,7 +385,8 @@ def run(binary, ask, count):
     """Instructions of a server's whole life, in all and by function."""
     with tempfile.TemporaryDirectory() as directory:
         models = pathlib.Path(directory, "models")
-        for name, config in (("same", CONFIG), ("floats", CONFIG_FLOATS), ("many", CONFIG_MANY)):
+        configs = {"same": CONFIG, "floats": CONFIG_FLOATS, "many": CONFIG_MANY, "batched": CONFIG_BATCHED}
+        for name, config in configs.items():
             models.joinpath(name, "1").mkdir(parents=True)
             models.joinpath(name, "config.pbtxt").write_text(config)
         port, out = free_port(), os.path.join(directory, "out")

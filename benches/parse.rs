@@ -1,4 +1,4 @@
-//! Counts the instructions of the codecs' hot paths: `cargo bench --bench parse`.
+//! Counts the instructions of the codecs' hot paths and of a batch: `cargo bench --bench parse`.
 //!
 //! Wall time is noise on a shared machine; the instructions that one operation takes are not. The bench starts itself
 //! under valgrind's callgrind, once for K operations and once for 2K, and the difference divided by K is the count, so
@@ -6,6 +6,7 @@
 //! counted the same way: the paths that serve requests should have none. Without valgrind it says so and does nothing.
 
 mod parse {
+    pub mod batch;
     pub mod callgrind;
     pub mod grpc;
     pub mod http1;

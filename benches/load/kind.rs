@@ -121,13 +121,13 @@ impl Kind {
                 let call = |question: Question| -> (Slice, Check) {
                     (question.grpc_request(), Box::new(move |frame: &[u8]| question.check_unary(frame)))
                 };
-                Asked::Call(INFER, slots.map(|slot| call(sums(model, options.shape, slot))).collect())
+                Asked::Call(INFER, slots.map(|slot| call(sums(options, slot))).collect())
             }
             Kind::SumsHttp => {
                 let post = |question: Question| -> (Slice, Check) {
                     (question.http_request(), Box::new(move |noted: &[u8]| question.check_http(noted)))
                 };
-                Asked::Posts(slots.map(|slot| post(sums(model, options.shape, slot))).collect())
+                Asked::Posts(slots.map(|slot| post(sums(options, slot))).collect())
             }
             Kind::Burst => {
                 let check = |at: usize| -> Check {
@@ -202,16 +202,20 @@ fn named<const N: usize>(
 }
 
 /// Two tensors whose sum and difference are asked for.
-fn sums(model: &'static str, shape: &[i64], slot: usize) -> Question {
-    let count = shape.iter().product::<i64>();
-    let tensor = |name, value: &dyn Fn(f32) -> f32| {
-        named(name, "FP32", shape, (0..count).map(|at| value((at % 251) as f32).to_le_bytes()))
+fn sums(options: &Options, slot: usize) -> Question {
+    let count = options.shape.iter().product::<i64>();
+    let tensor = |name, value: &dyn Fn(i32) -> i32| {
+        let values = (0..count).map(|at| value((at % 251) as i32));
+        match options.integers {
+            true => named(name, "INT32", options.shape, values.map(i32::to_le_bytes)),
+            false => named(name, "FP32", options.shape, values.map(|value| (value as f32 / 4.0).to_le_bytes())),
+        }
     };
-    let base = slot as f32 * 64.0;
-    let left = |at: f32| base + at / 4.0;
-    let right = |at: f32| at / 2.0 + 1.0;
+    let base = slot as i32 * 256;
+    let left = |at: i32| base + at;
+    let right = |at: i32| 2 * at + 4;
     Question {
-        model,
+        model: options.model,
         inputs: vec![tensor("INPUT0", &left), tensor("INPUT1", &right)],
         outputs: vec![tensor("OUTPUT0", &|at| left(at) + right(at)), tensor("OUTPUT1", &|at| left(at) - right(at))],
     }

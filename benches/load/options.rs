@@ -8,11 +8,12 @@ use super::kind::Kind;
 pub const USAGE: &str = "\
 usage: cargo bench --bench load -- --kind KIND --http HOST:PORT --grpc HOST:PORT [options]
   --kind KIND          grpc, http, json, stream, grpc-shm, http-shm: one FP32 tensor there and back;
-                       sums-grpc, sums-http: sum and difference of two tensors of 16 FP32;
+                       sums-grpc, sums-http: sum and difference of two tensors of --datatype;
                        burst: many responses to each request of a model like `repeat`;
                        live-grpc, live-http, metadata-grpc, metadata-http: what is said of a server or a model
   --model NAME         (default identity)
   --shape N[,N...]     of the tensor (default 16)
+  --datatype NAME      of the tensors of sums: FP32, INT32 (default FP32)
   --connections N      (default 1)
   --in-flight N        requests in flight on each connection (default 1)
   --responses N        of a burst (default 128)
@@ -27,6 +28,7 @@ pub struct Options {
     pub grpc: SocketAddr,
     pub model: &'static str,
     pub shape: &'static [i64],
+    pub integers: bool,
     pub connections: usize,
     pub in_flight: usize,
     pub responses: usize,
@@ -48,6 +50,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, Str
         grpc: nowhere,
         model: "identity",
         shape: &[16],
+        integers: false,
         connections: 1,
         in_flight: 1,
         responses: 128,
@@ -69,6 +72,13 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, Str
             "--shape" => {
                 let dims: Result<Vec<i64>, String> = value()?.split(',').map(parsed).collect();
                 options.shape = Box::leak(dims?.into_boxed_slice());
+            }
+            "--datatype" => {
+                options.integers = match value()?.as_str() {
+                    "FP32" => false,
+                    "INT32" => true,
+                    other => return Err(format!("no sums of {other}")),
+                }
             }
             "--connections" => options.connections = count(&value()?)?,
             "--in-flight" => options.in_flight = count(&value()?)?,

@@ -1,6 +1,6 @@
 //! What an operation is, and the list of those that are counted.
 
-use super::{grpc, http1, http2, json};
+use super::{batch, grpc, http1, http2, json};
 
 /// One operation on state that stays warm. What feeds it and what checks it does not count.
 pub trait Operation {
@@ -21,7 +21,7 @@ const fn of(name: &'static str, about: &'static str, make: fn() -> Box<dyn Opera
 }
 
 #[rustfmt::skip]
-pub const OPERATIONS: [Named; 10] = [
+pub const OPERATIONS: [Named; 11] = [
     of("http1-receive", "HTTP/1.1: receive head and body of a binary infer request, 64 B", http1::receive),
     of("http1-respond", "HTTP/1.1: head and framing of a binary infer response, 64 B, to bytes to send", http1::respond),
     of("http2-receive", "HTTP/2: receive HEADERS and DATA of a ModelInfer call on a warm connection", http2::receive),
@@ -32,6 +32,7 @@ pub const OPERATIONS: [Named; 10] = [
     of("json-read-floats", "JSON: infer request of 16 FP32, into the tensor", json::read_floats),
     of("json-write-header", "JSON: infer response whose tensor is in the binary tail", json::write_header),
     of("json-write-floats", "JSON: infer response of 16 FP32, from the tensor", json::write_floats),
+    of("batch-cut", "dynamic batcher: eight requests enqueued and cut as one batch", batch::cut),
 ];
 
 /// Warms up, then performs `times` times where callgrind looks.

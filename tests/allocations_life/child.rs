@@ -54,9 +54,12 @@ fn tell(listener: &UnixListener) {
 }
 
 fn row(thread: i32, counts: [u64; EVENTS]) -> String {
-    let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).unwrap_or_else(|_| "gone".into());
+    // The number, the name in parentheses, the state: one of a thread that is gone is as good as asleep.
+    let stat =
+        std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_else(|_| "0 (gone) S".into());
+    let (name, behind) = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(") ")).unwrap_or(("gone", "S"));
     let counts = counts.map(|count| count.to_string()).join(" ");
-    format!("{counts} {}\n", name.trim())
+    format!("{counts} {} {name}\n", behind.chars().next().unwrap_or('S'))
 }
 
 /// A server whose counts can be read.
@@ -104,14 +107,14 @@ impl Counted {
         }
     }
 
-    /// The counts when nothing moves any more: twice the same.
+    /// The counts when nothing moves any more: all threads sleep, and the counts are twice the same.
     pub fn at_rest(&mut self) -> Counts {
         let started = Instant::now();
         let mut last = Counts::parse(&self.ask("counts"));
         loop {
             std::thread::sleep(std::time::Duration::from_millis(3));
             let now = Counts::parse(&self.ask("counts"));
-            if now == last {
+            if now == last && now.all_sleep {
                 return now;
             }
             assert!(started.elapsed() < PATIENCE, "the server never rests");

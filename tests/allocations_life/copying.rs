@@ -8,13 +8,20 @@
 
 use std::arch::asm;
 
-use super::ledger::{Event, note};
+use super::ledger::{Event, MIDDLING, note};
+
+fn told(count: usize) {
+    note(Event::CopiedBytes, count as u64);
+    if MIDDLING.contains(&count) {
+        note(Event::MiddlingCopy, 1);
+    }
+}
 
 /// # Safety
 /// As of memcpy of C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
-    note(Event::CopiedBytes, count as u64);
+    told(count);
     // SAFETY: the caller's promise: `count` bytes can be read and written. The instruction is all there is, because the
     // compiler would make a loop of bytes into a call of this function.
     unsafe { forward(to, from, count) };
@@ -25,7 +32,7 @@ pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *
 /// As of memmove of C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
-    note(Event::CopiedBytes, count as u64);
+    told(count);
     // SAFETY: the caller's promise; the end is copied first where the front of the source would be overwritten.
     unsafe {
         if to.addr().wrapping_sub(from.addr()) >= count {

@@ -9,6 +9,7 @@ mod getopt;
 mod given;
 mod install;
 pub mod options;
+mod perf;
 mod quickstart;
 pub mod runtime;
 mod serve;
@@ -37,6 +38,7 @@ pub enum Command {
     Check(Arguments),
     Explain(Arguments),
     Install(Arguments),
+    Perf(Arguments),
     Help,
     Version,
 }
@@ -54,6 +56,7 @@ impl Command {
             Some("check") => Command::Check,
             Some("explain") => Command::Explain,
             Some("install") => Command::Install,
+            Some("perf") => Command::Perf,
             Some("help") => return Command::Help,
             Some("--version") => return Command::Version,
             // Words that are no subcommand are refused by the parser of the flags.
@@ -76,6 +79,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
+        Command::Perf(arguments) => perf::run(&arguments),
         Command::Help => {
             print!("{}", help());
             ExitCode::SUCCESS
@@ -114,6 +118,8 @@ Usage:
         Print the configuration that a model would be served with, and where each value comes from.
   nereid install --prefix=<directory>
         Put the program, its library and the C headers where other programs look for them.
+  nereid perf -m <model> [options]
+        Load a server, and tell how fast it answers. `nereid perf --help` lists the options.
   nereid --version
   nereid help
 "
@@ -152,6 +158,7 @@ mod tests {
         assert_eq!(command(&["nereid", "check", "repository"]), Command::Check(arguments(&["repository"])));
         assert_eq!(command(&["nereid", "explain", "model"]), Command::Explain(arguments(&["model"])));
         assert_eq!(command(&["nereid", "install", "--x"]), Command::Install(arguments(&["--x"])));
+        assert_eq!(command(&["nereid", "perf", "-m", "x"]), Command::Perf(arguments(&["-m", "x"])));
         assert_eq!(command(&["nereid", "help"]), Command::Help);
         assert_eq!(command(&["nereid", "--version"]), Command::Version);
     }

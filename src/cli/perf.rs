@@ -1,0 +1,161 @@
+//! `nereid perf`: loads a server, and tells what came of it, with perf_analyzer's flags.
+//!
+//! Here is what the user sees; requests are made and sent by [`crate::perf`].
+
+mod address;
+mod flags;
+mod given;
+mod mistake;
+mod plan;
+mod screen;
+mod usage;
+mod value;
+mod words;
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use super::Arguments;
+use super::check::print;
+use crate::perf::report::{Machine, Report, csv, html, json, profile, text};
+use crate::perf::{self, Measurement, PerfError};
+use given::{Asked, Given};
+use mistake::Mistake;
+use plan::PlanError;
+use screen::Screen;
+
+/// Requests failed.
+const FAILED: u8 = 1;
+/// perf_analyzer's, when figures are not stable.
+const UNSTABLE: u8 = 2;
+/// perf_analyzer's, for everything else.
+const NOT_MEASURED: u8 = 99;
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}\nTry `nereid perf --help`.")]
+    Mistake(#[from] Mistake),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Perf(#[from] PerfError),
+    #[error("{path}: {source}")]
+    Report { path: String, source: std::io::Error },
+}
+
+/// Measures and prints; the exit code says how it went.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    match measure(arguments) {
+        Ok(code) => code,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "error: {failure}");
+            ExitCode::from(NOT_MEASURED)
+        }
+    }
+}
+
+fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let given = match Asked::parse(&arguments.words)? {
+        Asked::Measure(given) => given,
+        Asked::Help => {
+            print(&usage::usage());
+            return Ok(ExitCode::SUCCESS);
+        }
+        Asked::Version => {
+            print(&super::version());
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    for note in given.notes() {
+        let _ = writeln!(std::io::stderr(), "note: {note}");
+    }
+    look_at_reports(&given)?;
+    let target = given.target()?;
+    let subject = perf::inspect(&target, &given.model, &given.version, &given.headers)?;
+    let machine = Machine::here();
+    let plan = given.plan(target, &subject, machine.cores)?;
+    let frame = Report {
+        plan: &plan,
+        subject: &subject,
+        batch: given.batch,
+        machine: &machine,
+        began: SystemTime::now(),
+        points: &[],
+        point_began: &[],
+    };
+    print(&text::settings(&frame));
+    let mut screen = Screen::new(frame, given.verbose);
+    let outcome = perf::run(&plan, &mut screen);
+    screen.finish();
+    let (points, error) = match outcome {
+        Ok(points) => (points, None),
+        // What was measured before it is worth a report.
+        Err(error) => (std::mem::take(&mut screen.measured), Some(error)),
+    };
+    let report = Report { points: &points, point_began: &screen.began, ..frame };
+    if points.len() > 1 {
+        print(&text::table(&report));
+    }
+    if error.is_none() || !points.is_empty() {
+        write_reports(&given, &report)?;
+    }
+    match error {
+        Some(error) => Err(error.into()),
+        None => Ok(ExitCode::from(code(&points))),
+    }
+}
+
+fn code(points: &[Measurement]) -> u8 {
+    if points.is_empty() {
+        NOT_MEASURED
+    } else if points.iter().any(|point| point.failed > 0) {
+        FAILED
+    } else if points.iter().any(|point| !point.stable || point.limits.unsustainable) {
+        UNSTABLE
+    } else {
+        0
+    }
+}
+
+/// A run of many minutes should not end with a report that has no place.
+fn look_at_reports(given: &Given) -> Result<(), Failure> {
+    let reports = &given.reports;
+    for path in [&reports.csv, &reports.json, &reports.html, &reports.profile].into_iter().flatten() {
+        let failed = |source| Failure::Report { path: path.display().to_string(), source };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !std::fs::metadata(parent).map_err(failed)?.is_dir() {
+            return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+        }
+        if path.is_dir() {
+            return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+        }
+    }
+    Ok(())
+}
+
+fn write_reports(given: &Given, report: &Report<'_>) -> Result<(), Failure> {
+    let reports = &given.reports;
+    let write = |path: &Path, content: &mut dyn FnMut(&mut dyn Write) -> std::io::Result<()>| {
+        let file = std::fs::File::create(path).and_then(|file| {
+            let mut file = BufWriter::new(file);
+            content(&mut file)?;
+            file.flush()
+        });
+        file.map_err(|source| Failure::Report { path: path.display().to_string(), source })
+    };
+    if let Some(path) = &reports.csv {
+        write(path, &mut |file| file.write_all(csv::render(report, reports.verbose_csv).as_bytes()))?;
+    }
+    if let Some(path) = &reports.json {
+        write(path, &mut |file| writeln!(file, "{:#}", json::render(report)))?;
+    }
+    if let Some(path) = &reports.html {
+        write(path, &mut |file| file.write_all(html::render(report).as_bytes()))?;
+    }
+    if let Some(path) = &reports.profile {
+        write(path, &mut |file| profile::write(report, file))?;
+    }
+    Ok(())
+}

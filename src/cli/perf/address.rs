@@ -1,0 +1,181 @@
+//! Whom a URL names, and how much of TLS is spoken there.
+
+use super::given::{Given, TlsFiles, Wire};
+use super::mistake::Mistake;
+use crate::perf::{Endpoint, MetricsSource, Protocol, Target, Tls};
+
+const HTTP_PORT: u16 = 8000;
+const GRPC_PORT: u16 = 8001;
+const METRICS_PORT: u16 = 8002;
+/// What the kernel takes as the path of a socket.
+const SOCKET_PATH_MAX: usize = 107;
+
+impl Given {
+    pub fn target(&self) -> Result<Target, Mistake> {
+        let (port, protocol) = match (self.wire, self.streaming) {
+            (Wire::Http, _) => (HTTP_PORT, Protocol::Http),
+            (Wire::Grpc, false) => (GRPC_PORT, Protocol::GrpcUnary),
+            (Wire::Grpc, true) => (GRPC_PORT, Protocol::GrpcStream),
+        };
+        let url = self.url.as_deref().unwrap_or("localhost");
+        let (scheme, endpoint) = endpoint(url, port).ok_or_else(|| wrong("-u", url))?;
+        let is_tls = match (self.wire, scheme) {
+            (Wire::Http, "https") => true,
+            (Wire::Http, "" | "http" | "unix") => false,
+            (Wire::Grpc, "" | "grpc" | "unix") => self.tls.grpc == Some(true),
+            _ => return Err(wrong("-u", url)),
+        };
+        let tls = is_tls.then(|| {
+            let files = if self.wire == Wire::Grpc { &self.tls.grpc_files } else { &self.tls.https_files };
+            let TlsFiles { ca, certificate, key } = files.clone();
+            let any_certificate = self.tls.verify_peer == Some(false);
+            let any_name = self.tls.verify_host == Some(false);
+            Tls { ca, certificate, key, accept_any_certificate: any_certificate, accept_any_name: any_name }
+        });
+        Ok(Target { endpoint, tls, protocol })
+    }
+
+    pub fn metrics_source(&self, target: &Target) -> Result<Option<MetricsSource>, Mistake> {
+        if !self.metrics.wanted {
+            return Ok(None);
+        }
+        let interval = std::time::Duration::from_millis(self.metrics.interval_ms.unwrap_or(1000));
+        let host = match &target.endpoint {
+            Endpoint::Tcp { host, .. } => host.clone(),
+            Endpoint::Unix(_) => "localhost".to_owned(),
+        };
+        let Some(url) = self.metrics.url.as_deref() else {
+            let endpoint = Endpoint::Tcp { host, port: METRICS_PORT };
+            return Ok(Some(MetricsSource { endpoint, path: "/metrics".into(), interval }));
+        };
+        let rest = url.strip_prefix("http://").unwrap_or(url);
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, "/metrics"),
+        };
+        let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic());
+        match endpoint(authority, METRICS_PORT) {
+            Some(("", endpoint @ Endpoint::Tcp { .. })) if is_plain => {
+                Ok(Some(MetricsSource { endpoint, path: path.to_owned(), interval }))
+            }
+            _ => Err(wrong("--metrics-url", url)),
+        }
+    }
+}
+
+fn wrong(flag: &str, given: &str) -> Mistake {
+    let expected = match flag {
+        "-u" => "host, host:port, http://host:port, https://host:port (with -i http), grpc://host:port or unix:<path>",
+        _ => "host:port/path",
+    };
+    Mistake::Value { flag: flag.to_owned(), given: given.to_owned(), expected: expected.to_owned() }
+}
+
+/// The scheme, empty without one, and where it leads.
+fn endpoint(url: &str, default_port: u16) -> Option<(&str, Endpoint)> {
+    if let Some(path) = url.strip_prefix("unix:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        let fits = (1..=SOCKET_PATH_MAX).contains(&path.len());
+        return fits.then(|| ("unix", Endpoint::Unix(path.into())));
+    }
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let default_port = match scheme {
+        // As other clients have it.
+        "https" => 443,
+        _ => default_port,
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (host, port) = match rest.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            match rest {
+                "" => (host, None),
+                _ => (host, Some(rest.strip_prefix(':')?)),
+            }
+        }
+        None => match rest.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (rest, None),
+        },
+    };
+    let is_v6 = rest.starts_with('[');
+    let is_name = |host: &str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    if host.is_empty() || !(is_v6 || is_name(host)) {
+        return None;
+    }
+    let port = match port {
+        None => default_port,
+        Some(port) => port.parse().ok().filter(|port| *port > 0)?,
+    };
+    Some((scheme, Endpoint::Tcp { host: host.to_owned(), port }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(wire: Wire, url: &str) -> Result<Target, Mistake> {
+        Given { wire, url: Some(url.into()), ..Given::default() }.target()
+    }
+
+    #[test]
+    fn urls() {
+        for (wire, url, expected) in [
+            (Wire::Http, "localhost", "localhost:8000"),
+            (Wire::Grpc, "localhost", "localhost:8001"),
+            (Wire::Grpc, "10.0.0.1:9", "10.0.0.1:9"),
+            (Wire::Http, "http://a-b.c:80/", "a-b.c:80"),
+            (Wire::Http, "[::1]:80", "[::1]:80"),
+            (Wire::Http, "[::1]", "[::1]:8000"),
+            (Wire::Grpc, "grpc://h:1", "h:1"),
+            (Wire::Http, "unix:/run/x", "unix:/run/x"),
+            (Wire::Grpc, "unix:///run/x", "unix:/run/x"),
+        ] {
+            let found = target(wire, url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!((found.endpoint.to_string(), found.tls), (expected.to_owned(), None), "{url}");
+        }
+        let secure = target(Wire::Http, "https://h").expect("a URL");
+        assert_eq!((secure.endpoint.to_string(), secure.tls), ("h:443".to_owned(), Some(Tls::default())));
+        for (wire, url) in [
+            (Wire::Http, ""),
+            (Wire::Http, ":80"),
+            (Wire::Http, "h:0"),
+            (Wire::Http, "h:65536"),
+            (Wire::Http, "h:x"),
+            (Wire::Http, "h:1:2"),
+            (Wire::Http, "[::1"),
+            (Wire::Http, "[x]:1"),
+            (Wire::Http, "h/path"),
+            (Wire::Http, "ftp://h"),
+            (Wire::Http, "a b"),
+            (Wire::Grpc, "https://h"),
+            (Wire::Http, "grpc://h"),
+            (Wire::Http, "unix:"),
+        ] {
+            assert!(target(wire, url).is_err(), "{url}");
+        }
+        let long = format!("unix:/{}", "x".repeat(SOCKET_PATH_MAX));
+        assert!(target(Wire::Http, &long).is_err());
+    }
+
+    #[test]
+    fn metrics() {
+        let source = |url: Option<&str>| {
+            let mut given = Given { url: Some("h:1".into()), ..Given::default() };
+            given.metrics.wanted = true;
+            given.metrics.url = url.map(str::to_owned);
+            let target = given.target().expect("a target");
+            let source = given.metrics_source(&target).ok().flatten();
+            source.map(|source| (source.endpoint.to_string(), source.path))
+        };
+        let at = |endpoint: &str, path: &str| Some((endpoint.to_owned(), path.to_owned()));
+        assert_eq!(source(None), at("h:8002", "/metrics"));
+        assert_eq!(source(Some("m")), at("m:8002", "/metrics"));
+        assert_eq!(source(Some("m:3/x?y")), at("m:3", "/x?y"));
+        assert_eq!(source(Some("http://m:3/metrics")), at("m:3", "/metrics"));
+        for wrong in ["https://m", "unix:/x", "m:3/a b", ""] {
+            assert_eq!(source(Some(wrong)), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The one table of flags: perf_analyzer's wherever the meaning is the same, and Nereid's own.
+//!
+//! Each of perf_analyzer's is honoured, or is refused by name with what to use instead: a script never measures something
+//! else than it asked for without being told.
+
+mod client;
+mod input;
+mod load;
+mod refused;
+mod reports;
+mod rules;
+mod server;
+
+use super::given::Given;
+use super::mistake::Mistake;
+use super::value::Value;
+
+#[derive(Debug)]
+pub struct Flag {
+    /// Its long name. What perf_analyzer knows by a letter alone has a name that is ours.
+    pub name: &'static str,
+    pub letter: Option<char>,
+    /// perf_analyzer does not know the long name.
+    pub is_own: bool,
+    /// What its value is called; `None`: it takes none.
+    pub value: Option<&'static str>,
+    pub help: &'static str,
+    pub action: Action,
+}
+
+#[derive(Debug)]
+pub enum Action {
+    Help,
+    Version,
+    Switch(fn(&mut Given)),
+    Set(fn(&mut Given, &Value<'_>) -> Result<(), Mistake>),
+    /// Why, and what to use instead.
+    Refuse(&'static str),
+}
+
+/// Flags that the help text lists together.
+#[derive(Debug)]
+pub struct Group {
+    pub title: &'static str,
+    pub flags: &'static [Flag],
+}
+
+pub static GROUPS: [Group; 7] = [
+    Group { title: "Server and model", flags: server::FLAGS },
+    Group { title: "Load", flags: load::FLAGS },
+    Group { title: "When a figure counts", flags: rules::FLAGS },
+    Group { title: "Requests", flags: input::FLAGS },
+    Group { title: "This client", flags: client::FLAGS },
+    Group { title: "Reports", flags: reports::FLAGS },
+    Group { title: "Flags of perf_analyzer that are refused", flags: refused::FLAGS },
+];
+
+pub fn flags() -> impl Iterator<Item = &'static Flag> + Clone {
+    GROUPS.iter().flat_map(|group| group.flags)
+}
+
+impl Flag {
+    pub fn takes_value(&self) -> bool {
+        self.value.is_some()
+    }
+
+    const fn set(
+        name: &'static str,
+        value: &'static str,
+        help: &'static str,
+        set: fn(&mut Given, &Value<'_>) -> Result<(), Mistake>,
+    ) -> Flag {
+        Flag { name, letter: None, is_own: false, value: Some(value), help, action: Action::Set(set) }
+    }
+
+    const fn switch(name: &'static str, help: &'static str, set: fn(&mut Given)) -> Flag {
+        Flag { name, letter: None, is_own: false, value: None, help, action: Action::Switch(set) }
+    }
+
+    const fn or(mut self, letter: char) -> Flag {
+        self.letter = Some(letter);
+        self
+    }
+
+    const fn own(mut self) -> Flag {
+        self.is_own = true;
+        self
+    }
+}

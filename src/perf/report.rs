@@ -1,0 +1,54 @@
+//! What is shown of a run: text, CSV, JSON, the times of single requests, and a page with plots.
+//!
+//! All of them are made from the same measurements and the same figures ([`figures`]), so that no two of them disagree.
+
+pub mod csv;
+mod figures;
+pub mod html;
+pub mod json;
+mod machine;
+mod plot;
+pub mod profile;
+pub mod text;
+
+#[cfg(test)]
+mod samples;
+
+use std::time::SystemTime;
+
+use super::{Measurement, Plan, Subject};
+
+pub use machine::Machine;
+
+/// Everything that a report may say.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    pub plan: &'a Plan,
+    pub subject: &'a Subject,
+    /// Inferences of each request.
+    pub batch: u32,
+    pub machine: &'a Machine,
+    pub began: SystemTime,
+    pub points: &'a [Measurement],
+    /// When each point began, for the times of its requests.
+    pub point_began: &'a [SystemTime],
+}
+
+impl Report<'_> {
+    fn inferences_per_s(&self, point: &Measurement) -> f64 {
+        point.rate() * f64::from(self.batch)
+    }
+
+    /// Percentiles that are told of every point: the usual ones and the one of the rules.
+    fn percentiles(&self) -> Vec<f64> {
+        let mut percentiles = vec![50.0, 90.0, 95.0, 99.0];
+        percentiles.extend(self.plan.rules.percentile.filter(|own| !percentiles.contains(own)));
+        percentiles.sort_by(f64::total_cmp);
+        percentiles
+    }
+}
+
+/// The program that measured.
+pub fn version() -> String {
+    format!("nereid {}", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,234 @@
+//! Figures that several reports tell, computed in one place.
+
+use hdrhistogram::Histogram;
+
+use crate::perf::{LoadPoint, Measurement, ServerSide};
+
+/// `mean`, `percentiles` and so on in microseconds.
+pub fn quantile_us(histogram: &Histogram<u64>, percentile: f64) -> f64 {
+    if histogram.is_empty() { 0.0 } else { histogram.value_at_quantile(percentile / 100.0) as f64 / 1e3 }
+}
+
+pub fn mean_us(histogram: &Histogram<u64>) -> f64 {
+    if histogram.is_empty() { 0.0 } else { histogram.mean() / 1e3 }
+}
+
+pub fn deviation_us(histogram: &Histogram<u64>) -> f64 {
+    if histogram.is_empty() { 0.0 } else { histogram.stdev() / 1e3 }
+}
+
+pub fn max_us(histogram: &Histogram<u64>) -> f64 {
+    if histogram.is_empty() { 0.0 } else { histogram.max() as f64 / 1e3 }
+}
+
+pub fn min_us(histogram: &Histogram<u64>) -> f64 {
+    if histogram.is_empty() { 0.0 } else { histogram.min() as f64 / 1e3 }
+}
+
+/// Where the mean request spent its time, in microseconds. The parts add up to the mean latency, as far as what the
+/// client and the server measured fits together.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Breakdown {
+    /// In the client: from the time at which a request was due until it left, and the CPU time for it.
+    pub client: f64,
+    /// Between the client's and the server's clock stops: the kernel, the network, parsing and encoding.
+    pub network: f64,
+    /// In the server, beside the phases below.
+    pub overhead: f64,
+    pub queue: f64,
+    pub compute_input: f64,
+    pub compute_infer: f64,
+    pub compute_output: f64,
+    pub cache_hit: f64,
+    pub cache_miss: f64,
+}
+
+impl Breakdown {
+    pub fn of(point: &Measurement) -> Breakdown {
+        let client = mean_us(&point.send_lag_ns) + point.client_cpu_per_request_ns() / 1e3;
+        let latency = mean_us(&point.latency_ns);
+        let Some(server) = &point.server else {
+            return Breakdown { client, network: (latency - client).max(0.0), ..Breakdown::default() };
+        };
+        let phases = Phases::of(server);
+        let network = latency - client - phases.request;
+        Breakdown {
+            client,
+            network: network.max(0.0),
+            overhead: phases.overhead(),
+            queue: phases.queue,
+            compute_input: phases.compute_input,
+            compute_infer: phases.compute_infer,
+            compute_output: phases.compute_output,
+            cache_hit: phases.cache_hit,
+            cache_miss: phases.cache_miss,
+        }
+    }
+
+    /// The parts with their names, in the order in which a request passes them.
+    pub fn parts(&self) -> [(&'static str, f64); 9] {
+        [
+            ("client", self.client),
+            ("network", self.network),
+            ("server overhead", self.overhead),
+            ("queue", self.queue),
+            ("cache hit", self.cache_hit),
+            ("cache miss", self.cache_miss),
+            ("compute input", self.compute_input),
+            ("compute infer", self.compute_infer),
+            ("compute output", self.compute_output),
+        ]
+    }
+}
+
+/// What the server says of the mean successful request, in microseconds. A phase that only some of them passed counts by
+/// its share.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Phases {
+    pub request: f64,
+    pub queue: f64,
+    pub compute_input: f64,
+    pub compute_infer: f64,
+    pub compute_output: f64,
+    pub cache_hit: f64,
+    pub cache_miss: f64,
+}
+
+impl Phases {
+    pub fn of(server: &ServerSide) -> Phases {
+        let requests = server.success.count;
+        let share = |ns: u64| if requests == 0 { 0.0 } else { ns as f64 / requests as f64 / 1e3 };
+        Phases {
+            request: share(server.success.ns),
+            queue: share(server.queue.ns),
+            compute_input: share(server.compute_input.ns),
+            compute_infer: share(server.compute_infer.ns),
+            compute_output: share(server.compute_output.ns),
+            cache_hit: share(server.cache_hit.ns),
+            cache_miss: share(server.cache_miss.ns),
+        }
+    }
+
+    /// Time in the server that is in none of the phases.
+    pub fn overhead(&self) -> f64 {
+        let phases = self.queue + self.compute_input + self.compute_infer + self.compute_output;
+        (self.request - phases - self.cache_hit - self.cache_miss).max(0.0)
+    }
+}
+
+/// What a load point is called, and how large it is.
+pub fn load(load: LoadPoint) -> (&'static str, f64) {
+    match load {
+        LoadPoint::Concurrency(count) => ("Concurrency", count as f64),
+        LoadPoint::Rate(rate) => ("Request Rate", rate),
+        LoadPoint::Intervals(rate) => ("Custom intervals", rate),
+    }
+}
+
+/// Why a point's figures should not be believed as they stand; empty if they can be.
+pub fn doubts(point: &Measurement) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let limits = &point.limits;
+    if limits.unsustainable {
+        doubts.push(
+            "not sustainable: more requests were outstanding than --max-outstanding allows, so the server does not keep \
+             up with this rate"
+                .to_owned(),
+        );
+    }
+    if limits.busiest_thread >= crate::perf::ClientLimits::BUSY {
+        doubts.push(format!(
+            "the client is the bottleneck: one of its threads was busy {:.0} % of the time; give it more with --threads",
+            limits.busiest_thread * 100.0
+        ));
+    }
+    if limits.behind_schedule {
+        doubts.push("the client fell behind its schedule; give it more cores, or more with --threads".to_owned());
+    }
+    if !point.stable && !limits.unsustainable {
+        doubts.push("not stable: rates or latencies of the last windows differ too much; try a longer -p".to_owned());
+    }
+    if point.failed > 0 {
+        doubts.push(format!("{} requests failed", point.failed));
+    }
+    doubts
+}
+
+/// Up to six significant digits, as streams of C++ print doubles.
+pub fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return "0".to_owned();
+    }
+    let digits = value.abs().log10().floor() as i32;
+    let places = usize::try_from(5 - digits).unwrap_or(0).min(12);
+    let text = format!("{value:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// `95`, `99.9`.
+pub fn percentile_name(percentile: f64) -> String {
+    let text = format!("{percentile:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::report::samples;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (2531.1, "2531.1"),
+            (1234567.0, "1234567"),
+            (0.5, "0.5"),
+            (49.83541, "49.8354"),
+            (100.0, "100"),
+            (0.000123456789, "0.000123457"),
+            (0.0, "0"),
+            (f64::NAN, "0"),
+        ] {
+            assert_eq!(significant(value), text, "{value}");
+        }
+        assert_eq!(percentile_name(99.9), "99.9");
+        assert_eq!(percentile_name(85.0), "85");
+    }
+
+    #[test]
+    fn parts_add_up_to_the_mean_latency() {
+        let point = samples::point(LoadPoint::Concurrency(4), 100);
+        let sum: f64 = Breakdown::of(&point).parts().iter().map(|(_, us)| us).sum();
+        let mean = mean_us(&point.latency_ns);
+        assert!((sum - mean).abs() < 0.01, "{sum} {mean}");
+        let point = Measurement { server: None, ..point };
+        let sum: f64 = Breakdown::of(&point).parts().iter().map(|(_, us)| us).sum();
+        assert!((sum - mean).abs() < 0.01, "{sum} {mean}");
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing() {
+        let empty = samples::empty(LoadPoint::Rate(5.0));
+        assert_eq!(Breakdown::of(&empty), Breakdown::default());
+        assert_eq!((mean_us(&empty.latency_ns), max_us(&empty.latency_ns), min_us(&empty.latency_ns)), (0.0, 0.0, 0.0));
+        assert_eq!((deviation_us(&empty.latency_ns), quantile_us(&empty.latency_ns, 99.0)), (0.0, 0.0));
+    }
+
+    #[test]
+    fn doubts_are_told() {
+        let mut point = samples::point(LoadPoint::Rate(4.0), 100);
+        assert_eq!(doubts(&point), Vec::<String>::new());
+        point.stable = false;
+        assert!(doubts(&point)[0].starts_with("not stable"));
+        point.limits.unsustainable = true;
+        assert!(doubts(&point)[0].starts_with("not sustainable"));
+        point.limits.busiest_thread = 0.97;
+        point.limits.behind_schedule = true;
+        point.failed = 3;
+        let doubts = doubts(&point);
+        assert_eq!(doubts.len(), 4, "{doubts:?}");
+        assert!(doubts[1].contains("busy 97 %") && doubts[3] == "3 requests failed", "{doubts:?}");
+    }
+}

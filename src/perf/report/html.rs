@@ -1,0 +1,304 @@
+//! A page with everything that a reader of a run wants to see: one file, without scripts, nothing fetched from anywhere.
+
+mod plots;
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::figures::{Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant};
+use super::plot::escape;
+use super::{Report, text, version};
+use crate::perf::{LoadPoint, Measurement, ServerSide};
+
+/// Texts of errors and metrics of one point.
+const ROWS_MAX: usize = 200;
+const PERCENTILES: [f64; 7] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
+const STYLE: &str = include_str!("html/style.css");
+
+/// The whole page.
+pub fn render(report: &Report<'_>) -> String {
+    let title = escape(&format!("{} under load", report.plan.model));
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+    );
+    head(report, &mut page);
+    if report.points.is_empty() {
+        page.push_str("<p class=\"doubt\">Nothing was measured.</p>\n");
+    } else {
+        summary(report, &mut page);
+        plots::all(report, &mut page);
+        page.push_str("<h2>Load points</h2>\n");
+        for point in report.points {
+            details(report, point, &mut page);
+        }
+    }
+    let _ = write!(
+        page,
+        "<footer>Made by {}. Latency of an open loop counts from the time at which a request was due.</footer>\n</main>\n\
+         </body>\n</html>\n",
+        escape(&version())
+    );
+    page
+}
+
+fn head(report: &Report<'_>, page: &mut String) {
+    page.push_str("<dl class=\"facts\">");
+    let mut fact = |name: &str, value: &str| {
+        let _ = write!(page, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
+    };
+    for line in text::settings(report).lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (name, value) = match line.split_once(' ') {
+            Some(("Model", rest)) => ("Model", rest),
+            Some(("Batch", _)) => ("Requests", line),
+            Some(("Closed" | "Open", _)) => ("Load", line),
+            Some(("Client:", rest)) => ("Client", rest),
+            Some(("Sequences", rest)) => ("Sequences", rest),
+            _ => ("Rules", line),
+        };
+        fact(name, value);
+    }
+    let server = format!("{} {}", report.subject.server, report.subject.server_version);
+    if !server.trim().is_empty() {
+        fact("Server", server.trim());
+    }
+    fact("Began", &utc(report.began));
+    page.push_str("</dl>\n");
+}
+
+fn cells<'a>(tag: &str, cells: impl IntoIterator<Item = &'a str>, page: &mut String) {
+    page.push_str("<tr>");
+    for cell in cells {
+        let _ = write!(page, "<{tag}>{}</{tag}>", escape(cell));
+    }
+    page.push_str("</tr>\n");
+}
+
+fn summary(report: &Report<'_>, page: &mut String) {
+    let what = report.points.first().map_or("Load", |point| load(point.load).0);
+    page.push_str("<h2>Summary</h2>\n<div class=\"wide\"><table>\n<thead>");
+    let head =
+        [what, "infer/s", "avg µs", "p50", "p90", "p95", "p99", "p99.9", "max", "server µs", "client CPU µs", "failed"];
+    cells("th", head, page);
+    page.push_str("</thead>\n<tbody>");
+    for point in report.points {
+        let quantile = |percentile| format!("{:.0}", quantile_us(&point.latency_ns, percentile));
+        let server = point.server.as_ref().map_or(0.0, |server| Phases::of(server).request);
+        let row = [
+            significant(load(point.load).1),
+            significant(report.inferences_per_s(point)),
+            format!("{:.0}", mean_us(&point.latency_ns)),
+            quantile(50.0),
+            quantile(90.0),
+            quantile(95.0),
+            quantile(99.0),
+            quantile(99.9),
+            format!("{:.0}", max_us(&point.latency_ns)),
+            format!("{server:.0}"),
+            format!("{:.2}", point.client_cpu_per_request_ns() / 1e3),
+            point.failed.to_string(),
+        ];
+        cells("td", row.iter().map(String::as_str), page);
+    }
+    page.push_str("</tbody>\n</table></div>\n");
+    let doubtful = report.points.iter().flat_map(|point| {
+        let name = text::heading(point.load);
+        doubts(point).into_iter().map(move |doubt| format!("{name}: {doubt}"))
+    });
+    for doubt in doubtful {
+        let _ = writeln!(page, "<p class=\"doubt\">{}</p>", escape(&doubt));
+    }
+}
+
+/// A section for one point, closed until somebody wants it.
+fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
+    let _ = writeln!(page, "<details><summary>{}</summary>", escape(&text::heading(point.load)));
+    page.push_str("<div class=\"wide\"><table>\n<tbody>");
+    let mut row = |name: &str, value: String| cells("td", [name, value.as_str()], page);
+    row("Requests", format!("{} completed, {} failed, {} sent", point.completed, point.failed, point.sent));
+    row("Throughput", format!("{} infer/s", significant(report.inferences_per_s(point))));
+    if point.responses != point.completed {
+        row("Responses", format!("{}, {} a second", point.responses, significant(point.response_rate())));
+    }
+    if report.plan.work.sequences.is_some() {
+        row("Sequences", point.sequences.to_string());
+    }
+    row("Latency, mean", format!("{:.1} µs ± {:.1}", mean_us(&point.latency_ns), deviation_us(&point.latency_ns)));
+    for percentile in PERCENTILES {
+        let us = quantile_us(&point.latency_ns, percentile);
+        row(&format!("Latency, p{}", percentile_name(percentile)), format!("{us:.1} µs"));
+    }
+    row("Latency, max", format!("{:.1} µs", max_us(&point.latency_ns)));
+    if !matches!(point.load, LoadPoint::Concurrency(_)) {
+        let (mean, p99) = (mean_us(&point.send_lag_ns), quantile_us(&point.send_lag_ns, 99.0));
+        row("Sent after it was due", format!("{mean:.1} µs, p99 {p99:.1} µs"));
+        row("Latency from sending, p99", format!("{:.1} µs", quantile_us(&point.service_ns, 99.0)));
+    }
+    if report.plan.work.decoupled {
+        let pair = |histogram| format!("{:.1} µs, p99 {:.1} µs", mean_us(histogram), quantile_us(histogram, 99.0));
+        row("First response", pair(&point.first_response_ns));
+        row("Between responses", pair(&point.between_responses_ns));
+    }
+    row("Bytes", format!("{} sent, {} received", point.bytes_sent, point.bytes_received));
+    row("Client CPU", format!("{:.2} µs a request", point.client_cpu_per_request_ns() / 1e3));
+    row("Busiest client thread", format!("{:.0} %", point.limits.busiest_thread * 100.0));
+    row("Stable", if point.stable { "yes" } else { "no" }.to_owned());
+    for (error, count) in point.errors.counts.iter().take(ROWS_MAX) {
+        row("Failed", format!("{count}: {}", text::plain(error)));
+    }
+    if point.errors.other > 0 {
+        row("Failed", format!("{}: other reasons", point.errors.other));
+    }
+    page.push_str("</tbody>\n</table></div>\n");
+    for side in point.server.iter().chain(&point.composing) {
+        server(side, page);
+    }
+    windows(point, page);
+    metrics(point, page);
+    page.push_str("</details>\n");
+}
+
+fn server(side: &ServerSide, page: &mut String) {
+    let name = escape(&text::plain(&format!("Server: {}, version {}", side.model, side.version)));
+    let _ = write!(page, "<h3>{name}</h3>\n<div class=\"wide\"><table>\n<thead>");
+    cells("th", ["phase", "requests", "µs each"], page);
+    page.push_str("</thead>\n<tbody>");
+    for (name, phase) in [
+        ("success", side.success),
+        ("fail", side.fail),
+        ("queue", side.queue),
+        ("cache hit", side.cache_hit),
+        ("cache miss", side.cache_miss),
+        ("compute input", side.compute_input),
+        ("compute infer", side.compute_infer),
+        ("compute output", side.compute_output),
+    ] {
+        cells("td", [name, &phase.count.to_string(), &format!("{:.1}", phase.mean_us())], page);
+    }
+    let batch = significant(side.mean_batch());
+    cells("td", ["batches executed", &side.executions.to_string(), &format!("{batch} inferences each")], page);
+    page.push_str("</tbody>\n</table></div>\n");
+}
+
+fn windows(point: &Measurement, page: &mut String) {
+    if point.windows.is_empty() {
+        return;
+    }
+    page.push_str("<h3>Windows</h3>\n<div class=\"wide\"><table>\n<thead>");
+    cells("th", ["window", "seconds", "completed", "failed", "mean µs", "counted"], page);
+    page.push_str("</thead>\n<tbody>");
+    for (at, window) in point.windows.iter().enumerate().take(ROWS_MAX) {
+        let row = [
+            (at + 1).to_string(),
+            format!("{:.3}", window.wall.as_secs_f64()),
+            window.completed.to_string(),
+            window.failed.to_string(),
+            format!("{:.1}", window.mean_ns / 1e3),
+            if window.counted { "yes" } else { "no" }.to_owned(),
+        ];
+        cells("td", row.iter().map(String::as_str), page);
+    }
+    page.push_str("</tbody>\n</table></div>\n");
+}
+
+fn metrics(point: &Measurement, page: &mut String) {
+    if point.metrics.is_empty() {
+        return;
+    }
+    page.push_str("<h3>Metrics of the server</h3>\n<div class=\"wide\"><table>\n<thead>");
+    cells("th", ["metric", "first", "last", "mean", "max"], page);
+    page.push_str("</thead>\n<tbody>");
+    for (name, figures) in point.metrics.iter().take(ROWS_MAX) {
+        let [first, last, mean, max] = [figures.first, figures.last, figures.mean, figures.max].map(significant);
+        cells("td", [text::plain(name).as_str(), &first, &last, &mean, &max], page);
+    }
+    page.push_str("</tbody>\n</table></div>\n");
+}
+
+/// `2026-11-22 02:07:35 UTC` (days to a civil date after Hinnant, 2013).
+fn utc(time: SystemTime) -> String {
+    let secs = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let days = i64::try_from(secs / 86_400).unwrap_or(0) + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let date = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (secs / 3600 % 24, secs / 60 % 60, secs % 60);
+    format!("{year}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::perf::report::samples::Sample;
+
+    #[test]
+    fn dates() {
+        for (secs, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_700_000_000, "2023-11-14 22:13:20 UTC"),
+            (4_107_542_399, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(secs)), text);
+        }
+    }
+
+    #[test]
+    fn a_page_stands_alone_and_shows_every_plot() {
+        let sample = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Concurrency(2)]);
+        let page = render(&sample.report());
+        for part in [
+            "Latency over load",
+            "Throughput over load",
+            "Percentiles",
+            "Distribution",
+            "Where the time went",
+            "Rate over time",
+            "Request concurrency: 2",
+            "prefers-color-scheme",
+            "@media print",
+            "width=device-width",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert_eq!(page.matches("<svg ").count(), 6);
+        let without_names = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+        for foreign in ["http://", "https://", "<script", "<link", "@import", "url("] {
+            assert!(!without_names.contains(foreign), "{foreign}");
+        }
+        assert!(!page.contains("secret") && !page.contains("NaN"));
+    }
+
+    #[test]
+    fn names_of_models_do_nothing() {
+        let mut sample = Sample::new(&[LoadPoint::Rate(5.0)]);
+        let evil = "\"><img src=x onerror='alert(1)'>";
+        sample.plan.model = evil.into();
+        sample.subject.version = evil.into();
+        sample.subject.server = evil.into();
+        sample.points[0].errors.count(evil);
+        sample.points[0].server.as_mut().expect("statistics").model = evil.into();
+        sample.points[0].metrics.insert(evil.into(), crate::perf::MetricFigures::default());
+        let page = render(&sample.report());
+        assert!(!page.contains("<img"), "{page}");
+        assert!(page.matches("&lt;img").count() >= 5);
+    }
+
+    #[test]
+    fn nothing_measured_is_said() {
+        let sample = Sample::new(&[]);
+        assert!(render(&sample.report()).contains("Nothing was measured."));
+        let mut sample = Sample::new(&[LoadPoint::Rate(5.0)]);
+        sample.points[0] = crate::perf::report::samples::empty(LoadPoint::Rate(5.0));
+        let page = render(&sample.report());
+        assert!(!page.contains("NaN") && !page.contains("inf "), "{page}");
+    }
+}

@@ -1,0 +1,189 @@
+//! Which plots a page has, and what they show.
+
+use std::fmt::Write;
+
+use crate::perf::report::Report;
+use crate::perf::report::figures::{Breakdown, load, quantile_us, significant};
+use crate::perf::report::plot::{Axis, Bar, Scale, Series, bars, escape, lines};
+use crate::perf::{LoadPoint, Measurement};
+
+/// Load points that one plot of curves shows; more cannot be told apart.
+const CURVES_MAX: usize = 8;
+/// Bars of one plot.
+const BARS_MAX: usize = 40;
+/// Classes of a distribution for each doubling of the latency.
+const CLASSES_PER_OCTAVE: f64 = 4.0;
+/// Of latencies, so that p99 and p99.9 lie as far from each other as p90 and p99.
+const MARKS: [(f64, &str); 7] = [
+    (1.0, "p0"),
+    (2.0, "p50"),
+    (10.0, "p90"),
+    (100.0, "p99"),
+    (1_000.0, "p99.9"),
+    (10_000.0, "p99.99"),
+    (100_000.0, "p99.999"),
+];
+
+pub fn all(report: &Report<'_>, page: &mut String) {
+    let shown = spread(report.points, CURVES_MAX);
+    page.push_str("<h2>Plots</h2>\n<div class=\"plots\">\n");
+    for (title, plot) in [
+        ("Latency over load", latency_over_load(report)),
+        ("Throughput over load", throughput_over_load(report)),
+        ("Percentiles of latency", percentiles(&shown)),
+        ("Distribution of latency", distribution(&shown)),
+        ("Where the time went", breakdown(report)),
+        ("Rate over time", rate_over_time(&shown)),
+    ] {
+        let _ = writeln!(page, "<figure><figcaption>{}</figcaption>{plot}</figure>", escape(title));
+    }
+    page.push_str("</div>\n");
+    if shown.len() < report.points.len() {
+        let (shown, all) = (shown.len(), report.points.len());
+        let _ = writeln!(page, "<p>Plots with a curve for each load point show {shown} of {all} of them.</p>");
+    }
+}
+
+/// So many of them at most, the first and the last included.
+fn spread(points: &[Measurement], most: usize) -> Vec<&Measurement> {
+    if points.len() <= most || most < 2 {
+        return points.iter().take(most).collect();
+    }
+    (0..most).filter_map(|at| points.get(at * (points.len() - 1) / (most - 1))).collect()
+}
+
+fn name(point: &Measurement) -> String {
+    match point.load {
+        LoadPoint::Concurrency(count) => format!("{count} in flight"),
+        LoadPoint::Rate(rate) => format!("{}/s", significant(rate)),
+        LoadPoint::Intervals(_) => "intervals".to_owned(),
+    }
+}
+
+fn load_title(report: &Report<'_>) -> &'static str {
+    match report.points.first().map(|point| point.load) {
+        Some(LoadPoint::Concurrency(_)) | None => "requests in flight",
+        Some(_) => "requests a second",
+    }
+}
+
+/// By the load, so that lines do not run back and forth after a search.
+fn by_load(report: &Report<'_>, figure: impl Fn(&Measurement) -> f64) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = report.points.iter().map(|point| (load(point.load).1, figure(point))).collect();
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    points
+}
+
+fn latency_over_load(report: &Report<'_>) -> String {
+    let series = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)].map(|(name, percentile)| Series {
+        name: name.to_owned(),
+        points: by_load(report, |point| quantile_us(&point.latency_ns, percentile)),
+    });
+    let x = Axis { title: load_title(report), scale: Scale::Linear, marks: None };
+    lines("Latency over load", &x, &latency_axis(), &series)
+}
+
+fn throughput_over_load(report: &Report<'_>) -> String {
+    let series =
+        [Series { name: "inferences".into(), points: by_load(report, |point| report.inferences_per_s(point)) }];
+    let x = Axis { title: load_title(report), scale: Scale::Linear, marks: None };
+    let y = Axis { title: "inferences a second", scale: Scale::Linear, marks: None };
+    lines("Throughput over load", &x, &y, &series)
+}
+
+fn latency_axis() -> Axis<'static> {
+    Axis { title: "latency, µs", scale: Scale::Log, marks: None }
+}
+
+fn percentiles(points: &[&Measurement]) -> String {
+    let curve = |point: &&Measurement| {
+        let histogram = &point.latency_ns;
+        let mut curve = Vec::new();
+        // 12 steps for each factor of 10 in how rare a latency is, as far as there were requests to say so.
+        for step in 0..=60 {
+            let rarity = 10f64.powf(f64::from(step) / 12.0);
+            if histogram.is_empty() || rarity > histogram.len() as f64 {
+                break;
+            }
+            curve.push((rarity, quantile_us(histogram, (1.0 - 1.0 / rarity) * 100.0)));
+        }
+        Series { name: name(point), points: curve }
+    };
+    let series: Vec<Series> = points.iter().map(curve).collect();
+    let x = Axis { title: "percentile", scale: Scale::Log, marks: Some(&MARKS) };
+    lines("Percentiles of latency", &x, &latency_axis(), &series)
+}
+
+fn distribution(points: &[&Measurement]) -> String {
+    let curve = |point: &&Measurement| {
+        let histogram = &point.latency_ns;
+        let mut classes: std::collections::BTreeMap<i32, u64> = std::collections::BTreeMap::new();
+        for bucket in histogram.iter_recorded() {
+            let us = (bucket.value_iterated_to().max(1) as f64 / 1e3).max(1e-3);
+            let class = (us.log2() * CLASSES_PER_OCTAVE).floor() as i32;
+            *classes.entry(class).or_default() += bucket.count_since_last_iteration();
+        }
+        // Classes without requests between others are drawn as such.
+        let (first, last) = (classes.keys().next().copied(), classes.keys().next_back().copied());
+        let classes = first.zip(last).into_iter().flat_map(|(first, last)| first - 1..=last + 1).map(|class| {
+            let count = classes.get(&class).copied().unwrap_or(0);
+            let middle = ((f64::from(class) + 0.5) / CLASSES_PER_OCTAVE).exp2();
+            (middle, count as f64 / histogram.len().max(1) as f64 * 100.0)
+        });
+        Series { name: name(point), points: classes.collect() }
+    };
+    let series: Vec<Series> = points.iter().map(curve).collect();
+    let x = Axis { title: "latency, µs", scale: Scale::Log, marks: None };
+    let y = Axis { title: "% of requests", scale: Scale::Linear, marks: None };
+    lines("Distribution of latency", &x, &y, &series)
+}
+
+fn breakdown(report: &Report<'_>) -> String {
+    let shown = spread(report.points, BARS_MAX);
+    let names = Breakdown::default().parts().map(|(name, _)| name);
+    let rows: Vec<Bar> = shown
+        .iter()
+        .map(|point| Bar { name: name(point), parts: Breakdown::of(point).parts().map(|(_, us)| us).to_vec() })
+        .collect();
+    bars("Where the time of the mean request went", "µs", &names, &rows)
+}
+
+fn rate_over_time(points: &[&Measurement]) -> String {
+    let curve = |point: &&Measurement| {
+        let slot = point.timeline.slot.as_secs_f64();
+        let at = |(number, count): (usize, &u64)| {
+            let rate = if slot > 0.0 { *count as f64 / slot } else { 0.0 };
+            (number as f64 * slot, rate)
+        };
+        Series { name: name(point), points: point.timeline.completed.iter().enumerate().map(at).collect() }
+    };
+    let series: Vec<Series> = points.iter().map(curve).collect();
+    let x = Axis { title: "seconds", scale: Scale::Linear, marks: None };
+    let y = Axis { title: "requests a second", scale: Scale::Linear, marks: None };
+    lines("Rate over time", &x, &y, &series)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::report::samples::Sample;
+
+    #[test]
+    fn long_sweeps_are_thinned_out() {
+        let loads: Vec<LoadPoint> = (1..=100).map(LoadPoint::Concurrency).collect();
+        let sample = Sample::new(&loads);
+        let shown: Vec<f64> = spread(&sample.points, 8).iter().map(|point| load(point.load).1).collect();
+        assert_eq!((shown.len(), shown[0], shown[7]), (8, 1.0, 100.0));
+        assert_eq!(spread(&sample.points[..3], 8).len(), 3);
+        let mut page = String::new();
+        all(&sample.report(), &mut page);
+        assert!(page.contains("show 8 of 100 of them"), "{page}");
+    }
+
+    #[test]
+    fn lines_follow_the_load() {
+        let sample = Sample::new(&[LoadPoint::Concurrency(8), LoadPoint::Concurrency(2), LoadPoint::Concurrency(4)]);
+        let points = by_load(&sample.report(), |point| load(point.load).1 * 10.0);
+        assert_eq!(points, [(2.0, 20.0), (4.0, 40.0), (8.0, 80.0)]);
+    }
+}

@@ -1,0 +1,115 @@
+//! The times of single requests, in the form of perf_analyzer's `--profile-export-file`.
+//!
+//! Written piece by piece: a run may have recorded a million requests for each load point.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+
+use super::{Report, version};
+use crate::perf::{LoadPoint, Measurement, Record};
+
+pub fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"{\"experiments\":[")?;
+    for (at, point) in report.points.iter().enumerate() {
+        if at > 0 {
+            out.write_all(b",")?;
+        }
+        let began = report.point_began.get(at).copied().unwrap_or(report.began);
+        experiment(point, began, out)?;
+    }
+    let rest = json!({ "version": version(), "service_kind": "triton", "endpoint": "" }).to_string();
+    writeln!(out, "],{}", rest.trim_start_matches('{'))
+}
+
+fn experiment(point: &Measurement, began: SystemTime, out: &mut dyn Write) -> io::Result<()> {
+    let began_ns = nanoseconds(began);
+    let (mode, value) = match point.load {
+        LoadPoint::Concurrency(count) => ("concurrency", json!(count)),
+        LoadPoint::Rate(rate) | LoadPoint::Intervals(rate) => ("request_rate", json!(rate)),
+    };
+    write!(out, "{{\"experiment\":{},\"requests\":[", json!({ "mode": mode, "value": value }))?;
+    for (at, record) in point.records.iter().enumerate() {
+        if at > 0 {
+            out.write_all(b",")?;
+        }
+        request(record, began_ns, out)?;
+    }
+    // Windows follow each other, the last ones before the end of the point.
+    let mut boundaries = vec![began_ns];
+    let mut elapsed = Duration::ZERO;
+    for window in &point.windows {
+        elapsed += window.wall;
+        boundaries.push(began_ns.saturating_add(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)));
+    }
+    write!(out, "],\"window_boundaries\":{},\"requests_not_recorded\":{}}}", json!(boundaries), point.records_dropped)
+}
+
+fn request(record: &Record, began_ns: u64, out: &mut dyn Write) -> io::Result<()> {
+    let at = |ns: u64| began_ns.saturating_add(ns);
+    write!(out, "{{\"timestamp\":{},", at(record.sent_ns))?;
+    if let Some(id) = record.sequence_id {
+        write!(out, "\"sequence_id\":{id},")?;
+    }
+    out.write_all(b"\"response_timestamps\":[")?;
+    for (index, response) in record.responses_ns.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        write!(out, "{comma}{}", at(*response))?;
+    }
+    // The last two are Nereid's own.
+    let (due, template, success) = (at(record.due_ns), record.template, !record.failed);
+    write!(out, "],\"success\":{success},\"due_timestamp\":{due},\"template\":{template}}}")
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::perf::report::samples::Sample;
+
+    #[test]
+    fn requests_have_the_times_of_the_wall() {
+        let mut sample = Sample::new(&[LoadPoint::Concurrency(3), LoadPoint::Concurrency(4)]);
+        let record = |due_ns, id| Record {
+            due_ns,
+            sent_ns: due_ns + 5,
+            responses_ns: vec![due_ns + 10, due_ns + 20],
+            sequence_id: id,
+            template: 1,
+            failed: id.is_some(),
+        };
+        sample.points[0].records = vec![record(0, None), record(100, Some(7))];
+        sample.points[0].records_dropped = 2;
+        let mut bytes = Vec::new();
+        write(&sample.report(), &mut bytes).expect("memory takes it");
+        let value: Value = serde_json::from_slice(&bytes).expect("JSON");
+        let began = 1_700_000_000_000_000_000u64;
+        let first = &value["experiments"][0];
+        assert_eq!(first["experiment"], json!({ "mode": "concurrency", "value": 3 }));
+        assert_eq!(
+            first["requests"],
+            json!([
+                {
+                    "timestamp": began + 5, "response_timestamps": [began + 10, began + 20], "success": true,
+                    "due_timestamp": began, "template": 1
+                },
+                {
+                    "timestamp": began + 105, "sequence_id": 7, "response_timestamps": [began + 110, began + 120],
+                    "success": false, "due_timestamp": began + 100, "template": 1
+                },
+            ])
+        );
+        let second = 1_000_000_000u64;
+        assert_eq!(first["window_boundaries"], json!([began, began + second, began + 2 * second, began + 3 * second]));
+        assert_eq!(first["requests_not_recorded"], json!(2));
+        assert_eq!(value["experiments"][1]["requests"], json!([]));
+        assert_eq!(value["version"], json!(version()));
+    }
+}

@@ -1,0 +1,163 @@
+//! Measurements that tests of reports are made from.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hdrhistogram::Histogram;
+
+use super::{Machine, Report};
+use crate::perf::{
+    Client, ClientLimits, Compression, Endpoint, ErrorTexts, Form, LATENCY_MAX_NS, Load, LoadPoint, Measurement,
+    MetricsSource, Phase, Plan, Protocol, Rules, ServerSide, SharedMemory, Subject, Sweep, Target, Timeline,
+    WindowFigures, Work,
+};
+
+/// Owns what a report borrows.
+pub struct Sample {
+    pub plan: Plan,
+    pub subject: Subject,
+    pub batch: u32,
+    pub machine: Machine,
+    pub points: Vec<Measurement>,
+    pub began: Vec<SystemTime>,
+}
+
+impl Sample {
+    pub fn new(loads: &[LoadPoint]) -> Sample {
+        let mut points = Vec::new();
+        for (at, load) in loads.iter().enumerate() {
+            points.push(point(*load, 100 * (at as u64 + 1)));
+        }
+        let began = vec![UNIX_EPOCH + Duration::from_secs(1_700_000_000); points.len()];
+        let subject = Subject { model: "identity".into(), version: "1".into(), ..Subject::default() };
+        Sample { plan: plan(), subject, batch: 1, machine: Machine::here(), points, began }
+    }
+
+    pub fn report(&self) -> Report<'_> {
+        Report {
+            plan: &self.plan,
+            subject: &self.subject,
+            batch: self.batch,
+            machine: &self.machine,
+            began: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            points: &self.points,
+            point_began: &self.began,
+        }
+    }
+}
+
+pub fn plan() -> Plan {
+    Plan {
+        target: Target {
+            endpoint: Endpoint::Tcp { host: "localhost".into(), port: 8000 },
+            tls: None,
+            protocol: Protocol::Http,
+        },
+        model: "identity".into(),
+        version: String::new(),
+        work: Work {
+            streams: Vec::new(),
+            headers: vec![("authorization".into(), "secret".into())],
+            sequences: None,
+            input_form: Form::Binary,
+            output_form: Form::Binary,
+            compression: Compression::None,
+            shared_memory: SharedMemory::None,
+            decoupled: false,
+            priority: 0,
+            queue_timeout_us: None,
+        },
+        load: Load::Concurrency(Sweep { start: 1, end: Some(2), step: 1 }),
+        rules: Rules::default(),
+        client: Client::default(),
+        server_statistics: true,
+        composing_models: Vec::new(),
+        metrics: None,
+        records_max: 0,
+    }
+}
+
+pub fn metrics_source() -> MetricsSource {
+    MetricsSource {
+        endpoint: Endpoint::Tcp { host: "localhost".into(), port: 8002 },
+        path: "/metrics".into(),
+        interval: Duration::from_secs(1),
+    }
+}
+
+/// Nothing came of it.
+pub fn empty(load: LoadPoint) -> Measurement {
+    let histogram = || Histogram::new_with_max(LATENCY_MAX_NS, 3).expect("a histogram");
+    Measurement {
+        load,
+        stable: true,
+        within_threshold: true,
+        limits: ClientLimits::default(),
+        latency_ns: histogram(),
+        service_ns: histogram(),
+        send_lag_ns: histogram(),
+        first_response_ns: histogram(),
+        between_responses_ns: histogram(),
+        sent: 0,
+        completed: 0,
+        failed: 0,
+        responses: 0,
+        errors: ErrorTexts::default(),
+        sequences: 0,
+        bytes_sent: 0,
+        bytes_received: 0,
+        wall: Duration::ZERO,
+        client_cpu: Duration::ZERO,
+        windows: Vec::new(),
+        timeline: Timeline::default(),
+        server: None,
+        composing: Vec::new(),
+        metrics: BTreeMap::new(),
+        records: Vec::new(),
+        records_dropped: 0,
+    }
+}
+
+/// A thousand requests with latencies from `base_us` on.
+pub fn point(load: LoadPoint, base_us: u64) -> Measurement {
+    let mut point = empty(load);
+    for request in 0..1000u64 {
+        let tail = if request % 100 == 99 { 20 } else { 1 };
+        let ns = (base_us + request % 50) * 1000 * tail;
+        point.latency_ns.record(ns).expect("within bounds");
+        point.service_ns.record(ns).expect("within bounds");
+    }
+    let phase = |us: u64| Phase { count: 1000, ns: us * 1000 * 1000 };
+    point.sent = 1000;
+    point.completed = 1000;
+    point.responses = 1000;
+    point.bytes_sent = 100_000;
+    point.bytes_received = 200_000;
+    point.wall = Duration::from_secs(3);
+    point.client_cpu = Duration::from_millis(4);
+    let window = WindowFigures {
+        wall: Duration::from_secs(1),
+        completed: 333,
+        failed: 0,
+        mean_ns: 120_000.0,
+        judged_ns: 120_000.0,
+        counted: true,
+    };
+    point.windows = vec![window; 3];
+    point.timeline = Timeline { slot: Duration::from_millis(100), completed: vec![33, 34, 0, 36, 33] };
+    point.server = Some(ServerSide {
+        model: "identity".into(),
+        version: "1".into(),
+        inferences: 1000,
+        executions: 500,
+        success: phase(30),
+        fail: Phase::default(),
+        queue: phase(5),
+        compute_input: phase(1),
+        compute_infer: phase(10),
+        compute_output: phase(2),
+        cache_hit: Phase::default(),
+        cache_miss: Phase::default(),
+    });
+    point
+}

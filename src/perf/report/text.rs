@@ -1,0 +1,433 @@
+//! What stands in the terminal: what is measured, a block for each load point, and a table of the sweep.
+
+use std::fmt::Write;
+
+use super::Report;
+use super::figures::{Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant};
+use crate::perf::{
+    Compression, Load, LoadPoint, Measurement, Protocol, Rules, ServerSide, SharedMemory, Spacing, Window,
+};
+
+/// Percentiles of a block.
+const PERCENTILES: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
+/// Texts of errors in a block.
+const ERRORS_SHOWN: usize = 8;
+/// Letters of a text that came from somewhere else.
+const FOREIGN_TEXT_MAX: usize = 300;
+
+/// What is about to be measured.
+pub fn settings(report: &Report<'_>) -> String {
+    let plan = report.plan;
+    let work = &plan.work;
+    let mut text = String::new();
+    let protocol = match plan.target.protocol {
+        Protocol::Http => "HTTP",
+        Protocol::GrpcUnary => "gRPC, a call for each request",
+        Protocol::GrpcStream => "gRPC, a stream for each connection",
+    };
+    let tls = if plan.target.tls.is_some() { " over TLS" } else { "" };
+    let version = if report.subject.version.is_empty() { "" } else { ", version " };
+    let _ = writeln!(
+        text,
+        "Model {}{version}{} at {}, {protocol}{tls}",
+        plain(&plan.model),
+        plain(&report.subject.version),
+        plan.target.endpoint
+    );
+    let templates: usize = work.streams.iter().map(Vec::len).sum();
+    let _ = write!(text, "  Batch size {}, {templates} different requests", report.batch);
+    match work.shared_memory {
+        SharedMemory::System { .. } => text.push_str(", tensors in system shared memory"),
+        SharedMemory::None => {}
+    }
+    match work.compression {
+        Compression::None => {}
+        Compression::Gzip => text.push_str(", packed with gzip"),
+        Compression::Deflate => text.push_str(", packed with deflate"),
+    }
+    text.push('\n');
+    let _ = writeln!(text, "  {}", load_line(&plan.load));
+    if let Some(sequences) = &work.sequences {
+        let length = sequences.length.map_or("as long as their data".to_owned(), |length| {
+            format!("{length} requests long, varied by {} %", significant(sequences.length_variation_percent))
+        });
+        let _ = writeln!(text, "  Sequences {length}, ids from {}", sequences.first_id);
+    }
+    let _ = writeln!(text, "  {}", rules_line(&plan.rules));
+    let threads = if plan.client.threads == 1 { "1 thread" } else { &format!("{} threads", plan.client.threads) };
+    let _ = writeln!(text, "  Client: {threads} on {}", report.machine.line());
+    text.push('\n');
+    text
+}
+
+pub fn load_line(load: &Load) -> String {
+    let span = |start: String, end: Option<String>, step: String| match end {
+        Some(end) if end == start => start,
+        Some(end) => format!("{start} to {end} by {step}"),
+        None => format!("{start} and up by {step}"),
+    };
+    match load {
+        Load::Concurrency(sweep) => {
+            let end = sweep.end.map(|end| end.to_string());
+            format!("Closed loop, in flight: {}", span(sweep.start.to_string(), end, sweep.step.to_string()))
+        }
+        Load::Rate { sweep, spacing } => {
+            let (start, step) = (significant(sweep.start), significant(sweep.step));
+            let spacing = match spacing {
+                Spacing::Constant => "evenly spaced",
+                Spacing::Poisson => "spaced by chance (Poisson)",
+            };
+            format!("Open loop, requests a second: {}, {spacing}", span(start, sweep.end.map(significant), step))
+        }
+        Load::Intervals(intervals) => format!("Open loop, {} intervals again and again", intervals.len()),
+    }
+}
+
+pub fn rules_line(rules: &Rules) -> String {
+    if let Some(count) = rules.request_count {
+        return format!("One window of {count} requests");
+    }
+    let window = match rules.window {
+        Window::Time(time) => format!("{} ms", time.as_millis()),
+        Window::Count(count) => format!("{count} requests"),
+    };
+    let judged = rules.percentile.map_or("mean".to_owned(), |percentile| format!("p{}", percentile_name(percentile)));
+    let mut line = format!(
+        "Windows of {window}, until three in a row are within {} % in rate and {judged} latency, {} at most",
+        significant(rules.stability_percent),
+        rules.trials_max
+    );
+    if let Some(threshold) = rules.latency_threshold {
+        let _ = write!(line, "; {judged} latency up to {} ms", significant(threshold.as_secs_f64() * 1e3));
+    }
+    line
+}
+
+/// A line before a point is measured.
+pub fn heading(point: LoadPoint) -> String {
+    match point {
+        LoadPoint::Concurrency(count) => format!("Request concurrency: {count}"),
+        LoadPoint::Rate(rate) => format!("Request rate: {} requests a second", significant(rate)),
+        LoadPoint::Intervals(rate) => format!("Request intervals: {} requests a second on average", significant(rate)),
+    }
+}
+
+/// A block for one point.
+pub fn point(report: &Report<'_>, point: &Measurement, verbose: bool) -> String {
+    let mut text = format!("{}\n", heading(point.load));
+    if verbose {
+        for (at, window) in point.windows.iter().enumerate() {
+            let rate = if window.wall.is_zero() { 0.0 } else { window.completed as f64 / window.wall.as_secs_f64() };
+            let counted = if window.counted { "" } else { " (not counted)" };
+            let _ = writeln!(
+                text,
+                "  Pass [{}] throughput: {} requests/s, avg latency {:.0} usec, {} failed{counted}",
+                at + 1,
+                significant(rate),
+                window.mean_ns / 1e3,
+                window.failed,
+            );
+        }
+    }
+    client(report, point, &mut text);
+    if let Some(server) = &point.server {
+        text.push_str("  Server:\n");
+        side(server, "    ", &mut text);
+    }
+    for server in &point.composing {
+        let _ = writeln!(text, "  Composing model {}, version {}:", plain(&server.model), plain(&server.version));
+        side(server, "    ", &mut text);
+    }
+    if !point.metrics.is_empty() {
+        text.push_str("  Server metrics (mean, max):\n");
+        for (name, figures) in point.metrics.iter().filter(|(name, _)| name.starts_with("nv_gpu_")) {
+            let _ = writeln!(text, "    {}: {}, {}", plain(name), significant(figures.mean), significant(figures.max));
+        }
+        let _ = writeln!(text, "    {} in all; --json and --html list them", point.metrics.len());
+    }
+    for doubt in doubts(point) {
+        let _ = writeln!(text, "  WARNING: {doubt}");
+    }
+    text.push('\n');
+    text
+}
+
+fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
+    let _ = writeln!(text, "  Client:\n    Request count: {}", point.completed);
+    if report.plan.work.sequences.is_some() {
+        let _ = writeln!(text, "    Sequence count: {}", point.sequences);
+    }
+    let _ = writeln!(text, "    Throughput: {} infer/sec", significant(report.inferences_per_s(point)));
+    if point.responses != point.completed {
+        let _ = writeln!(text, "    Response throughput: {} responses/sec", significant(point.response_rate()));
+    }
+    let mean = mean_us(&point.latency_ns);
+    let deviation = deviation_us(&point.latency_ns);
+    let _ = writeln!(text, "    Avg latency: {mean:.0} usec (standard deviation {deviation:.0} usec)");
+    let mut percentiles = PERCENTILES.to_vec();
+    percentiles.extend(report.percentiles().iter().filter(|percentile| !PERCENTILES.contains(percentile)));
+    percentiles.sort_by(f64::total_cmp);
+    for percentile in percentiles {
+        let us = quantile_us(&point.latency_ns, percentile);
+        let _ = writeln!(text, "    p{} latency: {us:.0} usec", percentile_name(percentile));
+    }
+    let _ = writeln!(text, "    Max latency: {:.0} usec", max_us(&point.latency_ns));
+    if !matches!(point.load, LoadPoint::Concurrency(_)) {
+        let _ = writeln!(
+            text,
+            "    Late by {:.0} usec on average, p99 {:.0} usec; latency from the time of sending: avg {:.0} usec, p99 \
+             {:.0} usec",
+            mean_us(&point.send_lag_ns),
+            quantile_us(&point.send_lag_ns, 99.0),
+            mean_us(&point.service_ns),
+            quantile_us(&point.service_ns, 99.0),
+        );
+    }
+    if report.plan.work.decoupled {
+        for (what, histogram) in
+            [("First response", &point.first_response_ns), ("Between responses", &point.between_responses_ns)]
+        {
+            let (mean, p50, p99) = (mean_us(histogram), quantile_us(histogram, 50.0), quantile_us(histogram, 99.0));
+            let _ = writeln!(text, "    {what}: avg {mean:.0} usec, p50 {p50:.0} usec, p99 {p99:.0} usec");
+        }
+    }
+    let seconds = point.wall.as_secs_f64();
+    let megabytes = |bytes: u64| if seconds > 0.0 { bytes as f64 / seconds / 1e6 } else { 0.0 };
+    let (sent, received) = (megabytes(point.bytes_sent), megabytes(point.bytes_received));
+    let _ = writeln!(text, "    Sent {} MB/s, received {} MB/s", significant(sent), significant(received));
+    let _ = writeln!(
+        text,
+        "    Client CPU: {:.2} usec a request (send and receive), busiest thread {:.0} %",
+        point.client_cpu_per_request_ns() / 1e3,
+        point.limits.busiest_thread * 100.0
+    );
+    for (error, count) in point.errors.counts.iter().take(ERRORS_SHOWN) {
+        let _ = writeln!(text, "    {count} failed: {}", plain(error));
+    }
+    let shown: u64 = point.errors.counts.values().take(ERRORS_SHOWN).sum();
+    let rest = point.errors.total().saturating_sub(shown);
+    if rest > 0 {
+        let _ = writeln!(text, "    {rest} failed for other reasons");
+    }
+}
+
+fn side(server: &ServerSide, indent: &str, text: &mut String) {
+    let _ = writeln!(
+        text,
+        "{indent}Inference count: {}\n{indent}Execution count: {}, {} inferences each\n{indent}Successful request \
+         count: {}",
+        server.inferences,
+        server.executions,
+        significant(server.mean_batch()),
+        server.success.count
+    );
+    if server.fail.count > 0 {
+        let _ = writeln!(text, "{indent}Failed request count: {}", server.fail.count);
+    }
+    if server.cache_hit.count + server.cache_miss.count > 0 {
+        let _ = writeln!(
+            text,
+            "{indent}Cache hit count: {}, miss count: {}",
+            server.cache_hit.count, server.cache_miss.count
+        );
+    }
+    let phases = Phases::of(server);
+    let _ = write!(
+        text,
+        "{indent}Avg request latency: {:.0} usec (overhead {:.0} usec + queue {:.0} usec + compute input {:.0} usec + \
+         compute infer {:.0} usec + compute output {:.0} usec",
+        phases.request,
+        phases.overhead(),
+        phases.queue,
+        phases.compute_input,
+        phases.compute_infer,
+        phases.compute_output
+    );
+    if phases.cache_hit + phases.cache_miss > 0.0 {
+        let _ = write!(text, " + cache hit {:.0} usec + cache miss {:.0} usec", phases.cache_hit, phases.cache_miss);
+    }
+    text.push_str(")\n");
+}
+
+/// A line for each point, after all are measured.
+pub fn table(report: &Report<'_>) -> String {
+    let Some(first) = report.points.first() else { return String::new() };
+    let head =
+        [load(first.load).0, "infer/sec", "avg usec", "p50", "p90", "p99", "p99.9", "max", "client CPU", "notes"];
+    let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
+    for point in report.points {
+        let quantile = |percentile| format!("{:.0}", quantile_us(&point.latency_ns, percentile));
+        let mut notes = Vec::new();
+        let limits = &point.limits;
+        let flags = [
+            (limits.unsustainable, "not sustainable"),
+            (limits.client_is_bottleneck(), "client-bound"),
+            (!point.stable && !limits.unsustainable, "unstable"),
+            (!point.within_threshold, "over the threshold"),
+        ];
+        notes.extend(flags.iter().filter(|(is_so, _)| *is_so).map(|(_, note)| (*note).to_owned()));
+        if point.failed > 0 {
+            notes.push(format!("{} failed", point.failed));
+        }
+        rows.push(vec![
+            significant(load(point.load).1),
+            significant(report.inferences_per_s(point)),
+            format!("{:.0}", mean_us(&point.latency_ns)),
+            quantile(50.0),
+            quantile(90.0),
+            quantile(99.0),
+            quantile(99.9),
+            format!("{:.0}", max_us(&point.latency_ns)),
+            format!("{:.2}", point.client_cpu_per_request_ns() / 1e3),
+            notes.join(", "),
+        ]);
+    }
+    aligned(&rows)
+}
+
+/// Columns as wide as their widest cell, numbers to the right; the last column to the left.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = match at + 1 == columns {
+                true => write!(line, "  {cell}"),
+                false if at == 0 => write!(line, "{cell:>width$}"),
+                false => write!(line, "  {cell:>width$}"),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// What somebody else wrote, as far as it is fit for a terminal: no control characters, no end in sight.
+pub fn plain(text: &str) -> String {
+    let shown = text.chars().take(FOREIGN_TEXT_MAX);
+    let mut shown: String = shown.map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+    if text.chars().nth(FOREIGN_TEXT_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::perf::report::samples::Sample;
+    use crate::perf::{MetricFigures, Sequences};
+
+    #[test]
+    fn a_block_tells_everything_of_a_point() {
+        let mut sample = Sample::new(&[LoadPoint::Concurrency(4)]);
+        sample.batch = 2;
+        sample.points[0].errors.count_many("no \x1b[31mway\n", 3);
+        sample.points[0].failed = 3;
+        let text = point(&sample.report(), &sample.points[0], true);
+        for part in [
+            "Request concurrency: 4\n",
+            "  Pass [3] throughput: 333 requests/s, avg latency 120 usec, 0 failed\n",
+            "    Request count: 1000\n",
+            "    Throughput: 666.667 infer/sec\n",
+            "    p50 latency: 1",
+            "    p99.9 latency: ",
+            "    Max latency: ",
+            "    Client CPU: 3.99 usec a request",
+            "    3 failed: no ?[31mway?\n",
+            "    Execution count: 500, 2 inferences each\n",
+            "Avg request latency: 30 usec (overhead 12 usec + queue 5 usec + compute input 1 usec + compute infer 10 usec \
+             + compute output 2 usec)",
+            "  WARNING: 3 requests failed\n",
+        ] {
+            assert!(text.contains(part), "{part:?} in\n{text}");
+        }
+        assert!(!text.contains("First response") && !text.contains("Sequence count") && !text.contains("Late by"));
+        assert!(!point(&sample.report(), &sample.points[0], false).contains("Pass ["));
+    }
+
+    #[test]
+    fn what_only_some_runs_have() {
+        let mut sample = Sample::new(&[LoadPoint::Rate(50.0)]);
+        sample.plan.work.decoupled = true;
+        let sequences =
+            Sequences { at_once: 4, length: Some(20), length_variation_percent: 20.0, first_id: 1, end_id: None };
+        sample.plan.work.sequences = Some(sequences);
+        sample.plan.rules.percentile = Some(85.0);
+        sample.plan.rules.latency_threshold = Some(Duration::from_millis(5));
+        sample.points[0].responses = 4000;
+        sample.points[0]
+            .metrics
+            .insert("nv_gpu_power_usage{}".into(), MetricFigures { mean: 3.5, ..Default::default() });
+        let composing = sample.points[0].server.clone().expect("statistics");
+        sample.points[0].composing = vec![ServerSide { model: "inner".into(), ..composing }];
+        let text = point(&sample.report(), &sample.points[0], false);
+        for part in [
+            "Request rate: 50 requests a second\n",
+            "    Sequence count: 0\n",
+            "    Response throughput: 1333.33 responses/sec\n",
+            "    p85 latency: ",
+            "    Late by 0 usec on average",
+            "    First response: avg 0 usec",
+            "  Composing model inner, version 1:\n",
+            "    nv_gpu_power_usage{}: 3.5, 0\n",
+        ] {
+            assert!(text.contains(part), "{part:?} in\n{text}");
+        }
+        let text = settings(&sample.report());
+        for part in ["20 requests long, varied by 20 %", "p85 latency up to 5 ms", "Model identity, version 1 at"] {
+            assert!(text.contains(part), "{part:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_point() {
+        let mut sample = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Concurrency(16)]);
+        sample.points[1].stable = false;
+        sample.points[1].limits.busiest_thread = 0.99;
+        let text = table(&sample.report());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].starts_with("Concurrency  infer/sec  avg usec"), "{text}");
+        assert!(lines[2].ends_with("  client-bound, unstable"), "{text}");
+        assert_eq!(lines[1].find("333.333"), lines[2].find("333.333"), "{text}");
+        sample.points.clear();
+        assert_eq!(table(&sample.report()), "");
+    }
+
+    #[test]
+    fn loads_and_rules_in_words() {
+        use crate::perf::Sweep;
+        for (load, line) in [
+            (Load::Concurrency(Sweep { start: 4, end: Some(4), step: 1 }), "Closed loop, in flight: 4"),
+            (Load::Concurrency(Sweep { start: 1, end: Some(8), step: 2 }), "Closed loop, in flight: 1 to 8 by 2"),
+            (Load::Concurrency(Sweep { start: 1, end: None, step: 2 }), "Closed loop, in flight: 1 and up by 2"),
+            (
+                Load::Rate { sweep: Sweep { start: 0.5, end: Some(2.0), step: 0.5 }, spacing: Spacing::Poisson },
+                "Open loop, requests a second: 0.5 to 2 by 0.5, spaced by chance (Poisson)",
+            ),
+            (Load::Intervals(vec![Duration::ZERO; 3]), "Open loop, 3 intervals again and again"),
+        ] {
+            assert_eq!(load_line(&load), line);
+        }
+        let rules = Rules { request_count: Some(7), ..Rules::default() };
+        assert_eq!(rules_line(&rules), "One window of 7 requests");
+        let line = rules_line(&Rules { window: Window::Count(50), ..Rules::default() });
+        assert_eq!(
+            line,
+            "Windows of 50 requests, until three in a row are within 10 % in rate and mean latency, 10 at most"
+        );
+    }
+
+    #[test]
+    fn foreign_texts_are_cut() {
+        assert_eq!(plain(&"x".repeat(301)), format!("{}…", "x".repeat(300)));
+        assert_eq!(plain("a\tb\u{7}ä"), "a?b?ä");
+    }
+}

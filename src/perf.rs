@@ -9,8 +9,6 @@
 //! Plan ─► run ─► threads (shards): schedule ─► exchange (HTTP, unary, stream) ─► tally ─► windows ─► Measurement
 //! ```
 
-use crate::memory::Slice;
-
 mod answer;
 mod asking;
 mod check;
@@ -37,8 +35,8 @@ mod tls;
 mod work;
 
 pub use measurement::{
-    ClientLimits, ERROR_TEXTS_MAX, Edge, ErrorTexts, LATENCY_MAX_NS, LoadPoint, Measurement, MetricFigures, Phase,
-    Progress, Record, ServerSide, Stage, Step, Timeline, WindowFigures,
+    ClientLimits, ERROR_TEXTS_MAX, ErrorTexts, LATENCY_MAX_NS, LoadPoint, Measurement, MetricFigures, Phase, Progress,
+    Record, ServerSide, Stage, Step, Timeline, WindowFigures,
 };
 pub use plan::{
     Client, Compression, Endpoint, Expected, Form, Input, Load, MetricsSource, Parameter, Plan, Protocol, Rules,
@@ -75,9 +73,4 @@ pub fn inspect(
 /// Measures every load point of a plan. Ctrl-C ends it early, with everything cleaned up and what is measured returned.
 pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>, PerfError> {
     session::run(plan, progress)
-}
-
-/// The bytes of one request of each template, as [`run`] would send them first, without a sequence's marks.
-pub fn written(plan: &Plan) -> Result<Vec<Slice>, PerfError> {
-    session::written(plan)
 }

@@ -259,9 +259,6 @@ pub trait Progress {
 
     fn step(&mut self, _step: Step) {}
 
-    /// A window begins, or has ended: told at that moment, for whoever counts something else beside it.
-    fn window(&mut self, _edge: Edge) {}
-
     /// It is measured.
     fn measured(&mut self, _measurement: &Measurement) {}
 
@@ -273,12 +270,6 @@ pub trait Progress {
 
 /// Nobody looks.
 impl Progress for () {}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Edge {
-    Begin,
-    End,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {

@@ -9,20 +9,17 @@ use super::check;
 use super::crew::{Assignment, Counts, Crew, Pace, one_each};
 use super::exchange::Book;
 use super::interrupt::Interrupt;
-use super::measurement::{
-    ClientLimits, Edge, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures,
-};
+use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures};
 use super::metrics::{self, Figures, Scraper};
 use super::plan::{Load, Plan, Sweep, Window};
 use super::regions::Regions;
-use super::request::{Marks, Prepared};
+use super::request::Prepared;
 use super::schedule::{Schedule, Share};
 use super::stability::{WINDOWS, is_stable};
 use super::sweep::Course;
 use super::tally::Tally;
 use super::tls::Security;
 use super::{PerfError, subject::Subject};
-use crate::memory::Slice;
 
 /// How often somebody looks whether a window is over, and how often progress is told.
 const LOOK: Duration = Duration::from_millis(5);
@@ -85,24 +82,6 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>,
     drop(session);
     drop(regions);
     measured
-}
-
-/// What is sent, once for each template: whole HTTP requests, framed gRPC messages.
-pub fn written(plan: &Plan) -> Result<Vec<Slice>, PerfError> {
-    check::check_plan(plan)?;
-    let subject = Asker::for_plan(plan)?.inspect(&plan.model, &plan.version)?;
-    check::check_against(plan, &subject)?;
-    let regions = Regions::create(plan, &subject)?;
-    let mut requests = Vec::new();
-    for (at, template) in plan.work.streams.iter().flatten().enumerate() {
-        let placement = regions.as_ref().and_then(|regions| regions.placements.get(at));
-        let mut request = Vec::new();
-        let prepared = Prepared::new(plan, template, placement)?;
-        let tail = prepared.write(&Marks::default(), &mut request).cloned();
-        tail.iter().for_each(|tail| request.extend_from_slice(tail));
-        requests.push(Slice::copy_of(&request));
-    }
-    Ok(requests)
 }
 
 fn composing_models(plan: &Plan, subject: &Subject) -> Vec<String> {
@@ -174,7 +153,7 @@ impl Session<'_> {
         self.begin(point, Some(count), self.plan.records_max);
         self.wait(Stage::Trial(1), before, Until::Ended(count))?;
         // Sequences end in good order before the statistics are asked, but behind the window.
-        let tally = self.close_window()?;
+        let tally = self.mark(self.plan.records_max)?;
         let sample = self.sample(tally, watched);
         self.come_home()?;
         sample
@@ -191,16 +170,13 @@ impl Session<'_> {
         let mut figures: Vec<WindowFigures> = Vec::new();
         let mut samples: Vec<Sample> = Vec::new();
         for trial in 1..=self.plan.rules.trials_max {
-            if trial > 1 {
-                self.progress.window(Edge::Begin);
-            }
             let before = self.crew.counts();
             let until = match self.plan.rules.window {
                 Window::Time(time) => Until::Time(time),
                 Window::Count(count) => Until::Ended(count),
             };
             self.wait(Stage::Trial(trial), before, until)?;
-            let tally = self.close_window()?;
+            let tally = self.mark(self.plan.records_max)?;
             let unsustainable = tally.unsustainable;
             let sample = self.sample(tally, watched)?;
             watched = self.watch_server()?;
@@ -373,15 +349,7 @@ impl Session<'_> {
     /// Forgets what was counted so far: a window begins.
     fn open_window(&mut self) -> Result<(), Left> {
         self.scraper.iter().for_each(|scraper| drop(scraper.take()));
-        self.mark(0)?;
-        self.progress.window(Edge::Begin);
-        Ok(())
-    }
-
-    fn close_window(&mut self) -> Result<Tally, Left> {
-        let tally = self.mark(self.plan.records_max)?;
-        self.progress.window(Edge::End);
-        Ok(tally)
+        self.mark(0).map(drop)
     }
 
     fn mark(&mut self, records_max: usize) -> Result<Tally, Left> {

@@ -166,11 +166,6 @@ impl Crew {
         self.hands.len()
     }
 
-    /// This thread's part of a whole.
-    pub fn part(&self, whole: usize, thread: usize) -> usize {
-        part(whole, thread, self.hands.len())
-    }
-
     /// Makes sure that there are so many connections in all.
     pub fn connect(&mut self, lines: usize) -> Result<(), PerfError> {
         let threads = self.hands.len();
@@ -253,7 +248,7 @@ impl Crew {
 }
 
 /// Part `n` of a whole that is shared as evenly as whole numbers are.
-fn part(whole: usize, n: usize, parts: usize) -> usize {
+pub fn part(whole: usize, n: usize, parts: usize) -> usize {
     let parts = parts.max(1);
     whole / parts + usize::from(n < whole % parts)
 }

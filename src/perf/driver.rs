@@ -430,3 +430,6 @@ impl Handler for Driver {
         matches!(self.state, State::Stopping { .. }) && self.lines.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,11 @@ fn closed_loops_send_exactly_what_was_asked_for() {
                 assert!(measured.bytes_sent > count * elements as u64 * 4);
                 assert!(measured.bytes_received > count * elements as u64 * 4);
                 assert_eq!((measured.records.len() as u64, measured.records_dropped), (count, 0));
+                let mut few = plan.clone();
+                // Fewer in flight than threads that could have them.
+                (few.load, few.client.threads) = (concurrency(1), 3);
+                few.rules.request_count = Some(7);
+                demand_all_good(&measure(&few), 7);
                 let mut overlaps = measured.records.clone();
                 overlaps.sort_by_key(|record| record.sent_ns);
                 for record in &overlaps {

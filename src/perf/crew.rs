@@ -15,7 +15,7 @@ use super::tally::Tally;
 use super::tls::Security;
 use crate::memory::Pool;
 use crate::shard::engine::Limits;
-use crate::shard::probe::Wanted;
+use crate::shard::probe::{Probe, Wanted};
 use crate::shard::{self, EngineKind, Mailbox, Running, mailbox};
 
 /// Bytes of each thread that may be on their way.
@@ -105,7 +105,7 @@ impl Crew {
     pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Crew, PerfError> {
         let engine = match plan.client.engine {
             Some(engine) => Ok(engine),
-            None => shard::probe::choose(Wanted::Auto, shard::probe::probe).map(|choice| choice.engine),
+            None => shard::probe::choose(Wanted::Auto, || Probe::begin().outcome()).map(|choice| choice.engine),
         };
         let engine = engine.map_err(|error| PerfError::Plan(error.to_string()))?;
         let connector = Connector::start(&plan.target)?;
@@ -138,7 +138,8 @@ impl Crew {
             name: format!("perf-{thread}"),
             engine,
             cpu,
-            spin: false,
+            // It would take time from the server, and from what is told of the client.
+            spin: Default::default(),
             limits: Limits { connections: LINES_MAX, ..Limits::default() },
             timers_max: TIMERS_MAX,
             pool: Pool::new(POOL_BYTES),

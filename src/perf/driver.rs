@@ -313,6 +313,7 @@ impl Driver {
         let tally = &mut self.tally;
         let counters = &self.settings.counters;
         let failed = outcome.is_err();
+        tally.last_ns = at_ns;
         match outcome {
             Ok(()) => {
                 tally.completed += 1;

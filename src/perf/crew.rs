@@ -138,6 +138,7 @@ impl Crew {
             name: format!("perf-{thread}"),
             engine,
             cpu,
+            // It would take time from the server, and from what is told of the client.
             spin: Default::default(),
             limits: Limits { connections: LINES_MAX, ..Limits::default() },
             timers_max: TIMERS_MAX,
@@ -164,11 +165,6 @@ impl Crew {
 
     pub fn threads(&self) -> usize {
         self.hands.len()
-    }
-
-    /// This thread's part of a whole.
-    pub fn part(&self, whole: usize, thread: usize) -> usize {
-        part(whole, thread, self.hands.len())
     }
 
     /// Makes sure that there are so many connections in all.
@@ -253,7 +249,7 @@ impl Crew {
 }
 
 /// Part `n` of a whole that is shared as evenly as whole numbers are.
-fn part(whole: usize, n: usize, parts: usize) -> usize {
+pub fn part(whole: usize, n: usize, parts: usize) -> usize {
     let parts = parts.max(1);
     whole / parts + usize::from(n < whole % parts)
 }

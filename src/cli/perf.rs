@@ -41,6 +41,8 @@ enum Failure {
     Plan(#[from] PlanError),
     #[error(transparent)]
     Perf(#[from] PerfError),
+    #[error("the run was ended before anything was measured")]
+    Nothing,
     #[error("{path}: {source}")]
     Report { path: String, source: std::io::Error },
 }
@@ -98,19 +100,18 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if points.len() > 1 {
         print(&text::table(&report));
     }
-    if error.is_none() || !points.is_empty() {
+    if !points.is_empty() {
         write_reports(&given, &report)?;
     }
     match error {
         Some(error) => Err(error.into()),
+        None if points.is_empty() => Err(Failure::Nothing),
         None => Ok(ExitCode::from(code(&points))),
     }
 }
 
 fn code(points: &[Measurement]) -> u8 {
-    if points.is_empty() {
-        NOT_MEASURED
-    } else if points.iter().any(|point| point.failed > 0) {
+    if points.iter().any(|point| point.failed > 0) {
         FAILED
     } else if points.iter().any(|point| !point.stable || point.limits.unsustainable) {
         UNSTABLE

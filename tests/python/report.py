@@ -1,4 +1,4 @@
-"""Reads a page of `nereid perf --html` tag by tag: everything that is opened is closed, and nothing is fetched or run."""
+"""Reads a page of `nereid perf --html` tag by tag: what is opened is closed, and nothing is fetched or run."""
 
 import re
 import sys

@@ -81,8 +81,8 @@ impl Breakdown {
     }
 }
 
-/// What the server says of the mean successful request, in microseconds. A phase that only some of them passed counts by
-/// its share.
+/// What the server says of the mean successful request, in microseconds. A phase that only some of them passed counts
+/// by its share.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Phases {
     pub request: f64,
@@ -131,14 +131,15 @@ pub fn doubts(point: &Measurement) -> Vec<String> {
     let limits = &point.limits;
     if limits.unsustainable {
         doubts.push(
-            "not sustainable: more requests were outstanding than --max-outstanding allows, so the server does not keep \
-             up with this rate"
+            "not sustainable: more requests were outstanding than --max-outstanding allows, so the server does not \
+             keep up with this rate"
                 .to_owned(),
         );
     }
     if limits.busiest_thread >= crate::perf::ClientLimits::BUSY {
         doubts.push(format!(
-            "the client is the bottleneck: one of its threads was busy {:.0} % of the time; give it more with --threads",
+            "the client is the bottleneck: one of its threads was busy {:.0} % of the time; give it more with \
+             --threads",
             limits.busiest_thread * 100.0
         ));
     }

@@ -26,14 +26,8 @@ pub fn settings(report: &Report<'_>) -> String {
         Protocol::GrpcStream => "gRPC, a stream for each connection",
     };
     let tls = if plan.target.tls.is_some() { " over TLS" } else { "" };
-    let version = if report.subject.version.is_empty() { "" } else { ", version " };
-    let _ = writeln!(
-        text,
-        "Model {}{version}{} at {}, {protocol}{tls}",
-        plain(&plan.model),
-        plain(&report.subject.version),
-        plan.target.endpoint
-    );
+    let model = plain(&named(&plan.model, &report.subject.version));
+    let _ = writeln!(text, "Model {model} at {}, {protocol}{tls}", plan.target.endpoint);
     let templates: usize = work.streams.iter().map(Vec::len).sum();
     let _ = write!(text, "  Batch size {}, {templates} different requests", report.batch);
     match work.shared_memory {
@@ -135,7 +129,7 @@ pub fn point(report: &Report<'_>, point: &Measurement, verbose: bool) -> String 
         side(server, "    ", &mut text);
     }
     for server in &point.composing {
-        let _ = writeln!(text, "  Composing model {}, version {}:", plain(&server.model), plain(&server.version));
+        let _ = writeln!(text, "  Composing model {}:", plain(&named(&server.model, &server.version)));
         side(server, "    ", &mut text);
     }
     if !point.metrics.is_empty() {
@@ -282,7 +276,7 @@ pub fn table(report: &Report<'_>) -> String {
             notes.join(", "),
         ]);
     }
-    aligned(&rows)
+    aligned(&rows) + &best(report).unwrap_or_default()
 }
 
 /// Columns as wide as their widest cell, numbers to the right; the last column to the left.
@@ -304,6 +298,23 @@ fn aligned(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The highest load that kept to the latency that was asked for.
+fn best(report: &Report<'_>) -> Option<String> {
+    let threshold = report.plan.rules.latency_threshold?;
+    let good = report.points.iter().filter(|point| point.within_threshold && !point.limits.unsustainable);
+    let best = good.max_by(|one, other| load(one.load).1.total_cmp(&load(other.load).1));
+    let limit = significant(threshold.as_secs_f64() * 1e3);
+    Some(match best {
+        Some(point) => format!("Highest load within {limit} ms: {}\n", heading(point.load)),
+        None => format!("No load was within {limit} ms\n"),
+    })
+}
+
+/// A model, and its version if it has one.
+pub fn named(model: &str, version: &str) -> String {
+    if version.is_empty() { model.to_owned() } else { format!("{model}, version {version}") }
 }
 
 /// What somebody else wrote, as far as it is fit for a terminal: no control characters, no end in sight.
@@ -342,8 +353,8 @@ mod tests {
             "    Client CPU: 3.99 usec a request",
             "    3 failed: no ?[31mway?\n",
             "    Execution count: 500, 2 inferences each\n",
-            "Avg request latency: 30 usec (overhead 12 usec + queue 5 usec + compute input 1 usec + compute infer 10 usec \
-             + compute output 2 usec)",
+            "Avg request latency: 30 usec (overhead 12 usec + queue 5 usec + compute input 1 usec + compute infer 10 \
+             usec + compute output 2 usec)",
             "  WARNING: 3 requests failed\n",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
@@ -397,6 +408,16 @@ mod tests {
         assert!(lines[0].starts_with("Concurrency  infer/sec  avg usec"), "{text}");
         assert!(lines[2].ends_with("  client-bound, unstable"), "{text}");
         assert_eq!(lines[1].find("333.333"), lines[2].find("333.333"), "{text}");
+        sample.plan.rules.latency_threshold = Some(Duration::from_micros(2500));
+        assert!(table(&sample.report()).ends_with("Highest load within 2.5 ms: Request concurrency: 16\n"));
+        sample.points[1].within_threshold = false;
+        let text = table(&sample.report());
+        assert!(
+            text.contains(", over the threshold\n") && text.ends_with(" 2.5 ms: Request concurrency: 1\n"),
+            "{text}"
+        );
+        sample.points[0].limits.unsustainable = true;
+        assert!(table(&sample.report()).ends_with("No load was within 2.5 ms\n"));
         sample.points.clear();
         assert_eq!(table(&sample.report()), "");
     }

@@ -98,9 +98,10 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     let report = Report { points: &points, point_began: &screen.began, ..frame };
     if points.len() > 1 {
-        print(&text::table(&report));
+        print(&format!("{}\n", text::table(&report)));
     }
     if !points.is_empty() {
+        print(&text::summary(&report));
         write_reports(&given, &report)?;
     }
     match error {

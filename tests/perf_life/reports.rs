@@ -37,8 +37,9 @@ fn the_text_tells_of_client_and_server() {
         ] {
             assert!(outcome.stdout.contains(part), "{part:?} in\n{}", outcome.stdout);
         }
-        let table: Vec<&str> = outcome.stdout.lines().rev().take(3).collect();
-        assert!(table[2].starts_with("Concurrency") && table[1].trim_start().starts_with("1 "), "{table:?}");
+        let table: Vec<&str> = outcome.stdout.lines().skip_while(|line| !line.starts_with("Concurrency  ")).collect();
+        assert!(table[1].trim_start().starts_with("1 ") && table[2].trim_start().starts_with("3 "), "{table:?}");
+        assert!(table[5].starts_with("Concurrency: 1, throughput: "), "{table:?}");
         assert!(outcome.stderr.contains("Request concurrency: 3: "), "{}", outcome.stderr);
     }
     server.stop();

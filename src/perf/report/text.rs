@@ -300,6 +300,20 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A line for each point in perf_analyzer's form, which scripts look for.
+pub fn summary(report: &Report<'_>) -> String {
+    let percentile = report.plan.rules.percentile;
+    let latency = percentile.map_or("Average".to_owned(), |percentile| format!("p{}", percentile_name(percentile)));
+    let mut text = format!("Inferences/Second vs. Client {latency} Batch Latency\n");
+    for point in report.points {
+        let us = percentile.map_or_else(|| mean_us(&point.latency_ns), |rank| quantile_us(&point.latency_ns, rank));
+        let (name, value) = load(point.load);
+        let rate = significant(report.inferences_per_s(point));
+        let _ = writeln!(text, "{name}: {}, throughput: {rate} infer/sec, latency {us:.0} usec", significant(value));
+    }
+    text
+}
+
 /// The highest load that kept to the latency that was asked for.
 fn best(report: &Report<'_>) -> Option<String> {
     let threshold = report.plan.rules.latency_threshold?;
@@ -420,6 +434,21 @@ mod tests {
         assert!(table(&sample.report()).ends_with("No load was within 2.5 ms\n"));
         sample.points.clear();
         assert_eq!(table(&sample.report()), "");
+    }
+
+    #[test]
+    fn the_summary_has_the_lines_that_scripts_look_for() {
+        let mut sample = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Rate(2.5)]);
+        let mean = mean_us(&sample.points[0].latency_ns);
+        let text = summary(&sample.report());
+        let line = format!("\nConcurrency: 1, throughput: 333.333 infer/sec, latency {mean:.0} usec\n");
+        assert!(
+            text.starts_with("Inferences/Second vs. Client Average Batch Latency\n") && text.contains(&line),
+            "{text}"
+        );
+        assert!(text.contains("\nRequest Rate: 2.5, throughput: "), "{text}");
+        sample.plan.rules.percentile = Some(95.0);
+        assert!(summary(&sample.report()).starts_with("Inferences/Second vs. Client p95 Batch Latency\n"));
     }
 
     #[test]

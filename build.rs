@@ -28,6 +28,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    let mut configuration = descriptors.clone();
+    configuration.file.retain(|file| file.name() == "model_config.proto");
+    configuration.file.iter_mut().for_each(|file| file.source_code_info = None);
+    let options = options_of_messages(&configuration.file);
+    configuration.file.insert(0, options);
+    fs::write(out.join("configuration.bin"), configuration.encode_to_vec())?;
     prost_build::Config::new().bytes(["."]).btree_map(["."]).compile_fds(descriptors)?;
 
     plugin_host(&out)?;
@@ -38,7 +44,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     // A plug-in that is opened by the binary must bind to the binary's symbols.
     println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=TRITON*");
     println!("cargo:rustc-link-arg-benches=-Wl,--export-dynamic-symbol=TRITON*");
+    println!("cargo:rustc-link-arg-tests=-Wl,--export-dynamic-symbol=TRITON*");
     Ok(())
+}
+
+/// A file that declares `google.protobuf.MessageOptions`, without fields: what marks maps passes through it as it is.
+/// Where a set declares none, prost-reflect builds the descriptors of all well-known types to read those marks, which
+/// takes longer than building those of the configuration.
+fn options_of_messages<F: Message + Default>(_alike: &[F]) -> F {
+    // FileDescriptorProto: package = 2, message_type = 4; DescriptorProto: name = 1; both texts.
+    let name = |tag: u8, text: &str| [&[tag << 3 | 2, text.len() as u8], text.as_bytes()].concat();
+    let message = name(1, "MessageOptions");
+    let file = [name(1, "options.proto"), name(2, "google.protobuf"), vec![4 << 3 | 2, message.len() as u8], message];
+    F::decode(&*file.concat()).expect("fields of descriptors")
 }
 
 /// The C++ guard around calls into plug-ins, and the empty library that answers to Triton's soname, which is written

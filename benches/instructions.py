@@ -2,13 +2,15 @@
 """Counts the instructions that the whole server takes for a plain request.
 
     RUSTFLAGS='--cfg rustix_use_libc' cargo build --release --target-dir target/counted
-    benches/instructions.py target/counted/release/nereid [OTHER_BINARY] [--functions]
+    benches/instructions.py target/counted/release/nereid [OTHER_BINARY] [--functions] [--load=NAME ...]
 
 Wall time is noise on a shared machine; instructions are not. The server runs under valgrind's callgrind and answers
 requests of 64 bytes to an identity model over one connection, once a thousand and once three thousand of them; the
 difference of the two counts, divided by two thousand, is what one request takes, since start and end cancel. What
 sends the requests runs outside valgrind. Of two binaries the second is also told as a change of the first. With
---functions the functions follow that make the difference, the largest first.
+--functions the functions follow that make the difference, the largest first. --load= names other loads: grpc_busy (64 in
+flight over 4 connections), grpc_wide (64 connections), grpc_stream, grpc_decoupled (one count is one response) and
+grpc_large (588 KiB).
 
 Valgrind offers no vdso that rustix could call by itself: rustix has to go through libc, and the server to use epoll.
 """
@@ -17,6 +19,7 @@ import collections
 import os
 import pathlib
 import re
+import select
 import signal
 import socket
 import struct
@@ -32,6 +35,18 @@ CONFIG = """name: "same"
 backend: "identity"
 input [ { name: "INPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
+
+CONFIG_MANY = """name: "many"
+backend: "repeat"
+model_transaction_policy { decoupled: true }
+input [
+  { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
+  { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }, { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
 
@@ -93,41 +108,156 @@ def frame(kind, flags, stream, payload):
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
+def message_of(model, *inputs):
+    """ModelInferRequest: inputs by name, datatype, number of elements and raw contents."""
+    message = field(1, model)
+    for name, datatype, count, _ in inputs:
+        message += field(5, field(1, name) + field(2, datatype) + field(3, varint(count)))
+    return message + b"".join(field(7, data) for *_, data in inputs)
+
+
+def framed(message):
+    """A message behind gRPC's prefix."""
+    return b"\0" + struct.pack(">I", len(message)) + message
+
+
+class Http2:
+    """A client's connection, header fields by their places once the server knows them."""
+
+    def __init__(self, port, method=b"ModelInfer"):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        settings = struct.pack(">HI", 4, (1 << 31) - 1)
+        self.socket.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, settings) + frame(8, 0, 0, struct.pack(">I", 1 << 30))
+        )
+        self.method, self.stream, self.unread, self.partial, self.taken = method, -1, bytearray(), bytearray(), 0
+
+    def open(self):
+        """The frame that opens the next stream."""
+        self.stream += 2
+        if self.stream > 1:
+            return frame(1, 4, self.stream, b"\x83\x86\xc1\xc0\xbf\xbe")
+        head = (
+            b"\x83\x86"
+            + literal(4, b"/inference.GRPCInferenceService/" + self.method)
+            + literal(1, b"127.0.0.1:8001")
+            + literal(31, b"application/grpc")
+            + literal(b"te", b"trailers")
+        )
+        return frame(1, 4, self.stream, head)
+
+    def frames(self):
+        """Frames that have come, once there is one: kind, flags, stream and payload. Answers what wants an answer."""
+        self.unread += self.socket.recv(1 << 20) or sys.exit("the server closed the connection")
+        came, at = [], 0
+        while len(self.unread) >= at + 9 and len(self.unread) >= at + 9 + int.from_bytes(self.unread[at : at + 3], "big"):
+            length, kind, flags = int.from_bytes(self.unread[at : at + 3], "big"), self.unread[at + 3], self.unread[at + 4]
+            of, payload = int.from_bytes(self.unread[at + 5 : at + 9], "big"), bytes(self.unread[at + 9 : at + 9 + length])
+            at += 9 + length
+            if kind in (4, 6) and not flags & 1:
+                self.socket.sendall(frame(kind, 1, 0, payload if kind == 6 else b""))
+            elif kind == 0:
+                self.taken += length
+            came.append((kind, flags, of, payload))
+        del self.unread[:at]
+        if self.taken > 1 << 28:
+            self.socket.sendall(frame(8, 0, 0, struct.pack(">I", self.taken)))
+            self.taken = 0
+        return came
+
+
+    def messages(self):
+        """How many messages of the one stream have come, once there is a frame."""
+        for kind, flags, _, payload in self.frames():
+            if kind == 3 or kind == 1 and flags & 1:
+                sys.exit(f"the server ends the stream with {payload}")
+            self.partial += payload if kind == 0 else b""
+        count = 0
+        while len(self.partial) >= 5 and len(self.partial) >= 5 + int.from_bytes(self.partial[1:5], "big"):
+            del self.partial[: 5 + int.from_bytes(self.partial[1:5], "big")]
+            count += 1
+        return count
+
+
+def unary(port, count, connections, in_flight, size):
+    """ModelInfer, so many of them in flight on each of so many connections."""
+    data = framed(message_of(b"same", (b"INPUT0", b"UINT8", size, bytes(size))))
+    peers = {peer.socket.fileno(): peer for peer in (Http2(port) for _ in range(connections))}
+    asked, answered, wakes = 0, 0, select.poll()
+    for descriptor, peer in peers.items():
+        wakes.register(descriptor, select.POLLIN)
+        # The first head stands alone: the others refer to it.
+        for _ in range(in_flight):
+            peer.socket.sendall(peer.open() + frame(0, 1, peer.stream, data))
+            asked += 1
+    while answered < count:
+        for descriptor, _ in wakes.poll():
+            peer, ended = peers[descriptor], 0
+            for kind, flags, _, payload in peer.frames():
+                ended += kind in (0, 1) and flags & 1
+                if kind == 3 or kind == 1 and b"grpc-message" in payload:
+                    sys.exit(f"the server answers {kind} {payload}")
+            answered += ended
+            more = max(min(ended, count - asked), 0)
+            asked += more
+            if more:
+                peer.socket.sendall(b"".join(peer.open() + frame(0, 1, peer.stream, data) for _ in range(more)))
+
+
 def grpc(port, count):
-    """ModelInfer over HTTP/2, header fields by their places once the server knows them."""
-    tensor = field(1, b"INPUT0") + field(2, b"UINT8") + field(3, varint(SIZE))
-    message = field(1, b"same") + field(5, tensor) + field(7, bytes(SIZE))
-    data = b"\0" + struct.pack(">I", len(message)) + message
-    first = (
-        b"\x83\x86"
-        + literal(4, b"/inference.GRPCInferenceService/ModelInfer")
-        + literal(1, b"127.0.0.1:8001")
-        + literal(31, b"application/grpc")
-        + literal(b"te", b"trailers")
-    )
-    with socket.create_connection(("127.0.0.1", port)) as peer:
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        window = struct.pack(">I", 1 << 30)
-        peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(8, 0, 0, window))
-        unread = b""
-        for at in range(count):
-            stream = 2 * at + 1
-            head = first if at == 0 else b"\x83\x86\xc1\xc0\xbf\xbe"
-            peer.sendall(frame(1, 4, stream, head) + frame(0, 1, stream, data))
-            is_open, answered = True, 0
-            while is_open:
-                while len(unread) < 9 or len(unread) < 9 + int.from_bytes(unread[:3], "big"):
-                    unread += received(peer)
-                length, kind, flags = int.from_bytes(unread[:3], "big"), unread[3], unread[4]
-                of, payload, unread = int.from_bytes(unread[5:9], "big"), unread[9 : 9 + length], unread[9 + length :]
-                if kind == 4 and not flags & 1:
-                    peer.sendall(frame(4, 1, 0, b""))
-                elif kind == 6 and not flags & 1:
-                    peer.sendall(frame(6, 1, 0, payload))
-                answered += length if kind == 0 else 0
-                is_open = not (kind in (0, 1) and flags & 1 and of == stream)
-            if answered < SIZE:
-                sys.exit(f"the server sends {answered} bytes for request {at}")
+    """ModelInfer over HTTP/2, one at a time."""
+    unary(port, count, 1, 1, SIZE)
+
+
+def grpc_busy(port, count):
+    """The same with 64 in flight over 4 connections."""
+    unary(port, count, 4, 16, SIZE)
+
+
+def grpc_wide(port, count):
+    """The same with 64 connections, one in flight on each."""
+    unary(port, count, 64, 1, SIZE)
+
+
+def grpc_large(port, count):
+    """The same with 588 KiB, one at a time."""
+    unary(port, count, 1, 1, 588 << 10)
+
+
+def grpc_stream(port, count):
+    """ModelStreamInfer with 64 in flight."""
+    peer, answered = Http2(port, b"ModelStreamInfer"), 0
+    data = framed(message_of(b"same", (b"INPUT0", b"UINT8", SIZE, bytes(SIZE))))
+    peer.socket.sendall(peer.open())
+    asked = 64
+    peer.socket.sendall(frame(0, 0, 1, data) * asked)
+    while answered < count:
+        came = peer.messages()
+        answered += came
+        more = max(min(came, count - asked), 0)
+        asked += more
+        if more:
+            peer.socket.sendall(frame(0, 0, 1, data) * more)
+
+
+def grpc_decoupled(port, count):
+    """Responses of decoupled requests on a stream, a hundred to each of them, two requests in flight."""
+    peer, answered = Http2(port, b"ModelStreamInfer"), 0
+    inputs = ((b"IN", b"INT32", 100, bytes(400)), (b"DELAY", b"UINT32", 100, bytes(400)), (b"WAIT", b"UINT32", 1, bytes(4)))
+    data = framed(message_of(b"many", *inputs))
+    peer.socket.sendall(peer.open() + frame(0, 0, 1, data) * 2)
+    asked = 2
+    while answered < count:
+        before = answered // 100
+        answered += peer.messages()
+        more = max(min(answered // 100 - before, count // 100 - asked), 0)
+        asked += more
+        if more:
+            peer.socket.sendall(frame(0, 0, 1, data) * more)
+
+
+LOADS = (http, grpc, grpc_busy, grpc_wide, grpc_stream, grpc_decoupled, grpc_large)
 
 
 def free_port():
@@ -140,13 +270,14 @@ def free_port():
 def run(binary, ask, count):
     """Instructions of a server's whole life, in all and by function."""
     with tempfile.TemporaryDirectory() as directory:
-        model = pathlib.Path(directory, "models", "same")
-        model.joinpath("1").mkdir(parents=True)
-        model.joinpath("config.pbtxt").write_text(CONFIG)
+        models = pathlib.Path(directory, "models")
+        for name, config in (("same", CONFIG), ("many", CONFIG_MANY)):
+            models.joinpath(name, "1").mkdir(parents=True)
+            models.joinpath(name, "config.pbtxt").write_text(config)
         port, out = free_port(), os.path.join(directory, "out")
         other = "grpc" if ask is http else "http"
-        flags = [f"--allow-{other}=false", f"--{ask.__name__}-port={port}", "--allow-metrics=false"]
-        flags += ["--io-engine=epoll", "--io-cores=1", f"--model-repository={model.parent}"]
+        flags = [f"--allow-{other}=false", f"--{ask.__name__.split('_')[0]}-port={port}", "--allow-metrics=false"]
+        flags += ["--io-engine=epoll", "--io-cores=1", f"--model-repository={models}"]
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", binary, *flags]
         with open(os.path.join(directory, "log"), "wb+") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log)
@@ -172,8 +303,9 @@ def run(binary, ask, count):
 
 def measure(binary, ask):
     """Instructions of one request, in all and by function."""
-    few, many = run(binary, ask, FEW), run(binary, ask, MANY)
-    requests = MANY - FEW
+    portion = 10 if ask is grpc_large else 1
+    few, many = run(binary, ask, FEW // portion), run(binary, ask, MANY // portion)
+    requests = (MANY - FEW) // portion
     by_function = {name: (count - few[1][name]) / requests for name, count in many[1].items()}
     return (many[0] - few[0]) / requests, by_function
 
@@ -181,10 +313,12 @@ def measure(binary, ask):
 def main():
     """Tells what each of the binaries needs."""
     show = "--functions" in sys.argv
-    binaries = [word for word in sys.argv[1:] if word != "--functions"]
-    if not binaries or len(binaries) > 2:
+    binaries = [word for word in sys.argv[1:] if not word.startswith("--")]
+    named = {word.removeprefix("--load=") for word in sys.argv[1:] if word.startswith("--load=")}
+    asked = [load for load in LOADS if load.__name__ in named or not named and load in (http, grpc)]
+    if not asked or not binaries or len(binaries) > 2:
         sys.exit(__doc__)
-    for ask in (http, grpc):
+    for ask in asked:
         counts = [measure(binary, ask) for binary in binaries]
         change = f" ({counts[-1][0] - counts[0][0]:+.0f})" if len(counts) == 2 else ""
         print(f"{ask.__name__}: {' → '.join(f'{total:.0f}' for total, _ in counts)} instructions a request{change}", flush=True)
@@ -197,4 +331,5 @@ def main():
                     print(f"  {difference:+9.1f} {count:9.1f}  {name}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,22 +6,21 @@
 //! machine reaches both. The headline is CPU time a request, of the server and of all the processes that it started.
 //! Nothing here asserts a speed: only wrong answers fail the bench.
 
-#[allow(dead_code)] // The client is the one of the bench `server`, which uses more of it.
-#[path = "server"]
-mod server {
+#[allow(dead_code)] // What all benches of whole servers share; each uses a part.
+mod side {
     pub mod answer;
+    pub mod burst;
     pub mod http;
     pub mod line;
     pub mod load;
     pub mod machine;
+    pub mod question;
     pub mod unary;
     pub mod usage;
 }
 
 mod python_side {
-    pub mod burst;
     pub mod options;
-    pub mod question;
     pub mod report;
     pub mod run;
     pub mod scenario;

@@ -8,18 +8,23 @@
 //! server that does not stop cleanly, fail the bench.
 
 mod server {
+    pub mod options;
+    pub mod process;
+    pub mod report;
+    pub mod run;
+    pub mod scenario;
+}
+
+#[allow(dead_code)] // What all benches of whole servers share; each uses a part.
+#[path = "side"]
+mod side {
     pub mod answer;
     pub mod floor;
     pub mod http;
     pub mod line;
     pub mod load;
     pub mod machine;
-    pub mod options;
-    pub mod process;
     pub mod region;
-    pub mod report;
-    pub mod run;
-    pub mod scenario;
     pub mod stream;
     pub mod tensor;
     pub mod unary;
@@ -28,7 +33,8 @@ mod server {
 
 use std::process::ExitCode;
 
-use server::{floor, options, run};
+use server::{options, run};
+use side::floor;
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).is_some_and(|argument| argument == floor::FLOOR_ARGUMENT) {

@@ -18,6 +18,7 @@ mod grpc_service;
 mod health;
 mod hosted;
 mod http_infer;
+mod http_plans;
 mod http_service;
 pub mod infer;
 mod logging;
@@ -52,7 +53,9 @@ use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
-use crate::request::{Delivery, Job, Sink, Status, WakeUp, now_ns};
+use crate::request::{Delivery, Job, Sink, Status, WakeUp, immediate, now_ns};
+use infer::grpc_reply;
+use infer::recurring::Recurring;
 
 pub use sagemaker::{Inference, SageMaker};
 pub use vertex::Vertex;
@@ -206,11 +209,14 @@ pub struct Api {
     control: Control,
     render_metrics: RenderMetrics,
     metrics: Arc<Registry>,
-    encoder: grpc::Encoder,
+    writer: grpc_reply::Writer,
+    recurring: Recurring,
     work: Slab<waiting::Work>,
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
     in_flight: usize,
+    /// Empty, for answers to what this shard executes itself.
+    answers: Vec<(u64, Delivery)>,
     /// Workers to wake before the turn ends.
     wake_ups: Vec<WakeUp>,
     /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
@@ -224,6 +230,8 @@ pub struct Api {
     grpc_forwarded: Option<HeaderPattern>,
     /// Steps of unpacking and packing messages that this turn has left.
     unpacking_left: usize,
+    plans: http_plans::Plans,
+    texts: infer::texts::Texts,
 }
 
 /// What a service is made of.
@@ -256,10 +264,12 @@ impl Api {
             control,
             render_metrics,
             metrics,
-            encoder: grpc::Encoder::new(),
+            writer: grpc_reply::Writer::default(),
+            recurring: Recurring::default(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,
+            answers: Vec::new(),
             wake_ups: Vec::new(),
             timed: BTreeMap::new(),
             jobs_timed: 0,
@@ -268,6 +278,8 @@ impl Api {
             http_forwarded,
             grpc_forwarded,
             unpacking_left: UNPACKING_STEPS_A_TURN,
+            plans: http_plans::Plans::default(),
+            texts: infer::texts::Texts::default(),
         }
     }
 }
@@ -276,6 +288,9 @@ impl Service for Api {
     type Mail = Mail;
 
     fn http_head(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
+        if let Some(align_at) = self.planned_alignment(head) {
+            return http1::BodyPlan::Store { align_at };
+        }
         self.plan_body(port, head)
     }
 
@@ -292,9 +307,15 @@ impl Service for Api {
         call: CallKey,
         port: Port,
         head: &http1::Head,
-        body: Slice,
+        mut body: Slice,
         replies: &mut Replies,
     ) -> Option<Token> {
+        if port == Port::Http && head.mark() != 0 {
+            body = match self.infer_planned(call, head, body, replies) {
+                Ok(token) => return Some(token),
+                Err(body) => body,
+            };
+        }
         let token = match port {
             Port::Metrics => self.http_metrics(call, head, replies),
             Port::SageMaker => self.http_sagemaker(call, head, body, replies),
@@ -309,6 +330,11 @@ impl Service for Api {
         self.plan_call(headers)
     }
 
+    /// Whether requests are traced can change at any time; everything else is in the headers.
+    fn is_plan_current(&self, plan: &GrpcPlan) -> bool {
+        !plan.timed && !self.facts.settings.traces.is_on()
+    }
+
     fn grpc_unary(
         &mut self,
         call: CallKey,
@@ -319,6 +345,17 @@ impl Service for Api {
         let token = self.unary(call, plan, message, replies);
         self.arrived_ns = None;
         token
+    }
+
+    fn grpc_recurring(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        token: &mut Option<Token>,
+        message: &[u8],
+        replies: &mut Replies,
+    ) -> bool {
+        self.take_recurring(call, plan, token, message, replies)
     }
 
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
@@ -371,6 +408,8 @@ impl Service for Api {
             Mail::Metrics { call, page } => self.metrics_rendered(call, page, replies),
             Mail::Models { models, acknowledge } => {
                 self.models = models;
+                self.plans.forget();
+                self.recurring.forget();
                 drop(acknowledge);
             }
             Mail::Done { call, protocol, outcome } => self.done(call, protocol, outcome, replies),
@@ -379,13 +418,20 @@ impl Service for Api {
 
     fn work(&mut self, replies: &mut Replies) -> bool {
         self.unpacking_left = UNPACKING_STEPS_A_TURN;
+        // No more than this turn's requests have brought.
+        let mut answers = std::mem::take(&mut self.answers);
+        immediate::swap_answers(&mut answers);
+        for (key, delivery) in answers.drain(..) {
+            self.delivered(key, delivery, replies);
+        }
+        self.answers = answers;
         self.go_on(replies);
         self.wake_ups.drain(..).for_each(WakeUp::now);
-        !self.unfinished.is_empty()
+        self.has_work()
     }
 
     fn has_work(&self) -> bool {
-        !self.unfinished.is_empty()
+        !self.unfinished.is_empty() || immediate::has_answers()
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {

@@ -28,6 +28,7 @@ use crate::model_config::ModelSpec;
 use crate::model_config::normalize::PreferredGroup;
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
+use crate::queue::Spin;
 use crate::request::{Control, Request, Response, Status, Submit, TimeSums, now_ns};
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
@@ -38,15 +39,50 @@ pub use host_policy::{HostPolicies, HostPolicy};
 #[derive(Debug, Default)]
 pub struct Payload {
     requests: SmallVec<[Box<Request>; 4]>,
+    more: Option<More>,
+}
+
+/// Where the next payload comes from.
+#[derive(Clone)]
+pub struct More(Arc<dyn Fn() -> Option<Payload> + Send + Sync>);
+
+impl More {
+    pub fn new(next: impl Fn() -> Option<Payload> + Send + Sync + 'static) -> More {
+        More(Arc::new(next))
+    }
+}
+
+impl std::fmt::Debug for More {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("More")
+    }
 }
 
 impl Payload {
+    /// Lets an execution ask for more.
+    pub fn with_more(self, more: More) -> Payload {
+        Payload { more: Some(more), ..self }
+    }
+
+    /// The next payload of this worker, if it waits already: for instances that can prepare it while this one is
+    /// executed. Never while another worker could take it.
+    pub fn more(&self) -> Option<Payload> {
+        let payload = (self.more.as_ref()?.0)()?;
+        payload.requests.iter().for_each(|request| request.mark_taken());
+        Some(payload)
+    }
+
     pub fn push(&mut self, request: Box<Request>) {
         self.requests.push(request);
     }
 
     pub fn requests(&self) -> &[Box<Request>] {
         &self.requests
+    }
+
+    /// Takes the only request of a payload of one.
+    pub fn take_only(&mut self) -> Option<Box<Request>> {
+        if self.requests.len() == 1 { self.requests.pop() } else { None }
     }
 
     /// Takes every request; the payload is empty afterwards.
@@ -209,6 +245,8 @@ pub struct InstanceContext {
     pub is_passive: bool,
     /// What it executes now is warm-up, which is not counted.
     pub is_warming: Arc<AtomicBool>,
+    /// Whether its thread, and processes of its own, may look for what they wait for.
+    pub spin: Spin,
     pub host_policy: Arc<HostPolicy>,
     /// The group of the configuration that asks for it, without name and count.
     pub group: Arc<ModelInstanceGroup>,
@@ -227,6 +265,7 @@ impl InstanceContext {
             device: 0,
             is_passive: false,
             is_warming: Arc::default(),
+            spin: Spin::default(),
             host_policy: Arc::default(),
             group: Arc::default(),
             spec,
@@ -269,6 +308,7 @@ impl InstanceContext {
     pub fn succeed(&self, request: Box<Request>, response: Response, execution: &Execution) {
         self.report_success(&request, execution);
         request.finish(response);
+        request.retire();
     }
 }
 

@@ -8,6 +8,7 @@ mod confinement;
 mod groups;
 mod loan;
 mod readiness;
+mod rest;
 mod warmup;
 mod worker;
 
@@ -26,11 +27,13 @@ use crate::model_config::warmup::Sample;
 use crate::request::{Status, Waker, now_ns};
 use crate::wire::inference::ModelRateLimiter;
 
-pub use self::confinement::confined;
+pub use self::confinement::{all_within, confined};
 pub use self::loan::{Lending, Loan};
 pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
+pub use self::rest::Rest;
 pub use crate::backend::Payload;
 pub use crate::backend::batching::BatchStrategy;
+pub use crate::queue::Spin;
 
 /// What a scheduler learns about a worker that joins it.
 #[derive(Debug, Clone)]
@@ -68,6 +71,11 @@ pub trait PayloadSource: Send + Sync {
     /// What is there for worker number `worker`, which asks for itself and executes nothing.
     fn poll(&self, worker: usize, now_ns: u64) -> Next;
 
+    /// One more payload for worker number `worker`, which has not returned from its execution.
+    fn ahead(&self, _worker: usize, _now_ns: u64) -> Option<Payload> {
+        None
+    }
+
     /// The worker's execution has returned.
     fn executed(&self, _worker: usize) {}
 
@@ -80,19 +88,13 @@ pub trait PayloadSource: Send + Sync {
 }
 
 /// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be none any
-/// more.
-pub fn next_payload(source: &dyn PayloadSource, worker: usize) -> Option<Payload> {
+/// more. It joined with the waker of its `rest`.
+pub fn next_payload(source: &dyn PayloadSource, worker: usize, rest: &mut Rest) -> Option<Payload> {
     loop {
         match source.poll(worker, now_ns()) {
             Next::Execute(payload) => return Some(payload),
             Next::Leave => return None,
-            Next::Sleep { until_ns: None } => std::thread::park(),
-            Next::Sleep { until_ns: Some(until_ns) } => {
-                let left = until_ns.saturating_sub(now_ns());
-                if left > 0 {
-                    std::thread::park_timeout(std::time::Duration::from_nanos(left));
-                }
-            }
+            Next::Sleep { until_ns } => rest.until(until_ns),
         }
     }
 }
@@ -107,6 +109,8 @@ pub struct Plan {
     pub policies: Arc<HostPolicies>,
     /// Where instances run whose host policy does not say; empty: anywhere.
     pub worker_cpus: Vec<usize>,
+    /// The permission of those that run on no other cores than these.
+    pub spin: Spin,
     /// What every instance runs before it takes work.
     pub warmup: Vec<Sample>,
     /// Which instances shards may borrow.
@@ -217,9 +221,7 @@ impl Instances {
         // All of them, so that none is left behind; the first error counts.
         let others = candidates.iter_mut().map(Candidate::wait).fold(Ok(()), Result::and);
         match outcome.and(others).and_then(|()| self.admit(&candidates)) {
-            Ok(numbers) => {
-                Ok(candidates.into_iter().zip(numbers).filter_map(|(one, number)| one.engage(number)).collect())
-            }
+            Ok(places) => Ok(candidates.into_iter().zip(places).filter_map(|(one, place)| one.engage(place)).collect()),
             Err(status) => {
                 candidates.into_iter().for_each(|candidate| end(candidate.abandon()));
                 Err(status)
@@ -231,6 +233,7 @@ impl Instances {
     fn prepare(&self, plan: &Plan, share: Share, ordinal: &mut usize) -> Result<Candidate, Status> {
         let policy = plan.policies.get(&share.policy);
         let confinement = Confinement::of(&policy, &plan.worker_cpus)?;
+        let spin = if confinement.is_within(&plan.worker_cpus) { plan.spin.clone() } else { Spin::default() };
         let first = *ordinal;
         *ordinal += share.wishes.len();
         let contexts = share.wishes.iter().zip(first..).map(|(wish, ordinal)| InstanceContext {
@@ -240,6 +243,7 @@ impl Instances {
             device: wish.key.device,
             is_passive: share.is_passive,
             is_warming: Arc::default(),
+            spin: spin.clone(),
             host_policy: Arc::clone(&policy),
             group: Arc::new(wish.key.group().clone()),
             spec: Arc::clone(&plan.spec),
@@ -251,24 +255,25 @@ impl Instances {
             confinement,
             warmup: if share.is_passive { Vec::new() } else { plan.warmup.clone() },
             lending: plan.lending,
+            spin: spin.clone(),
             loan: Arc::default(),
         };
         Candidate::start(share, task, &self.source)
     }
 
     /// Numbers for those that will work; all or none.
-    fn admit(&self, candidates: &[Candidate]) -> Result<Vec<Option<usize>>, Status> {
-        let mut numbers: Vec<Option<usize>> = Vec::with_capacity(candidates.len());
+    fn admit(&self, candidates: &[Candidate]) -> Result<Vec<Option<(usize, Rest)>>, Status> {
+        let mut places = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             match candidate.admit(&*self.source) {
-                Ok(number) => numbers.push(number),
+                Ok(place) => places.push(place),
                 Err(status) => {
-                    numbers.into_iter().flatten().for_each(|number| self.source.left(number));
+                    places.into_iter().flatten().for_each(|(number, _)| self.source.left(number));
                     return Err(status);
                 }
             }
         }
-        Ok(numbers)
+        Ok(places)
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _};
 use thiserror::Error;
 
-use crate::wire::DESCRIPTORS;
+use crate::wire::CONFIGURATION;
 use crate::wire::inference::ModelConfig;
 
 pub mod complete;
@@ -72,7 +72,7 @@ impl Error {
 pub fn descriptor() -> &'static MessageDescriptor {
     static DESCRIPTOR: OnceLock<MessageDescriptor> = OnceLock::new();
     DESCRIPTOR.get_or_init(|| {
-        DescriptorPool::decode(DESCRIPTORS)
+        DescriptorPool::decode(CONFIGURATION)
             .ok()
             .and_then(|pool| pool.get_message_by_name("inference.ModelConfig"))
             .expect("the descriptors were generated with this binary")

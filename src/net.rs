@@ -104,7 +104,7 @@ struct Shared<S> {
     replies: Replies,
     pool: Pool,
     /// Readers of gRPC messages that wait for their next call.
-    readers: Vec<MessageReader>,
+    readers: Vec<Box<MessageReader>>,
     /// Deadlines of calls that are over.
     stopped_timers: Vec<TimerKey>,
 }

@@ -16,6 +16,8 @@ mod mpsc;
 mod roster;
 mod seats;
 mod sleeper;
+mod spin;
+mod summons;
 mod sync;
 
 #[cfg(all(test, loom))]
@@ -25,3 +27,5 @@ pub use mpsc::{Consumer, Mpsc, Outlet};
 pub use roster::{Armed, Place, Roster, TooManyWorkers, Turn, Worker};
 pub use seats::Seats;
 pub use sleeper::{Sleeper, Wake};
+pub use spin::{Patience, Spin, Used};
+pub use summons::Summons;

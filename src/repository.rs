@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::{Host, HostPolicies};
+use crate::instance::Spin;
 use crate::memory::Pool;
 use crate::observe::metrics::{MetricsConfig, Registry};
 use crate::request::Status;
@@ -71,6 +72,8 @@ pub struct Settings {
     /// Where workers may run; empty: anywhere.
     pub worker_cpus: Vec<usize>,
     pub worker_cpu_count: usize,
+    /// Whether workers there may spin.
+    pub worker_spin: Spin,
     /// What `--host-policy` says.
     pub host_policies: Arc<HostPolicies>,
     pub pool: Pool,

@@ -11,6 +11,7 @@ mod datatype;
 mod grant;
 mod hearing;
 mod home;
+pub mod immediate;
 mod keeper;
 mod mutants;
 mod observer;
@@ -20,6 +21,7 @@ mod placement;
 mod reshape;
 mod response;
 pub mod shared;
+mod spare;
 mod stamps;
 mod states;
 mod status;
@@ -124,6 +126,8 @@ pub struct Request {
     pub origin: Origin,
     /// A shard hands it in, and may execute it itself (DESIGN, decision 4).
     pub is_on_shard: bool,
+    /// It is like one that has passed the checks of its model, and completed as they do.
+    pub is_checked: bool,
     pub stamps: Stamps,
     /// What the request's sequence hands from one request to the next.
     pub states: Option<Arc<States>>,
@@ -148,6 +152,11 @@ pub struct Request {
 
 impl Request {
     pub fn new(completion: Completion) -> Request {
+        Request { completion: completion::Holder::new(completion), ..Request::blank() }
+    }
+
+    /// One that nobody waits for.
+    fn blank() -> Request {
         Request {
             id: Text::default(),
             inputs: Vec::new(),
@@ -160,6 +169,7 @@ impl Request {
             batch_size: 1,
             origin: Origin::Client,
             is_on_shard: false,
+            is_checked: false,
             stamps: Stamps::default(),
             states: None,
             grant: None,
@@ -168,10 +178,20 @@ impl Request {
             shared: None,
             output_shapes: None,
             observer: None,
-            completion: completion::Holder::new(completion),
+            completion: completion::Holder::default(),
             keeper: None,
             lending: None,
         }
+    }
+
+    /// Makes a blank one a request.
+    fn begin(&mut self, completion: Completion) {
+        self.completion = completion::Holder::new(completion);
+    }
+
+    /// It is about to be executed on its home's thread: its answers need not go far meanwhile. `None` where they do.
+    pub fn executes_at_home(&self) -> Option<immediate::Execution> {
+        self.completion.executes_at_home()
     }
 
     pub fn input(&self, name: &[u8]) -> Option<&InputTensor> {

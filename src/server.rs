@@ -17,6 +17,7 @@ mod model_control;
 pub mod options;
 mod shards;
 mod submission;
+mod supervisor;
 mod tables;
 
 use std::io::Write;
@@ -60,6 +61,7 @@ pub enum Failure {
 }
 
 fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
+    let probe = shards::try_engine(options);
     let core = Core::start(options)?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
@@ -76,6 +78,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         },
         metrics: Arc::clone(&core.metrics),
         ends: ends.notify(),
+        probe,
     }) {
         Ok(shards) => shards,
         Err(failure) => {
@@ -86,6 +89,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     lifecycle.attach(shards.publisher());
     facts.set_state(ServerState::Ready);
     shards.log_endpoints();
+    supervisor::tell(supervisor::READY);
     say(std::io::stdout(), announcement);
     let poller = match options.model_control {
         ModelControl::Poll { period_secs } => Some(RepositoryPoller::start(lifecycle, period_secs)),
@@ -98,6 +102,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         Ok(drain::End::Shard(shard)) => return Err(Failure::Start(format!("shard {shard} ended by itself"))),
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
+    supervisor::tell(supervisor::STOPPING);
     let outcome = drain::run(options, facts, shards, lifecycle);
     core.finish_traces();
     ledger::report(None);

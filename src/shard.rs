@@ -26,6 +26,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use crate::memory::Pool;
+use crate::queue::Spin;
 use engine::{Engine, Epoll, Limits, Uring, host};
 
 pub use clock::{Clock, Monotonic};
@@ -35,9 +36,6 @@ pub use probe::EngineKind;
 pub use timer::{TimerKey, Timers};
 pub use turn::{Core, Handler, Pace, Shard};
 
-/// Nanoseconds that an idle shard looks for work before it parks, where it may spin: about what a wake-up costs.
-const SPIN_NS: u64 = 50_000;
-
 /// How one shard is to run.
 #[derive(Clone)]
 pub struct Options {
@@ -46,7 +44,8 @@ pub struct Options {
     pub engine: EngineKind,
     /// The core that it is bound to.
     pub cpu: Option<usize>,
-    pub spin: bool,
+    /// Of its own core.
+    pub spin: Spin,
     pub limits: Limits,
     pub timers_max: usize,
     pub pool: Pool,
@@ -109,7 +108,7 @@ pub fn run<H: Handler>(
         let mut core = Core::new(engine, Rc::clone(&clock), options.pool.clone(), options.timers_max);
         let handler = make(&mut core)?;
         let mut shard = Shard::new(handler, core, inbox);
-        let mut pace = Pace::new(if options.spin { SPIN_NS } else { 0 });
+        let mut pace = Pace::new(options.spin.clone());
         let mut may_park = false;
         started();
         Ok(move || {

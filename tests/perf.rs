@@ -1,6 +1,9 @@
-//! The load generator: what it measures, what it says of it, and that it leaves nothing behind.
+//! The load generator against real servers: what it sends arrives, what it counts and says is true, and nothing of it
+//! stays.
 
 mod support {
+    pub mod backend;
+    pub mod certificates;
     pub mod http;
     pub mod perf_analyzer;
     pub mod prepared;
@@ -14,6 +17,11 @@ mod support {
 mod perf_life {
     mod exits;
     mod input_data;
+    mod loads;
+    mod plans;
     mod program;
     mod reports;
+    mod sequences;
+    mod shared_memory;
+    mod trouble;
 }

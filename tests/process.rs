@@ -24,6 +24,7 @@ mod process_life {
     mod stages;
     mod statistics;
     mod stop;
+    mod tuning;
     mod warmup;
     mod without;
 }

@@ -4,9 +4,9 @@ use super::options::Options;
 use super::report::{self, Run};
 use super::scenario::Scenario;
 use super::side::{Kind, Side};
-use crate::server::load::{self, Outcome};
-use crate::server::machine::{self, Placement};
-use crate::server::usage::of_this_thread_ns;
+use crate::side::load::{self, Outcome};
+use crate::side::machine::{self, Placement};
+use crate::side::usage::of_this_thread_ns;
 use crate::support::python::Python;
 
 /// Measures and prints everything; answers how many errors there were.

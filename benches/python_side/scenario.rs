@@ -1,12 +1,12 @@
 //! What is asked of the servers: which model, over which protocol, and how many requests at a time.
 
-use super::burst::BurstPeer;
-use super::question::{Named, Question};
 use super::side::Side;
-use crate::server::answer::Check;
-use crate::server::http::HttpPeer;
-use crate::server::line::Peer;
-use crate::server::unary::UnaryPeer;
+use crate::side::answer::Check;
+use crate::side::burst::BurstPeer;
+use crate::side::http::HttpPeer;
+use crate::side::line::Peer;
+use crate::side::question::{Named, Question};
+use crate::side::unary::UnaryPeer;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -93,13 +93,14 @@ impl Scenario {
                     let check: Check = Box::new(move |noted: &[u8]| question.check_http(noted));
                     (side.http, Box::new(HttpPeer::new(request, check)) as Box<dyn Peer>)
                 })),
-                Protocol::Stream => {
-                    peers.extend(
-                        questions.next().map(|question| {
-                            (side.grpc, Box::new(BurstPeer::new(question, RESPONSES)) as Box<dyn Peer>)
-                        }),
-                    );
-                }
+                Protocol::Stream => peers.extend(questions.next().map(|question| {
+                    let request = question.grpc_request();
+                    let check = |question: Question| -> Check {
+                        Box::new(move |message: &[u8]| question.check_streamed(message))
+                    };
+                    let checks = (0..RESPONSES).map(|_| check(question.clone())).collect();
+                    (side.grpc, Box::new(BurstPeer::new(request, checks)) as Box<dyn Peer>)
+                })),
             }
         }
         peers

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::options::Options;
-use crate::server::machine;
-use crate::server::usage::Usage;
+use crate::side::machine;
+use crate::side::usage::{Usage, descendants};
 use crate::support::original::original;
 use crate::support::python::Python;
 
@@ -203,20 +203,6 @@ fn official(python: &Python, directory: &Path) -> Result<Option<Command>, String
     let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)));
     command.env("PATH", path.map_err(|error| error.to_string())?);
     Ok(Some(command))
-}
-
-/// Every process that `pid` started, and those that these started.
-fn descendants(pid: u32) -> Vec<u32> {
-    let mut found = Vec::new();
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    for task in tasks {
-        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
-            found.push(child);
-            found.extend(descendants(child));
-        }
-    }
-    found
 }
 
 fn log_path(directory: &Path) -> PathBuf {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::floor::FLOOR;
 use super::scenario::{SCENARIOS, Scenario};
+use crate::side::floor::FLOOR;
 
 pub const USAGE: &str = "\
 usage: cargo bench --bench server -- [options]

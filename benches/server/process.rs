@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::floor::{FLOOR, FLOOR_ARGUMENT};
-use super::machine;
 use super::options::Options;
+use crate::side::floor::{FLOOR, FLOOR_ARGUMENT};
+use crate::side::machine;
 
 /// Neither a start nor a drain takes this long; it only turns a hang into an error.
 const PATIENCE: Duration = Duration::from_secs(60);

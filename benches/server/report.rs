@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::scenario::Scenario;
-use super::usage::Usage;
+use crate::side::usage::Usage;
 
 /// One scenario on one engine, once.
 pub struct Run {

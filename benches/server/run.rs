@@ -1,12 +1,12 @@
 //! The order of the day: servers up, rounds in turns, servers down, tables out.
 
-use super::load::{self, Outcome};
-use super::machine::{self, Placement};
 use super::options::Options;
 use super::process::Server;
 use super::report::{self, Run};
 use super::scenario::Scenario;
-use super::usage::{Usage, of_this_thread_ns};
+use crate::side::load::{self, Outcome};
+use crate::side::machine::{self, Placement};
+use crate::side::usage::{Usage, of_this_thread_ns};
 
 /// Measures and prints everything; answers how many errors there were.
 pub fn run(options: &Options) -> Result<u64, String> {

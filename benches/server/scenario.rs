@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use tritonserver::memory::Slice;
 
-use super::answer::Check;
-use super::floor::EchoPeer;
-use super::http::HttpPeer;
-use super::line::Peer;
 use super::process::Server;
-use super::stream::StreamPeer;
-use super::tensor::Tensor;
-use super::unary::UnaryPeer;
+use crate::side::answer::Check;
+use crate::side::floor::EchoPeer;
+use crate::side::http::HttpPeer;
+use crate::side::line::Peer;
+use crate::side::stream::StreamPeer;
+use crate::side::tensor::Tensor;
+use crate::side::unary::UnaryPeer;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -132,7 +132,7 @@ impl Scenario {
         }
         let tensor = tensor.in_region(slot)?;
         if !server.is_floor() {
-            tensor.register(server)?;
+            tensor.register(server.http)?;
         }
         Ok(tensor)
     }

@@ -12,7 +12,7 @@ use crate::protocol::service::Port;
 use crate::request::Status;
 
 /// Says how many leading bytes of an inference body are JSON.
-const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
+pub(super) const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 const SAGEMAKER_BINARY: &str = "application/vnd.sagemaker-triton.binary+json;json-header-size=";
 const VERTEX_BINARY: &str = "application/vnd.vertex-ai-triton.binary+json;json-header-size=";
 

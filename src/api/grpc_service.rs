@@ -1,7 +1,9 @@
 //! The RPCs of GRPCInferenceService and of the health protocol (grpc.md sections 1 to 6).
 
+use std::sync::Arc;
+
 use super::health::Probe;
-use super::infer::grpc_request;
+use super::infer::{AnswerForm, grpc_request};
 use super::packing::Packing;
 use super::repository::Ask;
 use super::routes::{Category, MemoryKind, RegionAction};
@@ -9,10 +11,11 @@ use super::unpacking::PackedCall;
 use super::waiting::{Peer, Work};
 use super::{Api, Protocol, ServerState, error, logging, reflection, statistics};
 use crate::memory::{Gather, Slice};
-use crate::protocol::grpc::{Code, Encoding, InferRequest, Message, Mode};
+use crate::protocol::grpc::{Code, Encoding, InferRequest, Message, Mode, Outline};
 use crate::protocol::http2::Headers;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
-use crate::request::{Code as StatusCode, Status};
+use crate::repository::ServedModel;
+use crate::request::{Code as StatusCode, Request, Status};
 use crate::wire::health::HealthCheckRequest;
 use crate::wire::inference as wire;
 
@@ -257,6 +260,7 @@ impl Api {
         let (pool, regions) = (&self.pool, &self.facts.regions);
         let mut form = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
             Ok(mut form) => {
+                self.learn(call, plan, &model, &mut request, &form);
                 form.packing = Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
                 form
             }
@@ -278,9 +282,66 @@ impl Api {
         }
     }
 
+    /// Remembers a request that comes again and again, if this is one.
+    pub(super) fn learn(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        model: &Arc<ServedModel>,
+        request: &mut Request,
+        form: &AnswerForm,
+    ) {
+        let Some(head) = self.recurring.take_due(call) else { return };
+        // What fails here fails again where it is told.
+        if !plan.timed && plan.kept.is_empty() && request.shared.is_none() && model.check(request).is_ok() {
+            request.is_checked = true;
+            self.recurring.learn(head, model, request, form);
+        }
+    }
+
+    /// Takes a request whose like has passed before. False if it is to come as a message: none is known, or something
+    /// is wrong that is told there.
+    pub(super) fn take_recurring(
+        &mut self,
+        call: CallKey,
+        plan: &GrpcPlan,
+        token: &mut Option<Token>,
+        message: &[u8],
+        replies: &mut Replies,
+    ) -> bool {
+        if !plan.kept.is_empty() || self.facts.state() == ServerState::Exiting {
+            return false;
+        }
+        let Some(outline) = Outline::of(message) else { return false };
+        let Some(prototype) = self.recurring.recognise(call, &outline) else { return false };
+        if std::str::from_utf8(outline.id).is_err() || (!plan.streaming && prototype.model.spec.decoupled) {
+            return false;
+        }
+        if plan.streaming && !token.is_some_and(|token| self.takes_at_once(token)) {
+            return false;
+        }
+        let Some(Ok(contents)) = prototype.contents(&outline, &self.pool) else { return false };
+        let Ok((work, mut request)) = self.new_request() else { return false };
+        prototype.fill(&mut request, outline.id, contents);
+        let (model, mut form) = (&prototype.model, prototype.form.clone());
+        if let Some(stream) = token.filter(|_| plan.streaming) {
+            self.submit_streamed(stream, work, model, request, form, replies);
+            return true;
+        }
+        form.packing = Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
+        match self.submit(work, Peer::Grpc(call), model, request, form) {
+            Ok(()) => *token = Some(work),
+            Err(status) => {
+                self.end_work(work.0);
+                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
+            }
+        }
+        true
+    }
+
     pub(super) fn frame(&mut self, message: &impl prost::Message) -> Result<Gather, Status> {
         let mut framed = Gather::new();
-        self.encoder.message(message, &self.pool, &mut framed)?;
+        self.writer.encoder.message(message, &self.pool, &mut framed)?;
         Ok(framed)
     }
 

@@ -111,6 +111,10 @@ impl Api {
     /// Where a body goes: the binary tail of an inference request is to be aligned. A body that is JSON throughout and
     /// too long is refused before it is received.
     pub(super) fn plan_body(&mut self, port: Port, head: &http1::Head) -> http1::BodyPlan {
+        self.look_for_plan(port, head);
+        if let Some(align_at) = self.planned_alignment(head) {
+            return http1::BodyPlan::Store { align_at };
+        }
         if port == Port::Http
             && !self.facts.settings.http_restrictions.is_empty()
             && let Some(found) = route(head.path().as_bytes())
@@ -190,6 +194,9 @@ impl Api {
         }
         if !is_packed {
             self.check_content_length(head)?;
+            if dialect == Dialect::Kserve && manner == Manner::Whole && opening.watch.is_none() {
+                self.plan_infer(head, &opening.model, opening.packing);
+            }
             return self.read_body(None, call, opening, body, replies);
         }
         if body.is_empty() {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::infer::grpc_reply::{self, StreamedFrom};
-use super::infer::{apply_classification, grpc_request};
+use super::infer::{AnswerForm, apply_classification, grpc_request};
 use super::outflow::Outflow;
 use super::packing::Packing;
 use super::waiting::{Peer, Work};
@@ -19,7 +19,8 @@ use super::{Api, ServerState, error, reflection};
 use crate::memory::Gather;
 use crate::protocol::grpc::{Code, InferRequest, Message};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
-use crate::request::{Credit, Delivery, Response, Status, Text};
+use crate::repository::ServedModel;
+use crate::request::{Credit, Delivery, Request, Response, Status, Text};
 use packed::{Inbox, Outbox};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.
@@ -68,6 +69,19 @@ impl Stream {
     pub fn waiting(self) -> impl Iterator<Item = u64> {
         let ordered = self.order.into_iter().filter(|(_, answer)| answer.is_none()).map(|(key, _)| key);
         ordered.chain(self.unordered)
+    }
+
+    /// As many requests as may be are out.
+    fn is_full(&self) -> bool {
+        self.order.len() + self.unordered.len() + self.inbox.len() + self.outbox.len() >= IN_FLIGHT_MAX
+    }
+
+    /// A request is handed to its model.
+    fn expect(&mut self, key: Token, decoupled: bool) {
+        match decoupled {
+            true => drop(self.unordered.insert(key.0)),
+            false => self.order.push_back((key.0, None)),
+        }
     }
 
     fn say(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
@@ -124,7 +138,7 @@ impl Api {
             return self.reflection_message(token, message, replies);
         }
         let Some(stream) = self.stream(token) else { return };
-        if stream.order.len() + stream.unordered.len() + stream.inbox.len() + stream.outbox.len() >= IN_FLIGHT_MAX {
+        if stream.is_full() {
             let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
             return self.end_stream(token, error::grpc_status(Status::unavailable(text)), replies);
         }
@@ -153,6 +167,31 @@ impl Api {
         }
     }
 
+    /// Whether a request could be handed to its model now.
+    pub(super) fn takes_at_once(&mut self, token: Token) -> bool {
+        self.stream(token).is_some_and(|stream| stream.inbox.is_empty() && !stream.is_full())
+    }
+
+    /// Hands on a request whose like has passed before.
+    pub(super) fn submit_streamed(
+        &mut self,
+        token: Token,
+        key: Token,
+        model: &Arc<ServedModel>,
+        request: Box<Request>,
+        form: AnswerForm,
+        replies: &mut Replies,
+    ) {
+        let (id, decoupled) = (request.id.clone(), model.spec.decoupled);
+        if let Some(stream) = self.stream(token) {
+            stream.expect(key, decoupled);
+        }
+        if let Err(status) = self.submit(key, Peer::Stream(token), model, request, form) {
+            self.end_work(key.0);
+            self.refuse_streamed(token, key, &id, &status, decoupled, replies);
+        }
+    }
+
     fn take_request(&mut self, token: Token, message: &InferRequest, replies: &mut Replies) {
         let Ok((key, mut request)) = self.new_request() else {
             let status = Status::unavailable("too many requests wait on this server");
@@ -173,15 +212,14 @@ impl Api {
         };
         let decoupled = model.spec.decoupled;
         if let Some(stream) = self.stream(token) {
-            match decoupled {
-                true => drop(stream.unordered.insert(key.0)),
-                false => stream.order.push_back((key.0, None)),
-            }
+            stream.expect(key, decoupled);
         }
-        let Some(plan) = self.stream(token).map(|stream| Arc::clone(&stream.plan)) else { return };
+        let found = self.stream(token).map(|stream| (stream.call, Arc::clone(&stream.plan)));
+        let Some((call, plan)) = found else { return };
         let (pool, regions) = (&self.pool, &self.facts.regions);
         let outcome = match grpc_request::read(message, &model, &mut request, &plan.kept, pool, regions) {
             Ok(mut form) => {
+                self.learn(call, &plan, &model, &mut request, &form);
                 if plan.timed {
                     form.watch = self.watch_grpc(&model.name, &plan);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
@@ -209,7 +247,7 @@ impl Api {
         decoupled: bool,
         replies: &mut Replies,
     ) {
-        let answer = grpc_reply::refused(&mut self.encoder, id, error, &self.pool);
+        let answer = grpc_reply::refused(&mut self.writer.encoder, id, error, &self.pool);
         if !decoupled {
             return self.place(token, key.0, answer, replies);
         }
@@ -264,7 +302,8 @@ impl Api {
                 Some((message, credit))
             }
             None if delivery.last && waiting.form.empty_final_response => {
-                let message = grpc_reply::without_outputs(&mut self.encoder, "", &waiting.id(), &from, &self.pool);
+                let message =
+                    grpc_reply::without_outputs(&mut self.writer.encoder, "", &waiting.id(), &from, &self.pool);
                 message.ok().map(|message| (message, None))
             }
             None => None,
@@ -299,13 +338,14 @@ impl Api {
 
     /// Frames an answer. One that cannot be framed becomes an error.
     fn encode_streamed(&mut self, response: &mut Response, from: &StreamedFrom<'_>) -> Gather {
-        let mut streamed = grpc_reply::streamed(&mut self.encoder, response, from, &self.pool);
+        let mut streamed = grpc_reply::streamed(&mut self.writer, response, from, &self.pool);
         if let Err(status) = &streamed {
             response.error = Some(status.clone());
-            streamed = grpc_reply::streamed(&mut self.encoder, response, from, &self.pool);
+            streamed = grpc_reply::streamed(&mut self.writer, response, from, &self.pool);
         }
         // Only a text longer than a message may be gets here.
-        streamed.unwrap_or_else(|status| grpc_reply::refused(&mut self.encoder, &response.id, &status, &self.pool))
+        streamed
+            .unwrap_or_else(|status| grpc_reply::refused(&mut self.writer.encoder, &response.id, &status, &self.pool))
     }
 
     /// Puts an answer into its place in the order; one that has none takes it at the end.

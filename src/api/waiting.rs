@@ -18,7 +18,7 @@ use super::{Api, error};
 use crate::memory::Key;
 use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::ServedModel;
-use crate::request::{Completion, Delivery, Home, Job, Request, Response, Status, Text, Ticket, WakeUp};
+use crate::request::{Delivery, Home, Job, Request, Response, Status, Text, Ticket, WakeUp};
 use crate::scheduler::{Accepted, Refused};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
@@ -51,7 +51,7 @@ pub enum Work {
     Copying(Box<Copying>),
     /// It is handed to its model later.
     PutOff(Box<PutOff>),
-    Waiting(Box<Waiting>),
+    Waiting(Waiting),
     /// Nobody waits for the answer any more, but it is still to come.
     Left,
     Encoding {
@@ -76,7 +76,8 @@ pub struct Waiting {
     ticket: Option<Ticket>,
     /// When its time in the queue is up, if ever.
     expires_at_ns: Option<u64>,
-    response: Option<Response>,
+    /// Of several, the first; of one, the one that came before the news that it was the last.
+    response: Option<Box<Response>>,
     responses: usize,
     /// The response came with the news that it is the last one.
     is_final: bool,
@@ -131,7 +132,7 @@ impl Api {
 
     /// A request that answers to a token which was given out before.
     pub(super) fn request_of(&self, token: Token) -> Box<Request> {
-        let mut request = Box::new(Request::new(Completion::new(Arc::clone(&self.sink), token.0)));
+        let mut request = Request::recycled(Arc::clone(&self.sink), token.0);
         request.is_on_shard = true;
         request
     }
@@ -175,7 +176,14 @@ impl Api {
         }
     }
 
-    fn refuse_http(&mut self, key: u64, call: CallKey, dialect: Dialect, status: &Status, replies: &mut Replies) {
+    pub(super) fn refuse_http(
+        &mut self,
+        key: u64,
+        call: CallKey,
+        dialect: Dialect,
+        status: &Status,
+        replies: &mut Replies,
+    ) {
         self.end_work(key);
         replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, status, error::JSON))));
     }
@@ -237,7 +245,7 @@ impl Api {
         let model = Arc::clone(&waiting.model);
         // Before the scheduler has it: the answer may be in the mailbox when it returns.
         if let Some(place) = self.work_mut(token.0) {
-            *place = Work::Waiting(Box::new(waiting));
+            *place = Work::Waiting(waiting);
         }
         let Accepted { wake_up, ticket, expires_at_ns } = match model.submit(request) {
             Ok(accepted) => accepted,
@@ -297,6 +305,7 @@ impl Api {
         }
     }
 
+    #[inline]
     pub(super) fn delivered(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let by_ns = self.delays.response_ns;
         if by_ns > 0 && self.is_grpc(key) {
@@ -305,6 +314,7 @@ impl Api {
         self.delivered_now(key, delivery, replies);
     }
 
+    #[inline]
     pub(super) fn delivered_now(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let waiting = match self.work_mut(key) {
             Some(Work::Waiting(waiting)) => waiting,
@@ -327,25 +337,31 @@ impl Api {
         {
             return self.delivered_to_stream(stream, key, delivery, replies);
         }
-        if let Some(response) = delivery.response {
+        if delivery.response.is_some() {
             waiting.responses += 1;
             waiting.is_final = delivery.last;
-            waiting.response.get_or_insert(response);
         }
         if !delivery.last {
+            if let Some(response) = delivery.response {
+                waiting.response.get_or_insert_with(|| Box::new(response));
+            }
             return;
         }
         let Some(waiting) = self.end_waiting(key) else { return };
         let id = waiting.id();
-        let Waiting { peer, model, form, response, responses, mut is_final, .. } = *waiting;
-        let mut response = match response {
-            Some(response) if responses == 1 => response,
+        let Waiting { peer, model, form, ticket, response: first, responses, mut is_final, .. } = waiting;
+        let mut response = match (responses, delivery.response, first) {
+            (1, Some(only), _) => only,
+            (1, None, Some(only)) => *only,
             _ => {
                 is_final = true;
                 let status = Status::internal(format!("expected a single response, got {responses}"));
                 Response::failed(id.clone(), status)
             }
         };
+        if let Some(ticket) = ticket {
+            ticket.retire();
+        }
         if response.error.is_none()
             && let Err(status) = apply_classification(&mut response, &form, &model, &self.pool)
         {
@@ -364,7 +380,7 @@ impl Api {
     }
 
     /// Takes the request away: its last answer is there.
-    pub(super) fn end_waiting(&mut self, key: u64) -> Option<Box<Waiting>> {
+    pub(super) fn end_waiting(&mut self, key: u64) -> Option<Waiting> {
         match self.end_work(key) {
             Some(Work::Waiting(waiting)) => {
                 self.count_out(key, &waiting);
@@ -391,10 +407,13 @@ impl Api {
         let watch = form.watch.as_ref();
         let encoded = match response.error {
             Some(status) => Err(status),
-            None => grpc_reply::unary(&mut self.encoder, &response, model, &self.pool),
+            None => grpc_reply::unary(&mut self.writer, &response, model, &self.pool),
         };
         match encoded {
             Ok(message) => {
+                if watch.is_none() && form.packing.is_none() {
+                    return replies.push(call, Reply::GrpcAnswer(message));
+                }
                 let status = grpc_ends(watch);
                 if let Some(packing) = form.packing {
                     watch.inspect(|watch| watch.leaves(call, replies));
@@ -419,6 +438,11 @@ impl Api {
         form: AnswerForm,
         replies: &mut Replies,
     ) {
+        if response.error.is_none()
+            && let Some(reply) = http_reply::write_plainly(&mut response, model, &form, &mut self.texts, &self.pool)
+        {
+            return replies.push(call, Reply::HttpPlain(reply));
+        }
         let dialect = form.dialect;
         let encoder = match response.error.take() {
             // What goes wrong once a model has been asked is not labelled as JSON, here and below (http.md section 1).

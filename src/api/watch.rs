@@ -139,7 +139,7 @@ pub(super) fn grpc_ends(watch: Option<&Arc<Watch>>) -> GrpcStatus {
 impl Api {
     /// Whether somebody wants to know when this request began to arrive.
     pub(super) fn times_http(&self, head: &http1::Head) -> bool {
-        self.facts.settings.traces.is_on() || timing::asks(head.header(timing::ASK))
+        self.facts.settings.traces.is_on() || (!self.is_planned(head) && timing::asks(head.header(timing::ASK)))
     }
 
     /// What the watch of a call's requests has to know of its metadata.

@@ -55,6 +55,11 @@ impl HostPolicies {
         let unsaid = || Arc::new(HostPolicy { name: name.to_owned(), ..HostPolicy::default() });
         self.policies.get(name).map_or_else(unsaid, Arc::clone)
     }
+
+    /// Those of which something was said.
+    pub fn iter(&self) -> impl Iterator<Item = &HostPolicy> {
+        self.policies.values().map(|policy| &**policy)
+    }
 }
 
 impl HostPolicy {

@@ -15,7 +15,9 @@ use super::{Attributes, Backend, Instance, InstanceContext, Mobility, Model, Mod
 use crate::memory::Slice;
 use crate::observe::metrics::Counter;
 use crate::observe::statistics::Execution;
-use crate::request::{DataType, OutputTensor, Request, Response, Shape, Status, Text, Value, element_count, now_ns};
+use crate::request::{
+    DataType, OutputTensor, Parameter, Parameters, Request, Response, Shape, Status, Text, Value, element_count, now_ns,
+};
 
 /// The backend; its models share nothing.
 #[derive(Debug, Default)]
@@ -46,22 +48,49 @@ struct IdentityInstance {
     delay: Duration,
     activities: Option<Activities>,
     input_bytes: Counter,
-    parameters: [(Text, Value); 4],
+    parameters: Arc<[Parameter]>,
 }
 
 /// Which every response carries.
-fn example_parameters() -> [(Text, Value); 4] {
+fn example_parameters() -> Arc<[Parameter]> {
     [
         ("param0", Value::String(Text::from("an example string parameter"))),
         ("param1", Value::Int(42)),
         ("param2", Value::Bool(false)),
         ("param3", Value::Double(123.123)),
     ]
-    .map(|(name, value)| (Text::from(name), value))
+    .map(|(name, value)| Parameter { name: Text::from(name), value })
+    .into()
+}
+
+/// The input is the output: there is nothing to prepare and nothing to write.
+fn executed(start_ns: u64) -> Execution {
+    let end_ns = now_ns();
+    Execution { exec_start_ns: start_ns, compute_start_ns: start_ns, compute_end_ns: end_ns, exec_end_ns: end_ns }
 }
 
 impl IdentityInstance {
+    /// A payload of one, without moving the response about.
+    fn execute_one(&self, request: Box<Request>, start_ns: u64) {
+        let rows = self.rows(&request);
+        let answer = self.answer(&request);
+        let execution = executed(start_ns);
+        self.context.report_batch(rows, &execution);
+        match answer {
+            Ok(response) => self.context.succeed(request, response, &execution),
+            Err(status) => self.context.fail(request, status),
+        }
+    }
+
+    /// What a request adds to the batch.
+    fn rows(&self, request: &Request) -> u64 {
+        if self.batching { request.batch_size } else { 0 }
+    }
+
     fn answer(&self, request: &Request) -> Result<Response, Status> {
+        if let Some(activities) = &self.activities {
+            activities.report(request);
+        }
         let mut response = Response::new(request.id.clone());
         for requested in &request.outputs {
             let pair = self.pairs.iter().find(|pair| pair.output_index == requested.index);
@@ -86,9 +115,7 @@ impl IdentityInstance {
                 index: pair.output_index,
             });
         }
-        for (name, value) in &self.parameters {
-            response.parameters.push(name.clone(), value.clone());
-        }
+        response.parameters = Parameters::common(&self.parameters);
         Ok(response)
     }
 
@@ -125,29 +152,22 @@ impl Instance for IdentityInstance {
         if !self.delay.is_zero() {
             std::thread::sleep(self.delay);
         }
+        if let Some(request) = payload.take_only() {
+            self.execute_one(request, start_ns);
+            return Ok(());
+        }
         let mut answered: SmallVec<[(Box<Request>, Response); 4]> = SmallVec::new();
         let mut rows = 0u64;
         let mut any = false;
         for request in payload.take() {
             any = true;
-            if self.batching {
-                rows = rows.saturating_add(request.batch_size);
-            }
-            if let Some(activities) = &self.activities {
-                activities.report(&request);
-            }
+            rows = rows.saturating_add(self.rows(&request));
             match self.answer(&request) {
                 Ok(response) => answered.push((request, response)),
                 Err(status) => self.context.fail(request, status),
             }
         }
-        let end_ns = now_ns();
-        let execution = Execution {
-            exec_start_ns: start_ns,
-            compute_start_ns: start_ns,
-            compute_end_ns: end_ns,
-            exec_end_ns: end_ns,
-        };
+        let execution = executed(start_ns);
         if any {
             self.context.report_batch(rows, &execution);
         }

@@ -27,7 +27,7 @@ Usage: nereid check <repository>... [--format=text|json] [options of serve]
 Says what would be loaded from these repositories, and everything that is wrong with them. Exit code 0 if all models
 would load, else 1. Of the options of serve, those count that say what is loaded, how and where:
 --model-repository, --model-config-name, --model-namespacing, --model-control-mode with --load-model,
---disable-auto-complete-config, --backend-directory, --backend-config, --host-policy, --io-cores.
+--disable-auto-complete-config, --backend-directory, --backend-config, --host-policy, --io-cores, --spin-us.
 ";
 
 /// Checks and prints; the exit code says whether all would load.
@@ -114,7 +114,8 @@ pub(super) fn split(arguments: &Arguments) -> Result<(Vec<OsString>, ServeOption
 /// Where the threads of a server with these options would run.
 pub(super) fn place(options: &ServeOptions) -> Result<(Cores, Placement), String> {
     let cores = Cores::of_this_process().map_err(|error| format!("cannot read the cores: {error}"))?;
-    let placement = cores.place(options.io_cores.as_ref()).map_err(|error| error.to_string())?;
+    let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
+    let (placement, _) = arranged.map_err(|error| error.to_string())?;
     Ok((cores, placement))
 }
 

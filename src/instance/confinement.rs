@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing::warn;
 
-use crate::backend::HostPolicy;
+use crate::backend::{HostPolicies, HostPolicy};
 use crate::memory::numa;
 use crate::request::Status;
 
@@ -31,6 +31,12 @@ pub fn confined<T>(cpus: &[usize], job: impl FnOnce() -> T) -> T {
         _ => None,
     };
     job()
+}
+
+/// Whether instances run on `worker_cpus` only, whatever their policies say. One that cannot be followed makes none.
+pub fn all_within(policies: &HostPolicies, worker_cpus: &[usize]) -> bool {
+    let is_within = |policy| Confinement::of(policy, worker_cpus).map_or(true, |bounds| bounds.is_within(worker_cpus));
+    policies.iter().all(is_within)
 }
 
 /// The bounds of one thread.
@@ -86,6 +92,11 @@ impl Confinement {
             }
         }
         Ok(Confinement { policy: name.clone(), cpus, numa_node: policy.numa_node, is_asked_for: true })
+    }
+
+    /// Whether it keeps a thread on `cpus`, of which there are some.
+    pub fn is_within(&self, cpus: &[usize]) -> bool {
+        !self.cpus.is_empty() && self.cpus.iter().all(|cpu| cpus.contains(cpu))
     }
 
     /// Confines the calling thread, and those that it starts from now on.

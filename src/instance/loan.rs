@@ -148,10 +148,12 @@ impl Crew {
         self.turn = at + 1;
         // Never without members: the worker runs only between opening and closing, and a borrower has looked.
         let Some((instance, context)) = self.members.get_mut(at) else { return };
-        let status = match execute(&mut **instance, context, &mut payload) {
-            Ok(()) => Status::internal(format!("instance '{}' left the request unanswered", context.name)),
-            Err(status) => status,
-        };
+        let outcome = execute(&mut **instance, context, &mut payload);
+        if payload.is_empty() {
+            return;
+        }
+        let unanswered = || Status::internal(format!("instance '{}' left the request unanswered", context.name));
+        let status = outcome.err().unwrap_or_else(unanswered);
         for request in payload.take() {
             fail(&context.model.statistics, request, status.clone());
         }

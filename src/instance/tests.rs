@@ -55,6 +55,7 @@ fn plan(groups: &[ModelInstanceGroup], create: impl Fn(&InstanceContext) -> Made
         attributes: Attributes::default(),
         policies: Arc::default(),
         worker_cpus: Vec::new(),
+        spin: Spin::default(),
         warmup: Vec::new(),
         lending: Lending::default(),
     }
@@ -70,6 +71,7 @@ fn regrouped(plan: &Plan, groups: &[ModelInstanceGroup]) -> Plan {
         attributes: plan.attributes.clone(),
         policies: Arc::clone(&plan.policies),
         worker_cpus: Vec::new(),
+        spin: Spin::default(),
         warmup: Vec::new(),
         lending: Lending::default(),
     }

@@ -13,10 +13,11 @@ use tracing::{error, info};
 use super::confinement::Confinement;
 use super::groups::{Key, Share};
 use super::warmup;
-use super::{Lending, Loan, PayloadSource, Seat, next_payload};
-use crate::backend::{Instance, InstanceContext, Model, Payload, Readiness};
+use super::{Lending, Loan, PayloadSource, Rest, Seat, next_payload};
+use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness};
 use crate::model_config::warmup::Sample;
-use crate::request::{Status, Waker};
+use crate::queue::Spin;
+use crate::request::{Status, now_ns};
 
 /// What a thread is started for.
 pub(super) struct Task {
@@ -25,6 +26,7 @@ pub(super) struct Task {
     pub confinement: Confinement,
     pub warmup: Vec<Sample>,
     pub lending: Lending,
+    pub spin: Spin,
     /// Has the instances while they work.
     pub loan: Arc<Loan>,
 }
@@ -37,8 +39,9 @@ pub(super) struct Candidate {
     ready: Receiver<Result<Vec<Arc<dyn Readiness>>, Status>>,
     /// The outcome, once it is known, and who among the instances has a say in readiness.
     outcome: Option<Result<Vec<Arc<dyn Readiness>>, Status>>,
-    /// Takes its number in the payload source. Dropped: the thread ends.
-    go: Sender<usize>,
+    spin: Spin,
+    /// Takes its number in the payload source and how it waits there. Dropped: the thread ends.
+    go: Sender<(usize, Rest)>,
 }
 
 /// A thread whose instances are ready.
@@ -58,18 +61,18 @@ enum Role {
     /// Its number in the payload source.
     Active(usize),
     /// Kept and nothing else, until this is dropped.
-    Passive { _stay: Sender<usize> },
+    Passive { _stay: Sender<(usize, Rest)> },
 }
 
 impl Candidate {
     pub fn start(share: Share, task: Task, source: &Arc<dyn PayloadSource>) -> Result<Candidate, Status> {
-        let ((tell, ready), (go, number)) = (channel(), channel());
-        let (source, loan) = (Arc::clone(source), Arc::clone(&task.loan));
+        let ((tell, ready), (go, place)) = (channel(), channel());
+        let (source, loan, spin) = (Arc::clone(source), Arc::clone(&task.loan), task.spin.clone());
         let name = share.thread_name.clone();
-        let thread = std::thread::Builder::new().name(name.clone()).spawn(move || live(task, &tell, &number, &*source));
+        let thread = std::thread::Builder::new().name(name.clone()).spawn(move || live(task, &tell, &place, &source));
         let thread = thread
             .map_err(|error| Status::internal(format!("cannot start the thread '{name}' of an instance: {error}")))?;
-        Ok(Candidate { share, loan, thread, ready, outcome: None, go })
+        Ok(Candidate { share, loan, thread, ready, outcome: None, spin, go })
     }
 
     /// Waits until the instances are created and warmed.
@@ -82,14 +85,15 @@ impl Candidate {
             .map_err(Status::clone)
     }
 
-    /// Its number in `source`; `None` for one that takes no work.
-    pub fn admit(&self, source: &dyn PayloadSource) -> Result<Option<usize>, Status> {
+    /// Its number in `source` and how it waits there; `None` for one that takes no work.
+    pub fn admit(&self, source: &dyn PayloadSource) -> Result<Option<(usize, Rest)>, Status> {
         if self.share.is_passive {
             return Ok(None);
         }
         let first = self.share.wishes.first();
+        let rest = Rest::new(self.thread.thread().clone(), self.spin.clone());
         let seat = Seat {
-            waker: Waker::Thread(self.thread.thread().clone()),
+            waker: rest.waker(),
             name: first.map(|wish| wish.name.clone()).unwrap_or_default(),
             device: first.map_or(0, |wish| wish.key.device),
             rate_limiter: first.and_then(|wish| wish.key.rate_limiter().cloned()),
@@ -98,17 +102,17 @@ impl Candidate {
         if self.loan.is_offered() {
             source.lend(number, Arc::clone(&self.loan));
         }
-        Ok(Some(number))
+        Ok(Some((number, rest)))
     }
 
     /// Lets it work.
-    pub fn engage(self, number: Option<usize>) -> Option<Worker> {
+    pub fn engage(self, place: Option<(usize, Rest)>) -> Option<Worker> {
         let names = self.share.wishes.iter().map(|wish| wish.name.clone()).collect();
         let key = self.share.wishes.into_iter().next()?.key;
-        let role = match number {
-            Some(number) => {
+        let role = match place {
+            Some((number, rest)) => {
                 // It waits for exactly this.
-                let _ = self.go.send(number);
+                let _ = self.go.send((number, rest));
                 Role::Active(number)
             }
             None => Role::Passive { _stay: self.go },
@@ -137,8 +141,8 @@ impl Worker {
 fn live(
     task: Task,
     tell: &Sender<Result<Vec<Arc<dyn Readiness>>, Status>>,
-    number: &Receiver<usize>,
-    source: &dyn PayloadSource,
+    place: &Receiver<(usize, Rest)>,
+    source: &Arc<dyn PayloadSource>,
 ) {
     let mut instances = Vec::with_capacity(task.contexts.len());
     let outcome = prepare(&task, &mut instances);
@@ -148,10 +152,15 @@ fn live(
     let is_awaited = tell.send(outcome).is_ok();
     if is_ready
         && is_awaited
-        && let Ok(number) = number.recv()
+        && let Ok((number, mut rest)) = place.recv()
     {
-        while let Some(payload) = next_payload(source, number) {
-            task.loan.run(payload);
+        let more = More::new({
+            let source = Arc::clone(source);
+            move || source.ahead(number, now_ns())
+        });
+        while let Some(payload) = next_payload(&**source, number, &mut rest) {
+            let _core = task.spin.work();
+            task.loan.run(payload.with_more(more.clone()));
             source.executed(number);
         }
         source.left(number);

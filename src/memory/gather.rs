@@ -12,6 +12,8 @@ const CHUNK: usize = 16 * 1024;
 /// A queue of bytes made of owned slices, ready for a gathered send.
 #[derive(Default)]
 pub struct Gather {
+    /// Before everything in `sealed`; most gathers have no more than this, and so no list.
+    front: Slice,
     sealed: VecDeque<Slice>,
     /// Small writes collect here until a large piece or a send seals them.
     open: Option<BlockMut>,
@@ -56,9 +58,37 @@ impl Gather {
         if slice.len() < COPY_BELOW {
             return self.put(pool, &slice);
         }
+        self.push_whole(slice);
+    }
+
+    /// Appends `slice` without copying it, however short it is.
+    pub fn push_whole(&mut self, slice: Slice) {
         self.seal();
         self.len += slice.len();
-        self.sealed.push_back(slice);
+        self.append_sealed(slice);
+    }
+
+    /// Appends all of `other`, which is empty afterwards, as [`Gather::push`] does with each of its pieces.
+    pub fn push_all(&mut self, pool: &Pool, other: &mut Gather) {
+        other.seal();
+        other.len = 0;
+        let front = std::mem::take(&mut other.front);
+        if !front.is_empty() {
+            self.push(pool, front);
+        }
+        while let Some(slice) = other.sealed.pop_front() {
+            self.push(pool, slice);
+        }
+    }
+
+    fn append_sealed(&mut self, slice: Slice) {
+        if slice.is_empty() {
+            return;
+        }
+        match self.front.is_empty() && self.sealed.is_empty() {
+            true => self.front = slice,
+            false => self.sealed.push_back(slice),
+        }
     }
 
     /// Moves everything of `other` behind what is here.
@@ -66,6 +96,10 @@ impl Gather {
         self.seal();
         other.seal();
         self.len += std::mem::take(&mut other.len);
+        self.append_sealed(std::mem::take(&mut other.front));
+        if self.front.is_empty() && self.sealed.is_empty() {
+            self.front = other.sealed.pop_front().unwrap_or_default();
+        }
         self.sealed.append(&mut other.sealed);
     }
 
@@ -74,17 +108,28 @@ impl Gather {
             && !open.is_empty()
         {
             let len = open.len();
-            self.sealed.push_back(open.split_to(len));
+            let sealed = open.split_to(len);
             if open.spare() < 64 {
                 self.open = None;
             }
+            self.append_sealed(sealed);
         }
     }
 
     /// Takes up to `max_pieces` slices from the front for one send operation.
     pub fn take(&mut self, max_pieces: usize, into: &mut Vec<Slice>) {
         self.seal();
-        let n = self.sealed.len().min(max_pieces);
+        if max_pieces == 0 {
+            return;
+        }
+        let mut left = max_pieces;
+        let front = std::mem::take(&mut self.front);
+        if !front.is_empty() {
+            left -= 1;
+            self.len -= front.len();
+            into.push(front);
+        }
+        let n = self.sealed.len().min(left);
         for slice in self.sealed.drain(..n) {
             self.len -= slice.len();
             into.push(slice);
@@ -95,17 +140,22 @@ impl Gather {
     pub fn to_vec(&mut self) -> Vec<u8> {
         self.seal();
         let mut all = Vec::with_capacity(self.len);
-        self.sealed.iter().for_each(|slice| all.extend_from_slice(slice));
+        self.pieces().for_each(|slice| all.extend_from_slice(slice));
         all
     }
 
     /// The pieces as the system call wants them.
     pub fn io_slices(&mut self) -> Vec<IoSlice<'_>> {
         self.seal();
-        self.sealed.iter().map(|slice| IoSlice::new(slice)).collect()
+        self.pieces().map(|slice| IoSlice::new(slice)).collect()
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &Slice> {
+        std::iter::once(&self.front).filter(|front| !front.is_empty()).chain(&self.sealed)
     }
 
     pub fn clear(&mut self) {
+        self.front = Slice::empty();
         self.sealed.clear();
         self.open = None;
         self.len = 0;
@@ -138,6 +188,52 @@ mod tests {
         assert_eq!(pieces.len(), 3);
         assert!(pieces[1].same_memory(&large));
         assert_eq!((&*pieces[0], &*pieces[2]), (&b"head"[..], &b"tail!"[..]));
+    }
+
+    /// Against one vector: whatever is put, pushed, appended and taken, bytes stay in order and counted.
+    #[test]
+    fn any_order_of_calls_keeps_the_bytes() {
+        let pool = Pool::new(1 << 24);
+        let mut state = 7u64;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let (mut gather, mut model, mut taken) = (Gather::new(), Vec::new(), Vec::new());
+        for round in 0..3000u32 {
+            let mut bytes = |most: u64| vec![round as u8; random(most) as usize];
+            let (short, long) = (bytes(40), bytes(3000));
+            match round % 7 {
+                0 => gather.put(&pool, &short),
+                1 => gather.push(&pool, Slice::copy_of(&long)),
+                2 => gather.push_whole(Slice::copy_of(&short)),
+                3 | 4 => {
+                    let mut other = Gather::new();
+                    other.push_whole(Slice::copy_of(&short));
+                    other.put(&pool, &long);
+                    other.push_whole(Slice::copy_of(&long));
+                    match round % 7 {
+                        3 => gather.append(&mut other),
+                        _ => gather.push_all(&pool, &mut other),
+                    }
+                    assert!(other.is_empty() && other.to_vec().is_empty());
+                }
+                _ => {
+                    let mut pieces = Vec::new();
+                    gather.take(random(4) as usize, &mut pieces);
+                    pieces.iter().for_each(|piece| taken.extend_from_slice(piece));
+                }
+            }
+            match round % 7 {
+                0 | 2 => model.extend_from_slice(&short),
+                1 => model.extend_from_slice(&long),
+                3 | 4 => [&short, &long, &long].iter().for_each(|bytes| model.extend_from_slice(bytes)),
+                _ => {}
+            }
+            assert_eq!(gather.len(), model.len() - taken.len());
+        }
+        taken.extend(gather.to_vec());
+        assert!(taken == model);
     }
 
     #[test]

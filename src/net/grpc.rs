@@ -4,15 +4,16 @@
 //! is answered here and its work cancelled.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::{At, Call, Shared, call_mut, remove_call};
-use crate::memory::{BlockMut, Key};
+use crate::memory::{BlockMut, Gather, Key};
 use crate::protocol::grpc::{
-    self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, Limits, MessageReader, UnknownEncoding, encode_message, is_grpc,
-    parse_timeout,
+    self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, Limits, MessageReader, PREFIX_BYTES, UnknownEncoding,
+    encode_message, is_grpc, parse_timeout,
 };
-use crate::protocol::http2::{self, ErrorCode, Headers, ResetCause, SendError, StreamId};
+use crate::protocol::http2::{self, ErrorCode, Headers, IdHash, Known, ResetCause, SendError, StreamId};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
 use crate::request::now_ns;
 
@@ -27,7 +28,12 @@ pub(super) const UNSENT_HARD_MAX: usize = 1 << 30;
 
 pub(super) struct GrpcWire {
     pub connection: http2::Connection,
-    streams: HashMap<StreamId, Stream>,
+    streams: Streams,
+    /// How the last call was taken.
+    route: Option<Route>,
+    /// Head and end of the answers that go well.
+    head: Known,
+    tail: Known,
     /// A direct window that is with the engine, and its stream.
     direct: Option<(StreamId, grpc::DirectTicket)>,
     /// Deadlines of new calls, for the shard's timers.
@@ -41,11 +47,23 @@ pub(super) struct GrpcWire {
     draining: bool,
 }
 
+type Streams = HashMap<StreamId, Stream, IdHash>;
+
+/// What follows from the head of a call, for calls with the same head.
+#[derive(Clone)]
+struct Route {
+    /// Of the headers.
+    identity: u64,
+    plan: Rc<GrpcPlan>,
+    encoding: Encoding,
+    deadline: Option<Duration>,
+}
+
 /// One call.
 struct Stream {
     call: CallKey,
-    plan: GrpcPlan,
-    reader: MessageReader,
+    plan: Rc<GrpcPlan>,
+    reader: Box<MessageReader>,
     /// The client has sent everything.
     request_ended: bool,
     /// The one request of a unary call was handed over.
@@ -73,7 +91,8 @@ impl Stream {
 struct Handler<'a, S> {
     key: Key,
     shared: &'a mut Shared<S>,
-    streams: &'a mut HashMap<StreamId, Stream>,
+    streams: &'a mut Streams,
+    route: &'a mut Option<Route>,
     deadlines: &'a mut Vec<(CallKey, Duration)>,
     refused: Vec<(StreamId, Refusal)>,
     /// Answers pile up: what arrives is taken without credit for more.
@@ -92,7 +111,14 @@ enum Refusal {
 }
 
 impl<S: Service> Handler<'_, S> {
-    fn accept(&mut self, stream: StreamId, headers: &Headers) -> Result<Stream, Refusal> {
+    /// What follows from the head of a call.
+    fn route(&mut self, headers: &Headers) -> Result<Route, Refusal> {
+        if let Some(route) = self.route
+            && route.identity == headers.identity()
+            && self.shared.service.is_plan_current(&route.plan)
+        {
+            return Ok(route.clone());
+        }
         if headers.method() != Some(b"POST") {
             return Err(Refusal::Http(b"405"));
         }
@@ -100,10 +126,7 @@ impl<S: Service> Handler<'_, S> {
             return Err(Refusal::Http(b"415"));
         }
         let plan = self.shared.service.grpc_plan(headers).map_err(Refusal::Grpc)?;
-        if self.overloaded {
-            let text = "too many bytes of answers wait for this client to read them";
-            return Err(Refusal::Grpc(GrpcStatus::new(Code::ResourceExhausted, text)));
-        }
+        self.check_load()?;
         let mut encoding = Encoding::Identity;
         if let Some(name) = headers.get(b"grpc-encoding") {
             encoding = Encoding::parse(name).map_err(Refusal::Encoding)?;
@@ -115,6 +138,22 @@ impl<S: Service> Handler<'_, S> {
                     .map_err(|error| Refusal::Grpc(GrpcStatus::new(Code::InvalidArgument, error.to_string())))?,
             ),
         };
+        let route = Route { identity: headers.identity(), plan: Rc::new(plan), encoding, deadline };
+        *self.route = Some(route.clone());
+        Ok(route)
+    }
+
+    fn check_load(&self) -> Result<(), Refusal> {
+        if !self.overloaded {
+            return Ok(());
+        }
+        let text = "too many bytes of answers wait for this client to read them";
+        Err(Refusal::Grpc(GrpcStatus::new(Code::ResourceExhausted, text)))
+    }
+
+    fn accept(&mut self, stream: StreamId, headers: &Headers) -> Result<Stream, Refusal> {
+        let Route { plan, encoding, deadline, .. } = self.route(headers)?;
+        self.check_load()?;
         let call = Call { connection: self.key, at: At::Grpc(stream), token: None, timer: None };
         let Ok(call) = self.shared.calls.insert(call) else {
             return Err(Refusal::Grpc(GrpcStatus::new(
@@ -132,9 +171,10 @@ impl<S: Service> Handler<'_, S> {
         if let Some(deadline) = deadline {
             self.deadlines.push((call, deadline));
         }
-        let pool = &self.shared.pool;
         let mut reader =
-            self.shared.readers.pop().unwrap_or_else(|| MessageReader::new(pool.clone(), Limits::default(), plan.mode));
+            self.shared.readers.pop().unwrap_or_else(|| {
+                Box::new(MessageReader::new(self.shared.pool.clone(), Limits::default(), plan.mode))
+            });
         reader.reset(plan.mode, encoding);
         Ok(Stream {
             call,
@@ -148,6 +188,26 @@ impl<S: Service> Handler<'_, S> {
             is_listed: false,
             unsent: 0,
         })
+    }
+
+    /// Offers a message that is here as a whole to the service; how many bytes were taken, if it takes it.
+    fn take_recurring(&mut self, id: StreamId, bytes: &[u8]) -> Option<usize> {
+        let stream = self.streams.get_mut(&id)?;
+        let message = stream.reader.whole_message(bytes)?;
+        if stream.plan.timed || stream.has_request {
+            return None;
+        }
+        let shared = &mut *self.shared;
+        let call = call_mut(shared, stream.call)?;
+        let mut token = call.token;
+        if !shared.service.grpc_recurring(stream.call, &stream.plan, &mut token, message, &mut shared.replies) {
+            return None;
+        }
+        if !stream.plan.streaming {
+            stream.has_request = true;
+            call_mut(shared, stream.call)?.token = token;
+        }
+        Some(message.len() + PREFIX_BYTES)
     }
 
     /// Takes messages that are complete, and the end of the request where it has come.
@@ -224,6 +284,10 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
     fn data(&mut self, id: StreamId, bytes: &[u8], end_stream: bool) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
+            if let Some(n) = self.take_recurring(id, rest) {
+                rest = rest.get(n..).unwrap_or_default();
+                continue;
+            }
             let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
             match stream.reader.feed(rest) {
                 // Nothing is taken while a message waits: it is handed over, and the reader goes on.
@@ -265,6 +329,11 @@ fn give_up<S: Service>(stream: Stream, shared: &mut Shared<S>) {
     if let Some(token) = remove_call(shared, stream.call).and_then(|call| call.token) {
         shared.service.cancelled(token);
     }
+    keep_reader(stream, shared);
+}
+
+/// Keeps what the next call can use.
+fn keep_reader<S: Service>(stream: Stream, shared: &mut Shared<S>) {
     if shared.readers.len() < READERS_KEPT {
         let mut reader = stream.reader;
         reader.reset(stream.plan.mode, Encoding::Identity);
@@ -276,7 +345,10 @@ impl GrpcWire {
     pub fn new(connection: http2::Connection) -> GrpcWire {
         GrpcWire {
             connection,
-            streams: HashMap::new(),
+            streams: Streams::default(),
+            route: None,
+            head: Known::new(&HEAD),
+            tail: Known::new(&TAIL),
             direct: None,
             deadlines: Vec::new(),
             failed: false,
@@ -298,6 +370,7 @@ impl GrpcWire {
             key,
             shared,
             streams: &mut self.streams,
+            route: &mut self.route,
             deadlines: &mut self.deadlines,
             refused: Vec::new(),
             withholds: unsent >= UNSENT_MAX,
@@ -432,7 +505,7 @@ impl GrpcWire {
     pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: Reply, shared: &mut Shared<S>) {
         let reply = match reply {
             // One answer of any size may be on its way, but not one behind the other to a peer that does not read.
-            Reply::GrpcMessage(_)
+            Reply::GrpcMessage(_) | Reply::GrpcAnswer(_)
                 if self.connection.unsent_total() >= UNSENT_HARD_MAX && self.connection.unsent(id) > 0 =>
             {
                 let text = "too many bytes of answers wait for this client to read them";
@@ -444,44 +517,63 @@ impl GrpcWire {
             reply => reply,
         };
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.call == call) else { return };
-        let head_sent = std::mem::replace(&mut stream.head_sent, true);
-        let encoding = stream.plan.response_encoding;
         if stream.plan.streaming && !std::mem::replace(&mut stream.is_listed, true) {
             self.unsent.push(id);
         }
         match reply {
-            Reply::GrpcMessage(mut message) => {
-                if !head_sent {
-                    let packed = [HEAD[0], HEAD[1], (&b"grpc-encoding"[..], encoding.header().as_bytes())];
-                    let head = if encoding == Encoding::Identity { &HEAD[..] } else { &packed };
-                    let _ = self.connection.send_headers(id, head.iter().copied(), false);
-                }
-                // A stream that is gone drops what it is given.
-                let _ = self.connection.send_data(id, &mut message, false);
-            }
-            Reply::GrpcEnd(status) => {
-                let request_ended = stream.request_ended;
-                if let Some(stream) = self.streams.remove(&id) {
-                    self.withheld -= stream.withheld;
-                    // Its work is over: nothing to cancel.
-                    remove_call(shared, call);
-                    if stream.withheld > 0 {
-                        self.connection.consumed(id, stream.withheld);
+            Reply::GrpcMessage(mut message) => self.send_message(id, &mut message),
+            Reply::GrpcEnd(status) => self.end(call, id, &status, shared),
+            Reply::GrpcAnswer(mut message) => {
+                let is_plain = !stream.head_sent
+                    && stream.request_ended
+                    && stream.withheld == 0
+                    && stream.plan.response_encoding == Encoding::Identity;
+                if is_plain && self.connection.answer(id, &mut self.head, &mut message, &mut self.tail) {
+                    if let Some(stream) = self.streams.remove(&id) {
+                        remove_call(shared, call);
+                        keep_reader(stream, shared);
                     }
-                    give_up(stream, shared);
+                    return;
                 }
-                self.send_end(id, &status, if head_sent { &[] } else { &HEAD });
-                if !request_ended && self.connection.unsent(id) == 0 {
-                    // The rest of the request is of no use (RFC 9113 section 8.1).
-                    self.connection.reset(id, ErrorCode::NO_ERROR);
-                }
+                self.send_message(id, &mut message);
+                self.end(call, id, &GrpcStatus::ok(), shared);
             }
             Reply::Http(_)
+            | Reply::HttpPlain(_)
             | Reply::HttpHead(_)
             | Reply::HttpChunk(_)
             | Reply::HttpEnd
             | Reply::HttpAbort
             | Reply::Receipt(_) => {}
+        }
+    }
+
+    fn send_message(&mut self, id: StreamId, message: &mut Gather) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if !std::mem::replace(&mut stream.head_sent, true) {
+            let encoding = stream.plan.response_encoding;
+            let packed = [HEAD[0], HEAD[1], (&b"grpc-encoding"[..], encoding.header().as_bytes())];
+            let head = if encoding == Encoding::Identity { &HEAD[..] } else { &packed };
+            let _ = self.connection.send_headers(id, head.iter().copied(), false);
+        }
+        // A stream that is gone drops what it is given.
+        let _ = self.connection.send_data(id, message, false);
+    }
+
+    /// Ends a call, whose work is over: there is nothing to cancel.
+    fn end<S: Service>(&mut self, call: CallKey, id: StreamId, status: &GrpcStatus, shared: &mut Shared<S>) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        let (request_ended, head_sent) = (stream.request_ended, stream.head_sent);
+        self.withheld -= stream.withheld;
+        remove_call(shared, call);
+        if stream.withheld > 0 {
+            self.connection.consumed(id, stream.withheld);
+        }
+        keep_reader(stream, shared);
+        self.send_end(id, status, if head_sent { &[] } else { &HEAD });
+        if !request_ended && self.connection.unsent(id) == 0 {
+            // The rest of the request is of no use (RFC 9113 section 8.1).
+            self.connection.reset(id, ErrorCode::NO_ERROR);
         }
     }
 
@@ -559,7 +651,10 @@ fn shorten(message: &mut Vec<u8>, excess: usize) {
 const DRAIN_PING_S: u32 = 2;
 
 /// The head of every gRPC answer.
-const HEAD: [(&[u8], &[u8]); 2] = [(b":status", b"200"), (b"content-type", b"application/grpc")];
+static HEAD: [(&[u8], &[u8]); 2] = [(b":status", b"200"), (b"content-type", b"application/grpc")];
+
+/// The end of every gRPC answer that goes well.
+static TAIL: [(&[u8], &[u8]); 1] = [(b"grpc-status", b"0")];
 
 #[cfg(test)]
 mod tests {

@@ -139,6 +139,7 @@ impl HttpWire {
     pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {
         match reply {
             Reply::Http(response) => self.connection.respond(exchange, response),
+            Reply::HttpPlain(response) => self.connection.respond_plainly(exchange, response),
             Reply::HttpHead(head) => {
                 self.streamed.push(Streamed { call, exchange, is_owed: false, unsent: 0 });
                 return self.connection.respond_chunked(exchange, head);
@@ -160,7 +161,7 @@ impl HttpWire {
             }
             Reply::HttpEnd => self.connection.finish(exchange),
             Reply::HttpAbort => self.aborted = true,
-            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) | Reply::Receipt(_) => return,
+            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) | Reply::GrpcAnswer(_) | Reply::Receipt(_) => return,
         }
         remove_call(shared, call);
         self.calls.retain(|other| *other != call);

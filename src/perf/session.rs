@@ -148,7 +148,7 @@ impl Session<'_> {
     /// Exactly so many requests.
     fn measure_count(&mut self, point: LoadPoint, count: u64) -> Result<Sample, Left> {
         let watched = self.watch_server()?;
-        self.mark(0)?;
+        self.open_window()?;
         let before = self.crew.counts();
         self.begin(point, Some(count), self.plan.records_max);
         self.wait(Stage::Trial(1), before, Until::Ended(count))?;
@@ -166,7 +166,7 @@ impl Session<'_> {
         let before = self.crew.counts();
         self.wait(Stage::WarmUp, before, Until::Ended(1))?;
         let mut watched = self.watch_server()?;
-        self.mark(0)?;
+        self.open_window()?;
         let mut figures: Vec<WindowFigures> = Vec::new();
         let mut samples: Vec<Sample> = Vec::new();
         for trial in 1..=self.plan.rules.trials_max {
@@ -346,10 +346,13 @@ impl Session<'_> {
         });
     }
 
+    /// Forgets what was counted so far: a window begins.
+    fn open_window(&mut self) -> Result<(), Left> {
+        self.scraper.iter().for_each(|scraper| drop(scraper.take()));
+        self.mark(0).map(drop)
+    }
+
     fn mark(&mut self, records_max: usize) -> Result<Tally, Left> {
-        if let Some(scraper) = self.scraper.as_ref().filter(|_| records_max == 0) {
-            scraper.take();
-        }
         self.crew.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))
     }
 

@@ -9,6 +9,7 @@ mod arena;
 mod encode;
 mod error;
 mod metadata;
+mod outline;
 mod pack;
 mod reader;
 mod request;
@@ -18,10 +19,12 @@ mod unpack;
 mod varint;
 
 pub use encode::{
-    Encoder, InferRequestParts, InferResponse, InputTensor, OutputTensor, RequestedOutput, TooLarge, decode,
+    Encoder, FINAL, InferRequestParts, InferResponse, InputTensor, OutputTensor, RequestedOutput, ResponseHead,
+    TooLarge, decode,
 };
 pub use error::{Bound, Malformed, ReadError};
 pub use metadata::{ACCEPTED_ENCODINGS, Encoding, TimeoutError, UnknownEncoding, is_grpc, parse_timeout};
+pub use outline::Outline;
 pub use pack::MessagePacker;
 pub use reader::{Message, MessageReader, Mode};
 pub use request::{Contents, InferRequest, Input, InputRef, List, Output, OutputRef, Param, Parameters, Str, Value};

@@ -13,6 +13,7 @@ mod connection;
 mod head;
 mod incoming;
 mod outbox;
+mod repeated;
 mod response;
 
 #[cfg(test)]
@@ -21,7 +22,7 @@ mod tests;
 pub use client::{ClientError, RequestBody, RequestHead, ResponseParser, ResponseSink, put_chunk, put_last_chunk};
 pub use connection::Connection;
 pub use head::{BodyLength, Head, Method, Version};
-pub use response::{FieldValue, Response, ResponseHead};
+pub use response::{FieldValue, JSON_LENGTH, PlainResponse, Response, ResponseHead};
 
 use crate::memory::{BlockMut, Slice};
 

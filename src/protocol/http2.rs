@@ -25,6 +25,9 @@ pub use config::Config;
 pub use error::{ConnectionError, SendError};
 pub use frame::ErrorCode;
 pub use headers::Headers;
+pub use stream::IdHash;
+
+pub use crate::protocol::hpack::Known;
 
 use std::collections::VecDeque;
 

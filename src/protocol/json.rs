@@ -7,6 +7,7 @@
 //! straight into the tensor's buffer.
 
 mod array_writer;
+mod cursor;
 mod document;
 mod double;
 mod number;
@@ -23,6 +24,7 @@ mod writer;
 mod tests;
 
 pub use array_writer::{ArrayWriter, MalformedTensor};
+pub use cursor::Cursor;
 pub use document::{Builder, Document, DocumentError, Place, RawMembers};
 pub use double::DoubleText;
 pub use number::Number;

@@ -55,6 +55,7 @@ pub enum Reply {
     /// Comes right before the reply that it is about: the whole HTTP answer, its end, a message or the end of a call.
     Receipt(Box<dyn Sent>),
     Http(http1::Response),
+    HttpPlain(http1::PlainResponse),
     /// The head of an HTTP answer whose length is not known yet.
     HttpHead(http1::ResponseHead),
     /// Some of its body.
@@ -67,6 +68,8 @@ pub enum Reply {
     GrpcMessage(Gather),
     /// Trailers; nothing follows.
     GrpcEnd(GrpcStatus),
+    /// The one framed message of a call that went well, and its end.
+    GrpcAnswer(Gather),
 }
 
 /// Where the service puts what it has to say; the transport empties it after every call.
@@ -151,6 +154,11 @@ pub trait Service {
     /// A gRPC call begins: its path is `/package.Service/Method`.
     fn grpc_plan(&mut self, headers: &http2::Headers) -> Result<GrpcPlan, GrpcStatus>;
 
+    /// Whether a plan, made for headers with nothing that changes from call to call, still holds for equal ones.
+    fn is_plan_current(&self, _plan: &GrpcPlan) -> bool {
+        false
+    }
+
     /// The one request of a unary call.
     fn grpc_unary(
         &mut self,
@@ -159,6 +167,19 @@ pub trait Service {
         message: grpc::Message,
         replies: &mut Replies,
     ) -> Option<Token>;
+
+    /// A request on a call that is here as a whole. True if the service takes it, because it knows its like; then a
+    /// unary call has its token from now on. Else it comes as a message, right after this.
+    fn grpc_recurring(
+        &mut self,
+        _call: CallKey,
+        _plan: &GrpcPlan,
+        _token: &mut Option<Token>,
+        _message: &[u8],
+        _replies: &mut Replies,
+    ) -> bool {
+        false
+    }
 
     /// A streaming call begins; the token stands for the stream. `None`: there are too many.
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token>;

@@ -105,6 +105,11 @@ impl<M: Memory> Consumer<M> {
         Consumer { memory, tail, head_bytes: Vec::with_capacity(HEAD) }
     }
 
+    /// Whether there is a frame, or something wrong with the stream.
+    pub fn has_next(&self) -> bool {
+        self.memory.head().load(Ordering::Acquire) != self.tail
+    }
+
     /// Takes the next frame: its payload replaces what is in `payload`, its kind is returned. `None`: there is none.
     pub fn pop(&mut self, payload: &mut Vec<u8>) -> Result<Option<u32>, Corrupt> {
         payload.clear();

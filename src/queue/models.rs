@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use super::{Armed, Mpsc, Place, Roster, Sleeper, Turn, Wake, Worker};
+use super::{Armed, Mpsc, Place, Roster, Sleeper, Summons, Turn, Wake, Worker};
 
 /// Up to this many forced switches per run: enough for all known bugs of this kind, and it ends.
 const PREEMPTIONS: usize = 3;
@@ -137,6 +137,91 @@ fn sleeper_never_misses_work() {
     });
 }
 
+/// How a worker waits: it looks once, as one that spins, and then sleeps.
+#[derive(Clone)]
+struct Rest {
+    summons: Arc<Summons<Late>>,
+    late: Late,
+}
+
+/// The thread that sleeps, known once it does for the first time.
+#[derive(Clone, Default)]
+struct Late(Arc<std::sync::OnceLock<thread::Thread>>);
+
+impl Wake for Late {
+    fn wake(&self) {
+        self.0.get().expect("it sleeps").unpark();
+    }
+}
+
+impl Rest {
+    fn new() -> Rest {
+        let late = Late::default();
+        Rest { summons: Arc::new(Summons::new(late.clone())), late }
+    }
+
+    fn call(&self) {
+        self.summons.call();
+    }
+
+    /// Until somebody has called.
+    fn wait(&self) {
+        self.late.0.get_or_init(thread::current);
+        if !self.summons.is_called() {
+            loom::hint::spin_loop();
+        }
+        let called = self.summons.wait(|| {
+            thread::park();
+            true
+        });
+        assert!(called, "it has no time to be up");
+    }
+}
+
+/// A lost call leaves the thread parked for ever, which loom reports as a deadlock; a call is never taken for another.
+#[test]
+fn a_summons_is_seen_or_wakes() {
+    model(PREEMPTIONS, || {
+        let rest = Rest::new();
+        let work = Arc::new(AtomicUsize::new(0));
+        for _ in 0..2 {
+            let (caller, work) = (rest.clone(), Arc::clone(&work));
+            thread::spawn(move || {
+                work.fetch_add(1, Ordering::Relaxed);
+                caller.call();
+            });
+        }
+        while work.load(Ordering::Relaxed) < 2 {
+            rest.wait();
+        }
+    });
+}
+
+/// What the caller did before is visible to whom it called; a wait whose time is up leaves a late call to the next one.
+#[test]
+fn a_summons_that_comes_late_ends_the_next_wait() {
+    model(PREEMPTIONS, || {
+        let rest = Rest::new();
+        let cell = Arc::new(UnsafeCell::new(0));
+        let caller = thread::spawn({
+            let (caller, cell) = (rest.clone(), Arc::clone(&cell));
+            move || {
+                // SAFETY: the waiting thread reads it after the call; loom checks exactly that.
+                cell.with_mut(|value| unsafe { *value = 1 });
+                caller.call();
+            }
+        });
+        // Its time is up at once.
+        rest.late.0.get_or_init(thread::current);
+        if !rest.summons.wait(|| false) {
+            rest.wait();
+        }
+        // SAFETY: the call came after the write.
+        assert_eq!(cell.with(|value| unsafe { *value }), 1);
+        caller.join().unwrap();
+    });
+}
+
 fn roster(workers: usize) -> Roster {
     let roster = Roster::new();
     (0..workers).for_each(|worker| assert_eq!(roster.join(), Ok(worker)));
@@ -153,11 +238,13 @@ struct Version {
     /// loom fails the run if two holders touch it without one having happened before the other.
     batcher: UnsafeCell<usize>,
     wake_count: usize,
+    /// A worker takes a second payload with its first.
+    looks_ahead: bool,
     finished: AtomicBool,
 }
 
 impl Version {
-    fn new(workers: usize, requests: usize, wake_count: usize) -> Arc<Version> {
+    fn new(workers: usize, requests: usize, wake_count: usize, looks_ahead: bool) -> Arc<Version> {
         Arc::new(Version {
             roster: roster(workers),
             inbox: Mpsc::new(),
@@ -166,6 +253,7 @@ impl Version {
             all: requests,
             batcher: UnsafeCell::new(0),
             wake_count,
+            looks_ahead,
             finished: AtomicBool::new(false),
         })
     }
@@ -184,23 +272,24 @@ impl Version {
 
     /// One worker's life: waits for the token, waits for a batch of at least `wake_count` (or what is left to come),
     /// cuts at most `cut` requests, passes the token, executes.
-    fn work(&self, me: Worker, cut: usize, wake: &dyn Fn(Worker)) {
+    fn work(&self, me: Worker, cut: usize, rest: &Rest, wake: &dyn Fn(Worker)) {
         loop {
             match self.roster.acquire(me) {
                 Turn::Holder => {}
                 Turn::Stopped => return,
                 Turn::Idle => loop {
                     match self.roster.place(me) {
-                        Place::Waiting => thread::park(),
+                        Place::Waiting => rest.wait(),
                         Place::Holder => break,
                         Place::Stopped => return,
                     }
                 },
             }
-            let Some(payload) = self.form(me, cut) else { return };
+            let Some(payload) = self.form(me, cut, rest) else { return };
             if let Some(worker) = self.roster.pass(me, || self.pending() > 0) {
                 wake(worker);
             }
+            let payload = payload + self.look_ahead(me, cut, wake);
             if self.done.fetch_add(payload, Ordering::Relaxed) + payload == self.all {
                 self.finished.store(true, Ordering::Relaxed);
                 self.roster.stop().into_iter().for_each(wake);
@@ -208,29 +297,50 @@ impl Version {
         }
     }
 
+    /// What a worker that executes takes beside, if there is anything.
+    fn look_ahead(&self, me: Worker, cut: usize, wake: &dyn Fn(Worker)) -> usize {
+        if !self.looks_ahead || self.pending() == 0 || !self.roster.try_hold() {
+            return 0;
+        }
+        let payload = self.drain().min(cut);
+        self.take(payload);
+        if let Some(worker) = self.roster.pass(me, || self.pending() > 0) {
+            wake(worker);
+        }
+        payload
+    }
+
+    /// What was drained by earlier holders and by us, and is not cut yet. Only the holder of the token may ask.
+    fn drain(&self) -> usize {
+        self.batcher.with_mut(|drained| {
+            // SAFETY: only the holder of the token is here; loom checks exactly that.
+            let drained = unsafe { &mut *drained };
+            let mut inbox = self.inbox.consume().expect("only the holder drains");
+            while inbox.pop().is_some() {
+                *drained += 1;
+            }
+            *drained
+        })
+    }
+
+    fn take(&self, payload: usize) {
+        // SAFETY: as above.
+        self.batcher.with_mut(|drained| unsafe { *drained -= payload });
+        self.pending.fetch_sub(payload, Ordering::Relaxed);
+    }
+
     /// The holder's part: a payload, or `None` when the version is stopped.
-    fn form(&self, me: Worker, cut: usize) -> Option<usize> {
+    fn form(&self, me: Worker, cut: usize, rest: &Rest) -> Option<usize> {
         loop {
-            // Drained by earlier holders and by us, not cut yet.
-            let drained = self.batcher.with_mut(|drained| {
-                // SAFETY: only the holder of the token is here; loom checks exactly that.
-                let drained = unsafe { &mut *drained };
-                let mut inbox = self.inbox.consume().expect("only the holder drains");
-                while inbox.pop().is_some() {
-                    *drained += 1;
-                }
-                *drained
-            });
+            let drained = self.drain();
             if drained >= self.wake_count {
                 let payload = drained.min(cut);
-                // SAFETY: as above.
-                self.batcher.with_mut(|drained| unsafe { *drained -= payload });
-                self.pending.fetch_sub(payload, Ordering::Relaxed);
+                self.take(payload);
                 return Some(payload);
             }
             match self.roster.arm(me, self.wake_count, || !self.inbox_is_empty()) {
                 Armed::Park => {
-                    thread::park();
+                    rest.wait();
                     self.roster.disarm(me);
                 }
                 Armed::LookAgain => {}
@@ -249,28 +359,34 @@ impl Version {
 
 /// Runs `workers` threads and `enqueuers` more (the model's own thread is the last one) until all requests are done.
 fn serve(preemptions: usize, workers: usize, enqueuers: usize, each: usize, wake_count: usize, cut: usize) {
+    serve_with(preemptions, workers, enqueuers, each, wake_count, cut, false);
+}
+
+fn serve_with(
+    preemptions: usize,
+    workers: usize,
+    enqueuers: usize,
+    each: usize,
+    wake_count: usize,
+    cut: usize,
+    looks_ahead: bool,
+) {
     model(preemptions, move || {
-        let version = Version::new(workers, enqueuers * each, wake_count);
-        // The last worker is this thread, so that the others' handles are known to it and to the enqueuers.
-        let threads: Arc<Vec<thread::Thread>>;
-        let started = Arc::new(std::sync::OnceLock::<Vec<thread::Thread>>::new());
-        let mut handles = Vec::new();
-        for me in 0..workers {
-            let (version, started) = (Arc::clone(&version), Arc::clone(&started));
-            handles.push(thread::spawn(move || {
-                let wake = |worker: Worker| started.get().expect("set before anybody is idle")[worker].unpark();
-                version.work(me, cut, &wake);
-            }));
-        }
-        threads = Arc::new(handles.iter().map(|handle| handle.thread().clone()).collect());
-        started.set(threads.to_vec()).unwrap();
-        let others: Vec<_> = (1..enqueuers)
-            .map(|_| {
-                let (version, threads) = (Arc::clone(&version), Arc::clone(&threads));
-                thread::spawn(move || (0..each).for_each(|_| version.enqueue(&|worker| threads[worker].unpark())))
+        let version = Version::new(workers, enqueuers * each, wake_count, looks_ahead);
+        let rests: Arc<Vec<Rest>> = Arc::new((0..workers).map(|_| Rest::new()).collect());
+        let handles: Vec<_> = (0..workers)
+            .map(|me| {
+                let (version, rests) = (Arc::clone(&version), Arc::clone(&rests));
+                thread::spawn(move || version.work(me, cut, &rests[me], &|worker| rests[worker].call()))
             })
             .collect();
-        (0..each).for_each(|_| version.enqueue(&|worker| threads[worker].unpark()));
+        let others: Vec<_> = (1..enqueuers)
+            .map(|_| {
+                let (version, rests) = (Arc::clone(&version), Arc::clone(&rests));
+                thread::spawn(move || (0..each).for_each(|_| version.enqueue(&|worker| rests[worker].call())))
+            })
+            .collect();
+        (0..each).for_each(|_| version.enqueue(&|worker| rests[worker].call()));
         others.into_iter().for_each(|other| other.join().unwrap());
         handles.into_iter().for_each(|handle| handle.join().unwrap());
         assert!(version.finished.load(Ordering::Relaxed));
@@ -296,6 +412,14 @@ fn two_workers_share_the_token() {
 #[test]
 fn two_workers_and_two_enqueuers() {
     serve(2, 2, 2, 1, 1, 1);
+}
+
+/// One that takes more than it executes neither keeps the token nor leaves work behind that an idle one could do.
+#[test]
+fn a_worker_that_looks_ahead_leaves_nothing_behind() {
+    serve_with(PREEMPTIONS, 1, 1, 3, 1, 1, true);
+    serve_with(2, 2, 1, 3, 1, 1, true);
+    serve_with(2, 2, 2, 1, 1, 1, true);
 }
 
 #[test]

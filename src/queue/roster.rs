@@ -182,6 +182,19 @@ impl Roster {
         }
     }
 
+    /// Takes the token if it is free, for a worker that has work and looks for more. It [passes](Roster::pass) the token
+    /// on as after any look.
+    pub fn try_hold(&self) -> bool {
+        let mut word = self.load();
+        while word.state() == FREE && !word.is_stopped() {
+            match self.exchange(word, word.with_state(HELD)) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
     /// Asked by an idle worker before each park and after it.
     pub fn place(&self, me: Worker) -> Place {
         match self.seats[me].state.load(Ordering::Acquire) {
@@ -516,6 +529,22 @@ mod tests {
         });
         assert_eq!(woken, Some(1));
         assert_eq!(roster.place(1), Place::Holder);
+    }
+
+    #[test]
+    fn who_is_busy_looks_for_more_only_where_nobody_else_does() {
+        let roster = roster(2);
+        assert_eq!(roster.acquire(0), Turn::Holder);
+        assert!(!roster.try_hold(), "somebody has the token");
+        assert_eq!(roster.pass(0, || false), None);
+        assert!(roster.try_hold());
+        assert_eq!(roster.enqueued(|| 1), None, "the holder is awake");
+        assert_eq!(roster.acquire(1), Turn::Idle);
+        assert_eq!(roster.pass(0, || true), Some(1), "what it has not taken is for who is idle");
+        roster.stop();
+        assert_eq!(roster.place(1), Place::Holder);
+        assert_eq!(roster.pass(1, || false), None);
+        assert!(!roster.try_hold(), "there is nothing more to do");
     }
 
     #[test]

@@ -44,8 +44,15 @@ impl ServedModel {
     /// Checks a request against this model and hands it to the scheduler: the one way in, for clients as for the steps
     /// of ensembles.
     pub fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+        if request.is_checked {
+            request.stamps.started_ns = now_ns();
+            return self.accept(request);
+        }
         match self.check(&mut request) {
-            Ok(()) => self.accept(request),
+            Ok(()) => {
+                let now_ns = request.stamps.started_ns;
+                self.accept_at(request, now_ns)
+            }
             Err(status) => Err(Refused { status, request }),
         }
     }
@@ -58,14 +65,18 @@ impl ServedModel {
     }
 
     /// The second half, for a request that passed.
-    pub fn accept(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
+    pub fn accept(&self, request: Box<Request>) -> Result<Accepted, Refused> {
+        self.accept_at(request, now_ns())
+    }
+
+    fn accept_at(&self, mut request: Box<Request>, now_ns: u64) -> Result<Accepted, Refused> {
         if let Err(status) = self.borrow(&mut request) {
             return Err(Refused { status, request });
         }
         if let Some(observer) = &request.observer {
             observer.begins(&self.name, self.version, &request.id, request.stamps.started_ns);
         }
-        request.mark_queued(now_ns());
+        request.mark_queued(now_ns);
         request.show_inputs(SeenAt::QueueInput);
         self.scheduler.enqueue(request)
     }
@@ -231,6 +242,11 @@ impl ModelMap {
 
     /// The version that a request means; `None` for the highest that is ready (http.md section 2, "Model lookup").
     pub fn lookup(&self, name: &[u8], version: Option<i64>) -> Result<&Arc<ServedModel>, Status> {
+        if version.is_none()
+            && let Some(Named::One { latest: Some(latest), .. }) = self.names.get(name)
+        {
+            return Ok(latest);
+        }
         let (entry, latest) = self.named(name)?;
         let unknown = |what: String| format!("Request for unknown model: '{}'{what}", String::from_utf8_lossy(name));
         let Some(version) = version else {

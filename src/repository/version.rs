@@ -277,6 +277,7 @@ impl Loader {
             attributes: attributes.clone(),
             policies: Arc::clone(&self.settings.host_policies),
             worker_cpus: self.settings.worker_cpus.clone(),
+            spin: self.settings.worker_spin.clone(),
             lending: self.settings.scheduling.lending,
         })
     }

@@ -1,11 +1,11 @@
 //! How answers find their way home.
 
 use std::ffi::CStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::credit::{Attempt, Room};
 use super::mutants::{self, Mutant};
-use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit};
+use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit, immediate};
 use crate::memory::{BlockMut, Exhausted, Target};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
@@ -58,6 +58,11 @@ pub trait Sink: Send + Sync {
         Ok(Place::default())
     }
 
+    /// Takes what was put aside while it ran at home (see [`immediate`]): a shard's own.
+    fn takes_what_was_put_aside(&self) -> bool {
+        false
+    }
+
     /// Runs `job` where the request is at home; without a home, here and now.
     fn at_home(&self, job: Box<dyn Job>) {
         job.run(&mut Homeless);
@@ -94,9 +99,24 @@ impl Completion {
         Completion { sink, key, admission }
     }
 
+    pub(super) fn executes_at_home(&self) -> Option<immediate::Execution> {
+        self.sink.takes_what_was_put_aside().then(|| immediate::Execution::of(&self.sink, self.key))
+    }
+
     /// Passes an answer on that came to a sink put in between (see [`Request::reroute`]).
     pub fn forward(&self, delivery: Delivery) {
-        self.sink.deliver(self.key, delivery);
+        self.hand_over(delivery);
+    }
+
+    #[inline]
+    fn hand_over(&self, delivery: Delivery) {
+        if let Some(delivery) = immediate::put_aside(&self.sink, self.key, delivery) {
+            self.sink.deliver(self.key, delivery);
+        }
+    }
+
+    pub(super) fn into_admission(self) -> Arc<Admission> {
+        self.admission
     }
 
     /// Memory for `byte_size` bytes of an output.
@@ -155,6 +175,7 @@ impl Completion {
     }
 
     /// Sends what needs no credit, or has one.
+    #[inline]
     fn dispatch(&self, mut delivery: Delivery) {
         let last = delivery.last;
         let open = if last { self.admission.end() } else { !self.admission.has_ended() };
@@ -164,7 +185,7 @@ impl Completion {
             }
             delivery.last = last && !mutants::is(Mutant::FinalLost);
             match self.admission.shared.get() {
-                None => self.sink.deliver(self.key, delivery),
+                None => self.hand_over(delivery),
                 Some(shared) => self.settle(shared, delivery),
             }
         }
@@ -188,27 +209,49 @@ impl std::fmt::Debug for Completion {
 }
 
 /// Owned by a request: marks it as one who can still answer.
-#[derive(Debug)]
-pub(super) struct Holder(Completion);
+///
+/// The default is nobody's: of a request that is over or did not begin.
+#[derive(Debug, Default)]
+pub(super) struct Holder(Option<Completion>);
+
+/// Where answers of a request go that nobody made.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn deliver(&self, _key: u64, _delivery: Delivery) {}
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        Ok(BlockMut::unpooled(byte_size))
+    }
+}
+
+#[cold]
+fn nobody() -> &'static Completion {
+    static NOBODY: OnceLock<Completion> = OnceLock::new();
+    NOBODY.get_or_init(|| Completion::new(Arc::new(Nowhere), 0))
+}
 
 impl Holder {
     pub(super) fn new(completion: Completion) -> Holder {
         completion.admission.hold();
-        Holder(completion)
+        Holder(Some(completion))
     }
 }
 
 impl std::ops::Deref for Holder {
     type Target = Completion;
 
+    #[inline]
     fn deref(&self) -> &Completion {
-        &self.0
+        self.0.as_ref().unwrap_or_else(|| nobody())
     }
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        self.0.let_go();
+        if let Some(completion) = &self.0 {
+            completion.let_go();
+        }
     }
 }
 
@@ -218,7 +261,7 @@ pub struct ResponseFactory(Holder);
 
 impl Clone for ResponseFactory {
     fn clone(&self) -> ResponseFactory {
-        ResponseFactory::new(self.0.0.clone())
+        ResponseFactory::new(Completion::clone(&self.0))
     }
 }
 

@@ -5,21 +5,18 @@
 //! request from inside the process has no shard; its jobs run in the thread that has them.
 
 use std::sync::Arc;
-use std::thread::Thread;
 
 /// How a worker is woken. Waking one that does not sleep makes its next wait return at once.
 #[derive(Clone)]
-pub enum Waker {
-    Thread(Thread),
-    Call(Arc<dyn Fn() + Send + Sync>),
-}
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
 
 impl Waker {
+    pub fn new(call: impl Fn() + Send + Sync + 'static) -> Waker {
+        Waker(Arc::new(call))
+    }
+
     pub fn wake(&self) {
-        match self {
-            Waker::Thread(thread) => thread.unpark(),
-            Waker::Call(call) => call(),
-        }
+        (self.0)();
     }
 }
 

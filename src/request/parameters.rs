@@ -1,5 +1,7 @@
 //! Free parameters of requests and responses, in the order given.
 
+use std::sync::Arc;
+
 use super::Text;
 use crate::memory::Slice;
 
@@ -13,33 +15,71 @@ pub enum Value {
     Bytes(Slice),
 }
 
+impl Value {
+    /// True if both are the same to whoever reads them; bytes never are, because nobody compares them.
+    pub fn is_same(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Value::String(a), Value::String(b)) => a == b,
+            (Value::Int(a), Value::Int(b)) => a == b,
+            (Value::Bool(a), Value::Bool(b)) => a == b,
+            (Value::Double(a), Value::Double(b)) => a.to_bits() == b.to_bits(),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Parameter {
     pub name: Text,
     pub value: Value,
 }
 
+/// In order: what a backend gives with every response, then what belongs to this one.
 #[derive(Debug, Clone, Default)]
-pub struct Parameters(Vec<Parameter>);
+pub struct Parameters {
+    common: Option<Arc<[Parameter]>>,
+    own: Vec<Parameter>,
+}
 
 impl Parameters {
-    pub fn push(&mut self, name: Text, value: Value) {
-        self.0.push(Parameter { name, value });
+    /// Those of many responses, made once.
+    pub fn common(parameters: &Arc<[Parameter]>) -> Parameters {
+        Parameters { common: Some(Arc::clone(parameters)), own: Vec::new() }
     }
 
-    pub fn iter(&self) -> std::slice::Iter<'_, Parameter> {
-        self.0.iter()
+    pub fn push(&mut self, name: Text, value: Value) {
+        self.own.push(Parameter { name, value });
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Parameter> {
+        self.first().iter().chain(&self.own)
+    }
+
+    /// True if both hold the same in the same order (see [`Value::is_same`]).
+    pub fn is_same(&self, other: &Parameters) -> bool {
+        let same = |(a, b): (&Parameter, &Parameter)| a.name == b.name && a.value.is_same(&b.value);
+        self.len() == other.len() && self.iter().zip(other.iter()).all(same)
     }
 
     pub fn get(&self, index: usize) -> Option<&Parameter> {
-        self.0.get(index)
+        let first = self.first();
+        first.get(index).or_else(|| self.own.get(index.checked_sub(first.len())?))
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.first().len() + self.own.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.first().is_empty() && self.own.is_empty()
+    }
+
+    /// The list that many responses share, if that is all there is.
+    pub fn all_common(&self) -> Option<&Arc<[Parameter]>> {
+        self.common.as_ref().filter(|_| self.own.is_empty())
+    }
+
+    fn first(&self) -> &[Parameter] {
+        self.common.as_deref().unwrap_or_default()
     }
 }

@@ -5,28 +5,52 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::sync::Arc;
 
-use smallvec::SmallVec;
+/// Bytes of a text in place, its NUL or what says how many of them are spare included.
+const PLACE: usize = 31;
 
 /// Bytes, mostly UTF-8, always followed by a NUL in memory.
 #[derive(Clone)]
-pub struct Text(SmallVec<[u8; 31]>);
+pub struct Text(Form);
+
+#[derive(Clone)]
+enum Form {
+    /// The last byte says how many of those before it are not used, and is the NUL of a text that uses all. What is
+    /// not used is zero.
+    Here([u8; PLACE]),
+    /// With the NUL. A clone shares it.
+    Apart(Arc<[u8]>),
+}
 
 impl Text {
     pub fn new(bytes: &[u8]) -> Text {
-        let mut text = SmallVec::with_capacity(bytes.len() + 1);
-        text.extend_from_slice(bytes);
-        text.push(0);
-        Text(text)
+        let mut place = [0; PLACE];
+        match place.get_mut(..bytes.len()) {
+            Some(used) if bytes.len() < PLACE => {
+                used.copy_from_slice(bytes);
+                place[PLACE - 1] = (PLACE - 1 - bytes.len()) as u8;
+                Text(Form::Here(place))
+            }
+            _ => Text(Form::Apart(bytes.iter().copied().chain([0]).collect())),
+        }
     }
 
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0[..self.0.len() - 1]
+        match &self.0 {
+            Form::Here(place) => place.get(..PLACE - 1 - usize::from(place[PLACE - 1])).unwrap_or_default(),
+            Form::Apart(bytes) => bytes.split_last().map_or(&[], |(_, text)| text),
+        }
     }
 
     /// The text up to its first NUL, as C sees it.
     pub fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+        let with_nul = match &self.0 {
+            Form::Here(place) => &place[..],
+            Form::Apart(bytes) => bytes,
+        };
+        CStr::from_bytes_until_nul(with_nul).unwrap_or_default()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -80,5 +104,34 @@ impl fmt::Display for Text {
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.to_str_lossy(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_any_length_come_back_and_end_in_nul() {
+        assert_eq!(std::mem::size_of::<Text>(), 32);
+        for len in (0..70).chain([1000]) {
+            let bytes: Vec<u8> = (0..len).map(|at| (at % 250 + 1) as u8).collect();
+            let text = Text::new(&bytes);
+            let copy = text.clone();
+            for text in [&text, &copy] {
+                assert_eq!(text.as_bytes(), bytes, "{len}");
+                assert_eq!(text.as_c_str().to_bytes(), bytes, "{len}");
+                assert_eq!(text.is_empty(), len == 0);
+            }
+            assert!(text == copy && text != Text::new(&[&bytes[..], b"x"].concat()));
+        }
+    }
+
+    #[test]
+    fn a_nul_inside_ends_what_c_sees_and_nothing_else() {
+        let text = Text::new(b"a\0b");
+        assert_eq!((text.as_bytes(), text.as_c_str().to_bytes()), (&b"a\0b"[..], &b"a"[..]));
+        assert_ne!(text, Text::from("a"));
+        assert_eq!(Text::new(&[0; 40]).as_bytes(), [0; 40]);
     }
 }

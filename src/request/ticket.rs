@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::{Admission, Completion, Response, Status, Text};
+use super::{Admission, Completion, Response, Status, Text, spare};
 
 /// Held by whoever handed a request in. With it the request's scheduler can be asked to let it expire or to cancel it.
 pub struct Ticket {
@@ -27,6 +27,11 @@ impl Ticket {
     /// The state word that decides who answers.
     pub fn admission(&self) -> &Admission {
         &self.completion.admission
+    }
+
+    /// The request is over.
+    pub fn retire(self) {
+        spare::keep_admission(self.completion.into_admission());
     }
 
     /// Ends the request with an error. Only for who won it by [`Admission::expire`] or [`Admission::cancel`].

@@ -122,20 +122,19 @@ pub fn raw_input(spec: &ModelSpec, id: &str, byte_size: usize) -> Result<Raw, St
 fn outputs(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     if request.outputs.is_empty() {
         let all = spec.outputs.iter().enumerate();
-        request.outputs = all.map(|(index, output)| RequestedOutput { name: (&*output.name).into(), index }).collect();
+        request.outputs.extend(all.map(|(index, output)| RequestedOutput { name: (&*output.name).into(), index }));
         return Ok(());
     }
-    for output in &mut request.outputs {
-        output.index =
-            std::str::from_utf8(output.name.as_bytes()).ok().and_then(|name| spec.output_index(name)).ok_or_else(
-                || Status::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, spec.name)),
-            )?;
+    for (at, output) in request.outputs.iter_mut().enumerate() {
+        output.index = position(&spec.outputs, at, &output.name, |name| spec.output_index(name)).ok_or_else(|| {
+            Status::invalid(format!("unexpected inference output '{}' for model '{}'", output.name, spec.name))
+        })?;
     }
     Ok(())
 }
 
 fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
-    let required = spec.inputs.iter().filter(|input| !input.optional).count();
+    let required = spec.required_inputs();
     let (got, most) = (request.inputs.len(), spec.inputs.len());
     if got < required || got > most {
         let given: Vec<String> = request.inputs.iter().map(|input| format!("'{}'", input.name)).collect();
@@ -154,13 +153,21 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
             spec.name
         )));
     }
-    for input in &mut request.inputs {
-        input.index =
-            std::str::from_utf8(input.name.as_bytes()).ok().and_then(|name| spec.input_index(name)).ok_or_else(
-                || Status::invalid(format!("unexpected inference input '{}' for model '{}'", input.name, spec.name)),
-            )?;
+    for (at, input) in request.inputs.iter_mut().enumerate() {
+        input.index = position(&spec.inputs, at, &input.name, |name| spec.input_index(name)).ok_or_else(|| {
+            Status::invalid(format!("unexpected inference input '{}' for model '{}'", input.name, spec.name))
+        })?;
     }
     Ok(())
+}
+
+/// Where in the configuration a tensor stands that a request names in place `at`: most name theirs in its order.
+fn position(tensors: &[TensorSpec], at: usize, name: &Text, find: impl FnOnce(&str) -> Option<usize>) -> Option<usize> {
+    let name = name.as_bytes();
+    if tensors.get(at).is_some_and(|tensor| tensor.name.as_bytes() == name) {
+        return Some(at);
+    }
+    std::str::from_utf8(name).ok().and_then(find)
 }
 
 fn batch_size(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {

@@ -67,7 +67,7 @@ impl Former for OneByOne {
 impl Direct {
     /// A scheduler without workers: it accepts requests once one has joined.
     pub fn new(purpose: &Purpose, services: &Services) -> Direct {
-        Direct { line: Line::new(OneByOne::default(), false, purpose, services) }
+        Direct { line: Line::new(OneByOne::default(), false, 1, purpose, services) }
     }
 }
 
@@ -115,6 +115,10 @@ impl PayloadSource for Direct {
 
     fn poll(&self, worker: usize, now_ns: u64) -> Next {
         self.line.poll(worker, now_ns)
+    }
+
+    fn ahead(&self, worker: usize, now_ns: u64) -> Option<Payload> {
+        self.line.ahead(worker, now_ns)
     }
 
     fn executed(&self, worker: usize) {

@@ -19,7 +19,7 @@ use self::levels::Levels;
 use self::policy::{Policies, Policy};
 use super::line::{EXPIRED, Line};
 use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
-use crate::instance::{Loan, Next, PayloadSource, Seat};
+use crate::instance::{Loan, Next, Payload, PayloadSource, Seat};
 use crate::observe::log::verbose;
 use crate::request::{Request, Status, Ticket, WakeUp};
 use crate::wire::inference::ModelDynamicBatching;
@@ -41,8 +41,9 @@ impl Dynamic {
         let former =
             Batches::new(config, &purpose.spec, Arc::clone(&policies), Arc::clone(&levels), services.delayed_until)
                 .consulting(purpose.strategy.clone());
+        let rows_max = usize::try_from(purpose.spec.max_batch_size).unwrap_or(usize::MAX).max(1);
         Dynamic {
-            line: Line::new(former, config.max_queue_delay_microseconds > 0, purpose, services),
+            line: Line::new(former, config.max_queue_delay_microseconds > 0, rows_max, purpose, services),
             levels,
             policies,
             // A strategy's code never runs on a shard.
@@ -128,6 +129,10 @@ impl PayloadSource for Dynamic {
 
     fn poll(&self, worker: usize, now_ns: u64) -> Next {
         self.line.poll(worker, now_ns)
+    }
+
+    fn ahead(&self, worker: usize, now_ns: u64) -> Option<Payload> {
+        self.line.ahead(worker, now_ns)
     }
 
     fn executed(&self, worker: usize) {

@@ -118,6 +118,9 @@ pub struct Line<F> {
     tombstones: AtomicIsize,
     /// How often requests were taken back or swept out: what the holder saw before does not count any more.
     removals: AtomicUsize,
+    /// From so much waiting weight on, a worker may take a payload before it has executed the last one: then it would
+    /// not get a larger one by waiting.
+    ahead_from: usize,
     /// A request that goes may leave a payload behind that is ready: the batch without it has a preferred size.
     removals_matter: bool,
     roster: Roster,
@@ -159,12 +162,13 @@ enum Found {
 
 impl<F: Former> Line<F> {
     /// A line without workers: it accepts requests once one has joined.
-    pub fn new(former: F, removals_matter: bool, purpose: &Purpose, services: &Services) -> Line<F> {
+    pub fn new(former: F, removals_matter: bool, ahead_from: usize, purpose: &Purpose, services: &Services) -> Line<F> {
         Line {
             inbox: Mpsc::with_state(former),
             waiting: AtomicUsize::new(0),
             tombstones: AtomicIsize::new(0),
             removals: AtomicUsize::new(0),
+            ahead_from,
             removals_matter,
             roster: Roster::new(),
             desks: Seats::default(),
@@ -228,8 +232,10 @@ impl<F: Former> Line<F> {
             let ticket = request.ticket();
             request.admission().take();
             let mut payload = Payload::default();
+            let execution = request.executes_at_home();
             payload.push(request);
             borrowed.run(payload);
+            drop(execution);
             return Ok(ticket);
         }
         Err(request)
@@ -477,6 +483,22 @@ impl<F: Former> Line<F> {
                 }
                 Found::Occupied => pause(&mut spins),
             }
+        }
+    }
+
+    /// One more payload for a worker that executes, if nobody else is there to take it. Never where workers have to ask
+    /// for resources.
+    pub fn ahead(&self, worker: usize, now_ns: u64) -> Option<Payload> {
+        let desk = self.desks.get(worker)?;
+        let is_wanted = self.limiter.is_none() && !desk.is_dismissed() && self.waiting() >= self.ahead_from;
+        if !is_wanted || !self.roster.try_hold() {
+            return None;
+        }
+        let found = self.find(Some(desk), now_ns, false);
+        self.pass(worker);
+        match found {
+            Found::Payload(payload) => Some(payload),
+            Found::Gated | Found::Nothing { .. } | Found::Occupied => None,
         }
     }
 

@@ -50,6 +50,8 @@ pub enum Mutant {
     StaleSequence,
     /// The last request of a sequence leaves its id behind.
     ForgottenEnd,
+    /// An iterative sequence outlives its request.
+    IterationGoesOn,
     /// The youngest sequence of the backlog gets a place first.
     BacklogOrder,
     /// A slot without a request is left out of the batch.

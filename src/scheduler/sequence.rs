@@ -289,7 +289,7 @@ impl Shared {
             request.correlation_id = tables.new_id();
             request.flags |= SEQUENCE_START;
         }
-        tables.begin(request.correlation_id.clone(), is_generated, now_ns, effects).map(|key| (key, true))
+        tables.begin(request.correlation_id.clone(), now_ns, effects).map(|key| (key, true))
     }
 }
 

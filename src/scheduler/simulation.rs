@@ -453,10 +453,10 @@ impl<R: Rules> World<R> {
     fn hire(&mut self) {
         let Some(generation) = self.generations.last_mut() else { return };
         let woken = Arc::new(AtomicBool::new(false));
-        let waker = Waker::Call(Arc::new({
+        let waker = Waker::new({
             let woken = Arc::clone(&woken);
             move || woken.store(true, Ordering::SeqCst)
-        }));
+        });
         let name = format!("m_{}", generation.workers.len());
         let number = generation.scheduling.source.join(Seat { waker, name, device: 0, rate_limiter: None }).unwrap();
         generation.workers.push(Worker { number, doing: Doing::Asking, woken, is_dismissed: false });

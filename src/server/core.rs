@@ -16,12 +16,14 @@ use super::{Failure, clouds, drain, tables};
 use crate::abi::{agents, cache as cache_library};
 use crate::api::{self, Facts};
 use crate::backend::{Host, HostPolicies};
+use crate::instance;
 use crate::memory::Pool;
 use crate::model_config::normalize::ENSEMBLE_PLATFORM;
 use crate::observe::log::{self, Logger};
 use crate::observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
 use crate::observe::statistics::{Distributions, Snapshot};
 use crate::observe::trace::{self, Traces};
+use crate::queue::Spin;
 use crate::repository::agents::Agents;
 use crate::repository::store::{self, Store};
 use crate::repository::{self, ControlMode, Lifecycle, ModelMap, ServedModel};
@@ -59,23 +61,32 @@ impl Core {
     /// Opens everything and loads the models of the start.
     pub fn start(options: &Options) -> Result<Arc<Core>, Failure> {
         let cores = cores()?;
-        let placement = cores.place(options.io_cores.as_ref()).map_err(|error| Failure::Start(error.to_string()))?;
+        let arranged = cores.arrange(options.io_cores.as_ref(), options.spin_us);
+        let (placement, no_spin) = arranged.map_err(|error| Failure::Start(error.to_string()))?;
+        if let Some(why) = no_spin {
+            warn!("--spin-us has no effect: {why}");
+        }
         Core::placed(options, &cores, placement, Access::new())
     }
 
     /// The same inside an application, whose cores are its own to give: no thread of ours is bound to one.
     pub fn start_embedded(options: &Options, access: Arc<Access>) -> Result<Arc<Core>, Failure> {
-        let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin: false };
+        let placement = Placement { shards: Vec::new(), workers: Vec::new(), spin_ns: 0 };
         Core::placed(options, &cores()?, placement, access)
     }
 
     fn placed(
         options: &Options,
         cores: &Cores,
-        placement: Placement,
+        mut placement: Placement,
         access: Arc<Access>,
     ) -> Result<Arc<Core>, Failure> {
         options.check().map_err(Failure::Creating)?;
+        let host_policies = host_policies(options)?;
+        if placement.spin_ns > 0 && !instance::all_within(&host_policies, &placement.workers) {
+            info!("threads sleep at once when they wait: a host policy puts instances on cores of the network");
+            placement.spin_ns = 0;
+        }
         let pool = Pool::new(pool_limit());
         let (metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
@@ -101,7 +112,8 @@ impl Core {
             },
             worker_cpus: placement.workers.clone(),
             worker_cpu_count: if placement.workers.is_empty() { cores.quota } else { placement.workers.len() },
-            host_policies: host_policies(options)?,
+            worker_spin: Spin::new(placement.spin_ns, placement.workers.len()),
+            host_policies,
             pool: pool.clone(),
             metrics: Arc::clone(&metrics),
             metrics_config: metrics_config.clone(),

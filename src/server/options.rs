@@ -194,6 +194,8 @@ pub struct Options {
     /// `None`: by the number of cores.
     pub io_cores: Option<IoCores>,
     pub io_engine: IoEngine,
+    /// Microseconds that a thread looks for work before it sleeps; `None`: as the cores are.
+    pub spin_us: Option<u32>,
     /// Which requests shards execute themselves.
     pub run_to_completion: Lending,
     pub model_control: ModelControl,
@@ -268,6 +270,7 @@ impl Default for Options {
             backend_settings: Vec::new(),
             io_cores: None,
             io_engine: IoEngine::Auto,
+            spin_us: None,
             run_to_completion: Lending::default(),
             model_control: ModelControl::None,
             startup_models: Vec::new(),

@@ -17,12 +17,13 @@ use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Door, Gauges, HandOver, Mail, Net, Secure};
 use crate::observe::metrics::Registry;
+use crate::queue::Spin;
 use crate::repository::{Lifecycle, Publisher};
 use crate::request::{Delivery, Job, Sink, never_wait_here};
 use crate::shard::engine::Limits;
 use crate::shard::listener::SocketFile;
 use crate::shard::placement::Placement;
-use crate::shard::probe::{self, Wanted};
+use crate::shard::probe::{self, Probe, Wanted};
 use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, mailbox};
 
 /// Deadlines that one shard keeps.
@@ -41,6 +42,8 @@ pub struct Parts<'a> {
     pub metrics: Arc<Registry>,
     /// Told when a shard ends that was not asked to.
     pub ends: Sender<End>,
+    /// See [`try_engine`].
+    pub probe: Option<Probe>,
 }
 
 /// The running shards.
@@ -72,9 +75,18 @@ impl Sink for ShardSink {
         self.pool.get(byte_size)
     }
 
+    fn takes_what_was_put_aside(&self) -> bool {
+        true
+    }
+
     fn at_home(&self, job: Box<dyn Job>) {
         self.post.post(Mail::Service(api::Mail::Home(job)));
     }
+}
+
+/// Begins to try out io_uring, where the outcome will matter. That takes milliseconds, in which models can load.
+pub fn try_engine(options: &Options) -> Option<Probe> {
+    (options.io_engine != IoEngine::Epoll).then(Probe::begin)
 }
 
 impl Shards {
@@ -90,7 +102,7 @@ impl Shards {
             socket_files.extend(file);
         }
         let mut listeners = Some(listeners);
-        let choice = probe::choose(wanted(options.io_engine), probe::probe)
+        let choice = probe::choose(wanted(options.io_engine), || parts.probe.unwrap_or_else(Probe::begin).outcome())
             .map_err(|error| Failure::Start(format!("--io-engine=io_uring: {error}")))?;
         info!("{}", choice.message);
         let cannot = |error: io::Error| Failure::Start(format!("cannot start a thread: {error}"));
@@ -159,7 +171,7 @@ impl Shards {
                 name: format!("shard-{shard}"),
                 engine: choice.engine,
                 cpu: parts.placement.shards[shard],
-                spin: parts.placement.spin,
+                spin: Spin::new(parts.placement.spin_ns, 1),
                 limits: Limits { connections: net::CONNECTIONS_MAX, ..Limits::default() },
                 timers_max: TIMERS_MAX,
                 pool: parts.pool.clone(),

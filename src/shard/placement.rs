@@ -11,6 +11,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use super::engine::sys;
+use crate::queue::Spin;
 
 /// From this many cores on, shards have cores of their own.
 const PIN_FROM: usize = 4;
@@ -41,8 +42,8 @@ pub struct Placement {
     pub shards: Vec<Option<usize>>,
     /// The cores of the workers, as a set; empty leaves it to the scheduler.
     pub workers: Vec<usize>,
-    /// Whether a shard may spin for a moment before it parks.
-    pub spin: bool,
+    /// How long a thread may spin before it parks; 0: not at all.
+    pub spin_ns: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +56,15 @@ pub enum PlacementError {
     TooMany { asked: usize, have: usize },
     #[error("core {cpu} was asked for, but this process may only use {have:?}")]
     NotOurs { cpu: usize, have: Vec<usize> },
+}
+
+/// Why nobody spins although `--spin-us` asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoSpin {
+    #[error("I/O and models share their cores (--io-cores can part them)")]
+    Shared,
+    #[error("this process may not use its cores all the time (a CPU quota)")]
+    Rationed,
 }
 
 impl FromStr for IoCores {
@@ -99,8 +109,7 @@ impl Cores {
         Ok(Cores { quota: quota.clamp(1, cpus.len().max(1)), cpus })
     }
 
-    /// Distributes shards and workers.
-    pub fn place(&self, wanted: Option<&IoCores>) -> Result<Placement, PlacementError> {
+    fn place(&self, wanted: Option<&IoCores>) -> Result<Placement, PlacementError> {
         let count = match wanted {
             Some(IoCores::List(list)) => return self.place_on(list),
             Some(IoCores::Count(0)) => return Err(PlacementError::None),
@@ -112,7 +121,7 @@ impl Cores {
         };
         // Somebody has to run the models: shards on every core share them with the workers.
         if self.quota < PIN_FROM || count >= self.cpus.len() {
-            return Ok(Placement { shards: vec![None; count], workers: Vec::new(), spin: false });
+            return Ok(Placement { shards: vec![None; count], workers: Vec::new(), spin_ns: 0 });
         }
         self.place_on(self.cpus.get(..count).unwrap_or(&self.cpus))
     }
@@ -125,15 +134,36 @@ impl Cores {
             return Err(PlacementError::NotOurs { cpu, have: self.cpus.clone() });
         }
         let workers: Vec<usize> = self.cpus.iter().copied().filter(|cpu| !list.contains(cpu)).collect();
-        let spin = self.quota >= PIN_FROM && self.quota == self.cpus.len() && !workers.is_empty();
-        Ok(Placement { shards: list.iter().map(|cpu| Some(*cpu)).collect(), workers, spin })
+        let spins = self.quota >= PIN_FROM && self.quota == self.cpus.len() && !workers.is_empty();
+        let spin_ns = if spins { Spin::BUDGET_NS } else { 0 };
+        Ok(Placement { shards: list.iter().map(|cpu| Some(*cpu)).collect(), workers, spin_ns })
+    }
+
+    /// Distributes shards and workers, and says how long they may spin: for `spin_us` if that can be. The operator may
+    /// know better than to count cores, but where shards and workers share one, or time is rationed, whoever spins
+    /// keeps others from their work.
+    pub fn arrange(
+        &self,
+        wanted: Option<&IoCores>,
+        spin_us: Option<u32>,
+    ) -> Result<(Placement, Option<NoSpin>), PlacementError> {
+        let placement = self.place(wanted)?;
+        let are_apart = !placement.workers.is_empty() && placement.shards.iter().all(Option::is_some);
+        let (spin_ns, refused) = match spin_us {
+            None => (placement.spin_ns, None),
+            Some(0) => (0, None),
+            Some(_) if !are_apart => (0, Some(NoSpin::Shared)),
+            Some(_) if self.quota < self.cpus.len() => (0, Some(NoSpin::Rationed)),
+            Some(spin_us) => (u64::from(spin_us) * 1_000, None),
+        };
+        Ok((Placement { spin_ns, ..placement }, refused))
     }
 }
 
 impl Placement {
     /// One shard, wherever the scheduler puts it: for the library, whose process is not ours to arrange.
     pub fn unpinned() -> Placement {
-        Placement { shards: vec![None], workers: Vec::new(), spin: false }
+        Placement { shards: vec![None], workers: Vec::new(), spin_ns: 0 }
     }
 }
 
@@ -169,7 +199,7 @@ mod tests {
             assert_eq!(cores(count, count).place(None), Ok(Placement::unpinned()));
         }
         let two = cores(2, 2).place(Some(&IoCores::Count(2))).unwrap();
-        assert_eq!((two.shards, two.spin), (vec![None, None], false));
+        assert_eq!((two.shards, two.spin_ns), (vec![None, None], 0));
         assert_eq!(cores(16, 2).place(None), Ok(Placement::unpinned()), "a quota of two is two cores");
     }
 
@@ -178,10 +208,10 @@ mod tests {
         let sixteen = cores(16, 16).place(None).unwrap();
         assert_eq!(sixteen.shards, [Some(0), Some(1), Some(2), Some(3)]);
         assert_eq!(sixteen.workers, (4..16).collect::<Vec<_>>());
-        assert!(sixteen.spin);
+        assert_eq!(sixteen.spin_ns, Spin::BUDGET_NS);
         assert_eq!(cores(7, 7).place(None).unwrap().shards, [Some(0)]);
         let limited = cores(64, 8).place(None).unwrap();
-        assert_eq!((limited.shards.len(), limited.spin), (2, false), "spinning would burn the quota");
+        assert_eq!((limited.shards.len(), limited.spin_ns), (2, 0), "spinning would burn the quota");
         let odd = Cores { cpus: vec![3, 8, 9, 20], quota: 4 }.place(None).unwrap();
         assert_eq!((odd.shards, odd.workers), (vec![Some(3)], vec![8, 9, 20]));
     }
@@ -191,15 +221,33 @@ mod tests {
         let listed = cores(8, 8).place(Some(&IoCores::List(vec![2, 5]))).unwrap();
         assert_eq!((listed.shards, listed.workers), (vec![Some(2), Some(5)], vec![0, 1, 3, 4, 6, 7]));
         let all = cores(4, 4).place(Some(&IoCores::Count(4))).unwrap();
-        assert_eq!((all.shards, all.workers, all.spin), (vec![None; 4], vec![], false), "workers share them");
+        assert_eq!((all.shards, all.workers, all.spin_ns), (vec![None; 4], vec![], 0), "workers share them");
         let pinned = cores(2, 2).place(Some(&IoCores::List(vec![1]))).unwrap();
-        assert_eq!((pinned.shards, pinned.workers, pinned.spin), (vec![Some(1)], vec![0], false));
+        assert_eq!((pinned.shards, pinned.workers, pinned.spin_ns), (vec![Some(1)], vec![0], 0));
         let error = cores(4, 4).place(Some(&IoCores::List(vec![1, 9]))).unwrap_err();
         assert_eq!(error, PlacementError::NotOurs { cpu: 9, have: vec![0, 1, 2, 3] });
         let error = cores(4, 4).place(Some(&IoCores::Count(5))).unwrap_err();
         assert_eq!(error, PlacementError::TooMany { asked: 5, have: 4 });
         assert_eq!(cores(4, 4).place(Some(&IoCores::Count(0))), Err(PlacementError::None));
         assert_eq!(cores(4, 4).place(Some(&IoCores::List(vec![]))), Err(PlacementError::None));
+    }
+
+    #[test]
+    fn who_asks_may_spin_where_nobody_shares_a_core() {
+        let spins = |cores: &Cores, io: IoCores, spin_us| {
+            let (placement, refused) = cores.arrange(Some(&io), spin_us).unwrap();
+            (placement.spin_ns, refused)
+        };
+        let first = || IoCores::List(vec![0]);
+        assert_eq!(spins(&cores(8, 8), first(), None), (Spin::BUDGET_NS, None));
+        assert_eq!(spins(&cores(2, 2), first(), None), (0, None));
+        assert_eq!(spins(&cores(2, 2), first(), Some(20)), (20_000, None), "fewer cores than the rule asks for");
+        assert_eq!(spins(&cores(8, 8), first(), Some(0)), (0, None));
+        assert_eq!(spins(&cores(2, 2), IoCores::Count(1), Some(20)), (0, Some(NoSpin::Shared)));
+        assert_eq!(spins(&cores(4, 4), IoCores::Count(4), Some(20)), (0, Some(NoSpin::Shared)));
+        assert_eq!(spins(&cores(2, 2), IoCores::List(vec![0, 1]), Some(20)), (0, Some(NoSpin::Shared)));
+        assert_eq!(spins(&cores(8, 4), first(), Some(20)), (0, Some(NoSpin::Rationed)));
+        assert_eq!(spins(&cores(8, 4), first(), Some(0)), (0, None));
     }
 
     #[test]

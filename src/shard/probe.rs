@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::rc::Rc;
 use std::str::FromStr;
+use std::thread::JoinHandle;
 
 use super::clock::{Clock, Monotonic};
 use super::engine::{Engine, Event, Limits, Park, Received, Unavailable, Uring, Waker, host, sys};
@@ -18,8 +19,8 @@ use crate::queue::Wake;
 
 /// glommio refuses to start below this.
 const LOCKED_MEMORY: u64 = 512 * 1024;
-/// Each step takes microseconds; one that takes longer does not work.
-const STEP_NS: u64 = 500_000_000;
+/// Each step takes microseconds; one that takes far longer does not work. Models load at the same time, on all cores.
+const STEP_NS: u64 = 2_000_000_000;
 
 /// What `--io-engine` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,20 +66,29 @@ pub fn choose(wanted: Wanted, probe: impl FnOnce() -> Result<(), Unavailable>) -
     }
 }
 
-/// Tries out everything that the io_uring engine needs, and says in plain words what is missing.
-pub fn probe() -> Result<(), Unavailable> {
-    if let Some(limit) = sys::memory_lock_limit()?
-        && limit < LOCKED_MEMORY
-    {
-        return Err(Unavailable::LockLimit { limit, needed: LOCKED_MEMORY });
+/// A trial of io_uring that is under way, beside whatever else a start has to do.
+pub struct Probe(io::Result<JoinHandle<Result<(), Unavailable>>>);
+
+impl Probe {
+    /// Tries out everything that the io_uring engine needs.
+    pub fn begin() -> Probe {
+        // The ring belongs to the thread that makes it, and so does whatever goes wrong.
+        Probe(std::thread::Builder::new().name("io-probe".into()).spawn(|| {
+            if let Some(limit) = sys::memory_lock_limit()?
+                && limit < LOCKED_MEMORY
+            {
+                return Err(Unavailable::LockLimit { limit, needed: LOCKED_MEMORY });
+            }
+            Trial::new()?.run()?;
+            // Its own rings want more than ours do: memory that it registers, and system calls of its own.
+            host::run_on_glommio(None, "io-probe", || Ok(|| Ok(false))).map_err(Unavailable::Host)
+        }))
     }
-    // The ring belongs to the thread that makes it, and so does whatever goes wrong.
-    let thread = std::thread::Builder::new().name("io-probe".into()).spawn(|| {
-        Trial::new()?.run()?;
-        // Its own rings want more than ours do: memory that it registers, and system calls of its own.
-        host::run_on_glommio(None, "io-probe", || Ok(|| Ok(false))).map_err(Unavailable::Host)
-    })?;
-    thread.join().unwrap_or_else(|_| Err(Unavailable::System(io::Error::other("the probe itself failed"))))
+
+    /// Waits for the end; says in plain words what is missing.
+    pub fn outcome(self) -> Result<(), Unavailable> {
+        self.0?.join().unwrap_or_else(|_| Err(Unavailable::System(io::Error::other("the probe itself failed"))))
+    }
 }
 
 /// Why an event did not come.
@@ -230,7 +240,7 @@ mod tests {
     #[test]
     fn the_probe_agrees_with_the_engine() {
         let made = Uring::new(Limits::default(), Rc::new(Monotonic), Waker::new().unwrap());
-        match (probe(), made) {
+        match (Probe::begin().outcome(), made) {
             (Ok(()), Ok(_)) | (Err(Unavailable::LockLimit { .. }), _) => {}
             (Err(probed), Err(made)) => assert_eq!(probed.to_string(), made.to_string()),
             (probed, made) => panic!("{probed:?} but {:?}", made.map(drop)),

@@ -76,7 +76,7 @@ fn options(engine: EngineKind, name: &str) -> Options {
         name: name.into(),
         engine,
         cpu: None,
-        spin: false,
+        spin: Spin::default(),
         limits: Limits { chunks: 8, ..Limits::default() },
         timers_max: 100,
         pool: Pool::new(1 << 20),
@@ -84,7 +84,7 @@ fn options(engine: EngineKind, name: &str) -> Options {
 }
 
 fn engines() -> Vec<EngineKind> {
-    let choice = probe::choose(probe::Wanted::Auto, probe::probe).unwrap();
+    let choice = probe::choose(probe::Wanted::Auto, || probe::Probe::begin().outcome()).unwrap();
     eprintln!("{}", choice.message);
     if choice.engine == EngineKind::Epoll { vec![choice.engine] } else { vec![EngineKind::Epoll, EngineKind::IoUring] }
 }
@@ -194,7 +194,7 @@ fn a_bound_and_spinning_shard_is_a_shard_too() {
     for engine in engines() {
         let servers = servers(engine, 1, |options| {
             options.cpu = Some(cpu);
-            options.spin = true;
+            options.spin = Spin::new(Spin::BUDGET_NS, 1);
         });
         let mut peer = TcpStream::connect(servers.address).unwrap();
         for i in 0..100u8 {

@@ -11,6 +11,7 @@ use super::engine::{Engine, Event, Park};
 use super::mailbox::Inbox;
 use super::timer::Timers;
 use crate::memory::Pool;
+use crate::queue::{Patience, Spin};
 
 /// Mails that one turn reads.
 const MAILS_PER_TURN: usize = 256;
@@ -130,27 +131,32 @@ impl<H: Handler> Shard<H> {
     }
 }
 
-/// When a shard that has nothing to do stops looking and parks.
-#[derive(Debug, Clone, Copy)]
+/// When a shard that has nothing to do stops looking and parks: at once, unless its last waits were short.
+#[derive(Debug)]
 pub struct Pace {
-    spin_ns: u64,
+    patience: Patience,
     idle_since_ns: Option<u64>,
+    has_slept: bool,
 }
 
 impl Pace {
-    /// Looks for `spin_ns` more after the last move; 0 parks at once.
-    pub fn new(spin_ns: u64) -> Pace {
-        Pace { spin_ns, idle_since_ns: None }
+    pub fn new(spin: Spin) -> Pace {
+        Pace { patience: Patience::new(spin), idle_since_ns: None, has_slept: false }
     }
 
     /// Whether the next turn may park, after one that moved something or not.
     pub fn may_park(&mut self, moved: bool, now_ns: u64) -> bool {
         if moved {
-            self.idle_since_ns = None;
+            let has_slept = std::mem::take(&mut self.has_slept);
+            if let Some(since_ns) = self.idle_since_ns.take() {
+                self.patience.learn(now_ns.saturating_sub(since_ns), has_slept);
+            }
             return false;
         }
-        let since = *self.idle_since_ns.get_or_insert(now_ns);
-        now_ns.saturating_sub(since) >= self.spin_ns
+        let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
+        let may_park = now_ns.saturating_sub(since_ns) >= self.patience.limit_ns();
+        self.has_slept |= may_park;
+        may_park
     }
 }
 
@@ -308,14 +314,19 @@ mod tests {
 
     #[test]
     fn a_pace_spins_for_its_time_and_then_parks() {
-        let mut pace = Pace::new(100);
-        assert!(!pace.may_park(true, 0));
+        let mut pace = Pace::new(Spin::new(100, 1));
+        assert!(pace.may_park(false, 900), "it knows of no short wait");
+        assert!(!pace.may_park(true, 920));
         assert!(!pace.may_park(false, 1000));
         assert!(!pace.may_park(false, 1099));
         assert!(pace.may_park(false, 1100));
         assert!(pace.may_park(false, 1101), "still idle");
         assert!(!pace.may_park(true, 1102));
-        assert!(!pace.may_park(false, 1103));
-        assert!(Pace::new(0).may_park(false, 7));
+        assert!(!pace.may_park(false, 1103), "that wait was short but for the wake-up");
+        assert!(!pace.may_park(true, 1110));
+        assert!(!pace.may_park(false, 1111));
+        assert!(!pace.may_park(true, 9_000));
+        assert!(pace.may_park(false, 9_001), "a pause is what to expect now");
+        assert!(Pace::new(Spin::default()).may_park(false, 7));
     }
 }

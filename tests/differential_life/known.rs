@@ -165,7 +165,7 @@ pub const KNOWN: [Known; 30] = [
     },
     Known { name: "Statistics of a model that was loaded again", is: |it| is_counted(it, "strings") },
     Known { name: "Executions of an ensemble", is: |it| is_counted(it, "pipeline") },
-    Known { name: "Slots of iterative sequences", is: |it| is_counted(it, "iterative") },
+    Known { name: "Ends of iterative sequences", is: |it| is_counted(it, "iterative") },
     Known { name: "A model without execute", is: |it| is_of(it, &["life: source: no execute"]) },
     Known { name: "Datatypes that there are not", is: |it| is_of(it, &["life: completed by wrong_datatype"]) },
 ];

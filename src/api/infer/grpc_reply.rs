@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::familiar::Familiar;
 use super::{AnswerForm, contiguous};
 use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
-use crate::protocol::grpc::{Encoder, InferResponse, OutputTensor, TooLarge, Value};
+use crate::protocol::grpc::{Encoder, FINAL, InferResponse, OutputTensor, TooLarge, Value};
 use crate::repository::ServedModel;
 use crate::request::{Response, Status, Text, Value as Parameter};
 
@@ -68,25 +69,87 @@ impl<'a> Parts<'a> {
             .collect();
         Ok(Parts { id: response.id.to_str_lossy(), version: itoa::Buffer::new(), parameters, outputs })
     }
+
+    fn message<'m>(
+        &'m mut self,
+        model: &'m ServedModel,
+    ) -> InferResponse<
+        'm,
+        impl Iterator<Item = (&'m str, Value<'m>)> + Clone,
+        impl Iterator<Item = OutputTensor<'m>> + Clone,
+    > {
+        let outputs = self.outputs.iter();
+        InferResponse {
+            model_name: &model.name,
+            model_version: self.version.format(model.version),
+            id: &self.id,
+            parameters: self.parameters.iter().map(|(name, value)| (&**name, value.borrow())),
+            outputs: outputs.map(|(name, datatype, shape, data)| OutputTensor { name, datatype, shape, data }),
+        }
+    }
 }
+
+/// Writes answers; one for each shard.
+#[derive(Debug, Default)]
+pub struct Writer {
+    pub encoder: Encoder,
+    familiar: Familiar,
+}
+
+impl Writer {
+    /// Frames a response whose look is familiar; `None` where that does not come to a message.
+    fn known(
+        &mut self,
+        response: &Response,
+        model: &ServedModel,
+        is_final: Option<bool>,
+        pool: &Pool,
+    ) -> Option<Gather> {
+        let id = std::str::from_utf8(response.id.as_bytes()).ok()?;
+        let head = self.familiar.head(response, model)?;
+        let mut framed = Gather::new();
+        let scattered = response.outputs.iter().any(|output| output.data.len() > 1);
+        let framing = if scattered {
+            let contents: Vec<Slice> = response.outputs.iter().map(|output| contiguous(output, pool)).collect();
+            self.encoder.known_response(head, id, is_final, contents.iter(), pool, &mut framed)
+        } else {
+            let contents = response.outputs.iter().map(|output| output.data.first().unwrap_or(&NOTHING));
+            self.encoder.known_response(head, id, is_final, contents, pool, &mut framed)
+        };
+        framing.ok()?;
+        self.familiar.note_known();
+        Some(framed)
+    }
+
+    fn remember<'a, P, O>(&mut self, response: &Response, model: &ServedModel, message: &InferResponse<'a, P, O>)
+    where
+        P: Iterator<Item = (&'a str, Value<'a>)> + Clone,
+        O: Iterator<Item = OutputTensor<'a>> + Clone,
+    {
+        if self.familiar.is_worth_keeping(response) {
+            let head = self.encoder.response_head(message);
+            self.familiar.remember(response, model, head);
+        }
+    }
+}
+
+static NOTHING: Slice = Slice::empty();
 
 /// Frames a ModelInferResponse.
 pub fn unary(
-    encoder: &mut Encoder,
+    writer: &mut Writer,
     response: &Response,
     model: &Arc<ServedModel>,
     pool: &Pool,
 ) -> Result<Gather, Status> {
+    if let Some(framed) = writer.known(response, model, None, pool) {
+        return Ok(framed);
+    }
     let mut parts = Parts::of(response, pool)?;
-    let message = InferResponse {
-        model_name: &model.name,
-        model_version: parts.version.format(model.version),
-        id: &parts.id,
-        parameters: parts.parameters.iter().map(|(name, value)| (&**name, value.borrow())),
-        outputs: parts.outputs.iter().map(|(name, datatype, shape, data)| OutputTensor { name, datatype, shape, data }),
-    };
+    let message = parts.message(model);
+    writer.remember(response, model, &message);
     let mut framed = Gather::new();
-    encoder.infer_response(&message, pool, &mut framed)?;
+    writer.encoder.infer_response(&message, pool, &mut framed)?;
     Ok(framed)
 }
 
@@ -108,16 +171,21 @@ impl<'a> StreamedFrom<'a> {
 
 /// Frames a ModelStreamInferResponse with a result, or with the error that the model answered.
 pub fn streamed(
-    encoder: &mut Encoder,
+    writer: &mut Writer,
     response: &Response,
     from: &StreamedFrom<'_>,
     pool: &Pool,
 ) -> Result<Gather, Status> {
-    let Some(error) = &response.error else {
-        let mut version = itoa::Buffer::new();
-        return with_flag(encoder, "", response, from, version.format(from.model.version), pool);
-    };
-    without_outputs(encoder, &error.message, &response.id, from, pool)
+    if let Some(error) = &response.error {
+        return without_outputs(&mut writer.encoder, &error.message, &response.id, from, pool);
+    }
+    if let Some(framed) = writer.known(response, from.model, Some(from.is_final), pool) {
+        return Ok(framed);
+    }
+    let mut parts = Parts::of(response, pool)?;
+    let message = parts.message(from.model);
+    writer.remember(response, from.model, &message);
+    with_flag(&mut writer.encoder, "", message, from.is_final, pool)
 }
 
 /// Frames what stands for a response where there is none: an error, or the bare end (grpc.md section 5, "Empty final").
@@ -128,28 +196,31 @@ pub fn without_outputs(
     from: &StreamedFrom<'_>,
     pool: &Pool,
 ) -> Result<Gather, Status> {
-    let version = from.asked_version.to_str_lossy();
-    with_flag(encoder, error, &Response::new(id.clone()), from, &version, pool)
-}
-
-fn with_flag(
-    encoder: &mut Encoder,
-    error: &str,
-    response: &Response,
-    from: &StreamedFrom<'_>,
-    version: &str,
-    pool: &Pool,
-) -> Result<Gather, Status> {
-    let parts = Parts::of(response, pool)?;
-    let flag = [("triton_final_response", Value::Bool(from.is_final))];
     let message = InferResponse {
         model_name: &from.model.name,
-        model_version: version,
-        id: &parts.id,
-        parameters: parts.parameters.iter().map(|(name, value)| (&**name, value.borrow())).chain(flag),
-        outputs: parts.outputs.iter().map(|(name, datatype, shape, data)| OutputTensor { name, datatype, shape, data }),
+        model_version: &from.asked_version.to_str_lossy(),
+        id: &id.to_str_lossy(),
+        parameters: std::iter::empty(),
+        outputs: std::iter::empty(),
     };
+    with_flag(encoder, error, message, from.is_final, pool)
+}
+
+fn with_flag<'a, P, O>(
+    encoder: &mut Encoder,
+    error: &str,
+    message: InferResponse<'a, P, O>,
+    is_final: bool,
+    pool: &Pool,
+) -> Result<Gather, Status>
+where
+    P: Iterator<Item = (&'a str, Value<'a>)> + Clone,
+    O: Iterator<Item = OutputTensor<'a>> + Clone,
+{
+    let InferResponse { model_name, model_version, id, parameters, outputs } = message;
+    let parameters = parameters.chain([(FINAL, Value::Bool(is_final))]);
     let mut framed = Gather::new();
+    let message = InferResponse { model_name, model_version, id, parameters, outputs };
     encoder.stream_response(error, &message, pool, &mut framed)?;
     Ok(framed)
 }

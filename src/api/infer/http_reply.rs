@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::http_request::element_of;
+use super::texts::Texts;
 use super::{AnswerForm, contiguous};
 use crate::api::dialect::Dialect;
 use crate::api::error::{self, JSON};
@@ -12,12 +15,75 @@ use crate::api::packing::Packing;
 use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
-use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
+use crate::protocol::json::{ArrayWriter, GatherSink, Sink, Writer};
 use crate::repository::ServedModel;
 use crate::request::{DataType, OutputTensor, Response, Status, Value};
 
 /// Elements that one step writes.
 const STEP: usize = 4096;
+
+/// Outputs of a plain answer.
+const PLAIN_OUTPUTS_MAX: usize = 64;
+
+/// Writes the answer in one go and takes the tensors behind it, if it is one that needs no steps, no words and no
+/// other head than most; else nothing has happened to the response.
+pub fn write_plainly(
+    response: &mut Response,
+    model: &ServedModel,
+    form: &AnswerForm,
+    texts: &mut Texts,
+    pool: &Pool,
+) -> Option<http1::PlainResponse> {
+    let is_usual = form.packing.is_none() && form.watch.is_none() && form.dialect == Dialect::Kserve;
+    if !is_usual || !response.parameters.is_empty() || response.outputs.len() > PLAIN_OUTPUTS_MAX {
+        return None;
+    }
+    let mut writer = Writer::new(texts.begin());
+    writer.begin_object();
+    if !response.id.is_empty() {
+        writer.key("id");
+        writer.string(response.id.as_bytes());
+    }
+    writer.key("model_name");
+    writer.string(&model.name);
+    writer.key("model_version");
+    writer.string(itoa::Buffer::new().format(model.version));
+    writer.key("outputs");
+    writer.begin_array();
+    let mut elements_left = STEP;
+    for output in &response.outputs {
+        writer.begin_object();
+        describe(&mut writer, output);
+        match form.of(&output.name) {
+            _ if form.is_shared(&output.name) => {}
+            (true, _) => {
+                writer.key("parameters");
+                writer.begin_object();
+                writer.key("binary_data_size");
+                writer.uint(output.byte_size() as u64);
+                writer.end_object();
+            }
+            (false, _) => {
+                let element = element_of(output.datatype)?;
+                let [data] = &output.data[..] else { return None };
+                elements_left = elements_left.checked_sub(data.len() / element.byte_size())?;
+                writer.key("data");
+                ArrayWriter::write(element, data, writer.raw_value()).ok()?;
+            }
+        }
+        writer.end_object();
+    }
+    writer.end_array();
+    writer.end_object();
+    let mut tail = SmallVec::new();
+    for output in &mut response.outputs {
+        if form.of(&output.name).0 && !form.is_shared(&output.name) {
+            tail.extend(output.data.drain(..).filter(|piece| !piece.is_empty()));
+        }
+    }
+    let is_binary = !tail.is_empty();
+    Some(http1::PlainResponse { json: texts.cut(pool), tail, is_binary })
+}
 
 /// An answer being written.
 pub struct Encoder {
@@ -176,7 +242,7 @@ impl Encoder {
     }
 }
 
-fn describe(writer: &mut Writer<GatherSink<'_>>, output: &OutputTensor) {
+fn describe(writer: &mut Writer<impl Sink>, output: &OutputTensor) {
     writer.key("name");
     writer.string(output.name.as_bytes());
     writer.key("datatype");

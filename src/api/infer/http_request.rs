@@ -459,7 +459,7 @@ fn not_in_events(what: &str) -> Status {
 
 /// Inputs and outputs of one request: far above any model's, so that lists cannot grow with a body.
 const INPUTS_MAX: usize = 4096;
-const OUTPUTS_MAX: usize = 4096;
+pub(super) const OUTPUTS_MAX: usize = 4096;
 
 /// The region that `parameters` name, if they do. Without offset and size both are 0 (http.md section 5).
 fn shared_place(parameters: Value<'_>) -> Result<Option<Place>, Status> {
@@ -559,7 +559,7 @@ fn read_shape(value: Value<'_>, name: &Text) -> Result<Shape, Status> {
 const DIMS_MAX: usize = 256;
 
 /// Bytes of a tensor given as JSON; `None` for strings, whose size the text decides, unless there are none.
-fn json_byte_size(name: &Text, datatype: DataType, shape: &[i64]) -> Result<Option<usize>, Status> {
+pub(super) fn json_byte_size(name: &Text, datatype: DataType, shape: &[i64]) -> Result<Option<usize>, Status> {
     if shape.is_empty() || shape.contains(&0) {
         return Ok(Some(0));
     }

@@ -10,7 +10,7 @@ use super::fixtures::Place;
 use super::link::{Bounds, Link};
 use super::marshal::{Value, Writer};
 use super::message::from_worker;
-use super::worker::{Attendant, Ended, Plan, Worker};
+use super::worker::{Attendant, Ended, Plan, Wait, Worker};
 use crate::memory::{BlockMut, Exhausted};
 use crate::request::{Completion, Delivery, Request, RequestedOutput, Sink};
 
@@ -102,7 +102,9 @@ fn worker(attendant: Arc<dyn Attendant>) -> Arc<Worker> {
     let mut command = Command::new("sleep");
     command.arg("3600");
     let (name, model) = ("m_0_0".to_owned(), "m".to_owned());
-    Worker::start(Plan { name, model, command, bounds: BOUNDS, attendant, ended: Box::new(|_| ()) }).unwrap()
+    let (archive, spin) = (super::program::archive().unwrap(), Default::default());
+    let ended = Box::new(|_| ());
+    Worker::start(Plan { name, model, command, archive, bounds: BOUNDS, spin, attendant, ended }).unwrap()
 }
 
 #[test]
@@ -149,7 +151,7 @@ fn messages_of_every_kind_may_hold_anything() {
 
 #[test]
 fn answers_may_hold_anything_and_name_any_memory() {
-    let (link, _socket) = Link::new(BOUNDS).unwrap();
+    let (link, _socket) = Link::new(BOUNDS, 0).unwrap();
     link.grow(5000, &[]).unwrap();
     let mut random = Random(3);
     let mut request = Request::new(Completion::new(Arc::new(Nowhere), 0));
@@ -192,7 +194,7 @@ fn whatever_stands_in_shared_memory_a_stream_ends_or_goes_on() {
     let mut random = Random(4);
     let mut refused = 0;
     for _ in 0..300 {
-        let (link, _socket) = Link::new(BOUNDS).unwrap();
+        let (link, _socket) = Link::new(BOUNDS, 0).unwrap();
         let mut payload = Vec::new();
         for _ in 0..20 {
             let (at, len) = (random.below(1 << 20) as usize, random.below(64) as usize);
@@ -202,7 +204,7 @@ fn whatever_stands_in_shared_memory_a_stream_ends_or_goes_on() {
             let word = [128, 192, 256, 320, 64][random.below(5) as usize];
             link.overwrite(word, &random.below(600).to_le_bytes());
             let seen = [link.receive(&mut payload).is_err(), link.receive_aside(&mut payload).is_err()];
-            let sent = link.send(200, &bytes).is_err();
+            let sent = link.push(200, &bytes).is_err();
             refused += usize::from(seen[0] || seen[1] || sent);
         }
     }
@@ -215,7 +217,7 @@ fn a_worker_that_sends_nonsense_is_ended_by_whoever_waits_for_it() {
     let sleeper = worker(Arc::new(Desk::new(&place.context("m"))));
     sleeper.link.overwrite(128, &u64::MAX.to_le_bytes());
     sleeper.link.output_bell.ring();
-    let served = sleeper.serve(&[from_worker::DONE], &mut Vec::new(), None);
+    let served = sleeper.serve(&[from_worker::DONE], &mut Vec::new(), Wait::default());
     let text = "was ended because the other side's position in a stream of frames cannot be";
     assert_eq!(served, Err(Ended::Died(text.to_owned())));
     sleeper.join();
@@ -228,7 +230,10 @@ fn a_worker_that_sends_nonsense_is_ended_by_whoever_waits_for_it() {
     // One that says nothing is ended when its time is over.
     let sleeper = worker(Arc::new(Desk::new(&place.context("m"))));
     let limit = Duration::from_millis(20);
-    assert_eq!(sleeper.serve(&[from_worker::DONE], &mut Vec::new(), Some(limit)), Err(Ended::Late(limit)));
+    assert_eq!(
+        sleeper.serve(&[from_worker::DONE], &mut Vec::new(), Wait::within(Some(limit))),
+        Err(Ended::Late(limit))
+    );
     assert!(!sleeper.is_fit());
     sleeper.join();
     assert_eq!(sleeper.ending(), "was ended because it took more than 0.02 s");

@@ -1,5 +1,10 @@
 //! One instance: its worker, and the executions that it runs there.
+//!
+//! A worker gets its next batches before it has answered the last one, where requests wait and executions are short: it
+//! finds them at once, and both processes sleep once for several batches. The batches are executed and answered in
+//! their order; one that a worker had not begun when it died is executed by the next one.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +14,16 @@ use tracing::{error, warn};
 use super::answers::Answer;
 use super::batch;
 use super::health::Health;
+use super::inbound::Taken;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::open::Returned;
 use super::post::Post;
-use super::worker::{Ended, Worker};
+use super::worker::{Ended, Wait, Worker};
 use crate::backend::{Instance, InstanceContext, Payload, Readiness};
 use crate::observe::statistics::Execution;
-use crate::request::{Request, Status, now_ns};
+use crate::queue::Patience;
+use crate::request::{Grant, Request, Status, now_ns};
 
 /// What a worker has to end its process, once it has been finalized.
 const EXIT_LIMIT: Duration = Duration::from_secs(5);
@@ -28,30 +35,128 @@ pub struct PythonInstance {
     execute_limit: Option<Duration>,
     writer: Writer,
     payload: Vec<u8>,
+    /// With waits for the worker.
+    patience: Patience,
+    /// What an execution takes, on average.
+    execution_ns: u64,
 }
 
 type Requests = SmallVec<[Box<Request>; 4]>;
+
+/// Batches that a worker has at a time.
+const IN_HAND_MAX: usize = 4;
+/// Executions that take longer on average get no batch ahead: it could wait where another instance is free, and a
+/// wake-up is nothing beside it.
+const SHORT_NS: u64 = 500_000;
+/// Of the average, the part that is the last execution: one in so many.
+const WEIGHT: u64 = 8;
+/// Results that a worker sends while it has more to do come without a ring: this is how long they may lie there.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+/// Requests that are to be executed together.
+struct Entry {
+    requests: Requests,
+    rows: u64,
+}
 
 /// An execution under way.
 struct Batch {
     tokens: Vec<u64>,
     rows: u64,
     execution: Execution,
+    /// What the model may use on behalf of its first request.
+    grant: Option<Grant>,
+}
+
+/// Why a batch was not sent.
+enum Unsent {
+    Failed(Status, Requests),
+    /// It has to wait until the worker has nothing in hand.
+    Later(Requests),
 }
 
 impl PythonInstance {
     pub fn new(context: InstanceContext, post: Arc<Post>, execute_limit: Option<Duration>) -> PythonInstance {
-        PythonInstance { context, post, execute_limit, writer: Writer::default(), payload: Vec::new() }
+        let patience = Patience::new(context.spin.clone());
+        let (writer, payload) = (Writer::default(), Vec::new());
+        // Whether they are short has to be seen first.
+        PythonInstance { context, post, execute_limit, writer, payload, patience, execution_ns: SHORT_NS }
     }
 
-    /// Runs a batch, and answers all of it that is not to be answered later.
-    fn run(&mut self, worker: &Arc<Worker>, requests: Requests, batch: &mut Batch) {
-        if let Err((status, requests)) = self.send(worker, requests, batch) {
-            requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
-            return;
+    /// Has `worker` execute what is `left`, and what comes meanwhile. Where it dies, what it had not begun is left.
+    fn run(&mut self, worker: &Arc<Worker>, left: &mut VecDeque<Entry>, payload: &Payload, exec_start_ns: u64) {
+        let mut in_hand: VecDeque<Batch> = VecDeque::new();
+        let mut began_ns = exec_start_ns;
+        loop {
+            self.fill(worker, left, &mut in_hand, payload, began_ns);
+            let Some(mut batch) = in_hand.pop_front() else {
+                // Either nothing is left, or the worker takes no more.
+                return;
+            };
+            let is_first = began_ns == exec_start_ns;
+            began_ns = now_ns();
+            // What was sent ahead had its inputs before its turn came.
+            batch.execution.exec_start_ns = if is_first { exec_start_ns } else { began_ns };
+            batch.execution.compute_start_ns = began_ns;
+            self.conclude(worker, &mut batch, !in_hand.is_empty());
+            self.learn(now_ns().saturating_sub(began_ns));
+            if !worker.is_fit() {
+                for batch in in_hand.into_iter().rev() {
+                    left.push_front(take_back(worker, batch));
+                }
+                return;
+            }
         }
-        batch.execution.compute_start_ns = now_ns();
-        let outcome = self.receive(worker).and_then(|kind| {
+    }
+
+    /// Sends what the worker may have at a time.
+    fn fill(
+        &mut self,
+        worker: &Arc<Worker>,
+        left: &mut VecDeque<Entry>,
+        in_hand: &mut VecDeque<Batch>,
+        payload: &Payload,
+        exec_start_ns: u64,
+    ) {
+        let before = in_hand.len();
+        let most = if self.execution_ns < SHORT_NS { IN_HAND_MAX } else { 1 };
+        while in_hand.len() < most && worker.is_fit() {
+            let Some(entry) = left.pop_front().or_else(|| self.more(payload)) else { break };
+            let rows = entry.rows;
+            match self.send(worker, entry, in_hand.is_empty()) {
+                Ok(mut batch) => {
+                    batch.execution.exec_start_ns = exec_start_ns;
+                    in_hand.push_back(batch);
+                }
+                Err(Unsent::Later(requests)) => {
+                    left.push_front(Entry { requests, rows });
+                    break;
+                }
+                Err(Unsent::Failed(status, requests)) => self.fail_all(requests, &status),
+            }
+        }
+        if in_hand.len() > before {
+            worker.link.ring();
+        }
+    }
+
+    /// What waits for this instance, if anything does.
+    fn more(&self, payload: &Payload) -> Option<Entry> {
+        loop {
+            // What is refused at once makes room for the next.
+            if let Some(entry) = self.presentable(payload.more()?.take()) {
+                return Some(entry);
+            }
+        }
+    }
+
+    /// Waits for what becomes of a batch, and answers all of it that is not to be answered later.
+    fn conclude(&mut self, worker: &Arc<Worker>, batch: &mut Batch, has_more: bool) {
+        let lends = batch.grant.is_some();
+        if lends {
+            worker.lend(batch.grant.take());
+        }
+        let outcome = self.receive(worker, has_more).and_then(|kind| {
             self.finish(worker, kind, batch).map_err(|malformed| {
                 worker.kill(&format!("was ended because {malformed}"));
                 self.failed(malformed)
@@ -62,6 +167,18 @@ impl PythonInstance {
             let positions: Vec<usize> = (0..batch.tokens.len()).collect();
             self.fail_batch(worker, &status.message, &positions, batch);
         }
+        if lends {
+            worker.lend(None);
+        }
+    }
+
+    fn learn(&mut self, execution_ns: u64) {
+        let execution_ns = execution_ns.min(SHORT_NS.saturating_mul(WEIGHT));
+        self.execution_ns = self.execution_ns - self.execution_ns / WEIGHT + execution_ns / WEIGHT;
+    }
+
+    fn fail_all(&self, requests: Requests, status: &Status) {
+        requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
     }
 
     /// `Failed to process …`, for failures that are not the model's.
@@ -70,13 +187,17 @@ impl PythonInstance {
         Status::internal(format!("Failed to process the request(s) for model instance '{name}', message: {text}"))
     }
 
-    /// The memory that the larger inputs take. A worker that holds all there is gets a chance to give some back.
-    fn reserve(&mut self, worker: &Arc<Worker>, len: usize) -> Result<Option<super::inbound::Taken>, Status> {
+    /// The memory that the larger inputs take; the outer `None`: there is none now. A worker that holds all there is gets
+    /// a chance to give some back, once it `is_idle`.
+    fn reserve(&mut self, worker: &Arc<Worker>, len: usize, is_idle: bool) -> Result<Option<Option<Taken>>, Status> {
         if len == 0 {
-            return Ok(None);
+            return Ok(Some(None));
         }
         if let Some(taken) = worker.link.reserve(len)? {
-            return Ok(Some(taken));
+            return Ok(Some(Some(taken)));
+        }
+        if !is_idle {
+            return Ok(None);
         }
         self.writer.clear();
         self.writer.tuple(1);
@@ -86,7 +207,7 @@ impl PythonInstance {
             worker.link.outbound.put_back_freed(freed);
             self.failed(error)
         })?;
-        let served = worker.serve(&[from_worker::DONE], &mut self.payload, self.execute_limit);
+        let served = worker.serve(&[from_worker::DONE], &mut self.payload, Wait::within(self.execute_limit));
         served.map_err(|ended| ended_with(worker, &ended))?;
         let released = Value::read(&self.payload).and_then(|value| {
             let [_, keys] = value.as_tuple()?;
@@ -94,7 +215,7 @@ impl PythonInstance {
         });
         released.map_err(|malformed| self.failed(malformed))?;
         match worker.link.reserve(len)? {
-            Some(taken) => Ok(Some(taken)),
+            Some(taken) => Ok(Some(Some(taken))),
             None => Err(Status::unavailable(format!(
                 "instance '{}' has no memory for {len} bytes of inputs: its model holds what it may have \
                  ('shm-max-byte-size')",
@@ -103,11 +224,20 @@ impl PythonInstance {
         }
     }
 
-    fn send(&mut self, worker: &Arc<Worker>, requests: Requests, batch: &mut Batch) -> Result<(), (Status, Requests)> {
-        let taken = match batch::shared_len(&requests).and_then(|len| self.reserve(worker, len)) {
-            Ok(taken) => taken,
-            Err(status) => return Err((status, requests)),
+    /// Hands a batch to the worker, which is still to be woken.
+    fn send(&mut self, worker: &Arc<Worker>, entry: Entry, is_idle: bool) -> Result<Batch, Unsent> {
+        let Entry { requests, rows } = entry;
+        let grant = requests.first().and_then(|request| request.grant.clone());
+        if grant.is_some() && !is_idle {
+            return Err(Unsent::Later(requests));
+        }
+        let taken = match batch::shared_len(&requests).and_then(|len| self.reserve(worker, len, is_idle)) {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return Err(Unsent::Later(requests)),
+            Err(status) => return Err(Unsent::Failed(status, requests)),
         };
+        let mut batch =
+            Batch { tokens: Vec::with_capacity(requests.len()), rows, execution: Execution::default(), grant };
         let mut room = batch::room(&taken);
         let mut writer = std::mem::take(&mut self.writer);
         writer.clear();
@@ -131,25 +261,25 @@ impl PythonInstance {
             batch.tokens.push(token);
         }
         if outcome.is_ok() {
-            let sent = worker.send(to_worker::BATCH, writer.bytes());
+            let sent = worker.push(to_worker::BATCH, writer.bytes());
             outcome = sent.map_err(|error| (self.failed(error), None));
         }
         self.writer = writer;
-        outcome.map_err(|(status, refused)| {
-            worker.link.outbound.put_back_freed(freed);
-            if let Some((range, _)) = &taken {
-                worker.link.inbound.release(std::iter::once(range.key));
-            }
-            let added = std::mem::take(&mut batch.tokens).into_iter();
-            let back = added.filter_map(|token| worker.open.returned(token, false));
-            (status, back.map(|returned| returned.request).chain(refused).chain(left).collect())
-        })
+        let Err((status, refused)) = outcome else { return Ok(batch) };
+        worker.link.outbound.put_back_freed(freed);
+        if let Some((range, _)) = &taken {
+            worker.link.inbound.release(std::iter::once(range.key));
+        }
+        let back = take_back(worker, batch).requests.into_iter();
+        Err(Unsent::Failed(status, back.chain(refused).chain(left).collect()))
     }
 
     /// What became of the batch: the worker's message, or its end.
-    fn receive(&mut self, worker: &Arc<Worker>) -> Result<u32, Status> {
+    fn receive(&mut self, worker: &Arc<Worker>, has_more: bool) -> Result<u32, Status> {
         let awaited = [from_worker::DONE, from_worker::BATCH_FAILED];
-        let served = worker.serve(&awaited, &mut self.payload, self.execute_limit);
+        let look_every = has_more.then_some(LOOK_EVERY);
+        let wait = Wait { limit: self.execute_limit, look_every, patience: Some(&mut self.patience) };
+        let served = worker.serve(&awaited, &mut self.payload, wait);
         served.map_err(|ended| ended_with(worker, &ended))
     }
 
@@ -245,8 +375,8 @@ impl PythonInstance {
         }
     }
 
-    /// Fails the requests that cannot be told to a worker; the others.
-    fn presentable(&self, requests: Requests) -> Requests {
+    /// Fails the requests that cannot be told to a worker; the others, if there are any.
+    fn presentable(&self, requests: Requests) -> Option<Entry> {
         let present = |request: Box<Request>| match batch::refusal(&request) {
             None => Some(request),
             Some(status) => {
@@ -254,50 +384,47 @@ impl PythonInstance {
                 None
             }
         };
-        requests.into_iter().filter_map(present).collect()
+        let requests: Requests = requests.into_iter().filter_map(present).collect();
+        let rows = requests.iter().map(|request| request.batch_size).fold(0, u64::saturating_add);
+        let most = u64::from(self.context.spec.max_batch_size);
+        if most > 0 && rows > most {
+            let name = &self.context.spec.name;
+            let text = format!("batch size {rows} for '{name}', max allowed is {most}");
+            self.fail_all(requests, &Status::internal(text));
+            return None;
+        }
+        (!requests.is_empty()).then_some(Entry { requests, rows })
     }
+}
+
+/// The requests of a batch that is not executed.
+fn take_back(worker: &Worker, batch: Batch) -> Entry {
+    let returned = batch.tokens.into_iter().filter_map(|token| worker.open.returned(token, false));
+    Entry { requests: returned.map(|returned| returned.request).collect(), rows: batch.rows }
 }
 
 impl Instance for PythonInstance {
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
-        let exec_start_ns = now_ns();
-        let requests = self.presentable(payload.take());
-        if requests.is_empty() {
-            return Ok(());
-        }
-        let rows = requests.iter().map(|request| request.batch_size).fold(0, u64::saturating_add);
-        let most = u64::from(self.context.spec.max_batch_size);
-        let fail_all = |requests: Requests, status: Status| {
-            requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
-        };
-        if most > 0 && rows > most {
-            let name = &self.context.spec.name;
-            fail_all(requests, Status::internal(format!("batch size {rows} for '{name}', max allowed is {most}")));
-            return Ok(());
-        }
-        let worker = match self.post.worker() {
-            Ok(worker) => worker,
-            Err(status) => {
-                fail_all(requests, status);
-                self.post.hold_back();
-                return Ok(());
+        let mut exec_start_ns = now_ns();
+        let mut left: VecDeque<Entry> = self.presentable(payload.take()).into_iter().collect();
+        while !left.is_empty() {
+            let worker = match self.post.worker() {
+                Ok(worker) => worker,
+                Err(status) => {
+                    left.into_iter().for_each(|entry| self.fail_all(entry.requests, &status));
+                    self.post.hold_back();
+                    return Ok(());
+                }
+            };
+            self.run(&worker, &mut left, payload, exec_start_ns);
+            exec_start_ns = now_ns();
+            if !worker.is_fit() {
+                // Its memory is not held back.
+                drop(worker);
+                if left.is_empty() {
+                    self.post.hold_back();
+                }
             }
-        };
-        let grant = requests.first().and_then(|request| request.grant.clone());
-        let lends = grant.is_some();
-        if lends {
-            worker.lend(grant);
-        }
-        let execution = Execution { exec_start_ns, ..Execution::default() };
-        let mut batch = Batch { tokens: Vec::with_capacity(requests.len()), rows, execution };
-        self.run(&worker, requests, &mut batch);
-        if lends {
-            worker.lend(None);
-        }
-        if !worker.is_fit() {
-            // Its memory is not held back.
-            drop(worker);
-            self.post.hold_back();
         }
         Ok(())
     }
@@ -315,9 +442,9 @@ impl Drop for PythonInstance {
         self.writer.tuple(0);
         if worker.send(to_worker::FINALIZE, self.writer.bytes()).is_ok() {
             // As long as that takes: a server that is to exit has a time limit of its own.
-            match worker.serve(&[from_worker::FINALIZED], &mut self.payload, None) {
+            match worker.serve(&[from_worker::FINALIZED], &mut self.payload, Wait::default()) {
                 Ok(_) => {
-                    if let Err(Ended::Late(_)) = worker.serve(&[], &mut self.payload, Some(EXIT_LIMIT)) {
+                    if let Err(Ended::Late(_)) = worker.serve(&[], &mut self.payload, Wait::within(Some(EXIT_LIMIT))) {
                         warn!("the process of model '{model}', instance '{name}' did not end after its finalize()");
                     }
                 }

@@ -159,7 +159,8 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     /// The link, and the worker's end of its socket, on which the first message waits already.
-    pub fn new(bounds: Bounds) -> io::Result<(Link, OwnedFd)> {
+    /// The worker may spin for `spin_ns` before it sleeps.
+    pub fn new(bounds: Bounds, spin_ns: u64) -> io::Result<(Link, OwnedFd)> {
         let control = Arc::new(Segment::create(message::CONTROL_BYTES)?);
         let place = |words, number| Place {
             segment: Arc::clone(&control),
@@ -183,9 +184,10 @@ impl Link {
             outbound: Arc::new(Outbound::new(bounds.first_bytes, bounds.growth_bytes, bounds.max_bytes)),
         };
         let mut hello = Writer::default();
-        hello.tuple(2);
+        hello.tuple(3);
         hello.text(b"hello");
         hello.int(message::VERSION);
+        hello.int(spin_ns);
         let bells = [&link.input_bell, &link.output_bell, &link.aside_bell].map(Bell::as_fd);
         let descriptors = [&[link.control.as_fd()][..], &bells].concat();
         link.tell(hello.bytes(), &descriptors)?;
@@ -204,16 +206,25 @@ impl Link {
         Ok(())
     }
 
-    /// Hands a message to the worker's main thread.
-    pub fn send(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
+    /// Hands a message to the worker's main thread, which may sleep: see [`ring`](Link::ring).
+    pub fn push(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
         let is_far = payload.len() > frames::payload_max(message::STREAM_BYTES);
         let far = if is_far { Some(self.far(payload)?) } else { None };
         let (kind, payload) = far.as_ref().map_or((kind, payload), |far| (kind | FAR, &far[..]));
         if !lock(&self.input).push(kind, payload)? {
             return Err(LinkError::Full);
         }
-        self.input_bell.ring();
         Ok(())
+    }
+
+    /// Wakes the worker's main thread for what was pushed.
+    pub fn ring(&self) {
+        self.input_bell.ring();
+    }
+
+    /// Whether the worker's main thread has sent something that was not received yet.
+    pub fn has_output(&self) -> bool {
+        lock(&self.output).has_next()
     }
 
     /// Puts a message into memory of its own, and says where.

@@ -13,11 +13,13 @@ use super::marshal::{Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::post::{Crew, Post, Recruiter, not_healthy};
 use super::process;
+use super::program;
 use super::settings::{Settings, check_stub_name};
-use super::worker::{Ended, OnEnd, Plan, Worker};
+use super::worker::{Ended, OnEnd, Plan, Wait, Worker};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::json;
 use crate::observe::log::verbose;
+use crate::queue::Spin;
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_instance_group::Kind;
@@ -50,13 +52,18 @@ impl PythonModel {
         Ok(model)
     }
 
-    fn start(&self, name: &str, ended: OnEnd) -> Result<Arc<Worker>, Status> {
+    fn start(&self, name: &str, spin: Spin, ended: OnEnd) -> Result<Arc<Worker>, Status> {
         let bytes = |setting: u64| usize::try_from(setting).unwrap_or(usize::MAX);
         let Settings { shm_default_byte_size, shm_growth_byte_size, shm_max_byte_size, .. } = self.settings;
+        let archive = program::archive_for(self.interpreter.command()).map_err(|error| {
+            Status::internal(format!("cannot make the program of the Python process of '{name}': {error}"))
+        })?;
         Worker::start(Plan {
             name: name.to_owned(),
             model: self.context.name.clone(),
             command: process::command(self.interpreter.command(), name),
+            archive,
+            spin,
             bounds: Bounds {
                 first_bytes: bytes(shm_default_byte_size),
                 growth_bytes: bytes(shm_growth_byte_size),
@@ -84,7 +91,7 @@ impl PythonModel {
         self.write_source(&mut writer);
         writer.text(self.context.version_directory.to_string_lossy().as_bytes());
         writer.text(config.as_bytes());
-        let worker = self.start(&self.context.name, Box::new(|_| ()))?;
+        let worker = self.start(&self.context.name, Spin::default(), Box::new(|_| ()))?;
         let said = converse(&worker, to_worker::COMPLETE, &writer, from_worker::COMPLETED, "");
         worker.kill("has done its work");
         worker.join();
@@ -103,7 +110,7 @@ fn converse(worker: &Arc<Worker>, kind: u32, writer: &Writer, awaited: u32, name
     let sent = worker.send(kind, writer.bytes());
     sent.map_err(|error| Status::internal(format!("the Python process of '{}': {error}", worker.name)))?;
     let mut payload = Vec::new();
-    match worker.serve(&[awaited, from_worker::FAILED], &mut payload, None) {
+    match worker.serve(&[awaited, from_worker::FAILED], &mut payload, Wait::default()) {
         Ok(kind) if kind == awaited => Ok(payload),
         Ok(_) => {
             let text = Value::read(&payload).and_then(|value| {
@@ -139,7 +146,7 @@ struct Recruit {
 
 impl Recruiter for Recruit {
     fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status> {
-        self.model.start(&self.context.name, ended)
+        self.model.start(&self.context.name, self.context.spin.clone(), ended)
     }
 
     fn initialize(&self, worker: &Arc<Worker>) -> Result<(), Status> {

@@ -1,10 +1,21 @@
 //! The worker's program: an archive of Python modules in memory, which an interpreter runs as it runs any zip file.
+//!
+//! To compile the modules takes an interpreter longer than its own start. So each is asked once to compile them, beside
+//! the first worker that it runs, and those after it find the code in their archive. The interpreter itself sees to it
+//! that code of another version is not used: the modules are there too.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use tracing::debug;
+
+use super::errand;
+use super::process::PROGRAM;
 
 macro_rules! modules {
     ($($path:literal),* $(,)?) => {
@@ -13,7 +24,7 @@ macro_rules! modules {
 }
 
 /// Paths in the archive, and what is there.
-const MODULES: [(&str, &str); 22] = modules![
+const MODULES: [(&str, &str); 23] = modules![
     "__main__.py",
     "c_python_backend_utils.py",
     "triton_python_backend_utils.py",
@@ -26,6 +37,7 @@ const MODULES: [(&str, &str); 22] = modules![
     "nereid_python/kinds.py",
     "nereid_python/logger.py",
     "nereid_python/loop.py",
+    "nereid_python/memory.py",
     "nereid_python/metrics.py",
     "nereid_python/parameters.py",
     "nereid_python/request.py",
@@ -38,28 +50,131 @@ const MODULES: [(&str, &str); 22] = modules![
     "nereid_python/wire.py",
 ];
 
-/// The archive, one for the process.
-pub fn archive() -> io::Result<&'static OwnedFd> {
-    static ARCHIVE: OnceLock<OwnedFd> = OnceLock::new();
-    if let Some(archive) = ARCHIVE.get() {
-        return Ok(archive);
+/// Prints, for each pair of a path and a module, the path and the file that an interpreter makes of a module, in
+/// hexadecimal digits. The file says that nothing has to be compared with its source.
+const COMPILE: &str = r#"
+import importlib.util
+import marshal
+import sys
+
+prefix, words = sys.argv[1], sys.argv[2:]
+for path, text in zip(words[::2], words[1::2]):
+    code = compile(text, prefix + path, "exec", dont_inherit=True)
+    file = importlib.util.MAGIC_NUMBER + bytes((1, 0, 0, 0)) + bytes(8) + marshal.dumps(code)
+    sys.stdout.write("\nnereid\x1f" + path + "c\x1f" + file.hex() + "\n")
+"#;
+/// For an interpreter that compiles.
+const COMPILE_TIME: Duration = Duration::from_secs(60);
+/// Interpreters whose archives are kept.
+const KNOWN_MAX: usize = 64;
+
+/// An interpreter: its file, and when that was changed last.
+type Key = (std::ffi::OsString, Option<SystemTime>);
+
+/// What there is for one interpreter.
+#[derive(Default)]
+struct Known {
+    plain: Option<Arc<OwnedFd>>,
+    /// `None`: nothing came of it, or not yet.
+    compiled: HashMap<Key, Option<Arc<OwnedFd>>>,
+}
+
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+
+fn known() -> MutexGuard<'static, Option<Known>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The archive without code, one for the process.
+pub fn archive() -> io::Result<Arc<OwnedFd>> {
+    let mut known = known();
+    let plain = &mut known.get_or_insert_default().plain;
+    if let Some(archive) = plain {
+        return Ok(Arc::clone(archive));
     }
+    let files = MODULES.map(|(path, text)| (path, text.as_bytes()));
+    Ok(Arc::clone(plain.insert(Arc::new(seal(&zip(&files))?))))
+}
+
+/// The archive for an interpreter, which `command` starts: with its code once it has compiled it, for which this gives
+/// the occasion.
+pub fn archive_for(command: Command) -> io::Result<Arc<OwnedFd>> {
+    let modified = std::fs::metadata(command.get_program()).and_then(|metadata| metadata.modified()).ok();
+    let key = (command.get_program().to_owned(), modified);
+    let mut guard = known();
+    let compiled = &mut guard.get_or_insert_default().compiled;
+    match compiled.get(&key) {
+        Some(Some(archive)) => return Ok(Arc::clone(archive)),
+        Some(None) => {}
+        None => {
+            if compiled.len() >= KNOWN_MAX {
+                compiled.clear();
+            }
+            compiled.insert(key.clone(), None);
+            let compile = move || compile(command, key);
+            if let Err(error) = std::thread::Builder::new().name("python-compile".to_owned()).spawn(compile) {
+                debug!("modules are compiled by each Python process: {error}");
+            }
+        }
+    }
+    drop(guard);
+    archive()
+}
+
+/// Has an interpreter compile the modules, and keeps the archive with what it made.
+fn compile(mut command: Command, key: Key) {
+    // Without what is installed beside it, which takes time to find and is not needed.
+    command.args(["-S", "-c", COMPILE, &format!("/proc/self/fd/{PROGRAM}/")]);
+    command.args(MODULES.iter().flat_map(|(path, text)| [*path, *text]));
+    let outcome = errand::run(&mut command, COMPILE_TIME).map_err(|error| error.to_string()).and_then(|done| {
+        let code = read(&done.stdout).ok_or_else(|| done.detail())?;
+        let sources = MODULES.iter().map(|(path, text)| (*path, text.as_bytes()));
+        let files: Vec<_> = sources.chain(code.iter().map(|(path, code)| (path.as_str(), &code[..]))).collect();
+        seal(&zip(&files)).map_err(|error| error.to_string())
+    });
+    match outcome {
+        Ok(archive) => drop(known().get_or_insert_default().compiled.insert(key, Some(Arc::new(archive)))),
+        Err(error) => debug!("modules are compiled by each Python process: {error}"),
+    }
+}
+
+/// The files that an interpreter printed; `None` where one is missing.
+fn read(stdout: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
+    let text = std::str::from_utf8(stdout).ok()?;
+    let file = |line: &str| {
+        let (path, digits) = line.strip_prefix("nereid\x1f")?.split_once('\x1f')?;
+        MODULES.iter().any(|(known, _)| path.strip_suffix('c') == Some(known)).then_some(())?;
+        Some((path.to_owned(), bytes_of(digits.as_bytes())?))
+    };
+    let files: Vec<_> = text.lines().filter_map(file).collect();
+    (files.len() == MODULES.len()).then_some(files)
+}
+
+fn bytes_of(digits: &[u8]) -> Option<Vec<u8>> {
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    let (pairs, rest) = digits.as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| u8::try_from(value(pair[0])? * 16 + value(pair[1])?).ok();
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+}
+
+/// A file in memory that nobody can change.
+fn seal(bytes: &[u8]) -> io::Result<OwnedFd> {
     let object = memfd_create(c"nereid-worker.zip", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = std::fs::File::from(object);
-    file.write_all(&zip(&MODULES))?;
+    file.write_all(bytes)?;
     let object = OwnedFd::from(file);
     fcntl_add_seals(&object, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
-    Ok(ARCHIVE.get_or_init(|| object))
+    Ok(object)
 }
 
 /// Stored, not compressed (PKWARE's APPNOTE, sections 4.3.7, 4.3.12 and 4.3.16).
-fn zip(files: &[(&str, &str)]) -> Vec<u8> {
+fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut archive, mut directory) = (Vec::new(), Vec::new());
-    for (path, text) in files {
+    for (path, bytes) in files {
         let offset = archive.len() as u32;
         let mut crc = flate2::Crc::new();
-        crc.update(text.as_bytes());
-        let size = (text.len() as u32).to_le_bytes();
+        crc.update(bytes);
+        let size = (bytes.len() as u32).to_le_bytes();
         // Version 2.0, names in UTF-8, stored, the first of January 1980.
         let mut shared = [20u16, 0x0800, 0, 0, 0x0021].map(u16::to_le_bytes).concat();
         shared.extend_from_slice(&crc.sum().to_le_bytes());
@@ -70,7 +185,7 @@ fn zip(files: &[(&str, &str)]) -> Vec<u8> {
         archive.extend_from_slice(b"PK\x03\x04");
         archive.extend_from_slice(&shared);
         archive.extend_from_slice(path.as_bytes());
-        archive.extend_from_slice(text.as_bytes());
+        archive.extend_from_slice(bytes);
         directory.extend_from_slice(b"PK\x01\x02\x14\0");
         directory.extend_from_slice(&shared);
         directory.extend_from_slice(&[0; 10]);
@@ -86,4 +201,30 @@ fn zip(files: &[(&str, &str)]) -> Vec<u8> {
     archive.extend_from_slice(&start.to_le_bytes());
     archive.extend_from_slice(&[0; 2]);
     archive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_interpreter_prints_is_code_or_nothing() {
+        assert_eq!(bytes_of(b"00ff1A"), Some(vec![0, 255, 26]));
+        assert_eq!((bytes_of(b"0"), bytes_of(b"0g"), bytes_of(b"+1")), (None, None, None));
+        let line = |path: &str| format!("nereid\x1f{path}c\x1f0102\n");
+        let all: String = MODULES.iter().map(|(path, _)| line(path)).collect();
+        let files = read(format!("a greeting\n{all}").as_bytes()).unwrap();
+        assert_eq!(files.len(), MODULES.len());
+        assert_eq!(files[0], ("__main__.pyc".to_owned(), vec![1, 2]));
+        assert_eq!(read(all.replacen(&line("__main__.py"), "", 1).as_bytes()), None, "one is missing");
+        assert_eq!(read(all.replacen("0102", "010", 1).as_bytes()), None);
+        assert_eq!(read(&[255]), None);
+    }
+
+    #[test]
+    fn every_module_is_told_on_a_command_line() {
+        // What the kernel takes in one word, and in all of them.
+        assert!(MODULES.iter().all(|(_, text)| text.len() < 128 * 1024 && text.is_ascii()));
+        assert!(MODULES.iter().map(|(path, text)| path.len() + text.len()).sum::<usize>() < 1 << 20);
+    }
 }

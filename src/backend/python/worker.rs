@@ -21,8 +21,8 @@ use super::message::{ANSWER, REFUSED, from_worker};
 use super::open::Open;
 use super::post::not_healthy;
 use super::process::{self, Process, ending, wait_readable};
-use super::program;
-use crate::request::{Grant, Status};
+use crate::queue::{Patience, Spin, Used};
+use crate::request::{Grant, Status, now_ns};
 
 /// What a worker asks for beside its executions, and what becomes of what it leaves behind. Called by the thread that
 /// has the message: it does not wait for the worker.
@@ -49,9 +49,29 @@ pub struct Plan {
     /// The model's name, for messages.
     pub model: String,
     pub command: Command,
+    /// See [`program`].
+    pub archive: Arc<OwnedFd>,
     pub bounds: Bounds,
+    pub spin: Spin,
     pub attendant: Arc<dyn Attendant>,
     pub ended: OnEnd,
+}
+
+/// How a message of a worker is waited for.
+#[derive(Default)]
+pub struct Wait<'a> {
+    /// After this time the worker is killed.
+    pub limit: Option<Duration>,
+    /// Messages may come without a ring: it is looked for them so often.
+    pub look_every: Option<Duration>,
+    /// Whether looking pays, where it is allowed.
+    pub patience: Option<&'a mut Patience>,
+}
+
+impl Wait<'_> {
+    pub fn within(limit: Option<Duration>) -> Wait<'static> {
+        Wait { limit, ..Wait::default() }
+    }
 }
 
 /// Why a worker does not say what was waited for.
@@ -71,6 +91,8 @@ pub struct Worker {
     pub open: Open,
     pub question: Question,
     attendant: Arc<dyn Attendant>,
+    /// Where its process may spin.
+    _core: Option<Used>,
     /// Of the process, once it runs.
     pidfd: OnceLock<(u32, OwnedFd)>,
     has_ended: AtomicBool,
@@ -83,10 +105,12 @@ pub struct Worker {
 impl Worker {
     /// Starts the process; what it says first is to be waited for.
     pub fn start(plan: Plan) -> Result<Arc<Worker>, Status> {
-        let Plan { name, model, command, bounds, attendant, ended } = plan;
+        let Plan { name, model, command, archive, bounds, spin, attendant, ended } = plan;
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
-        let (link, socket) = Link::new(bounds).map_err(cannot)?;
+        // Its process takes it for as long as it lives: what it looks at is not seen here.
+        let core = spin.enter();
+        let (link, socket) = Link::new(bounds, core.as_ref().map_or(0, |_| spin.budget_ns())).map_err(cannot)?;
         let open = Open::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
         let worker = Arc::new(Worker {
             name: name.clone(),
@@ -95,6 +119,7 @@ impl Worker {
             open,
             question: Question::default(),
             attendant,
+            _core: core,
             pidfd: OnceLock::new(),
             has_ended: AtomicBool::new(false),
             is_condemned: AtomicBool::new(false),
@@ -104,7 +129,7 @@ impl Worker {
         let (tell, told) = sync_channel(1);
         let kept = Arc::clone(&worker);
         let keeper = std::thread::Builder::new().name("python-keeper".to_owned());
-        let keeper = keeper.spawn(move || kept.keep(command, socket, &tell, ended)).map_err(cannot)?;
+        let keeper = keeper.spawn(move || kept.keep(command, &archive, socket, &tell, ended)).map_err(cannot)?;
         let outcome = told.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()));
         *worker.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
         match outcome {
@@ -166,9 +191,15 @@ impl Worker {
         self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Sends a message to the worker's main thread. One that has made that impossible is of no use any more.
+    /// Sends a message to the worker's main thread, and wakes it.
     pub fn send(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
-        let sent = self.link.send(kind, payload);
+        self.push(kind, payload).inspect(|()| self.link.ring())
+    }
+
+    /// The same without the wake-up, which is still to come. A worker that has made that impossible is of no use any
+    /// more.
+    pub fn push(&self, kind: u32, payload: &[u8]) -> Result<(), LinkError> {
+        let sent = self.link.push(kind, payload);
         if let Err(error @ (LinkError::Corrupt(_) | LinkError::Full)) = &sent {
             self.kill(&format!("was ended because {error}"));
         }
@@ -181,12 +212,8 @@ impl Worker {
     }
 
     /// Serves the worker's main thread until it sends one of the `awaited` kinds, whose payload is left in `payload`.
-    pub fn serve(
-        self: &Arc<Self>,
-        awaited: &[u32],
-        payload: &mut Vec<u8>,
-        limit: Option<Duration>,
-    ) -> Result<u32, Ended> {
+    pub fn serve(self: &Arc<Self>, awaited: &[u32], payload: &mut Vec<u8>, wait: Wait<'_>) -> Result<u32, Ended> {
+        let Wait { limit, look_every, mut patience } = wait;
         let deadline = limit.map(|limit| (limit, Instant::now() + limit));
         let left = || deadline.map(|(_, deadline)| deadline.saturating_duration_since(Instant::now()));
         loop {
@@ -216,19 +243,39 @@ impl Worker {
             if !is_alive {
                 return Err(Ended::Died(self.ending()));
             }
-            match (deadline, left()) {
-                (Some((limit, _)), Some(left)) if left.is_zero() => {
-                    self.kill(&format!("was ended because it took more than {} s", limit.as_secs_f64()));
-                    return Err(Ended::Late(limit));
+            let left = left();
+            if let (Some((limit, _)), Some(Duration::ZERO)) = (deadline, left) {
+                self.kill(&format!("was ended because it took more than {} s", limit.as_secs_f64()));
+                return Err(Ended::Late(limit));
+            }
+            let longest = left.into_iter().chain(look_every).min();
+            match &mut patience {
+                Some(patience) => self.watch(patience, longest),
+                None => self.await_bell(longest),
+            }
+        }
+    }
+
+    /// Looks for a message of the main thread for as long as that pays, then sleeps for one.
+    fn watch(&self, patience: &mut Patience, longest: Option<Duration>) {
+        let began_ns = now_ns();
+        let is_there = patience.watch(None, now_ns, || self.link.has_output());
+        if !is_there {
+            self.await_bell(longest);
+        }
+        patience.learn(now_ns().saturating_sub(began_ns), !is_there);
+    }
+
+    /// Sleeps until the main thread rings, or for so long.
+    fn await_bell(&self, longest: Option<Duration>) {
+        let bell = &self.link.output_bell;
+        match longest {
+            None => bell.wait(),
+            Some(longest) => {
+                let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+                if wait_readable(&[bell.as_fd()], Some(longest_ms)).is_ok_and(|rung| rung.first() == Some(&true)) {
+                    bell.wait();
                 }
-                (Some(_), Some(left)) => {
-                    let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-                    let rung = wait_readable(&[self.link.output_bell.as_fd()], Some(left_ms));
-                    if rung.is_ok_and(|rung| rung.first() == Some(&true)) {
-                        self.link.output_bell.wait();
-                    }
-                }
-                _ => self.link.output_bell.wait(),
             }
         }
     }
@@ -298,9 +345,15 @@ impl Worker {
     }
 
     /// The keeper's whole life.
-    fn keep(self: Arc<Self>, command: Command, socket: OwnedFd, tell: &SyncSender<std::io::Result<()>>, ended: OnEnd) {
-        let started = program::archive().and_then(|archive| {
-            let process = Process::start(command, socket.as_fd(), archive.as_fd())?;
+    fn keep(
+        self: Arc<Self>,
+        command: Command,
+        archive: &OwnedFd,
+        socket: OwnedFd,
+        tell: &SyncSender<std::io::Result<()>>,
+        ended: OnEnd,
+    ) {
+        let started = Process::start(command, socket.as_fd(), archive.as_fd()).and_then(|process| {
             let pidfd = process.pidfd().try_clone()?;
             let _ = self.pidfd.set((process.id(), pidfd));
             Ok(process)

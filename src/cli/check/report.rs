@@ -78,7 +78,11 @@ fn place(policy: &str, options: &ServeOptions, placement: &Placement) -> String 
     if let Some(node) = setting("numa-node") {
         return format!("NUMA node {node} (host policy {policy})");
     }
-    if placement.workers.is_empty() { "any core".to_owned() } else { format!("cores {}", ranges(&placement.workers)) }
+    match (placement.workers.as_slice(), placement.spin_ns / 1_000) {
+        ([], _) => "any core".to_owned(),
+        (cores, 0) => format!("cores {}", ranges(cores)),
+        (cores, spin_us) => format!("cores {}, spinning for up to {spin_us} us", ranges(cores)),
+    }
 }
 
 /// `0-2,5`.
@@ -228,7 +232,7 @@ mod tests {
             ],
             ..ServeOptions::default()
         };
-        let pinned = Placement { shards: vec![Some(0)], workers: vec![1, 2, 3], spin: false };
+        let pinned = Placement { shards: vec![Some(0)], workers: vec![1, 2, 3], spin_ns: 0 };
         for (policy, expected) in [
             ("p", "cores 0,2-3 (host policy p)"),
             ("q", "cores 5 (host policy q)"),
@@ -237,6 +241,8 @@ mod tests {
         ] {
             assert_eq!(place(policy, &options, &pinned), expected);
         }
+        let spinning = Placement { spin_ns: 50_000, ..pinned };
+        assert_eq!(place("cpu", &options, &spinning), "cores 1-3, spinning for up to 50 us");
         assert_eq!(place("cpu", &options, &Placement::unpinned()), "any core");
     }
 }

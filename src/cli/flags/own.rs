@@ -25,6 +25,13 @@ pub static FLAGS: &[Flag] = &[
         |g, v| io_engine(v).map(|given| g.options.io_engine = given),
     ),
     NEREID.set(
+        "spin-us",
+        "integer",
+        "Microseconds that a thread looks for work before it sleeps, where its last waits were shorter; 0: it sleeps \
+         at once. Default: 50 from 4 cores on, if I/O and models have cores of their own; else 0.",
+        |g, v| spin_us(v).map(|given| g.options.spin_us = Some(given)),
+    ),
+    NEREID.set(
         "run-to-completion",
         "off|declared|measured",
         "Which requests the network's own thread executes: none, those of backends that declare that they never \
@@ -105,6 +112,14 @@ fn io_cores(value: Value<'_>) -> Result<IoCores, ValueError> {
         // A core has to be asked for: zero is a number all the same.
         Err(_) if value.text() == "0" => Err(ValueError::OutOfBound(value.text())),
         Err(_) => Err(ValueError::Number(value.text())),
+    }
+}
+
+/// A second is more than anybody waits for.
+fn spin_us(value: Value<'_>) -> Result<u32, ValueError> {
+    match value.natural()? {
+        given @ 0..=1_000_000 => Ok(given),
+        _ => Err(ValueError::OutOfBound(value.text())),
     }
 }
 

@@ -10,6 +10,9 @@ use crate::perf::answer::Expectation;
 use crate::protocol::grpc::PREFIX_BYTES;
 use crate::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, SendError, StreamId};
 
+/// Memory for answers that is kept for the next ones.
+const SPARE_MAX: usize = 64;
+
 pub struct UnaryExchange {
     connection: Connection,
     book: Arc<Book>,
@@ -22,9 +25,10 @@ pub struct UnaryExchange {
 struct Calls {
     open: HashMap<u32, Call, BuildHasherDefault<StreamHasher>>,
     over: bool,
-    now_ns: u64,
     /// What came of a call that ended, with its flight.
     ended: Vec<(Flight, Result<(), String>)>,
+    /// Where answers were kept that have been compared.
+    spare: Vec<Vec<u8>>,
 }
 
 struct Call {
@@ -60,7 +64,7 @@ impl UnaryExchange {
             connection: Connection::client(http2_config(), pool.clone()),
             book,
             pool,
-            calls: Calls { open: HashMap::default(), over: false, now_ns: 0, ended: Vec::new() },
+            calls: Calls { open: HashMap::default(), over: false, ended: Vec::new(), spare: Vec::new() },
             scratch: Vec::new(),
             message: Gather::new(),
         }
@@ -90,13 +94,14 @@ impl UnaryExchange {
             self.calls.over = true;
             return Err(NotBegun::Over(flight));
         }
-        let wanted = self.book.expectation(flight.template).map(|wanted| (Arc::clone(wanted), Vec::new()));
+        let spare = &mut self.calls.spare;
+        let wanted = self.book.expectation(flight.template);
+        let wanted = wanted.map(|wanted| (Arc::clone(wanted), spare.pop().unwrap_or_default()));
         self.calls.open.insert(stream.get(), Call { stream, flight, received: 0, wanted });
         Ok(())
     }
 
     pub fn receive(&mut self, bytes: &[u8], now_ns: u64, heard: &mut Heard) -> Result<(), String> {
-        self.calls.now_ns = now_ns;
         let outcome = self.connection.receive(bytes, &mut self.calls).map_err(|error| error.to_string());
         for (mut flight, outcome) in self.calls.ended.drain(..) {
             if outcome.is_ok() {
@@ -142,6 +147,12 @@ impl Calls {
         let Some(call) = self.open.remove(&stream.get()) else { return };
         let outcome = end.and_then(|()| call.check());
         self.ended.push((call.flight, outcome));
+        if let Some((_, mut kept)) = call.wanted
+            && self.spare.len() < SPARE_MAX
+        {
+            kept.clear();
+            self.spare.push(kept);
+        }
     }
 }
 

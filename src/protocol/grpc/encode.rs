@@ -8,12 +8,16 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::{Code, MESSAGE_BYTES_MAX, PREFIX_BYTES, Value, varint};
-use crate::memory::{Gather, Pool, Slice};
+use crate::memory::{BlockMut, Gather, Pool, Slice};
 
 /// Tensors shorter than this are copied behind the head: [`Gather`] would do the same, one by one.
 const COPY_BELOW: usize = 1024;
 /// Capacity of the buffer that is kept from one message to the next.
 const KEPT_BYTES: usize = 64 * 1024;
+
+/// Longer messages, or fronts of messages, are written to memory of their own.
+const SHARED_MAX: usize = 1024;
+const SHARED_BLOCK_BYTES: usize = 16 * 1024;
 
 /// The message cannot be sent, because gRPC's limit ends before it (spec/grpc.md section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +85,32 @@ pub struct RequestedOutput<'a> {
 #[derive(Debug, Default)]
 pub struct Encoder {
     head: Vec<u8>,
+    /// What short messages are written to, one behind the other.
+    block: Option<BlockMut>,
 }
+
+/// What responses of one model with the same parameters and the same kinds of outputs have in common, as bytes.
+#[derive(Debug, Clone, Default)]
+pub struct ResponseHead {
+    /// The model's name and version, before the id.
+    model: Vec<u8>,
+    parameters: Vec<u8>,
+    outputs: Vec<u8>,
+}
+
+impl ResponseHead {
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.model.len() + self.parameters.len() + self.outputs.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The parameter by which streams say whether another response follows.
+pub const FINAL: &str = "triton_final_response";
 
 impl Encoder {
     pub fn new() -> Encoder {
@@ -130,6 +159,69 @@ impl Encoder {
         self.text(1, error_message);
         self.length(2, len);
         self.write_response(response, pool, into);
+        self.flush(pool, into);
+        Ok(())
+    }
+
+    /// What responses like this one have in common: all but id and contents.
+    pub fn response_head<'a, P, O>(&mut self, response: &InferResponse<'a, P, O>) -> ResponseHead
+    where
+        P: Iterator<Item = (&'a str, Value<'a>)> + Clone,
+        O: Iterator<Item = OutputTensor<'a>> + Clone,
+    {
+        self.head.clear();
+        self.text(1, response.model_name);
+        self.text(2, response.model_version);
+        let model = self.head.len();
+        self.parameters(4, response.parameters.clone());
+        let parameters = self.head.len();
+        for output in response.outputs.clone() {
+            self.length(5, tensor_len(output.name, output.datatype, output.shape));
+            self.tensor(output.name, output.datatype, output.shape);
+        }
+        let part = |range: std::ops::Range<usize>| self.head.get(range).unwrap_or_default().to_vec();
+        let head = ResponseHead {
+            model: part(0..model),
+            parameters: part(model..parameters),
+            outputs: part(parameters..self.head.len()),
+        };
+        self.head.clear();
+        head
+    }
+
+    /// Appends a response whose head is known, prefix included: with `is_final` a ModelStreamInferResponse that says
+    /// so, else a ModelInferResponse. `contents` has an item for each output.
+    pub fn known_response<'a>(
+        &mut self,
+        head: &ResponseHead,
+        id: &str,
+        is_final: Option<bool>,
+        contents: impl Iterator<Item = &'a Slice> + Clone,
+        pool: &Pool,
+        into: &mut Gather,
+    ) -> Result<(), TooLarge> {
+        let flag = is_final.map(Value::Bool);
+        let flag_len = flag.map_or(0, |flag| field_len(entry_len(FINAL, flag)));
+        let contents_len: usize = contents.clone().map(|data| field_len(data.len())).sum();
+        let len = head.len() + text_len(id) + flag_len + contents_len;
+        match flag {
+            None => self.prefix(len)?,
+            Some(_) => {
+                self.prefix(field_len(len))?;
+                self.length(2, len);
+            }
+        }
+        self.head.extend_from_slice(&head.model);
+        self.text(3, id);
+        self.head.extend_from_slice(&head.parameters);
+        if let Some(flag) = flag {
+            self.parameters(4, std::iter::once((FINAL, flag)));
+        }
+        self.head.extend_from_slice(&head.outputs);
+        for data in contents {
+            self.length(6, data.len());
+            self.data(data, pool, into);
+        }
         self.flush(pool, into);
         Ok(())
     }
@@ -243,7 +335,19 @@ impl Encoder {
         }
     }
 
+    /// Puts what is written behind what there is. A short message alone lies in one piece of a block that others share.
     fn flush(&mut self, pool: &Pool, into: &mut Gather) {
+        if into.is_empty() && self.head.len() <= SHARED_MAX {
+            if self.block.as_ref().is_none_or(|block| block.spare() < self.head.len()) {
+                self.block = pool.get(SHARED_BLOCK_BYTES).ok();
+                self.block.iter_mut().for_each(|block| block.set_len(0));
+            }
+            if let Some(block) = &mut self.block {
+                let len = block.append(&self.head);
+                into.push_whole(block.split_to(len));
+                return self.head.clear();
+            }
+        }
         into.put(pool, &self.head);
         self.head.clear();
     }

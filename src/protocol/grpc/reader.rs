@@ -108,6 +108,17 @@ impl MessageReader {
         }
     }
 
+    /// The next message, if it is here from its first byte to its last, and would be scanned.
+    pub fn whole_message<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        if self.mode != Mode::Infer || !matches!(self.state, State::Prefix { len: 0, .. }) {
+            return None;
+        }
+        match bytes.split_first_chunk::<PREFIX_BYTES>() {
+            Some(([0, length @ ..], rest)) => rest.get(..u32::from_be_bytes(*length) as usize),
+            _ => None,
+        }
+    }
+
     /// The window that the next bytes belong to, if the transport can receive straight into it.
     pub fn take_direct(&mut self) -> Option<Direct> {
         match self.state {

@@ -5,10 +5,15 @@
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 
+use smallvec::SmallVec;
+
 use super::Limits;
 use super::chunked::{ChunkError, Chunked, Piece};
 use super::head::HeadEnd;
 use super::response::put_field;
+
+/// Fields of a response's head that take no memory of their own; few heads have more.
+const HEADERS_ON_STACK: usize = 16;
 
 /// What kind of body follows a request's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +221,9 @@ impl ResponseParser {
             return Ok(());
         }
         let is_head = *self.asked.front().ok_or(ClientError::Unasked)?;
-        let headers: Vec<_> = response.headers.iter().map(|field| (field.name, field.value)).collect();
+        // On the stack: a client that measures allocates nothing for an answer.
+        let headers: SmallVec<[_; HEADERS_ON_STACK]> =
+            response.headers.iter().map(|field| (field.name, field.value)).collect();
         let find = |name: &str| headers.iter().find(|field| field.0.eq_ignore_ascii_case(name)).map(|field| field.1);
         let says = |name: &str, word: &[u8]| find(name).is_some_and(|value| value.eq_ignore_ascii_case(word));
         let until_end = !says("transfer-encoding", b"chunked") && find("content-length").is_none();

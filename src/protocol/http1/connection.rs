@@ -9,7 +9,7 @@ use super::chunked::Chunked;
 use super::head::{BodyLength, Head, HeadEnd, HeadError, Method, Version};
 use super::incoming::{Broken, Coding, Incoming, Target};
 use super::outbox::Outbox;
-use super::response::{Response, ResponseHead};
+use super::response::{PlainResponse, Response, ResponseHead};
 use super::{BodyPlan, Direct, ExchangeId, Handler, Limits};
 use crate::memory::{Gather, Pool};
 
@@ -139,6 +139,13 @@ impl Connection {
     pub fn respond(&mut self, exchange: ExchangeId, response: Response) {
         self.before_answer(exchange);
         self.outbox.respond(exchange, response);
+        self.after_answer();
+    }
+
+    /// The same for an answer as most are.
+    pub fn respond_plainly(&mut self, exchange: ExchangeId, response: PlainResponse) {
+        self.before_answer(exchange);
+        self.outbox.respond_plainly(exchange, response);
         self.after_answer();
     }
 
@@ -319,6 +326,14 @@ impl Connection {
             }
             return (blank, false);
         };
+        if self.head_end.is_fresh()
+            && self.blank <= BLANK_MAX
+            && let Some(end) = self.head.repeat(bytes, self.limits.head)
+        {
+            self.blank = 0;
+            self.begin_request(handler);
+            return (blank + end, true);
+        }
         // What begins like this is no method; a TLS client on this port should not have to wait for the bound.
         let found = if self.blank > BLANK_MAX || !first.is_ascii_graphic() {
             Err(HeadError::Malformed)

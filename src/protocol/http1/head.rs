@@ -4,25 +4,30 @@
 //! allocation. What RFC 9112, section 6.3, calls a framing error is refused here: two readers that disagree about
 //! where a request ends are the way requests are smuggled.
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 
 use super::Limits;
+use super::repeated::Gaps;
 
 /// A request's head in its own storage.
 #[derive(Debug, Clone, Default)]
 pub struct Head {
-    raw: Vec<u8>,
+    pub(super) raw: Vec<u8>,
     method: Method,
     method_name: Span,
     path: Span,
     query: Option<Span>,
     version: Version,
-    fields: Vec<(Span, Span)>,
+    pub(super) fields: Vec<(Span, Span)>,
     /// A bit for each length that a field's name has, by [`bit_of`]: most names that are asked for are not there.
     lengths: u64,
-    body: BodyLength,
+    pub(super) body: BodyLength,
     keep_alive: bool,
     expects_continue: bool,
+    /// By these the next head may differ and still be this one; `None`: it is not recognised.
+    pub(super) gaps: Option<Gaps>,
+    mark: Cell<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,13 +105,13 @@ impl HeadError {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Span {
-    start: u32,
-    end: u32,
+pub(super) struct Span {
+    pub start: u32,
+    pub end: u32,
 }
 
 impl Span {
-    fn len(self) -> usize {
+    pub fn len(self) -> usize {
         self.end.saturating_sub(self.start) as usize
     }
 }
@@ -166,6 +171,43 @@ impl Head {
         self.fields.iter().map(|&(name, value)| (self.text(name), self.bytes(value)))
     }
 
+    /// The place of the first field of that name, for [`value_at`](Head::value_at). A head with the same mark has the
+    /// field in the same place.
+    pub fn position_of(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|(field, _)| field.len() == name.len() && self.has_name(*field, name))
+    }
+
+    /// The value of the field at that place.
+    pub fn value_at(&self, position: usize) -> &[u8] {
+        self.fields.get(position).map_or(&[], |(_, value)| self.bytes(*value))
+    }
+
+    /// What a handler noted of this head; 0 if nothing. It stays for the heads that follow on the same connection, as
+    /// long as they differ in the numbers of their lengths only.
+    pub fn mark(&self) -> u64 {
+        self.mark.get()
+    }
+
+    pub fn set_mark(&self, mark: u64) {
+        self.mark.set(mark);
+    }
+
+    /// The bytes of the head, its lengths left out: what heads that share a mark have in common.
+    pub fn put_kind(&self, into: &mut Vec<u8>) {
+        let Some(gaps) = self.gaps else { return into.extend_from_slice(&self.raw) };
+        let mut from = 0;
+        for gap in gaps.spans() {
+            into.extend_from_slice(self.raw.get(from..gap.start as usize).unwrap_or_default());
+            from = gap.end as usize;
+        }
+        into.extend_from_slice(self.raw.get(from..).unwrap_or_default());
+    }
+
+    /// True if it can be recognised when it comes again.
+    pub fn is_recognisable(&self) -> bool {
+        self.gaps.is_some()
+    }
+
     pub fn body_length(&self) -> BodyLength {
         self.body
     }
@@ -182,6 +224,7 @@ impl Head {
 
     /// Reads a head that ends with its empty line, and takes a copy of it.
     pub(super) fn parse(&mut self, raw: &[u8], limits: &Limits) -> Result<(), HeadError> {
+        (self.gaps, self.mark) = (None, Cell::new(0));
         self.raw.clear();
         self.raw.extend_from_slice(raw);
         self.fields.clear();
@@ -254,14 +297,15 @@ impl Head {
         self.keep_alive = !close && (keep || self.version == Version::Http11);
         // An HTTP/1.0 peer knows no interim responses (RFC 9110, section 10.1.1).
         self.expects_continue = expects && self.version == Version::Http11;
+        self.gaps = Gaps::of(self);
         Ok(())
     }
 
-    fn has_name(&self, field: Span, name: &str) -> bool {
+    pub(super) fn has_name(&self, field: Span, name: &str) -> bool {
         self.bytes(field).eq_ignore_ascii_case(name.as_bytes())
     }
 
-    fn bytes(&self, span: Span) -> &[u8] {
+    pub(super) fn bytes(&self, span: Span) -> &[u8] {
         self.raw.get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 
@@ -319,7 +363,7 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-fn content_length(value: &[u8]) -> BodyLength {
+pub(super) fn content_length(value: &[u8]) -> BodyLength {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return BodyLength::Unparsable;
     }
@@ -354,6 +398,11 @@ pub(super) struct HeadEnd {
 }
 
 impl HeadEnd {
+    /// Nothing of a head was looked at yet.
+    pub fn is_fresh(&self) -> bool {
+        self.searched == 0
+    }
+
     /// The length of the head that `input` begins with, once its empty line is there. `input` is the same in every
     /// call, or longer.
     pub fn find(&mut self, input: &[u8], request_line: usize, head: usize) -> Result<Option<usize>, HeadError> {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::ExchangeId;
 use super::head::Version;
-use super::response::{Framing, Response, ResponseHead};
+use super::response::{Framing, PlainResponse, Response, ResponseHead};
 use crate::memory::{Gather, Pool, Slice};
 
 /// Bodies up to this many bytes are copied behind their head, so that a small answer is one piece to send.
@@ -177,6 +177,46 @@ impl Outbox {
             self.put(id, b"0\r\n\r\n");
         }
         self.complete(id);
+    }
+
+    /// Answers as [`respond`](Outbox::respond) does.
+    pub fn respond_plainly(&mut self, id: ExchangeId, response: PlainResponse) {
+        let Some(exchange) = self.position(id).and_then(|at| self.exchanges.get(at)) else { return };
+        let is_plain = exchange.version == Version::Http11 && exchange.keep_alive && !exchange.headless_body;
+        if !is_plain {
+            let response = response.into_response(&self.pool);
+            return self.respond(id, response);
+        }
+        if exchange.phase != Phase::Unanswered {
+            return;
+        }
+        let mut text = std::mem::take(&mut self.head);
+        text.clear();
+        response.encode_head(&mut text);
+        let copies = response.len() <= COPY_BODY_UP_TO;
+        if copies {
+            text.extend_from_slice(&response.json);
+            response.tail.iter().for_each(|piece| text.extend_from_slice(piece));
+        }
+        self.put(id, &text);
+        self.head = text;
+        if !copies {
+            self.push(id, response.json);
+            response.tail.into_iter().for_each(|piece| self.push(id, piece));
+        }
+        self.complete(id);
+    }
+
+    fn push(&mut self, id: ExchangeId, piece: Slice) {
+        match self.position(id) {
+            Some(0) => self.output.push(&self.pool, piece),
+            Some(at) => {
+                if let Some(exchange) = self.exchanges.get_mut(at) {
+                    exchange.waiting.push(&self.pool, piece);
+                }
+            }
+            None => {}
+        }
     }
 
     fn position(&self, id: ExchangeId) -> Option<usize> {

@@ -5,8 +5,10 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 use super::head::Version;
-use crate::memory::{Gather, Pool};
+use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::json;
 
 /// Status and fields of an answer.
@@ -90,6 +92,55 @@ impl Response {
         writer.string(message);
         writer.end_object();
         Response::text(pool, head, &writer.into_inner())
+    }
+}
+
+/// An answer of status 200 as most are. It goes out like a [`Response`], but its head is written in one go.
+#[derive(Debug)]
+pub struct PlainResponse {
+    /// Of the tensors behind the JSON: then the head says how long the JSON is, and calls the whole binary.
+    pub tail: SmallVec<[Slice; 1]>,
+    pub json: Slice,
+    pub is_binary: bool,
+}
+
+/// Says how many bytes of an answer are JSON.
+pub const JSON_LENGTH: &str = "Inference-Header-Content-Length";
+
+const PLAIN_BINARY: &[u8] = b"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: ";
+const PLAIN_BINARY_LENGTH: &[u8] = b"\r\nContent-Type: application/octet-stream\r\nContent-Length: ";
+
+impl PlainResponse {
+    /// Bytes of the body.
+    pub(super) fn len(&self) -> usize {
+        self.tail.iter().map(|piece| piece.len()).sum::<usize>() + self.json.len()
+    }
+
+    /// Writes the head for a peer that speaks HTTP/1.1 and keeps its connection.
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
+        let mut number = itoa::Buffer::new();
+        if self.is_binary {
+            out.extend_from_slice(PLAIN_BINARY);
+            out.extend_from_slice(number.format(self.json.len()).as_bytes());
+            out.extend_from_slice(PLAIN_BINARY_LENGTH);
+        } else {
+            out.extend_from_slice(JSON_OK);
+        }
+        out.extend_from_slice(number.format(self.len()).as_bytes());
+        out.extend_from_slice(b"\r\n\r\n");
+    }
+
+    /// The same answer for anybody else.
+    pub(super) fn into_response(self, pool: &Pool) -> Response {
+        let mut head = ResponseHead::new(200);
+        head = match self.is_binary {
+            true => head.content_type("application/octet-stream").header(JSON_LENGTH, self.json.len() as u64),
+            false => head.content_type("application/json"),
+        };
+        let mut body = Gather::new();
+        body.push(pool, self.json);
+        self.tail.into_iter().for_each(|piece| body.push(pool, piece));
+        Response::new(head, body)
     }
 }
 

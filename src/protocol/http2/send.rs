@@ -9,10 +9,13 @@ use super::headers::FIELD_OVERHEAD;
 use super::stream::{Finish, Receiving, Sending};
 use super::{Connection, Role, SendError, StreamId};
 use crate::memory::{BlockMut, Gather, Slice};
-use crate::protocol::hpack::Encoder;
+use crate::protocol::hpack::{Encoder, Known};
 
 /// DATA frames are no larger, whatever the peer accepts, so that streams can take turns.
 const DATA_FRAME_MAX: u32 = 1 << 20;
+
+/// Longer answers take turns with those of other streams.
+const WHOLE_ANSWER_MAX: usize = 64 << 10;
 
 /// What became of a stream's turn.
 enum Turn {
@@ -87,6 +90,9 @@ impl Connection {
     /// Sends all of `data`, which is empty afterwards even if the stream is closed. Bounded by the caller, who looks at
     /// [`Connection::unsent`].
     pub fn send_data(&mut self, stream: StreamId, data: &mut Gather, end_stream: bool) -> Result<(), SendError> {
+        if !end_stream && self.send_at_once(stream.0, data) {
+            return Ok(());
+        }
         let mut pieces = std::mem::take(&mut self.pieces);
         data.take(usize::MAX, &mut pieces);
         let allowed = self.may_send_data(stream.0);
@@ -97,6 +103,77 @@ impl Connection {
         pieces.clear();
         self.pieces = pieces;
         allowed
+    }
+
+    /// Answers a request as a whole where nothing stands in the way: a response's head, all of `data`, and trailers.
+    /// False, with nothing said, where something does: then the long way says the same. Both lists hold what their
+    /// places ask for, and the head is not interim.
+    pub fn answer(&mut self, stream: StreamId, head: &mut Known, data: &mut Gather, trailers: &mut Known) -> bool {
+        let (id, n) = (stream.0, data.len());
+        let Some(stream) = self.streams.get(id) else { return false };
+        let room = stream.send_window.min(self.send_window).min(i64::from(self.peer.max_frame_size));
+        let is_free = stream.sending == Sending::Head
+            && stream.queued == 0
+            && n <= WHOLE_ANSWER_MAX
+            && n as i64 <= room
+            && self.output.len() < self.config.output_target
+            && self.peer.max_header_list_size == u32::MAX;
+        if !is_free {
+            return false;
+        }
+        self.put_known(id, head, 0);
+        let frame = FrameHead { length: n as u32, kind: kind::DATA, flags: 0, stream: id };
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.send_window -= n as i64;
+        }
+        self.count_data(n);
+        self.output.put(&self.pool, &frame.bytes());
+        self.output.push_all(&self.pool, data);
+        self.put_known(id, trailers, flag::END_STREAM);
+        self.set_sending(id, Sending::Ended);
+        true
+    }
+
+    /// Sends data that fits into one frame and need not wait for anything; false if it has to take its turn.
+    fn send_at_once(&mut self, id: u32, data: &mut Gather) -> bool {
+        let n = data.len();
+        let Some(stream) = self.streams.get_mut(id) else { return false };
+        let room = stream.send_window.min(self.send_window).min(i64::from(self.peer.max_frame_size));
+        let is_free = stream.sending == Sending::Body
+            && stream.queued == 0
+            && n > 0
+            && n <= WHOLE_ANSWER_MAX
+            && n as i64 <= room
+            && self.output.len() < self.config.output_target;
+        if !is_free {
+            return false;
+        }
+        stream.send_window -= n as i64;
+        let frame = FrameHead { length: n as u32, kind: kind::DATA, flags: 0, stream: id };
+        self.count_data(n);
+        self.output.put(&self.pool, &frame.bytes());
+        self.output.push_all(&self.pool, data);
+        true
+    }
+
+    /// Charges data to the connection's window, and notes that there was some.
+    fn count_data(&mut self, len: usize) {
+        self.send_window -= len as i64;
+        self.counters.pings_since_data = 0;
+        self.counters.pings_sent_since_data = 0;
+        self.idle_frames.earn(4 + (len / 256) as u32);
+    }
+
+    /// Puts a short block, perhaps from memory, into a frame of its own.
+    fn put_known(&mut self, id: u32, known: &mut Known, flags: u8) {
+        let mut frame = std::mem::take(&mut self.scratch);
+        frame.clear();
+        frame.extend_from_slice(&[0; HEAD_LEN]);
+        self.encoder.encode_known(known, &mut frame);
+        self.counters.pings_since_data = 0;
+        self.counters.pings_sent_since_data = 0;
+        self.put_block(id, &mut frame, flags & flag::END_STREAM != 0);
+        self.scratch = frame;
     }
 
     fn queue_pieces(&mut self, id: u32, pieces: impl Iterator<Item = Slice>) {
@@ -221,10 +298,7 @@ impl Connection {
     }
 
     fn put_data_head(&mut self, id: u32, len: usize, end_stream: bool) {
-        self.send_window -= len as i64;
-        self.counters.pings_since_data = 0;
-        self.counters.pings_sent_since_data = 0;
-        self.idle_frames.earn(4 + (len / 256) as u32);
+        self.count_data(len);
         let flags = if end_stream { flag::END_STREAM } else { 0 };
         self.put_frame(FrameHead { length: len as u32, kind: kind::DATA, flags, stream: id }, b"");
     }

@@ -89,11 +89,16 @@ impl Stream {
 
     fn clear(&mut self) {
         let mut queue = std::mem::take(&mut self.queue);
-        queue.clear();
-        queue.shrink_to(KEPT_PIECES);
         let mut trailers = std::mem::take(&mut self.trailers);
-        trailers.clear();
-        trailers.shrink_to(1024);
+        // Most were never used.
+        if queue.capacity() > 0 {
+            queue.clear();
+            queue.shrink_to(KEPT_PIECES);
+        }
+        if trailers.capacity() > 0 {
+            trailers.clear();
+            trailers.shrink_to(1024);
+        }
         *self = Stream { queue, trailers, ..Stream::new() };
     }
 }
@@ -114,7 +119,9 @@ pub(super) enum Gone {
 pub(super) struct Streams {
     places: Vec<Stream>,
     free: Vec<u32>,
-    index: HashMap<u32, u32, BuildHasherDefault<IdHasher>>,
+    index: HashMap<u32, u32, IdHash>,
+    /// The stream that was looked up or opened last, and its place: what concerns a stream comes in a row.
+    last: (u32, u32),
     resets: VecDeque<(u32, Gone)>,
     ends: VecDeque<u32>,
 }
@@ -125,6 +132,7 @@ impl Streams {
             places: Vec::new(),
             free: Vec::new(),
             index: HashMap::default(),
+            last: (0, 0),
             resets: VecDeque::new(),
             ends: VecDeque::new(),
         }
@@ -134,12 +142,18 @@ impl Streams {
         self.index.len()
     }
 
+    #[inline]
     pub(super) fn get(&self, id: u32) -> Option<&Stream> {
-        self.places.get(*self.index.get(&id)? as usize)
+        let place = if self.last.0 == id && id != 0 { self.last.1 } else { *self.index.get(&id)? };
+        self.places.get(place as usize)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
-        self.places.get_mut(*self.index.get(&id)? as usize)
+        if self.last.0 != id || id == 0 {
+            self.last = (id, *self.index.get(&id)?);
+        }
+        self.places.get_mut(self.last.1 as usize)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
@@ -153,6 +167,7 @@ impl Streams {
             (self.places.len() - 1) as u32
         });
         self.index.insert(id, place);
+        self.last = (id, place);
         let stream = &mut self.places[place as usize];
         stream.id = id;
         stream
@@ -161,6 +176,7 @@ impl Streams {
     /// Forgets the stream but for how it ended.
     pub(super) fn remove(&mut self, id: u32, gone: Gone) {
         let Some(place) = self.index.remove(&id) else { return };
+        self.last = (0, 0);
         self.places[place as usize].clear();
         self.free.push(place);
         self.remember(id, gone);
@@ -192,10 +208,13 @@ impl Streams {
     }
 }
 
+/// For maps whose keys are streams.
+pub type IdHash = BuildHasherDefault<IdHasher>;
+
 /// Spreads stream identifiers, which are small, odd and dense, over the hash map's bits. Collisions are no weapon: a
 /// peer has no more than the permitted number of streams in the map.
-#[derive(Default)]
-struct IdHasher(u64);
+#[derive(Debug, Clone, Default)]
+pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {

@@ -10,6 +10,61 @@ use super::number::{self, Scanned};
 use super::value::AccessError;
 use super::walk::{Stop, TensorError, Walk};
 
+/// Evaluates an expression with the function that reads one element of a kind, once for each kind.
+macro_rules! with_reader {
+    ($element:expr, |$read:ident| $body:expr) => {{
+        use $crate::protocol::json::Element;
+        use $crate::protocol::json::numbers::{boolean, double, signed, unsigned};
+        match $element {
+            Element::Bool => {
+                let $read = boolean;
+                $body
+            }
+            Element::U8 => {
+                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| [v as u8]);
+                $body
+            }
+            Element::U16 => {
+                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| (v as u16).to_le_bytes());
+                $body
+            }
+            Element::U32 => {
+                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| (v as u32).to_le_bytes());
+                $body
+            }
+            Element::U64 => {
+                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, u64::to_le_bytes);
+                $body
+            }
+            Element::I8 => {
+                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| (v as i8).to_le_bytes());
+                $body
+            }
+            Element::I16 => {
+                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| (v as i16).to_le_bytes());
+                $body
+            }
+            Element::I32 => {
+                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| (v as i32).to_le_bytes());
+                $body
+            }
+            Element::I64 => {
+                let $read = |input: &[u8], at: &mut usize| signed(input, at, i64::to_le_bytes);
+                $body
+            }
+            Element::F32 => {
+                let $read = |input: &[u8], at: &mut usize| double(input, at, |v| (v as f32).to_le_bytes());
+                $body
+            }
+            Element::F64 => {
+                let $read = |input: &[u8], at: &mut usize| double(input, at, f64::to_le_bytes);
+                $body
+            }
+        }
+    }};
+}
+pub(super) use with_reader;
+
 /// Fills a little-endian buffer from the array at a byte range that a [`Document`](super::Document) or
 /// [`Reader`](super::Reader) has checked. Flat and nested arrays are the same to it.
 #[derive(Debug)]
@@ -28,19 +83,7 @@ impl NumbersReader {
     /// Reads up to `max_steps` elements and brackets into `out`, whose length is that of the whole tensor; true when
     /// the array is complete and `out` is full. `input` and `out` are the same in every call.
     pub fn step(&mut self, input: &[u8], out: &mut [u8], max_steps: usize) -> Result<bool, TensorError> {
-        match self.element {
-            Element::Bool => self.fill(input, out, max_steps, boolean),
-            Element::U8 => self.fill(input, out, max_steps, |input, at| unsigned(input, at, |v| [v as u8])),
-            Element::U16 => self.fill(input, out, max_steps, |i, at| unsigned(i, at, |v| (v as u16).to_le_bytes())),
-            Element::U32 => self.fill(input, out, max_steps, |i, at| unsigned(i, at, |v| (v as u32).to_le_bytes())),
-            Element::U64 => self.fill(input, out, max_steps, |i, at| unsigned(i, at, u64::to_le_bytes)),
-            Element::I8 => self.fill(input, out, max_steps, |i, at| signed(i, at, |v| (v as i8).to_le_bytes())),
-            Element::I16 => self.fill(input, out, max_steps, |i, at| signed(i, at, |v| (v as i16).to_le_bytes())),
-            Element::I32 => self.fill(input, out, max_steps, |i, at| signed(i, at, |v| (v as i32).to_le_bytes())),
-            Element::I64 => self.fill(input, out, max_steps, |i, at| signed(i, at, i64::to_le_bytes)),
-            Element::F32 => self.fill(input, out, max_steps, |i, at| double(i, at, |v| (v as f32).to_le_bytes())),
-            Element::F64 => self.fill(input, out, max_steps, |i, at| double(i, at, f64::to_le_bytes)),
-        }
+        with_reader!(self.element, |read| self.fill(input, out, max_steps, read))
     }
 
     /// Elements read so far.
@@ -72,7 +115,7 @@ impl NumbersReader {
     }
 }
 
-fn boolean(input: &[u8], at: &mut usize) -> Result<[u8; 1], TensorError> {
+pub(super) fn boolean(input: &[u8], at: &mut usize) -> Result<[u8; 1], TensorError> {
     let rest = input.get(*at..).unwrap_or_default();
     let (value, len) = if rest.starts_with(b"true") {
         (1, 4)
@@ -86,7 +129,7 @@ fn boolean(input: &[u8], at: &mut usize) -> Result<[u8; 1], TensorError> {
 }
 
 #[inline(always)]
-fn unsigned<const N: usize>(
+pub(super) fn unsigned<const N: usize>(
     input: &[u8],
     at: &mut usize,
     bytes: impl Fn(u64) -> [u8; N],
@@ -102,7 +145,7 @@ fn unsigned<const N: usize>(
 }
 
 #[inline(always)]
-fn signed<const N: usize>(
+pub(super) fn signed<const N: usize>(
     input: &[u8],
     at: &mut usize,
     bytes: impl Fn(i64) -> [u8; N],
@@ -120,7 +163,7 @@ fn signed<const N: usize>(
 }
 
 #[inline(always)]
-fn double<const N: usize>(
+pub(super) fn double<const N: usize>(
     input: &[u8],
     at: &mut usize,
     bytes: impl Fn(f64) -> [u8; N],

@@ -112,7 +112,7 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
 /// The first position from `at` on whose byte is a quote, a backslash or a control character; eight bytes a step.
-fn plain_end(input: &[u8], mut at: usize) -> usize {
+pub(super) fn plain_end(input: &[u8], mut at: usize) -> usize {
     while let Some(Ok(eight)) = input.get(at..at + 8).map(<[u8; 8]>::try_from) {
         let word = u64::from_le_bytes(eight);
         let below = |limit: u64| move |word: u64| word.wrapping_sub(ONES * limit) & !word & HIGHS;

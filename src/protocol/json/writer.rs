@@ -6,6 +6,7 @@
 use crate::memory::{Gather, Pool};
 
 use super::double::DoubleText;
+use super::text;
 
 /// Where written bytes go.
 pub trait Sink {
@@ -126,10 +127,10 @@ impl<S: Sink> Writer<S> {
 pub(super) fn write_string(sink: &mut (impl Sink + ?Sized), bytes: &[u8]) {
     sink.put(b"\"");
     let mut rest = bytes;
-    while let Some(at) = rest.iter().position(|&byte| byte < 0x20 || matches!(byte, b'"' | b'\\')) {
-        let (plain, from) = rest.split_at(at);
+    while let Some((plain, from)) = rest.split_at_checked(text::plain_end(rest, 0))
+        && let Some((&byte, behind)) = from.split_first()
+    {
         sink.put(plain);
-        let Some((&byte, behind)) = from.split_first() else { break };
         match byte {
             b'"' => sink.put(b"\\\""),
             b'\\' => sink.put(b"\\\\"),

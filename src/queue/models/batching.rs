@@ -202,7 +202,7 @@ fn a_sweep_hides_nothing_from_the_holder() {
 #[test]
 fn a_holder_whose_time_is_up_takes_what_is_there() {
     model(2, || {
-        let version = Version::new(1, 2, 2);
+        let version = Version::new(1, 2, 2, false);
         let enqueuer = thread::spawn({
             let version = Arc::clone(&version);
             // Its wake-up meets nobody: the holder never parks, its time is always up.
@@ -261,9 +261,9 @@ impl Lent {
         }
     }
 
-    fn work(&self, wake: &dyn Fn(Worker)) -> usize {
+    fn work(&self, rest: &Rest, wake: &dyn Fn(Worker)) -> usize {
         while self.version.roster.acquire(0) == Turn::Holder {
-            let Some(_) = self.version.form(0, 1) else { break };
+            let Some(_) = self.version.form(0, 1, rest) else { break };
             self.version.roster.pass(0, || self.version.pending() > 0);
             // The token is free, and others may come to the instance: the word decides.
             let instance = self.instance.lock().unwrap();
@@ -282,19 +282,19 @@ impl Lent {
 #[test]
 fn an_instance_is_run_by_one_thread_at_a_time() {
     model(2, || {
-        let version = Version::new(1, 2, 1);
+        let version = Version::new(1, 2, 1, false);
         let lent = Arc::new(Lent { version, instance: Mutex::new(Some(UnsafeCell::new(0))) });
+        let rest = Rest::new();
         let worker = thread::spawn({
-            let lent = Arc::clone(&lent);
+            let (lent, rest) = (Arc::clone(&lent), rest.clone());
             // Woken by its own last request: it does not sleep then.
-            move || lent.work(&|_| {})
+            move || lent.work(&rest, &|_| {})
         });
-        let to_wake = worker.thread().clone();
         let other = thread::spawn({
-            let (lent, to_wake) = (Arc::clone(&lent), to_wake.clone());
-            move || lent.submit(&|_| to_wake.unpark())
+            let (lent, rest) = (Arc::clone(&lent), rest.clone());
+            move || lent.submit(&|_| rest.call())
         });
-        lent.submit(&|_| to_wake.unpark());
+        lent.submit(&|_| rest.call());
         other.join().unwrap();
         assert_eq!(worker.join().unwrap(), 2);
         assert_eq!(lent.version.pending(), 0);

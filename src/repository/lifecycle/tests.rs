@@ -101,6 +101,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
         backend_settings: Arc::new(|_| Vec::new()),
         worker_cpus: Vec::new(),
         worker_cpu_count: 1,
+        worker_spin: Default::default(),
         // A node that no host has: instances of this policy cannot be made.
         host_policies: Arc::new(
             HostPolicies::new(&[("far".to_owned(), "numa-node".to_owned(), "4095".to_owned())]).unwrap(),

@@ -1,12 +1,13 @@
 //! The default scheduler with threads as workers, which come and go.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-use crate::instance::next_payload;
+use crate::instance::{Rest, Spin, next_payload};
 use crate::memory::{BlockMut, Exhausted};
 use crate::model_config::ModelSpec;
-use crate::request::{Completion, Delivery, Response, Sink, Text, Waker};
+use crate::request::{Completion, Delivery, Response, Sink, Text};
 use crate::wire::inference::ModelConfig;
 
 #[derive(Default)]
@@ -32,16 +33,19 @@ fn request(sink: &Arc<Counter>) -> Box<Request> {
     Box::new(Request::new(Completion::new(sink.clone(), 1)))
 }
 
+thread_local! {
+    static REST: RefCell<Rest> = RefCell::new(Rest::new(std::thread::current(), Spin::new(Spin::BUDGET_NS, 1)));
+}
+
 /// The calling thread's.
 fn seat() -> Seat {
-    let waker = Waker::Thread(std::thread::current());
-    Seat { waker, name: String::new(), device: 0, rate_limiter: None }
+    Seat { waker: REST.with_borrow(Rest::waker), name: String::new(), device: 0, rate_limiter: None }
 }
 
 /// The calling thread is `worker` until it is sent away.
 fn work(scheduler: &Direct, worker: usize) -> usize {
     let mut served = 0;
-    while let Some(mut payload) = next_payload(scheduler, worker) {
+    while let Some(mut payload) = REST.with_borrow_mut(|rest| next_payload(scheduler, worker, rest)) {
         for request in payload.take() {
             request.finish(Response::new(Text::default()));
             served += 1;

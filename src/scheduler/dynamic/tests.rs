@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::instance::next_payload;
+use crate::instance::{Rest, Spin, next_payload};
 use crate::memory::{BlockMut, Exhausted};
 use crate::model_config::{ModelSpec, from_dynamic, normalize, parse};
 use crate::observe::statistics::ModelStatistics;
@@ -65,7 +65,7 @@ impl Bench {
         let (batcher, statistics) = batcher(spec, services);
         let wake_ups: Arc<AtomicUsize> = Arc::default();
         let count = Arc::clone(&wake_ups);
-        let waker = Waker::Call(Arc::new(move || _ = count.fetch_add(1, Ordering::SeqCst)));
+        let waker = Waker::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
         let worker = batcher.join(Seat { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap();
         Bench { batcher, answers: Arc::default(), statistics, worker, wake_ups, now_us: 1_000, sent: 0 }
     }
@@ -541,10 +541,11 @@ fn nothing_is_lost_or_answered_twice() {
     let refused = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let work = || {
-            let waker = Waker::Thread(std::thread::current());
-            let worker = batcher.join(Seat { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap();
+            let mut rest = Rest::new(std::thread::current(), Spin::new(Spin::BUDGET_NS, 1));
+            let worker =
+                batcher.join(Seat { waker: rest.waker(), name: "m".into(), device: 0, rate_limiter: None }).unwrap();
             started.wait();
-            while let Some(mut payload) = next_payload(&batcher, worker) {
+            while let Some(mut payload) = next_payload(&batcher, worker, &mut rest) {
                 assert!((1..=8).contains(&payload.len()));
                 payload.take().into_iter().for_each(|request| request.finish(Response::default()));
                 batcher.executed(worker);

@@ -100,7 +100,7 @@ fn gated() -> Gated {
     let woken: [Arc<AtomicUsize>; 2] = Default::default();
     let workers = [0, 1].map(|at| {
         let count = Arc::clone(&woken[at]);
-        let waker = Waker::Call(Arc::new(move || _ = count.fetch_add(1, Ordering::SeqCst)));
+        let waker = Waker::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
         scheduler.join(Seat { waker, name: "m".into(), device: 0, rate_limiter: None }).unwrap()
     });
     Gated { scheduler, limiter, workers, woken, answers: Arc::default() }
@@ -255,6 +255,7 @@ fn identity(more: &str, lending: Lending) -> Identity {
         attributes: IdentityBackend.attributes(),
         policies: Arc::default(),
         worker_cpus: Vec::new(),
+        spin: Default::default(),
         warmup: Vec::new(),
         lending,
     };

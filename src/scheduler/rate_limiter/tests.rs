@@ -57,9 +57,9 @@ fn on_device(limiter: &RateLimiter, model: &str, device: i32, priority: u32, dem
     let woken = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&woken);
     let seat = Seat {
-        waker: Waker::Call(Arc::new(move || {
+        waker: Waker::new(move || {
             seen.fetch_add(1, Ordering::SeqCst);
-        })),
+        }),
         name: format!("{model}_0"),
         device,
         rate_limiter: Some(ModelRateLimiter { resources: resources(demands), priority }),

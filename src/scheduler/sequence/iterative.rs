@@ -7,16 +7,17 @@ use super::tables::{Effects, Queued, Tables};
 use super::{SequenceBatcher, Shared};
 use crate::memory::Key;
 use crate::request::{CorrelationId, Keeper, Owner, Request, Status};
+use crate::scheduler::mutants::{self, Mutant};
 
 impl Owner for Shared {
-    /// The next request of the slot may go. A sequence that was made up for one request ends with it, and nothing of
-    /// that is shown to the model.
+    /// The next request of the slot may go. An iterative sequence ends with the last release of its request, whoever
+    /// chose its id, and nothing of that is shown to the model; what waits of it is executed before.
     fn released(&self, key: u64) {
         let now_ns = (self.clock)();
         self.with_tables(|tables, effects| {
             let Some(flight) = tables.land(key, now_ns, effects) else { return };
             let Some(sequence) = tables.resolve(flight.sequence) else { return };
-            if tables.sequences.get(sequence).is_some_and(|sequence| sequence.is_generated) {
+            if self.rules.is_iterative && !mutants::is(Mutant::IterationGoesOn) {
                 tables.finish(sequence, now_ns, effects);
             }
         });

@@ -68,8 +68,6 @@ pub(super) struct Sequence {
     deadline_ns: Option<u64>,
     /// It ends as soon as nothing of it waits.
     is_over: bool,
-    /// Made up for one request, with which it ends.
-    pub is_generated: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +116,7 @@ impl Effects {
         let mut wakers = std::mem::take(&mut self.wakers);
         match wakers.len() {
             0 | 1 => WakeUp::of(wakers.pop()),
-            _ => WakeUp::of(Some(Waker::Call(Arc::new(move || wakers.iter().for_each(Waker::wake))))),
+            _ => WakeUp::of(Some(Waker::new(move || wakers.iter().for_each(Waker::wake)))),
         }
     }
 }
@@ -189,13 +187,7 @@ impl Tables {
     }
 
     /// A new sequence in the free slot of the lowest number, or at the end of the backlog (schedulers.md section 3).
-    pub fn begin(
-        &mut self,
-        id: CorrelationId,
-        is_generated: bool,
-        now_ns: u64,
-        effects: &mut Effects,
-    ) -> Result<Key, Status> {
+    pub fn begin(&mut self, id: CorrelationId, now_ns: u64, effects: &mut Effects) -> Result<Key, Status> {
         if self.free.is_empty() {
             // Someone may have been idle for too long, and nobody looked.
             self.reap_all(now_ns, effects);
@@ -211,7 +203,6 @@ impl Tables {
             placed_ns: now_ns,
             deadline_ns: None,
             is_over: false,
-            is_generated,
         };
         let full = |_| Status::unavailable("too many sequences wait for the model");
         let key = self.sequences.insert(sequence).map_err(full)?;

@@ -30,9 +30,9 @@ struct World {
 
 fn seat(wakes: &Arc<AtomicUsize>) -> Seat {
     let wakes = Arc::clone(wakes);
-    let waker = Waker::Call(Arc::new(move || {
+    let waker = Waker::new(move || {
         wakes.fetch_add(1, Ordering::SeqCst);
-    }));
+    });
     Seat { waker, name: String::new(), device: 0, rate_limiter: None }
 }
 
@@ -502,6 +502,27 @@ fn iterative_sequences_come_back_until_they_are_released() {
         assert!(matches!(world.poll(0), Next::Leave));
         assert_eq!(world.answers.take(), [(2, None), (1, None)]);
     }
+}
+
+/// Whoever chose the id: the slot is free for the next one, and what waited of the sequence runs before.
+#[test]
+fn the_last_release_ends_an_iterative_sequence() {
+    let world = World::new(1, "sequence_batching { iterative_sequence: true }");
+    world.send(1, 7, START);
+    world.send(2, 7, 0);
+    world.send(3, 8, START);
+    let first = world.payload(0).take().remove(0);
+    first.reschedule().unwrap();
+    let second = world.payload(0).take().remove(0);
+    second.finish(Response::default());
+    drop(second);
+    assert_eq!(world.refusal(7, 0), unknown("7"));
+    let first = world.payload(0).take().remove(0);
+    let (status, first) = first.reschedule().unwrap_err();
+    first.fail(status);
+    assert_eq!(world.run(0), "3", "the slot went on to who waited for it");
+    assert_eq!(world.batcher.unfinished(), 0);
+    assert_eq!(world.answers.keys(), [2, 1, 3]);
 }
 
 #[test]

@@ -34,6 +34,8 @@ struct Sequences {
     rows: BTreeMap<(usize, usize, usize), u64>,
     /// Executions of requests that are executed more than once.
     laps: BTreeMap<u64, Lap>,
+    /// Ids that clients of iterative sequences chose, and whether a request of theirs is under way.
+    own_ids: BTreeMap<u64, bool>,
     last_era: u64,
     last_chain: u64,
 }
@@ -83,6 +85,9 @@ struct Facts {
     sent_ns: u64,
     timeout_us: u64,
 }
+
+/// Out of the way of those that the server makes up.
+const FIRST_OWN_ID: u64 = 1 << 40;
 
 const CONTROLS: &str = r#"
     control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }
@@ -135,6 +140,7 @@ impl Sequences {
             eras: BTreeMap::new(),
             rows: BTreeMap::new(),
             laps: BTreeMap::new(),
+            own_ids: BTreeMap::new(),
             last_era: 0,
             last_chain: 0,
         }
@@ -232,6 +238,18 @@ impl Sequences {
         }
     }
 
+    /// The id and the flags of a request that is executed until its backend lets go of it: 0 asks the server for an
+    /// id. A client that chose one may try to go on with it, which is too late.
+    fn iterate(&mut self, random: &mut Random) -> (u64, u64, u32) {
+        let id = FIRST_OWN_ID + random.below(8);
+        match self.own_ids.get(&id) {
+            Some(true) => (0, 0, 0),
+            Some(false) if random.once_in(3) => (id, 0, 0),
+            _ if random.once_in(2) => (0, 0, 0),
+            _ => (id, 0, SEQUENCE_START),
+        }
+    }
+
     /// A request of a sequence of its own, perhaps not for the first time.
     fn see_lap(&mut self, request: &Request, key: u64) -> Checked {
         let lap = self.laps.entry(key).or_default();
@@ -295,10 +313,13 @@ impl Rules for Sequences {
         let sent_ns = request.stamps.queued_ns;
         let timeout_us = if random.once_in(10) { 1 + random.below(3_000) } else { 0 };
         request.timeout_us = timeout_us;
-        if self.is_iterative {
-            return Facts { id: 0, era: 0, flags: 0, sent_ns, timeout_us };
+        let (id, era, flags) = match self.is_iterative {
+            true => self.iterate(random),
+            false => self.go_on(random),
+        };
+        if id == 0 {
+            return Facts { id, era, flags, sent_ns, timeout_us };
         }
-        let (id, era, flags) = self.go_on(random);
         (request.correlation_id, request.flags) = (CorrelationId::Number(id), flags);
         Facts { id, era, flags, sent_ns, timeout_us }
     }
@@ -315,6 +336,10 @@ impl Rules for Sequences {
 
     fn accepted(&mut self, facts: &Facts, _waiting: &Waiting<'_, Facts>) -> Checked {
         if self.is_iterative {
+            if facts.id > 0 && facts.flags & SEQUENCE_START == 0 {
+                return Err(format!("a request of sequence {} was accepted after its last release", facts.id));
+            }
+            self.own_ids.insert(facts.id, true);
             return Ok(());
         }
         let (idle_ns, generation) = (self.idle_ns, self.generation);
@@ -347,6 +372,9 @@ impl Rules for Sequences {
     fn refused(&mut self, facts: &Facts, status: &Status, _waiting: &Waiting<'_, Facts>) -> Checked {
         if !status.message.contains("must specify the START flag") || facts.flags & SEQUENCE_START != 0 {
             return Err(format!("refused: {status}"));
+        }
+        if self.is_iterative {
+            return Ok(());
         }
         let (idle_ns, generation) = (self.idle_ns, self.generation);
         let era = self.era(facts.era)?;
@@ -441,6 +469,9 @@ impl Rules for Sequences {
         let error = delivery.response.as_ref().and_then(|response| response.error.as_ref());
         let says = |text: &str| error.is_some_and(|status| status.message.contains(text));
         if self.is_iterative {
+            if delivery.last {
+                self.own_ids.insert(sent.facts.id, false);
+            }
             let idle_ns = self.idle_ns;
             let lap = self.laps.entry(key).or_default();
             if says("must specify the START flag") && lap.queued_ns + idle_ns > clock() {
@@ -534,5 +565,6 @@ fn mistakes_are_noticed() {
     noticed(Mutant::MissingNullRow, WEATHER, Sequences::direct, "and not at");
     noticed(Mutant::StaleState, WEATHER, Sequences::oldest, "sees Some");
     noticed(Mutant::BacklogOrder, CALM, Sequences::single, "of the backlog was passed over");
+    noticed(Mutant::IterationGoesOn, WEATHER, Sequences::iterative, "after its last release");
     noticed(Mutant::StaleSequence, WEATHER, Sequences::iterative, "although its sequence lives");
 }

@@ -4,7 +4,7 @@
 //! a ring that is shared with the kernel, which takes them from there by itself (`IORING_REGISTER_PBUF_RING`,
 //! io_uring_register(2)); for epoll they lie on a stack.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::BufRingEntry;
+
+use super::sys;
 
 /// Bytes of one chunk.
 pub const CHUNK_BYTES: usize = 16 * 1024;
@@ -153,25 +155,28 @@ impl std::fmt::Debug for Chunk {
     }
 }
 
-/// Page-aligned, zeroed memory.
+/// Page-aligned, zeroed memory, straight from the system: pages that nobody touched take no memory. The allocator would
+/// have zeroed aligned memory by hand, and so made all of it resident before the first connection came.
 struct Region {
     start: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
 }
 
 impl Region {
     fn zeroed(bytes: usize) -> Region {
-        let layout = Layout::from_size_align(bytes.next_multiple_of(PAGE), PAGE).expect("bounded by MOST_CHUNKS");
-        // SAFETY: there is at least one chunk or entry, so the layout has a size.
-        let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        Region { start, layout }
+        let bytes = bytes.next_multiple_of(PAGE);
+        let start = sys::map_private(bytes);
+        let Some(start) = start else {
+            handle_alloc_error(Layout::from_size_align(bytes, PAGE).expect("bounded by MOST_CHUNKS"));
+        };
+        Region { start, bytes }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and whoever drops the region has let go of all windows on it.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        // SAFETY: mapped with this size, and whoever drops the region has let go of all windows on it.
+        unsafe { sys::unmap(self.start, self.bytes) }
     }
 }
 
@@ -197,6 +202,22 @@ mod tests {
         assert_eq!(chunks.fill(|_| Err("no")).unwrap().unwrap_err(), "no");
         assert_eq!(chunks.free(), 1, "a failed fill keeps nothing");
         assert_eq!(&*second, &[2; 3]);
+    }
+
+    /// Pages of the chunks count as memory when something was received into them, not before.
+    #[test]
+    fn untouched_chunks_take_no_memory() {
+        let chunks = Chunks::on_stack(64);
+        assert_eq!(chunks.memory.start.as_ptr() as usize % PAGE, 0);
+        assert_eq!(sys::resident_pages(chunks.memory.start, chunks.memory.bytes).unwrap(), 0);
+        let chunk = chunks.fill(|bytes| {
+            bytes[0] = 1;
+            Ok::<_, ()>(1)
+        });
+        let resident = sys::resident_pages(chunks.memory.start, chunks.memory.bytes).unwrap();
+        // More than one only where the system hands out huge pages.
+        assert!((1..=64 * CHUNK_BYTES / PAGE).contains(&resident), "{resident}");
+        drop(chunk);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
 use std::time::Duration;
 
 /// Turns −1 into the thread's `errno`.
@@ -20,6 +21,30 @@ unsafe fn own(fd: libc::c_int) -> io::Result<OwnedFd> {
     let fd = check(fd)?;
     // SAFETY: by contract we are its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Fresh zeroed pages of this process alone; none where the system has none.
+pub fn map_private(bytes: usize) -> Option<NonNull<u8>> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: the kernel chooses a place where nothing lies.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    NonNull::new(at.cast()).filter(|_| at != libc::MAP_FAILED)
+}
+
+/// # Safety
+/// `at` and `bytes` are those of a [`map_private`], and nobody uses that memory any more.
+pub unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
+    // SAFETY: by contract. It fails only for what is no mapping.
+    unsafe { libc::munmap(at.as_ptr().cast(), bytes) };
+}
+
+/// How many pages of a mapping are in memory.
+#[cfg(test)]
+pub fn resident_pages(at: NonNull<u8>, bytes: usize) -> io::Result<usize> {
+    let mut pages = vec![0u8; bytes.div_ceil(4096)];
+    // SAFETY: the kernel writes a byte for each page of the range, and fails where nothing is mapped.
+    check(unsafe { libc::mincore(at.as_ptr().cast(), bytes, pages.as_mut_ptr()) })?;
+    Ok(pages.iter().filter(|page| **page & 1 == 1).count())
 }
 
 /// Whether it blocks is up to the engine that reads it.

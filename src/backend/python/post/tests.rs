@@ -40,7 +40,9 @@ impl Recruiter for Sleepers {
         command.arg("3600");
         let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
         let (name, model) = ("m_0_0".to_owned(), "m".to_owned());
-        Worker::start(Plan { name, model, command, bounds, attendant: Arc::new(Nobody), ended })
+        let archive = super::super::program::archive().unwrap();
+        let attendant = Arc::new(Nobody);
+        Worker::start(Plan { name, model, command, archive, bounds, spin: Default::default(), attendant, ended })
     }
 
     fn initialize(&self, _worker: &Arc<Worker>) -> Result<(), Status> {

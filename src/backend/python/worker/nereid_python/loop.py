@@ -220,7 +220,7 @@ class Worker:
             kind, said = wire.BATCH_FAILED, self.failure(requests, error)
         # Before the count: the requests go, and with an error its traceback has gone.
         requests = None
-        link.send(kind, said + (link.sweep() if link.held or link.kept or link.released else (),))
+        link.conclude(kind, said + (link.sweep() if link.held or link.kept or link.released else (),))
 
     def failure(self, requests, error):
         """What is said of a batch whose execution failed: the requests that nobody has answered fail with it."""

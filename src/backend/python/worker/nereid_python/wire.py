@@ -2,11 +2,10 @@
 
 Every message is one marshalled value, read and written by one call of C code. A frame's position is published after its
 bytes, and a doorbell (an eventfd) is rung after that: the system call is the fence that Python does not have. The
-server's half has the same layouts (`message.rs`).
+server's half has the same layouts (`message.rs`). What shared memory holds beside the streams is in `memory`.
 """
 
 import array
-import itertools
 import marshal
 import mmap
 import os
@@ -16,9 +15,9 @@ import sys
 import threading
 import time
 
-import numpy as np
+from .memory import INLINE_MAX, PLACE_BITS, Memory, class_bytes  # noqa: F401
 
-VERSION = 1
+VERSION = 2
 FAR = 1 << 31
 SKIP = 0xFFFFFFFF
 
@@ -61,12 +60,8 @@ SLOT_MASK = SLOT_STREAM_BYTES - 1
 ANSWER = 1
 REFUSED = 2
 
-# Bytes up to which an array travels in its message.
-INLINE_MAX = 4096
 # Bytes that come before `relieve` is worth a look.
 RELIEF_BYTES = 4 << 20
-PLACE_BITS = 40
-PLACE_MASK = (1 << PLACE_BITS) - 1
 
 _HEAD = struct.Struct("<II")
 _ONE = (1).to_bytes(8, sys.byteorder)
@@ -74,9 +69,8 @@ _dumps = marshal.dumps
 _loads = marshal.loads
 _read = os.read
 _write = os.write
+_clock = time.perf_counter_ns
 _get_ident = threading.get_ident
-_ndarray = np.ndarray
-_OCTET = np.dtype(np.uint8)
 
 
 class _Nothing:
@@ -98,14 +92,6 @@ class Refused(Exception):
         super().__init__(text)
         self.code = code
         self.text = text
-
-
-def class_bytes(length):
-    """Bytes of the class that holds `length`: four classes to each power of two."""
-    if length <= 64:
-        return 64
-    step = max((1 << (length - 1).bit_length()) // 8, 64)
-    return (length + step - 1) // step * step
 
 
 def _lost():
@@ -142,7 +128,7 @@ class _Output:
         self.busy = False
         self.waiting = []
 
-    def push(self, kind, payload):
+    def push(self, kind, payload, rings=True):
         waiting = self.waiting
         if self.busy:
             waiting.append((kind, payload))
@@ -168,10 +154,12 @@ class _Output:
                 memory[start : start + 8 + length] = _HEAD.pack(length, kind) + payload
                 self.head = words[self.head_word] = head + skipped + need
                 self.pushed += 1
-                _write(self.bell, _ONE)
+                if rings:
+                    _write(self.bell, _ONE)
                 if not waiting:
                     return
                 kind, payload = waiting.pop(0)
+                rings = True
         finally:
             self.busy = False
 
@@ -230,14 +218,14 @@ class Slot:
         self._link.slots.append(self)
 
 
-class Link:
+class Link(Memory):
     """The worker's end. One for the process."""
 
     def __init__(self):
+        super().__init__()
         self.is_connected = False
         self.is_lost = False
-        # Bytes that came since the last look at what is still in use.
-        self.received = 0
+        self.is_ring_owed = False
 
     def connect(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
@@ -260,15 +248,10 @@ class Link:
         self.main = _get_ident()
         self.lock = threading.RLock()
         self.socket_lock = threading.RLock()
-        self.segments = {}
         self.slots = []
-        self.free = {}
-        self.taken = {}
-        # What of each segment was not cut yet: (from, to).
-        self.uncut = {}
-        self.held = {}
-        self.kept = {}
-        self.released = []
+        # How long to look for the next message before sleeping, and how long the last waits were, on average.
+        self.spin_ns = hello[2]
+        self.expected_ns = self.spin_ns
         self.is_connected = True
         os.register_at_fork(after_in_child=self._lose)
 
@@ -282,7 +265,7 @@ class Link:
         self.slots = []
         self.free = {}
         self.taken = {}
-        self.cut = (0, 0, 0)
+        self.uncut = {}
         # What the child leaves open would look like the worker's.
         for descriptor in (self.input_bell, self.output.bell, self.aside.bell, self.socket.detach()):
             try:
@@ -347,8 +330,8 @@ class Link:
         words = self.words
         while True:
             tail = self.tail
-            while words[INPUT_WORDS // 8] == tail:
-                _read(self.input_bell, 8)
+            if words[INPUT_WORDS // 8] == tail:
+                self._await_input(tail)
             at = tail & STREAM_MASK
             start = STREAMS + at
             length, kind = _HEAD.unpack_from(self.memory, start)
@@ -364,6 +347,29 @@ class Link:
                 value = self.fetch(value)
             return kind, value
 
+    def _await_input(self, tail):
+        """Waits until the server's position is another one: looks for a moment where that is allowed and the last waits
+        were short, and sleeps then."""
+        if self.is_ring_owed:
+            self.is_ring_owed = False
+            _write(self.output.bell, _ONE)
+        words = self.words
+        if not self.spin_ns:
+            while words[INPUT_WORDS // 8] == tail:
+                _read(self.input_bell, 8)
+            return
+        began = _clock()
+        until = began + self.spin_ns if self.expected_ns < self.spin_ns else began
+        has_slept = False
+        while words[INPUT_WORDS // 8] == tail:
+            if has_slept or _clock() >= until:
+                _read(self.input_bell, 8)
+                has_slept = True
+        # A wake-up would not have been there.
+        waited = _clock() - began - (self.spin_ns // 2 if has_slept else 0)
+        waited = max(0, min(waited, 4 * self.spin_ns))
+        self.expected_ns += (waited - self.expected_ns) // 4
+
     def fetch(self, place):
         """A message that lies elsewhere: (segment, offset, length, key)."""
         number, offset, length, key = place
@@ -376,15 +382,28 @@ class Link:
         """Sends a message of the loop's own, without a slot."""
         if self.is_lost:
             raise _lost()
-        payload = _dumps(value, 2)
-        if len(payload) > PAYLOAD_MAX:
-            payload = _dumps(self.put_bytes(payload), 2)
-            kind |= FAR
+        kind, payload = self._packed(kind, value)
         if _get_ident() == self.main:
             self.output.push(kind, payload)
         else:
             with self.lock:
                 self.aside.push(kind, payload)
+
+    def _packed(self, kind, value):
+        payload = _dumps(value, 2)
+        if len(payload) > PAYLOAD_MAX:
+            payload = _dumps(self.put_bytes(payload), 2)
+            kind |= FAR
+        return kind, payload
+
+    def conclude(self, kind, value):
+        """Says what became of a batch. While the next one is here already nobody is woken for that: the server looks
+        for it after a moment, and hears of both with one ring otherwise."""
+        if self.is_lost:
+            raise _lost()
+        self.is_ring_owed = is_owed = self.words[INPUT_WORDS // 8] != self.tail
+        kind, payload = self._packed(kind, value)
+        self.output.push(kind, payload, not is_owed)
 
     def mark(self):
         """Where the calling thread's messages have got to, for `follow`."""
@@ -402,6 +421,10 @@ class Link:
         output, pushed = marked
         while self.words[output.handled_word] < pushed and not self.is_lost:
             time.sleep(0.0001)
+
+    def _settle_others(self):
+        other = self.aside if _get_ident() == self.main else self.output
+        self.settle((other, other.pushed))
 
     def tell(self, kind, *payload):
         """Says something to which there is no answer."""
@@ -431,96 +454,14 @@ class Link:
                         while self._hear()[0] != "slots":
                             pass
 
-    # Memory that this side writes.
-
-    def take_back(self, places):
-        """The server needs these no more."""
-        with self.lock:
-            for place in places:
-                length = self.taken.pop(place, None)
-                if length is not None:
-                    self.free.setdefault(length, []).append(place)
-
-    def _take(self, length):
-        """A place of that class, or None. Needs the lock."""
-        found = self.free.get(length)
-        if found:
-            place = found.pop()
-        else:
-            for number, (at, end) in self.uncut.items():
-                if end - at >= length:
-                    break
-            else:
-                return None
-            self.uncut[number] = (at + length, end)
-            place = (number << PLACE_BITS) | at
-        self.taken[place] = length
-        return place
-
-    def _take_larger(self, length):
-        """A place of a larger class, or None. Needs the lock."""
-        for larger in sorted(self.free):
-            if larger > length and self.free[larger]:
-                place = self.free[larger].pop()
-                self.taken[place] = larger
-                return place
-        return None
-
-    def _join(self):
-        """Cuts the segments anew of which nothing is taken; their numbers. Needs the lock."""
-        used = {place >> PLACE_BITS for place in self.taken}
-        whole = [number for number in self.uncut if number not in used]
-        for places in self.free.values():
-            places[:] = [place for place in places if (place >> PLACE_BITS) in used]
-        for number in whole:
-            self.uncut[number] = (0, self.uncut[number][1])
-        return whole
-
-    def _allocate(self, length):
-        """A place of that class. Where there is no more memory, that of other classes is joined again, or given back
-        for what is needed."""
-        length = class_bytes(length)
-        with self.lock:
-            place = self._take(length)
-        if place is not None:
-            return place
-        with self.socket_lock:
-            gone = {}
-            while True:
-                with self.lock:
-                    place = self._take(length)
-                if place is not None:
-                    # It came back in the meantime.
-                    self._keep(gone)
-                    return place
-                self.send(NEED_SEGMENT, (length, tuple(gone)))
-                try:
-                    is_more = self._hear_of_memory()
-                except Refused:
-                    self._keep(gone)
-                    if gone:
-                        raise
-                    with self.lock:
-                        gone = self._join()
-                        place = self._take(length) or self._take_larger(length)
-                        # They serve nobody while the server is asked.
-                        gone = {number: self.uncut.pop(number) for number in gone} if place is None else {}
-                    if place is not None:
-                        return place
-                    if not gone:
-                        raise
-                else:
-                    if is_more:
-                        # The server has taken them.
-                        for number in gone:
-                            del self.segments[number]
-                    else:
-                        self._keep(gone)
-                    gone = {}
-
-    def _keep(self, gone):
-        with self.lock:
-            self.uncut.update(gone)
+    def _ask_for_memory(self, length, gone):
+        """True: a segment came, for the sake of which those that are `gone` went. False: places are free again. Else
+        the server's refusal. Needs the socket's lock."""
+        self.send(NEED_SEGMENT, (length, gone))
+        try:
+            return self._hear_of_memory()
+        except Refused as refused:
+            return refused
 
     def _hear_of_memory(self):
         """Whether it is a segment; or else places that are free again. Needs the socket's lock."""
@@ -534,91 +475,6 @@ class Link:
                     self.uncut[told[1]] = (0, told[2])
                 return True
 
-    def put_bytes(self, data):
-        """Copies `data`, anything with contiguous bytes, to shared memory: (segment, offset, length)."""
-        view = memoryview(data).cast("B")
-        length = view.nbytes
-        place = self._allocate(length)
-        number, offset = place >> PLACE_BITS, place & PLACE_MASK
-        memoryview(self.segments[number])[offset : offset + length] = view
-        return number, offset, length
-
-    def discard(self, outputs):
-        """What was placed for these tensors of a message is not sent."""
-        datas = [output[3] for output in outputs]
-        self.take_back([(data[0] << PLACE_BITS) | data[1] for data in datas if type(data) is tuple and len(data) == 3])
-
-    def place(self, data):
-        """What a message carries of a contiguous array or of bytes: themselves when they are few, or where they are."""
-        if type(data) is bytes:
-            return data if len(data) <= INLINE_MAX else self.put_bytes(data)
-        length = data.nbytes
-        if length <= INLINE_MAX:
-            return data.tobytes()
-        place = self._allocate(length)
-        number, offset = place >> PLACE_BITS, place & PLACE_MASK
-        _ndarray(data.shape, data.dtype, self.segments[number], offset)[...] = data
-        return number, offset, length
-
-    # Memory that the server writes: (segment, offset, length, key). A range is the server's again when neither the
-    # tuple that names it nor a view of it is referred to by anybody else; counts are looked at after an execution.
-
-    def hold(self, data):
-        """Keeps the range behind such a tuple for as long as the tuple is referred to."""
-        key = data[3]
-        with self.lock:
-            self.received += data[2]
-            values = self.held.get(key)
-            if values is None:
-                values = self.kept.get(key)
-            if values is None:
-                self.held[key] = [data]
-            else:
-                values.append(data)
-
-    def view(self, data):
-        """The bytes of a held range, to be written to as well: an array, because arrays of an array refer to it, while
-        those of a memoryview refer to what is behind it."""
-        number, offset, length, key = data
-        memory = self.segments.get(number)
-        if memory is None:
-            memory = self.segment(number)
-        view = _ndarray(length, _OCTET, memory, offset)
-        with self.lock:
-            values = self.held.get(key)
-            if values is None:
-                values = self.kept[key]
-            values.append(view)
-        return view
-
-    def sweep(self, most=16):
-        """The keys of ranges to which nothing refers any more, for the server: looked at are those that are new, and
-        `most` of those that were in use the last time."""
-        released = []
-        while self.released:
-            # One by one: other threads add to it.
-            released.append(self.released.pop())
-        with self.lock:
-            held, kept = self.held, self.kept
-            for key in list(itertools.islice(kept, most)):
-                values = kept.pop(key)
-                if [one for one in values if _is_used(values, one)]:
-                    # Behind those that are looked at next.
-                    kept[key] = values
-                else:
-                    released.append(key)
-            for key in list(held):
-                values = held.pop(key)
-                if [one for one in values if _is_used(values, one)]:
-                    kept[key] = values
-                else:
-                    released.append(key)
-        if released:
-            # A message that another thread has sent may name one of them, and is to be heard before it is gone.
-            other = self.aside if _get_ident() == self.main else self.output
-            self.settle((other, other.pushed))
-        return released
-
     def relieve(self):
         """Gives back what came and is no longer in use, in the midst of an execution that makes many calls."""
         self.received = 0
@@ -626,25 +482,5 @@ class Link:
         if released:
             self.send(RELEASED, (released,))
 
-
-def _is_used(values, one):
-    """Whether anybody but the list that is swept refers to it."""
-    return sys.getrefcount(one) > _UNUSED
-
-
-def _unused():
-    """What the count of that is to which only the swept list refers: versions of Python count differently."""
-    counted = []
-
-    def count(values, one):
-        counted.append(sys.getrefcount(one))
-        return True
-
-    values = [[]]
-    [one for one in values if count(values, one)]
-    return counted[0]
-
-
-_UNUSED = _unused()
 
 link = Link()

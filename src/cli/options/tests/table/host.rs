@@ -389,6 +389,16 @@ pub const ROWS: &[Row] = &[
         bad: &[("kqueue", "invalid argument for --io-engine")],
     },
     Row {
+        flag: "spin-us",
+        beside: "",
+        good: &[("0", |o| o.spin_us = Some(0)), ("1000000", |o| o.spin_us = Some(1_000_000))],
+        bad: &[
+            ("-1", "Provided option value is out of bound. Got -1"),
+            ("1000001", "Provided option value is out of bound. Got 1000001"),
+            ("some", "Invalid option value. Got some"),
+        ],
+    },
+    Row {
         flag: "run-to-completion",
         beside: "",
         good: &[

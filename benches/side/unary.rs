@@ -1,4 +1,4 @@
-//! A gRPC client on one connection: so many ModelInfer calls at a time.
+//! A gRPC client on one connection: so many calls of one kind at a time, ModelInfer unless told otherwise.
 
 use std::collections::VecDeque;
 
@@ -14,6 +14,7 @@ const COPY_BELOW: usize = 4096;
 
 pub struct UnaryPeer {
     connection: Connection,
+    path: &'static [u8],
     pool: Pool,
     calls: Calls,
     pieces: Vec<Slice>,
@@ -66,6 +67,11 @@ pub fn moves_whole_tensors() -> Config {
 impl UnaryPeer {
     /// A slot for each request and what checks its answer, which is a framed message.
     pub fn new(requests: Vec<(Slice, Check)>) -> UnaryPeer {
+        UnaryPeer::calling(b"/inference.GRPCInferenceService/ModelInfer", requests)
+    }
+
+    /// The same for another RPC.
+    pub fn calling(path: &'static [u8], requests: Vec<(Slice, Check)>) -> UnaryPeer {
         let pool = Pool::new(256 << 20);
         let slots: Vec<Slot> = requests
             .into_iter()
@@ -79,6 +85,7 @@ impl UnaryPeer {
             .collect();
         UnaryPeer {
             connection: Connection::client(moves_whole_tensors(), pool.clone()),
+            path,
             pool,
             calls: Calls { slots, in_flight: 0, finished: Vec::new() },
             pieces: Vec::new(),
@@ -92,7 +99,7 @@ impl Peer for UnaryPeer {
             return Ok(());
         }
         for slot in self.calls.slots.iter_mut().filter(|slot| slot.stream.is_none()) {
-            let head = call_head(b"/inference.GRPCInferenceService/ModelInfer");
+            let head = call_head(self.path);
             let stream = self.connection.open(head, false).map_err(|error| format!("a new call: {error}"))?;
             let sent = if slot.request.len() < COPY_BELOW {
                 self.connection.send_bytes(stream, &slot.request, true)

@@ -2,14 +2,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
-
-use super::process::Server;
 
 /// A registration takes no time; this only turns a hang into an error.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,11 +32,11 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes it known to the server, in place of what had its name before.
-    pub fn register(&self, server: &Server, byte_size: usize) -> Result<(), String> {
+    /// Makes it known to the server whose HTTP port that is, in place of what had its name before.
+    pub fn register(&self, server: SocketAddr, byte_size: usize) -> Result<(), String> {
         let post = |action: &str, body: &str| -> Result<String, String> {
             let failed = |error: io::Error| format!("{action} of {}: {error}", self.name);
-            let mut stream = TcpStream::connect_timeout(&server.http, PATIENCE).map_err(failed)?;
+            let mut stream = TcpStream::connect_timeout(&server, PATIENCE).map_err(failed)?;
             stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
             let head = format!(
                 "POST /v2/systemsharedmemory/region/{}/{action} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\

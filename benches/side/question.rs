@@ -7,7 +7,7 @@ use tritonserver::protocol::http1::{RequestBody, RequestHead};
 use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
-use crate::server::http::JSON_LENGTH;
+use super::http::JSON_LENGTH;
 
 /// Before a message: whether it is compressed, and its length.
 pub const PREFIX_BYTES: usize = 5;

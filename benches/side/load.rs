@@ -12,7 +12,7 @@ use super::line::{Line, Peer};
 /// Connections settle and answers are learnt before anything counts.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// A server that gives no answer for so long gives none any more.
-const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(60);
 /// Latencies beyond a minute count as a minute.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 const EVENTS: usize = 128;
@@ -79,7 +79,8 @@ pub fn run(
     }
 }
 
-struct Load {
+/// The connections of a client, between runs of a load.
+pub struct Load {
     epoll: rustix::fd::OwnedFd,
     lines: Vec<Line>,
     events: Vec<epoll::Event>,
@@ -89,7 +90,7 @@ struct Load {
 }
 
 impl Load {
-    fn connect(peers: Vec<(SocketAddr, Box<dyn Peer>)>) -> Result<Load, String> {
+    pub fn connect(peers: Vec<(SocketAddr, Box<dyn Peer>)>) -> Result<Load, String> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| format!("epoll: {error}"))?;
         let mut load = Load {
             epoll,
@@ -106,6 +107,24 @@ impl Load {
             load.lines.push(line);
         }
         Ok(load)
+    }
+
+    /// Goes on until `count` more requests are answered, and says how many were. Every slot has a request in flight
+    /// before and after, so that as many were sent.
+    pub fn answer(&mut self, count: u64) -> Result<u64, String> {
+        let (before, mut seen, mut last_answer) = (self.tally.answers, self.tally.answers, Instant::now());
+        while self.tally.answers - before < count {
+            self.turn(Duration::from_secs(1))?;
+            if self.tally.answers != seen {
+                (seen, last_answer) = (self.tally.answers, Instant::now());
+            } else if last_answer.elapsed() > SILENCE {
+                return Err(self.silence());
+            }
+        }
+        match &self.tally.first_error {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.tally.answers - before),
+        }
     }
 
     fn measure(&mut self, time: Duration, mark: &mut impl FnMut() -> Result<(), String>) -> Result<Duration, String> {

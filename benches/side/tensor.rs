@@ -1,5 +1,6 @@
 //! What one slot sends, in each of the protocols' forms, and what its answer must hold.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use prost::Message;
@@ -11,7 +12,6 @@ use tritonserver::protocol::http1::{RequestBody, RequestHead};
 use tritonserver::wire::inference::{ModelInferResponse, ModelStreamInferResponse};
 
 use super::http::JSON_LENGTH;
-use super::process::Server;
 use super::region::Region;
 
 #[derive(Clone)]
@@ -38,8 +38,8 @@ impl Tensor {
         Ok(self)
     }
 
-    /// Makes its memory known to the server.
-    pub fn register(&self, server: &Server) -> Result<(), String> {
+    /// Makes its memory known to the server whose HTTP port that is.
+    pub fn register(&self, server: SocketAddr) -> Result<(), String> {
         self.region.as_ref().map_or(Ok(()), |region| region.register(server, 2 * self.data.len()))
     }
 

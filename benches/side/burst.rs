@@ -1,15 +1,16 @@
-//! A gRPC client with one request at a time on a ModelStreamInfer call, whose answer is a fixed number of responses.
+//! A gRPC client with one request at a time on a ModelStreamInfer call, whose answer is a fixed number of responses in a
+//! fixed order.
 
 use std::collections::VecDeque;
 
 use tritonserver::memory::{Pool, Slice};
 use tritonserver::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 
-use super::question::{PREFIX_BYTES, Question};
-use crate::server::answer::Answer;
-use crate::server::line::Peer;
-use crate::server::load::Tally;
-use crate::server::unary::{call_head, end_of_call, moves_whole_tensors};
+use super::answer::{Answer, Check};
+use super::line::Peer;
+use super::load::Tally;
+use super::question::PREFIX_BYTES;
+use super::unary::{call_head, end_of_call, moves_whole_tensors};
 
 pub struct BurstPeer {
     connection: Connection,
@@ -17,9 +18,9 @@ pub struct BurstPeer {
     half_closed: bool,
     messages: Messages,
     request: Slice,
-    answer: Answer,
+    /// Of each response, in order.
+    answers: Vec<Answer>,
     sent_ns: Option<u64>,
-    responses: usize,
     /// Responses to the request in flight that have come.
     seen: usize,
     outcome: Result<(), String>,
@@ -34,17 +35,16 @@ struct Messages {
 }
 
 impl BurstPeer {
-    pub fn new(question: Question, responses: usize) -> BurstPeer {
-        let request = question.grpc_request();
+    /// `checks` are of the responses' messages, in the order in which they come.
+    pub fn new(request: Slice, checks: Vec<Check>) -> BurstPeer {
         BurstPeer {
             connection: Connection::client(moves_whole_tensors(), Pool::new(256 << 20)),
             call: None,
             half_closed: false,
             messages: Messages::default(),
             request,
-            answer: Answer::new(Box::new(move |message| question.check_streamed(message))),
+            answers: checks.into_iter().map(Answer::new).collect(),
             sent_ns: None,
-            responses,
             seen: 0,
             outcome: Ok(()),
             pieces: Vec::new(),
@@ -53,13 +53,14 @@ impl BurstPeer {
 
     fn answered(&mut self, message: &[u8], now_ns: u64, tally: &mut Tally) -> Result<(), String> {
         let sent_ns = self.sent_ns.ok_or("a response to no request")?;
-        self.answer.piece(message);
-        let outcome = self.answer.end();
+        let answer = self.answers.get_mut(self.seen).ok_or("a response too many")?;
+        answer.piece(message);
+        let outcome = answer.end();
         if self.outcome.is_ok() {
             self.outcome = outcome;
         }
         self.seen += 1;
-        if self.seen == self.responses {
+        if self.seen == self.answers.len() {
             (self.seen, self.sent_ns) = (0, None);
             tally.answered(sent_ns, now_ns, std::mem::replace(&mut self.outcome, Ok(())));
         }

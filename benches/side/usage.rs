@@ -72,6 +72,20 @@ impl Usage {
     }
 }
 
+/// Every process that `pid` started, and those that these started.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    for task in tasks {
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            found.push(child);
+            found.extend(descendants(child));
+        }
+    }
+    found
+}
+
 /// CPU time of the calling thread.
 pub fn of_this_thread_ns() -> u64 {
     let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

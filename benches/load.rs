@@ -1,0 +1,60 @@
+//! Loads one server that runs already, once, and prints one line of JSON: what `benches/side_by_side` is made of.
+//!
+//! `cargo bench --bench load -- --help` tells the options. The load is closed: so many requests in flight, each on its
+//! connection, every answer compared. Beside rate and latency it tells the CPU time that the server's process and all
+//! that it started have used in the measured time.
+
+#[allow(dead_code)] // What all benches of whole servers share; each uses a part.
+#[path = "side"]
+mod side {
+    pub mod answer;
+    pub mod burst;
+    pub mod floor;
+    pub mod http;
+    pub mod line;
+    pub mod load;
+    pub mod machine;
+    pub mod question;
+    pub mod region;
+    pub mod stream;
+    pub mod tensor;
+    pub mod unary;
+    pub mod usage;
+}
+
+#[path = "load"]
+mod single {
+    pub mod kind;
+    pub mod options;
+    pub mod outcome;
+}
+
+use std::process::ExitCode;
+
+use side::floor;
+use single::options::{self, Command};
+use single::outcome;
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|argument| argument == floor::FLOOR_ARGUMENT) {
+        return ended(floor::serve());
+    }
+    match options::parse(std::env::args().skip(1)) {
+        Ok(Command::Run(options)) => ended(outcome::measure(&options).map(|line| println!("{line}"))),
+        Ok(Command::Print(text)) => ended(Ok(println!("{text}"))),
+        Err(error) => {
+            eprintln!("{error}\n{}", options::USAGE);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn ended(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The kinds of requests, and the clients that send them.
+
+use std::net::SocketAddr;
+
+use tritonserver::memory::Slice;
+
+use super::options::Options;
+use crate::side::answer::Check;
+use crate::side::burst::BurstPeer;
+use crate::side::floor::EchoPeer;
+use crate::side::http::HttpPeer;
+use crate::side::line::Peer;
+use crate::side::question::{Named, Question};
+use crate::side::stream::StreamPeer;
+use crate::side::tensor::Tensor;
+use crate::side::unary::UnaryPeer;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Grpc,
+    Http,
+    Json,
+    Stream,
+    GrpcShared,
+    HttpShared,
+    SumsGrpc,
+    SumsHttp,
+    Burst,
+    LiveGrpc,
+    LiveHttp,
+    MetadataGrpc,
+    MetadataHttp,
+}
+
+const NAMES: [(&str, Kind); 13] = [
+    ("grpc", Kind::Grpc),
+    ("http", Kind::Http),
+    ("json", Kind::Json),
+    ("stream", Kind::Stream),
+    ("grpc-shm", Kind::GrpcShared),
+    ("http-shm", Kind::HttpShared),
+    ("sums-grpc", Kind::SumsGrpc),
+    ("sums-http", Kind::SumsHttp),
+    ("burst", Kind::Burst),
+    ("live-grpc", Kind::LiveGrpc),
+    ("live-http", Kind::LiveHttp),
+    ("metadata-grpc", Kind::MetadataGrpc),
+    ("metadata-http", Kind::MetadataHttp),
+];
+
+pub type Peers = Vec<(SocketAddr, Box<dyn Peer>)>;
+
+/// How a request is sent, and what its answer must be.
+enum Asked {
+    Call(&'static [u8], Vec<(Slice, Check)>),
+    Posts(Vec<(Slice, Check)>),
+    Stream(Vec<Tensor>),
+    Burst(Slice, Vec<Check>),
+}
+
+const INFER: &[u8] = b"/inference.GRPCInferenceService/ModelInfer";
+
+impl Kind {
+    pub fn named(name: &str) -> Result<Kind, String> {
+        let found = NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+        found.ok_or_else(|| format!("there is no kind {name:?}"))
+    }
+
+    /// The clients of a run. Every slot of every connection sends something of its own, where there is a choice.
+    pub fn peers(self, options: &Options) -> Result<Peers, String> {
+        let mut peers: Peers = Vec::new();
+        for connection in 0..options.connections {
+            let first = connection * options.in_flight;
+            let asked = self.asked(first..first + options.in_flight, options)?;
+            if options.echo {
+                peers.push((options.http, Box::new(EchoPeer::new(asked.requests()))));
+                continue;
+            }
+            match asked {
+                Asked::Call(path, calls) => peers.push((options.grpc, Box::new(UnaryPeer::calling(path, calls)))),
+                Asked::Stream(tensors) => peers.push((options.grpc, Box::new(StreamPeer::new(tensors)))),
+                Asked::Burst(request, checks) => {
+                    peers.push((options.grpc, Box::new(BurstPeer::new(request, checks))));
+                }
+                // One request at a time: HTTP/1.1 has no other way that clients use.
+                Asked::Posts(posts) => {
+                    peers.extend(posts.into_iter().map(|(request, check)| {
+                        (options.http, Box::new(HttpPeer::new(request, check)) as Box<dyn Peer>)
+                    }))
+                }
+            }
+        }
+        Ok(peers)
+    }
+
+    fn asked(self, slots: std::ops::Range<usize>, options: &Options) -> Result<Asked, String> {
+        let any = |text: &'static str| -> Check {
+            Box::new(move |answer: &[u8]| match String::from_utf8_lossy(answer).contains(text) {
+                true => Ok(()),
+                false => Err(format!("the answer lacks {text:?}")),
+            })
+        };
+        let get = |path: String| Slice::copy_of(format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").as_bytes());
+        let model = options.model;
+        Ok(match self {
+            Kind::Grpc | Kind::GrpcShared => {
+                let call = |tensor: Tensor| -> (Slice, Check) {
+                    (tensor.grpc_request(""), Box::new(move |frame: &[u8]| tensor.check_unary(frame)))
+                };
+                Asked::Call(INFER, self.tensors(slots, options)?.into_iter().map(call).collect())
+            }
+            Kind::Http | Kind::Json | Kind::HttpShared => {
+                let binary = self == Kind::Http;
+                let post = |tensor: Tensor| -> (Slice, Check) {
+                    (tensor.http_request(binary), Box::new(move |noted: &[u8]| tensor.check_http(noted, binary)))
+                };
+                Asked::Posts(self.tensors(slots, options)?.into_iter().map(post).collect())
+            }
+            Kind::Stream => Asked::Stream(self.tensors(slots, options)?),
+            Kind::SumsGrpc => {
+                let call = |question: Question| -> (Slice, Check) {
+                    (question.grpc_request(), Box::new(move |frame: &[u8]| question.check_unary(frame)))
+                };
+                Asked::Call(INFER, slots.map(|slot| call(sums(model, options.shape, slot))).collect())
+            }
+            Kind::SumsHttp => {
+                let post = |question: Question| -> (Slice, Check) {
+                    (question.http_request(), Box::new(move |noted: &[u8]| question.check_http(noted)))
+                };
+                Asked::Posts(slots.map(|slot| post(sums(model, options.shape, slot))).collect())
+            }
+            Kind::Burst => {
+                let check = |at: usize| -> Check {
+                    let question = repeated(model, options.responses, at);
+                    Box::new(move |message: &[u8]| question.check_streamed(message))
+                };
+                let request = repeated(model, options.responses, 0).grpc_request();
+                Asked::Burst(request, (0..options.responses).map(check).collect())
+            }
+            Kind::LiveGrpc => {
+                let calls = slots.map(|_| (framed(&[]), any("\u{1}"))).collect();
+                Asked::Call(b"/inference.GRPCInferenceService/ServerLive", calls)
+            }
+            Kind::MetadataGrpc => {
+                let message = [&[0x0a, model.len() as u8], model.as_bytes()].concat();
+                let calls = slots.map(|_| (framed(&message), any(model))).collect();
+                Asked::Call(b"/inference.GRPCInferenceService/ModelMetadata", calls)
+            }
+            Kind::LiveHttp => Asked::Posts(slots.map(|_| (get("/v2/health/live".to_owned()), any("\n"))).collect()),
+            Kind::MetadataHttp => {
+                Asked::Posts(slots.map(|_| (get(format!("/v2/models/{model}")), any(model))).collect())
+            }
+        })
+    }
+
+    fn tensors(self, slots: std::ops::Range<usize>, options: &Options) -> Result<Vec<Tensor>, String> {
+        let shared = matches!(self, Kind::GrpcShared | Kind::HttpShared);
+        slots
+            .map(|slot| {
+                let tensor = Tensor::new(options.model, options.shape, slot);
+                if !shared {
+                    return Ok(tensor);
+                }
+                let tensor = tensor.in_region(slot)?;
+                if !options.echo {
+                    tensor.register(options.http)?;
+                }
+                Ok(tensor)
+            })
+            .collect()
+    }
+
+    /// Responses to one request.
+    pub fn responses(self, options: &Options) -> u64 {
+        if self == Kind::Burst { options.responses as u64 } else { 1 }
+    }
+}
+
+impl Asked {
+    fn requests(self) -> Vec<Slice> {
+        match self {
+            Asked::Call(_, asked) | Asked::Posts(asked) => asked.into_iter().map(|(request, _)| request).collect(),
+            Asked::Stream(tensors) => tensors.iter().map(|tensor| tensor.grpc_request("")).collect(),
+            Asked::Burst(request, _) => vec![request],
+        }
+    }
+}
+
+/// A message of gRPC, not compressed.
+fn framed(message: &[u8]) -> Slice {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    Slice::copy_of(&[&[0], &length.to_be_bytes()[..], message].concat())
+}
+
+fn named<const N: usize>(
+    name: &'static str,
+    datatype: &'static str,
+    shape: &[i64],
+    values: impl Iterator<Item = [u8; N]>,
+) -> Named {
+    Named { name, datatype, shape: shape.to_vec(), data: values.flatten().collect() }
+}
+
+/// Two tensors whose sum and difference are asked for.
+fn sums(model: &'static str, shape: &[i64], slot: usize) -> Question {
+    let count = shape.iter().product::<i64>();
+    let tensor = |name, value: &dyn Fn(f32) -> f32| {
+        named(name, "FP32", shape, (0..count).map(|at| value((at % 251) as f32).to_le_bytes()))
+    };
+    let base = slot as f32 * 64.0;
+    let left = |at: f32| base + at / 4.0;
+    let right = |at: f32| at / 2.0 + 1.0;
+    Question {
+        model,
+        inputs: vec![tensor("INPUT0", &left), tensor("INPUT1", &right)],
+        outputs: vec![tensor("OUTPUT0", &|at| left(at) + right(at)), tensor("OUTPUT1", &|at| left(at) - right(at))],
+    }
+}
+
+/// A request for so many responses, and what response `at` must hold.
+fn repeated(model: &'static str, responses: usize, at: usize) -> Question {
+    let ints = |name, datatype, values: &[i32]| {
+        named(name, datatype, &[values.len() as i64], values.iter().map(|value| value.to_le_bytes()))
+    };
+    let index = i32::try_from(at).unwrap_or(i32::MAX);
+    Question {
+        model,
+        inputs: vec![
+            ints("IN", "INT32", &vec![7; responses]),
+            ints("DELAY", "UINT32", &vec![0; responses]),
+            ints("WAIT", "UINT32", &[0]),
+        ],
+        outputs: vec![ints("OUT", "INT32", &[7]), ints("IDX", "UINT32", &[index])],
+    }
+}

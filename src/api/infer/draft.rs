@@ -1,0 +1,407 @@
+//! What the JSON of a plain request says, read in one pass, and put into as many requests as say the same.
+//!
+//! Most requests use a few members in a simple way. Those are read here without a document in between, and whoever
+//! sends the same JSON once more, be it with another id, has it compared instead of read. Whatever is out of the
+//! ordinary, wrong above all, yields nothing here: then [`Decoder`](super::http_request::Decoder) reads it, which knows
+//! every rule and finds the words.
+
+use std::ops::Range;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::http_request::{OUTPUTS_MAX, element_of, json_byte_size};
+use super::regions::Place;
+use super::{AnswerForm, OutputForm};
+use crate::api::timing::PARAMETER;
+use crate::memory::{ALIGNMENT, Pool, Regions, Slice};
+use crate::protocol::json::Cursor;
+use crate::request::validate::{add_input, add_output};
+use crate::request::{
+    CorrelationId, DataType, InputTensor, Parameters, Request, SEQUENCE_END, SEQUENCE_START, Shape, Text, Value,
+};
+
+/// Longest text that is read in one go: what a turn has time for.
+const TEXT_MAX: usize = 32 * 1024;
+/// Inputs of a plain request; more are looked for in a document.
+const INPUTS_MAX: usize = 64;
+/// Dimensions that fit in place.
+const DIMS_MAX: usize = 6;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// Where the id is in the text.
+    id: Option<Range<usize>>,
+    inputs: SmallVec<[Input; 2]>,
+    outputs: SmallVec<[(OutputForm, Option<Place>); 2]>,
+    parameters: Parameters,
+    correlation_id: CorrelationId,
+    flags: u32,
+    priority: u64,
+    timeout_us: u64,
+    binary_by_default: bool,
+    wants_timing: bool,
+    /// Members of the root, and parameters, that were read.
+    seen: u32,
+}
+
+#[derive(Debug)]
+struct Input {
+    name: Text,
+    datatype: DataType,
+    shape: Shape,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// So many bytes of the binary tail.
+    Tail(usize),
+    Region(Place),
+    /// It stood in the JSON.
+    Given(Slice),
+}
+
+/// What a draft needs to be read.
+#[derive(Clone, Copy)]
+pub struct Bounds<'a> {
+    pub pool: &'a Pool,
+    /// Bytes of a tensor that is given in JSON.
+    pub input_bytes_max: usize,
+}
+
+/// Members of which there may be one.
+#[derive(Clone, Copy)]
+enum Once {
+    Id,
+    Inputs,
+    Outputs,
+    Parameters,
+    SequenceId,
+    SequenceStart,
+    SequenceEnd,
+    Priority,
+    Timeout,
+    Binary,
+    Timing,
+}
+
+/// The parameters of an input or output that the protocol knows.
+#[derive(Default)]
+struct Known {
+    binary_size: Option<u64>,
+    binary: Option<bool>,
+    classes: Option<u64>,
+    region: Option<Box<[u8]>>,
+    offset: Option<u64>,
+    size: Option<u64>,
+}
+
+impl Draft {
+    /// Reads `text`; `None` if it is not as plain as that.
+    pub fn read(&mut self, text: &[u8], bounds: Bounds<'_>) -> Option<()> {
+        *self = Draft::default();
+        if text.len() > TEXT_MAX {
+            return None;
+        }
+        let mut cursor = Cursor::new(text);
+        cursor.expect(b'{')?;
+        let mut is_first = true;
+        while let Some(key) = cursor.key(std::mem::take(&mut is_first))? {
+            match key {
+                b"id" => {
+                    self.once(Once::Id)?;
+                    self.id = Some(cursor.string_span()?);
+                }
+                b"inputs" => self.read_inputs(&mut cursor, bounds)?,
+                b"outputs" => self.read_outputs(&mut cursor)?,
+                b"parameters" => self.read_parameters(&mut cursor)?,
+                _ => return None,
+            }
+        }
+        (cursor.is_at_end() && self.seen & (1 << Once::Inputs as u32) != 0).then_some(())
+    }
+
+    /// False if the JSON holds tensors themselves: it will hardly come again.
+    pub fn is_reusable(&self) -> bool {
+        !self.inputs.iter().any(|input| matches!(input.source, Source::Given(_)))
+    }
+
+    /// Where the id is in the text, if there is one.
+    pub fn id(&self) -> Option<Range<usize>> {
+        self.id.clone()
+    }
+
+    /// Makes `request` what the text says, with `id` in place of the one that it says. `tail` are the bytes behind the
+    /// JSON. `None`: something is wrong with it, and the request is good for nothing any more.
+    pub fn put(
+        &self,
+        id: &[u8],
+        request: &mut Request,
+        tail: &Slice,
+        pool: &Pool,
+        regions: &Regions,
+    ) -> Option<AnswerForm> {
+        request.id = Text::new(id);
+        request.correlation_id.clone_from(&self.correlation_id);
+        (request.flags, request.priority, request.timeout_us) = (self.flags, self.priority, self.timeout_us);
+        if !self.parameters.is_empty() {
+            request.parameters.clone_from(&self.parameters);
+        }
+        request.inputs.reserve(self.inputs.len());
+        let mut at = 0usize;
+        for input in &self.inputs {
+            let shape = Shape::from_slice(&input.shape);
+            let mut tensor = InputTensor::new(input.name.clone(), input.datatype, shape);
+            let data = match &input.source {
+                Source::Tail(len) => {
+                    let end = at.checked_add(*len).filter(|end| *end <= tail.len())?;
+                    let data = aligned(tail.window(at..end), pool)?;
+                    at = end;
+                    data
+                }
+                Source::Region(place) => place.find(regions, request).ok()?.slice(),
+                Source::Given(data) => data.clone(),
+            };
+            tensor.data = smallvec![data];
+            add_input(request, tensor).ok()?;
+        }
+        if at != tail.len() {
+            return None;
+        }
+        let mut form = AnswerForm {
+            binary_by_default: self.binary_by_default,
+            wants_timing: self.wants_timing,
+            ..AnswerForm::default()
+        };
+        for (output, place) in &self.outputs {
+            add_output(request, output.name.clone()).ok()?;
+            if let Some(place) = place {
+                place.set_aside(output.name.clone(), regions, request).ok()?;
+            }
+            form.outputs.push(output.clone());
+        }
+        Some(form)
+    }
+
+    /// Says that a member is read now; `None` if it was before.
+    fn once(&mut self, member: Once) -> Option<()> {
+        let bit = 1 << member as u32;
+        let is_new = self.seen & bit == 0;
+        self.seen |= bit;
+        is_new.then_some(())
+    }
+
+    fn read_inputs(&mut self, cursor: &mut Cursor<'_>, bounds: Bounds<'_>) -> Option<()> {
+        self.once(Once::Inputs)?;
+        cursor.expect(b'[')?;
+        while cursor.element(self.inputs.is_empty())? {
+            if self.inputs.len() == INPUTS_MAX {
+                return None;
+            }
+            self.inputs.push(Input::read(cursor, bounds)?);
+        }
+        Some(())
+    }
+
+    fn read_outputs(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
+        self.once(Once::Outputs)?;
+        cursor.expect(b'[')?;
+        while cursor.element(self.outputs.is_empty())? {
+            if self.outputs.len() == OUTPUTS_MAX.min(INPUTS_MAX) {
+                return None;
+            }
+            self.outputs.push(read_output(cursor)?);
+        }
+        Some(())
+    }
+
+    fn read_parameters(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
+        self.once(Once::Parameters)?;
+        cursor.expect(b'{')?;
+        let mut is_first = true;
+        while let Some(key) = cursor.key(std::mem::take(&mut is_first))? {
+            match key {
+                b"sequence_id" => {
+                    self.once(Once::SequenceId)?;
+                    self.correlation_id = match cursor.peek() {
+                        b'"' => CorrelationId::Text(Text::new(cursor.string()?)),
+                        _ => CorrelationId::Number(cursor.uint()?),
+                    };
+                }
+                b"sequence_start" => self.read_flag(cursor, Once::SequenceStart, SEQUENCE_START)?,
+                b"sequence_end" => self.read_flag(cursor, Once::SequenceEnd, SEQUENCE_END)?,
+                b"priority" => {
+                    self.once(Once::Priority)?;
+                    self.priority = cursor.uint()?;
+                }
+                b"timeout" => {
+                    self.once(Once::Timeout)?;
+                    self.timeout_us = cursor.uint()?;
+                }
+                b"binary_data_output" => {
+                    self.once(Once::Binary)?;
+                    self.binary_by_default = cursor.bool()?;
+                }
+                key if key == PARAMETER.as_bytes() => {
+                    self.once(Once::Timing)?;
+                    self.wants_timing = cursor.bool()?;
+                }
+                key if key.starts_with(b"triton_") => return None,
+                key => self.read_custom(key, cursor)?,
+            }
+        }
+        Some(())
+    }
+
+    fn read_flag(&mut self, cursor: &mut Cursor<'_>, member: Once, flag: u32) -> Option<()> {
+        self.once(member)?;
+        self.flags |= if cursor.bool()? { flag } else { 0 };
+        Some(())
+    }
+
+    fn read_custom(&mut self, key: &[u8], cursor: &mut Cursor<'_>) -> Option<()> {
+        let is_known = self.parameters.iter().any(|other| other.name.as_bytes() == key);
+        if is_known || self.parameters.len() == INPUTS_MAX {
+            return None;
+        }
+        let value = match cursor.peek() {
+            b'"' => Value::String(Text::new(cursor.string()?)),
+            b't' | b'f' => Value::Bool(cursor.bool()?),
+            _ => Value::Int(i64::try_from(cursor.uint()?).ok()?),
+        };
+        self.parameters.push(Text::new(key), value);
+        Some(())
+    }
+}
+
+/// Models are owed alignment: a tensor behind another one of odd size is copied.
+fn aligned(data: Slice, pool: &Pool) -> Option<Slice> {
+    if data.is_empty() || data.is_aligned_to(ALIGNMENT) {
+        return Some(data);
+    }
+    let mut block = pool.get(data.len()).ok()?;
+    block.copy_from_slice(&data);
+    Some(block.freeze())
+}
+
+impl Input {
+    fn read(cursor: &mut Cursor<'_>, bounds: Bounds<'_>) -> Option<Input> {
+        let (mut name, mut datatype, mut shape, mut known, mut given) = (None, None, None, None, None);
+        cursor.expect(b'{')?;
+        let mut is_first = true;
+        while let Some(key) = cursor.key(std::mem::take(&mut is_first))? {
+            let is_new = match key {
+                b"name" => name.replace(Text::new(cursor.string()?)).is_none(),
+                b"datatype" => datatype.replace(DataType::from_name(cursor.string()?)?).is_none(),
+                b"shape" => shape.replace(read_shape(cursor)?).is_none(),
+                b"parameters" => known.replace(Known::read(cursor)?).is_none(),
+                // Where the type and the shape come later, it has to wait for them.
+                b"data" => {
+                    let data = read_data(cursor, name.as_ref()?, datatype?, shape.as_ref()?, bounds)?;
+                    given.replace(data).is_none()
+                }
+                _ => false,
+            };
+            if !is_new {
+                return None;
+            }
+        }
+        let mut known = known.unwrap_or_default();
+        let place = known.take_place()?;
+        let source = match (given, known, place) {
+            (Some(data), Known { binary_size: None, .. }, None) => Source::Given(data),
+            (None, Known { binary_size: Some(size), .. }, None) => Source::Tail(usize::try_from(size).ok()?),
+            (None, Known { binary_size: None, .. }, Some(place)) => Source::Region(place),
+            _ => return None,
+        };
+        Some(Input { name: name?, datatype: datatype?, shape: shape?, source })
+    }
+}
+
+fn read_shape(cursor: &mut Cursor<'_>) -> Option<Shape> {
+    let mut shape = Shape::new();
+    cursor.expect(b'[')?;
+    while cursor.element(shape.is_empty())? {
+        if shape.len() == DIMS_MAX {
+            return None;
+        }
+        shape.push(i64::try_from(cursor.uint()?).ok()?);
+    }
+    Some(shape)
+}
+
+/// The elements of a tensor of numbers.
+fn read_data(
+    cursor: &mut Cursor<'_>,
+    name: &Text,
+    datatype: DataType,
+    shape: &Shape,
+    bounds: Bounds<'_>,
+) -> Option<Slice> {
+    let element = element_of(datatype)?;
+    let byte_size = json_byte_size(name, datatype, shape).ok()??;
+    // An element takes at least two bytes of text.
+    if byte_size == 0 || byte_size > bounds.input_bytes_max || byte_size / element.byte_size() > TEXT_MAX / 2 {
+        return None;
+    }
+    let mut block = bounds.pool.get(byte_size).ok()?;
+    cursor.numbers(element, &mut block)?;
+    Some(block.freeze())
+}
+
+fn read_output(cursor: &mut Cursor<'_>) -> Option<(OutputForm, Option<Place>)> {
+    let (mut name, mut known) = (None, None);
+    cursor.expect(b'{')?;
+    let mut is_first = true;
+    while let Some(key) = cursor.key(std::mem::take(&mut is_first))? {
+        let is_new = match key {
+            b"name" => name.replace(Text::new(cursor.string()?)).is_none(),
+            b"parameters" => known.replace(Known::read(cursor)?).is_none(),
+            _ => false,
+        };
+        if !is_new {
+            return None;
+        }
+    }
+    let mut known = known.unwrap_or_default();
+    let place = known.take_place()?;
+    let binary = known.binary.unwrap_or(false);
+    let class_count = u32::try_from(known.classes.unwrap_or(0)).ok()?;
+    if known.binary_size.is_some() || place.is_some() && (binary || class_count > 0) {
+        return None;
+    }
+    Some((OutputForm { name: name?, binary, class_count, is_shared: place.is_some() }, place))
+}
+
+impl Known {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Known> {
+        let mut known = Known::default();
+        cursor.expect(b'{')?;
+        let mut is_first = true;
+        while let Some(key) = cursor.key(std::mem::take(&mut is_first))? {
+            let is_new = match key {
+                b"binary_data_size" => known.binary_size.replace(cursor.uint()?).is_none(),
+                b"binary_data" => known.binary.replace(cursor.bool()?).is_none(),
+                b"classification" => known.classes.replace(cursor.uint()?).is_none(),
+                b"shared_memory_region" => known.region.replace(cursor.string()?.into()).is_none(),
+                b"shared_memory_offset" => known.offset.replace(cursor.uint()?).is_none(),
+                b"shared_memory_byte_size" => known.size.replace(cursor.uint()?).is_none(),
+                _ => false,
+            };
+            if !is_new {
+                return None;
+            }
+        }
+        Some(known)
+    }
+
+    /// The place in shared memory, if one is meant; `None` for the numbers of one without its name.
+    fn take_place(&mut self) -> Option<Option<Place>> {
+        let (offset, byte_size) = (self.offset.take(), self.size.take());
+        let Some(region) = self.region.take() else {
+            return (offset.is_none() && byte_size.is_none()).then_some(None);
+        };
+        Some(Some(Place { region, offset: offset.unwrap_or(0), byte_size: byte_size.unwrap_or(0) }))
+    }
+}

@@ -1,0 +1,76 @@
+//! How a worker waits for its next payload: it looks for a moment where that pays, and then sleeps.
+
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::Duration;
+
+use crate::queue::{Patience, Spin, Summons};
+use crate::request::{Waker, now_ns};
+
+/// A worker's waiting, and what it has learnt of it.
+#[derive(Debug)]
+pub struct Rest {
+    summons: Arc<Summons<Thread>>,
+    patience: Patience,
+}
+
+impl Rest {
+    /// For `thread`, which is the one that waits.
+    pub fn new(thread: Thread, spin: Spin) -> Rest {
+        Rest { summons: Arc::new(Summons::new(thread)), patience: Patience::new(spin) }
+    }
+
+    /// Ends a wait, this one or the next.
+    pub fn waker(&self) -> Waker {
+        let summons = Arc::clone(&self.summons);
+        Waker::new(move || {
+            summons.call();
+        })
+    }
+
+    /// Waits until it is woken, or until that time.
+    pub(super) fn until(&mut self, until_ns: Option<u64>) {
+        let began_ns = now_ns();
+        let has_slept = !self.patience.watch(until_ns, now_ns, || self.summons.is_called());
+        self.summons.wait(|| park(until_ns));
+        self.patience.learn(now_ns().saturating_sub(began_ns), has_slept);
+    }
+}
+
+/// Sleeps, perhaps not for long enough; false if the time is over.
+fn park(until_ns: Option<u64>) -> bool {
+    match until_ns.map(|until_ns| until_ns.saturating_sub(now_ns())) {
+        None => std::thread::park(),
+        Some(0) => return false,
+        Some(left_ns) => std::thread::park_timeout(Duration::from_nanos(left_ns)),
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_by_a_call_or_by_its_time() {
+        for spin in [Spin::default(), Spin::new(Spin::BUDGET_NS, 1)] {
+            let mut rest = Rest::new(std::thread::current(), spin);
+            rest.waker().wake();
+            rest.until(None);
+            rest.until(Some(0));
+            let until_ns = now_ns() + 1_000_000;
+            rest.until(Some(until_ns));
+            assert!(now_ns() >= until_ns);
+            let (asks, asked) = std::sync::mpsc::channel::<()>();
+            let waker = rest.waker();
+            let other = std::thread::spawn(move || asked.iter().for_each(|()| waker.wake()));
+            for _ in 0..2_000 {
+                asks.send(()).unwrap();
+                // Hangs if a call is lost.
+                rest.until(None);
+            }
+            drop(asks);
+            other.join().unwrap();
+        }
+    }
+}

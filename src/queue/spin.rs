@@ -1,0 +1,214 @@
+//! Who may look for work instead of sleeping, for how long, and whether it is worth it.
+//!
+//! A wake-up costs 20–25 µs, a look at memory nothing; so a thread that expects its next work sooner than that does
+//! better to look for it. It learns from its last waits whether to expect that. Looking takes a core that others may
+//! need: a permission belongs to a set of cores, counts who works there, and lets nobody spin on the last of them.
+
+use std::sync::Arc;
+
+use super::sync::{AtomicUsize, Ordering};
+
+/// The permission of the threads on one set of cores; clones are the same one. The default forbids it.
+#[derive(Debug, Clone, Default)]
+pub struct Spin(Option<Arc<Cores>>);
+
+#[derive(Debug)]
+struct Cores {
+    budget_ns: u64,
+    count: usize,
+    /// Threads that work or spin there.
+    busy: AtomicUsize,
+}
+
+/// A core that is used as long as this lives.
+#[derive(Debug)]
+pub struct Used(Spin);
+
+impl Spin {
+    /// Looking longer than this never pays: about twice what a wake-up costs.
+    pub const BUDGET_NS: u64 = 50_000;
+
+    /// Threads on `cores` cores may spin for `budget_ns` at a time; 0 of either forbids it.
+    pub fn new(budget_ns: u64, cores: usize) -> Spin {
+        let is_allowed = budget_ns > 0 && cores > 0;
+        Spin(is_allowed.then(|| Arc::new(Cores { budget_ns, count: cores, busy: AtomicUsize::new(0) })))
+    }
+
+    pub fn is_allowed(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// 0: it is forbidden.
+    pub fn budget_ns(&self) -> u64 {
+        self.0.as_ref().map_or(0, |cores| cores.budget_ns)
+    }
+
+    /// The caller is about to work, whoever spins.
+    pub fn work(&self) -> Used {
+        if let Some(cores) = &self.0 {
+            cores.busy.fetch_add(1, Ordering::Relaxed);
+        }
+        Used(self.clone())
+    }
+
+    /// A core to spin on, unless all of them are in use.
+    pub fn enter(&self) -> Option<Used> {
+        let cores = self.0.as_ref()?;
+        // A count and nothing else: who comes at the same time may see too many, and then sleeps.
+        if cores.busy.fetch_add(1, Ordering::Relaxed) < cores.count {
+            return Some(Used(self.clone()));
+        }
+        cores.busy.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        if let Some(cores) = &self.0.0 {
+            cores.busy.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What one thread has learnt of its waits.
+#[derive(Debug)]
+pub struct Patience {
+    spin: Spin,
+    /// An exponential average.
+    expected_ns: u64,
+}
+
+/// Of the average, the part that is the last wait: one in so many.
+const WEIGHT: u64 = 4;
+/// A wait counts as so many budgets at most, so that a pause is forgotten after a few short waits.
+const LONGEST_BUDGETS: u64 = 4;
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 16;
+
+impl Patience {
+    /// It sleeps until it has seen that its waits are short.
+    pub fn new(spin: Spin) -> Patience {
+        let expected_ns = spin.budget_ns();
+        Patience { spin, expected_ns }
+    }
+
+    /// How long to look before the next sleep; 0: not at all.
+    pub fn limit_ns(&self) -> u64 {
+        let budget_ns = self.spin.budget_ns();
+        if self.expected_ns < budget_ns { budget_ns } else { 0 }
+    }
+
+    /// A wait is over. Of one that ended in a sleep, the wake-up is left out: it would not have been there.
+    pub fn learn(&mut self, waited_ns: u64, has_slept: bool) {
+        let budget_ns = self.spin.budget_ns();
+        let wake_up_ns = if has_slept { budget_ns / 2 } else { 0 };
+        let waited_ns = waited_ns.saturating_sub(wake_up_ns).min(budget_ns.saturating_mul(LONGEST_BUDGETS));
+        self.expected_ns = self.expected_ns - self.expected_ns / WEIGHT + waited_ns / WEIGHT;
+    }
+
+    /// Looks until `look` sees something, for as long as that may take and at most until `until_ns`; true: it did.
+    pub fn watch(&self, until_ns: Option<u64>, clock: impl Fn() -> u64, mut look: impl FnMut() -> bool) -> bool {
+        let limit_ns = self.limit_ns();
+        if limit_ns == 0 {
+            return false;
+        }
+        let Some(_core) = self.spin.enter() else { return false };
+        let until_ns = clock().saturating_add(limit_ns).min(until_ns.unwrap_or(u64::MAX));
+        loop {
+            for _ in 0..LOOKS {
+                if look() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if clock() >= until_ns {
+                return false;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const BUDGET: u64 = 1_000;
+
+    fn taught(waits: &[(u64, bool)]) -> Patience {
+        let mut patience = Patience::new(Spin::new(BUDGET, 1));
+        waits.iter().for_each(|(waited_ns, has_slept)| patience.learn(*waited_ns, *has_slept));
+        patience
+    }
+
+    #[test]
+    fn short_waits_are_looked_through_and_long_ones_slept_through() {
+        assert_eq!(taught(&[]).limit_ns(), 0, "nothing is known");
+        assert_eq!(taught(&[(100, false)]).limit_ns(), BUDGET);
+        assert_eq!(taught(&[(100, false), (BUDGET * 100, false)]).limit_ns(), 0, "one pause ends it");
+        let mut after_pause = taught(&[(10, false), (u64::MAX, true)]);
+        let rounds = (0..).take_while(|_| {
+            after_pause.learn(100, true);
+            after_pause.limit_ns() == 0
+        });
+        assert!(rounds.count() < 4, "and a few short waits bring it back");
+        // What takes a little longer than the budget is never looked for.
+        let mut patience = taught(&[]);
+        for _ in 0..100 {
+            patience.learn(BUDGET + BUDGET / 2 + 20, true);
+            assert_eq!(patience.limit_ns(), 0);
+        }
+    }
+
+    #[test]
+    fn a_wake_up_is_not_a_wait() {
+        // Half a budget of each is the wake-up's.
+        assert_eq!(taught(&[(BUDGET, true), (BUDGET, true)]).limit_ns(), BUDGET);
+        assert_eq!(taught(&[(BUDGET, false), (BUDGET, false)]).limit_ns(), 0);
+    }
+
+    #[test]
+    fn who_is_forbidden_to_never_looks() {
+        let mut patience = Patience::new(Spin::default());
+        patience.learn(1, false);
+        assert_eq!(patience.limit_ns(), 0);
+        assert!(!patience.watch(None, || unreachable!(), || unreachable!()));
+        assert!(!Spin::new(0, 4).is_allowed() && !Spin::new(1, 0).is_allowed());
+        drop(Spin::default().work());
+        assert!(Spin::default().enter().is_none());
+    }
+
+    #[test]
+    fn nobody_spins_where_all_cores_are_in_use() {
+        let spin = Spin::new(BUDGET, 2);
+        let (working, spinning) = (spin.work(), spin.enter());
+        assert!(spinning.is_some() && spin.enter().is_none());
+        let patience = Patience { spin: spin.clone(), expected_ns: 0 };
+        assert!(!patience.watch(None, || unreachable!(), || unreachable!()));
+        drop(working);
+        assert!(patience.watch(None, || 0, || true));
+        // Work is done whatever it takes.
+        let more = [spin.work(), spin.work(), spin.work()];
+        drop((spinning, more));
+        assert!(spin.enter().is_some());
+    }
+
+    #[test]
+    fn a_look_ends_with_what_it_looks_for_or_with_its_time() {
+        let patience = taught(&[(100, false)]);
+        let (now_ns, looks) = (Cell::new(5), Cell::new(0));
+        let clock = || now_ns.replace(now_ns.get() + 100);
+        let seen_at = |count: u32| {
+            looks.set(0);
+            patience.watch(None, clock, || looks.replace(looks.get() + 1) == count)
+        };
+        assert!(seen_at(0) && seen_at(LOOKS * 3));
+        assert!(!seen_at(u32::MAX));
+        assert!((9..=11).contains(&(looks.get() / LOOKS)), "{} looks", looks.get());
+        let began_ns = now_ns.get();
+        assert!(!patience.watch(Some(began_ns + 250), clock, || false));
+        assert_eq!(now_ns.get(), began_ns + 400);
+    }
+}

@@ -1,0 +1,105 @@
+//! What one thread waits for and others call: seen while it still looks, a wake-up only once it sleeps.
+//!
+//! One word has three values. Whoever calls puts CALLED there and wakes only if it was ASLEEP; the waiting thread
+//! sleeps only if it can change QUIET to ASLEEP. Both are exchanges of one word, so one of them comes first: either the
+//! waiting thread sees the call, or the caller sees it asleep. A call that comes too early ends the next wait at once.
+
+use super::Wake;
+use super::sync::{AtomicU32, Ordering};
+
+const QUIET: u32 = 0;
+const CALLED: u32 = 1;
+const ASLEEP: u32 = 2;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Summons<W> {
+    state: AtomicU32,
+    wake: W,
+}
+
+impl<W: Wake> Summons<W> {
+    pub fn new(wake: W) -> Summons<W> {
+        Summons { state: AtomicU32::new(QUIET), wake }
+    }
+
+    /// Called after what it is about is visible. True if that took a wake-up.
+    pub fn call(&self) -> bool {
+        let was_asleep = self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP;
+        if was_asleep {
+            self.wake.wake();
+        }
+        was_asleep
+    }
+
+    /// Whether somebody has called since the last wait: what a thread looks at that does not sleep yet.
+    pub fn is_called(&self) -> bool {
+        self.state.load(Ordering::Acquire) == CALLED
+    }
+
+    /// Ends a wait. `park` runs until somebody has called, or until it says that it is over; it may return early. True
+    /// if somebody has called.
+    pub fn wait(&self, mut park: impl FnMut() -> bool) -> bool {
+        if self.state.compare_exchange(QUIET, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            while park() && !self.is_called() {}
+        }
+        self.state.swap(QUIET, Ordering::AcqRel) == CALLED
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted(AtomicU64);
+
+    impl Wake for Counted {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn only_a_sleeper_is_woken() {
+        let summons = Summons::new(Counted::default());
+        assert!(!summons.call() && summons.is_called());
+        assert!(summons.wait(|| unreachable!("it was called")));
+        assert!(!summons.is_called() && !summons.wait(|| false));
+        let mut parks = 0;
+        let called = summons.wait(|| {
+            parks += 1;
+            // Once for nothing.
+            parks == 1 || summons.call()
+        });
+        assert_eq!((called, parks, summons.wake.0.load(Ordering::Relaxed)), (true, 2, 1));
+        assert!(!summons.call(), "awake again");
+    }
+
+    #[test]
+    fn no_call_is_lost() {
+        const ROUNDS: u64 = 20_000;
+        let work = Arc::new(AtomicU64::new(0));
+        let summons = Arc::new(Summons::new(std::thread::current()));
+        let caller = std::thread::spawn({
+            let (work, summons) = (Arc::clone(&work), Arc::clone(&summons));
+            move || {
+                for _ in 0..ROUNDS {
+                    work.fetch_add(1, Ordering::Relaxed);
+                    summons.call();
+                }
+            }
+        });
+        while work.load(Ordering::Relaxed) < ROUNDS {
+            // Hangs here if a call is lost.
+            summons.wait(|| {
+                std::thread::park();
+                true
+            });
+        }
+        caller.join().unwrap();
+    }
+}

@@ -1,0 +1,132 @@
+//! What is left of requests that are over, for those that come next.
+//!
+//! A shard makes a request for each that arrives. Where one also ends on that thread, as it does when the shard
+//! executed it, the next one takes over its memory, the lists of its inputs and outputs included. Other threads keep
+//! nothing.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use super::{Admission, Completion, Request, Sink};
+
+/// Of each kind, on each thread.
+const MOST: usize = 256;
+/// Inputs or outputs of a list that is worth keeping.
+const LONGEST: usize = 64;
+
+thread_local! {
+    /// Requests are made here.
+    static KEEPS: Cell<bool> = const { Cell::new(false) };
+    static REQUESTS: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
+    static ADMISSIONS: RefCell<Vec<Arc<Admission>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Request {
+    /// A request whose answers go to `sink` under `key`, in memory of one that ended on this thread if there is any.
+    pub fn recycled(sink: Arc<dyn Sink>, key: u64) -> Box<Request> {
+        KEEPS.set(true);
+        let admission = ADMISSIONS.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let completion = Completion::sharing(sink, key, admission);
+        match REQUESTS.with_borrow_mut(Vec::pop) {
+            Some(mut request) => {
+                request.begin(completion);
+                request
+            }
+            None => Box::new(Request::new(completion)),
+        }
+    }
+
+    /// Ends it, as dropping does.
+    pub fn retire(mut self: Box<Request>) {
+        if !KEEPS.get() || self.inputs.capacity() > LONGEST || self.outputs.capacity() > LONGEST {
+            return;
+        }
+        self.inputs.clear();
+        self.outputs.clear();
+        let (inputs, outputs) = (std::mem::take(&mut self.inputs), std::mem::take(&mut self.outputs));
+        *self = Request { inputs, outputs, ..Request::blank() };
+        REQUESTS.with_borrow_mut(|requests| {
+            if requests.len() < MOST {
+                requests.push(self);
+            }
+        });
+    }
+}
+
+/// Takes the state word of a request that is over, if nobody else holds it.
+pub(super) fn keep_admission(mut admission: Arc<Admission>) {
+    if !KEEPS.get() {
+        return;
+    }
+    let Some(only) = Arc::get_mut(&mut admission) else { return };
+    *only = Admission::default();
+    ADMISSIONS.with_borrow_mut(|admissions| {
+        if admissions.len() < MOST {
+            admissions.push(admission);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::memory::{BlockMut, Exhausted};
+    use crate::request::{DataType, Delivery, InputTensor, Response, Shape, Text};
+
+    #[derive(Default)]
+    struct Keys(Mutex<Vec<(u64, bool)>>);
+
+    impl Sink for Keys {
+        fn deliver(&self, key: u64, delivery: Delivery) {
+            let is_error = delivery.response.is_some_and(|response| response.error.is_some());
+            self.0.lock().unwrap().push((key, is_error));
+        }
+
+        fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+            Ok(BlockMut::unpooled(byte_size))
+        }
+    }
+
+    #[test]
+    fn a_request_takes_over_the_memory_of_the_last_one_and_nothing_else() {
+        let sink = Arc::new(Keys::default());
+        let mut first = Request::recycled(sink.clone(), 1);
+        first.inputs.push(InputTensor::new(Text::from("a"), DataType::Fp32, Shape::new()));
+        (first.id, first.flags, first.batch_size) = (Text::from("id"), 3, 7);
+        let ticket = first.ticket();
+        first.finish(Response::default());
+        let (at, admission) = (&raw const *first, Arc::as_ptr(first.admission()));
+        first.retire();
+        ticket.retire();
+        let second = Request::recycled(sink.clone(), 2);
+        assert!(at == &raw const *second && admission == Arc::as_ptr(second.admission()));
+        assert!(second.inputs.is_empty() && second.inputs.capacity() > 0);
+        assert!(second.id.is_empty() && second.flags == 0 && second.batch_size == 1);
+        assert!(second.admission().is_queued() && !second.admission().has_ended());
+        second.retire();
+        assert_eq!(*sink.0.lock().unwrap(), [(1, false), (2, true)], "an unanswered one is answered for");
+    }
+
+    #[test]
+    fn a_state_word_that_somebody_still_looks_at_is_not_used_again() {
+        let sink = Arc::new(Keys::default());
+        let first = Request::recycled(sink.clone(), 1);
+        let (token, ticket) = (first.cancel_token(), first.ticket());
+        first.retire();
+        ticket.retire();
+        assert!(ADMISSIONS.with_borrow(Vec::is_empty));
+        let second = Request::recycled(sink, 2);
+        second.admission().cancel();
+        assert!(!token.is_cancelled());
+    }
+
+    #[test]
+    fn a_thread_that_makes_none_keeps_none() {
+        let sink = Arc::new(Keys::default());
+        let request = Box::new(Request::new(Completion::new(sink, 1)));
+        request.retire();
+        assert!(REQUESTS.with_borrow(Vec::is_empty));
+    }
+}

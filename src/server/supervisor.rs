@@ -1,0 +1,67 @@
+//! Tells whoever started the server how far it is, where that is asked for: a line of text to the socket that
+//! `NOTIFY_SOCKET` names (systemd's protocol, sd_notify(3)).
+//!
+//! So a service counts as started when its models are loaded and its ports answer, not when the process exists.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use tracing::warn;
+
+/// The ports answer.
+pub const READY: &str = "READY=1";
+/// No more is taken; what was taken is finished.
+pub const STOPPING: &str = "STOPPING=1";
+
+/// Tells it, if somebody asked. That nobody listens is no reason not to serve.
+pub fn tell(state: &str) {
+    let Some(place) = std::env::var_os("NOTIFY_SOCKET").filter(|place| !place.is_empty()) else { return };
+    if let Err(error) = send(&place, state) {
+        warn!("cannot tell '{}' of NOTIFY_SOCKET that {state}: {error}", place.display());
+    }
+}
+
+fn send(place: &OsString, state: &str) -> io::Result<()> {
+    let address = match place.as_bytes() {
+        // A name that is no file.
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    // A supervisor that does not read is not waited for.
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(state.as_bytes(), &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_in_the_file_system_or_without_a_file_is_told() {
+        let directory = std::env::temp_dir().join(format!("nereid-supervisor-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("notify");
+        let name = format!("nereid-supervisor-{}", std::process::id());
+        let places = [
+            (UnixDatagram::bind(&path).unwrap(), path.clone().into_os_string()),
+            (
+                UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(),
+                format!("@{name}").into(),
+            ),
+        ];
+        for (socket, place) in places {
+            send(&place, READY).unwrap();
+            let mut text = [0; 32];
+            let len = socket.recv(&mut text).unwrap();
+            assert_eq!(&text[..len], READY.as_bytes());
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
+        for gone in [path.into_os_string(), "relative".into(), "@nobody-listens-here".into(), "x".repeat(200).into()] {
+            assert!(send(&gone, READY).is_err(), "{gone:?}");
+        }
+    }
+}

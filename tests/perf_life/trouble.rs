@@ -1,0 +1,169 @@
+//! Servers that stop for a while, fail, and go away.
+
+use std::time::{Duration, Instant};
+
+use tritonserver::perf::{Load, PerfError, Progress, Protocol, Step, Sweep, Window};
+
+use super::plans::{PROTOCOLS, concurrency, echoes, measure, plan, rate};
+use crate::support::repository::{Pair, Repository};
+use crate::support::server::{Server, signal};
+use crate::support::variant::usual;
+
+const PAUSE: Duration = Duration::from_millis(300);
+
+fn identity() -> Repository {
+    let repository = Repository::new();
+    repository.identity("identity", 0, &[Pair::new("FP32", "-1")]);
+    repository
+}
+
+/// Stops the server's process for a while, once, when requests are under way.
+struct Pauser {
+    pid: u32,
+    paused: Option<Duration>,
+}
+
+impl Progress for Pauser {
+    fn step(&mut self, step: Step) {
+        if self.paused.is_none() && step.completed > 20 {
+            let began = Instant::now();
+            signal(self.pid, "STOP");
+            std::thread::sleep(PAUSE);
+            signal(self.pid, "CONT");
+            self.paused = Some(began.elapsed());
+        }
+    }
+}
+
+/// Requests that are due while the server stands still count from when they were due, whether they could be sent or
+/// not. A closed loop sends hardly any in that time, and its percentiles know nothing of it.
+#[test]
+fn an_open_loop_shows_a_pause_of_the_server() {
+    let repository = identity();
+    let server = Server::start(usual(), repository.path(), &[]);
+    for protocol in PROTOCOLS {
+        let mut open = plan(&server, protocol, "identity", echoes(2, 16), 2000);
+        open.load = rate(1000.0);
+        // Requests have to wait for connections while the server takes none of theirs.
+        open.client.connections = Some(2);
+        let mut pauser = Pauser { pid: server.pid(), paused: None };
+        let measured = tritonserver::perf::run(&open, &mut pauser).expect("a run").remove(0);
+        assert!(pauser.paused.is_some());
+        assert_eq!((measured.completed, measured.failed), (2000, 0), "{:?}", measured.errors);
+        let p99 = Duration::from_nanos(measured.latency_ns.value_at_percentile(99.0));
+        let late = measured.latency_ns.count_between(PAUSE.as_nanos() as u64 / 3, u64::MAX);
+        assert!(p99 >= PAUSE / 2, "{protocol:?}: p99 is {p99:?}");
+        assert!(late >= 150, "{protocol:?}: {late} requests saw a pause of 300 at a thousand a second");
+    }
+    let mut closed = plan(&server, Protocol::Http, "identity", echoes(2, 16), 20_000);
+    closed.load = concurrency(1);
+    let mut pauser = Pauser { pid: server.pid(), paused: None };
+    let measured = tritonserver::perf::run(&closed, &mut pauser).expect("a run").remove(0);
+    assert!(pauser.paused.is_some());
+    let late = measured.latency_ns.count_between(PAUSE.as_nanos() as u64 / 3, u64::MAX);
+    assert!((1..20).contains(&late), "a closed loop with one request in flight saw {late}");
+    server.stop();
+}
+
+#[test]
+fn a_rate_beyond_the_server_is_said_to_be_unsustainable() {
+    let repository = identity();
+    let delay = r#"parameters { key: "execute_delay_ms" value { string_value: "20" } }"#;
+    repository.identity_of("identity", "slow", 0, &[Pair::new("FP32", "-1")], delay);
+    let server = Server::start(usual(), repository.path(), &[]);
+    for protocol in PROTOCOLS {
+        let mut plan = plan(&server, protocol, "slow", echoes(1, 16), 0);
+        plan.rules.request_count = None;
+        plan.load = Load::Rate {
+            sweep: Sweep { start: 5000.0, end: Some(6000.0), step: 1000.0 },
+            spacing: tritonserver::perf::Spacing::Constant,
+        };
+        plan.client.outstanding_max = 200;
+        plan.rules.window = Window::Time(Duration::from_secs(5));
+        let measured = tritonserver::perf::run(&plan, &mut ()).expect("a run");
+        assert_eq!(measured.len(), 1, "more of it would be no better");
+        assert!(measured[0].limits.unsustainable && !measured[0].stable);
+        assert!(measured[0].sent <= 400, "{}", measured[0].sent);
+    }
+    server.stop();
+}
+
+#[test]
+fn errors_are_counted_by_what_they_say() {
+    let repository = identity();
+    repository.identity("batch", 4, &[Pair::new("FP32", "-1")]);
+    let server = Server::start(usual(), repository.path(), &[]);
+    for protocol in PROTOCOLS {
+        let mut wrong = plan(&server, protocol, "identity", echoes(4, 16), 40);
+        if let Some(expected) = wrong.work.streams[0][1].expected.as_mut() {
+            expected[0].data = tritonserver::memory::Slice::copy_of(&[0; 64]);
+        }
+        let measured = measure(&wrong);
+        assert_eq!((measured.completed, measured.failed), (30, 10));
+        let errors: Vec<_> = measured.errors.counts.iter().map(|(text, count)| (text.as_str(), *count)).collect();
+        assert_eq!(errors, [("output 'OUTPUT0' is not what was expected", 10)]);
+        // What the server refuses is told in its words.
+        let mut refused = plan(&server, protocol, "identity", echoes(1, 16), 20);
+        refused.work.streams[0][0].expected = None;
+        refused.work.streams[0][0].parameters =
+            vec![("triton_reserved".to_owned(), tritonserver::perf::Parameter::Int(1))];
+        let measured = measure(&refused);
+        assert_eq!(measured.failed + measured.completed, 20);
+        if measured.failed > 0 {
+            let text = measured.errors.counts.keys().next().expect("a text");
+            assert!(text.contains("triton_"), "{text}");
+        }
+    }
+    server.stop();
+}
+
+/// Kills the server when requests are under way.
+struct Killer(Option<u32>);
+
+impl Progress for Killer {
+    fn step(&mut self, step: Step) {
+        if step.completed > 20
+            && let Some(pid) = self.0.take()
+        {
+            signal(pid, "KILL");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_ends_the_run_with_an_error() {
+    let repository = identity();
+    for protocol in PROTOCOLS {
+        let server = Server::start(usual(), repository.path(), &[]);
+        let mut endless = plan(&server, protocol, "identity", echoes(2, 16), u64::MAX);
+        endless.load = concurrency(4);
+        let error =
+            tritonserver::perf::run(&endless, &mut Killer(Some(server.pid()))).expect_err("a server that is away");
+        assert!(matches!(&error, PerfError::Unreachable { .. }), "{error:?}");
+        assert!(error.to_string().contains("refused"), "{error}");
+        drop(server);
+        // And one that was never there.
+        let error = tritonserver::perf::run(&endless, &mut ()).expect_err("no server");
+        assert!(matches!(&error, PerfError::Unreachable { .. }), "{error:?}");
+    }
+}
+
+/// A request that gets no answer fails after its time, and what else is there goes on.
+#[test]
+fn requests_without_an_answer_fail_in_time() {
+    let repository = identity();
+    let delay = r#"parameters { key: "execute_delay_ms" value { string_value: "4000" } }"#;
+    repository.identity_of("identity", "slow", 0, &[Pair::new("FP32", "-1")], delay);
+    let server = Server::start(usual(), repository.path(), &[]);
+    for protocol in PROTOCOLS {
+        let mut plan = plan(&server, protocol, "slow", echoes(1, 16), 2);
+        plan.load = concurrency(2);
+        plan.server_statistics = false;
+        plan.client.request_timeout = Duration::from_millis(500);
+        let measured = measure(&plan);
+        assert_eq!((measured.completed, measured.failed), (0, 2), "{protocol:?}");
+        let texts: Vec<_> = measured.errors.counts.keys().map(String::as_str).collect();
+        assert_eq!(texts, ["no answer within the request timeout"]);
+    }
+    drop(server);
+}

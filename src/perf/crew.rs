@@ -105,7 +105,8 @@ impl Crew {
     pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Crew, PerfError> {
         let engine = match plan.client.engine {
             Some(engine) => Ok(engine),
-            None => shard::probe::choose(Wanted::Auto, shard::probe::probe).map(|choice| choice.engine),
+            None => shard::probe::choose(Wanted::Auto, || shard::probe::Probe::begin().outcome())
+                .map(|choice| choice.engine),
         };
         let engine = engine.map_err(|error| PerfError::Plan(error.to_string()))?;
         let connector = Connector::start(&plan.target)?;
@@ -138,7 +139,7 @@ impl Crew {
             name: format!("perf-{thread}"),
             engine,
             cpu,
-            spin: false,
+            spin: Default::default(),
             limits: Limits { connections: LINES_MAX, ..Limits::default() },
             timers_max: TIMERS_MAX,
             pool: Pool::new(POOL_BYTES),

@@ -15,7 +15,7 @@ use super::tally::Tally;
 use super::tls::Security;
 use crate::memory::Pool;
 use crate::shard::engine::Limits;
-use crate::shard::probe::Wanted;
+use crate::shard::probe::{Probe, Wanted};
 use crate::shard::{self, EngineKind, Mailbox, Running, mailbox};
 
 /// Bytes of each thread that may be on their way.
@@ -105,8 +105,7 @@ impl Crew {
     pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Crew, PerfError> {
         let engine = match plan.client.engine {
             Some(engine) => Ok(engine),
-            None => shard::probe::choose(Wanted::Auto, || shard::probe::Probe::begin().outcome())
-                .map(|choice| choice.engine),
+            None => shard::probe::choose(Wanted::Auto, || Probe::begin().outcome()).map(|choice| choice.engine),
         };
         let engine = engine.map_err(|error| PerfError::Plan(error.to_string()))?;
         let connector = Connector::start(&plan.target)?;
@@ -139,6 +138,7 @@ impl Crew {
             name: format!("perf-{thread}"),
             engine,
             cpu,
+            // It would take time from the server, and from what is told of the client.
             spin: Default::default(),
             limits: Limits { connections: LINES_MAX, ..Limits::default() },
             timers_max: TIMERS_MAX,
@@ -165,11 +165,6 @@ impl Crew {
 
     pub fn threads(&self) -> usize {
         self.hands.len()
-    }
-
-    /// This thread's part of a whole.
-    pub fn part(&self, whole: usize, thread: usize) -> usize {
-        part(whole, thread, self.hands.len())
     }
 
     /// Makes sure that there are so many connections in all.
@@ -254,7 +249,7 @@ impl Crew {
 }
 
 /// Part `n` of a whole that is shared as evenly as whole numbers are.
-fn part(whole: usize, n: usize, parts: usize) -> usize {
+pub fn part(whole: usize, n: usize, parts: usize) -> usize {
     let parts = parts.max(1);
     whole / parts + usize::from(n < whole % parts)
 }

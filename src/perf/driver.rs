@@ -313,6 +313,7 @@ impl Driver {
         let tally = &mut self.tally;
         let counters = &self.settings.counters;
         let failed = outcome.is_err();
+        tally.last_ns = at_ns;
         match outcome {
             Ok(()) => {
                 tally.completed += 1;
@@ -430,3 +431,6 @@ impl Handler for Driver {
         matches!(self.state, State::Stopping { .. }) && self.lines.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,7 +90,7 @@ pub enum LoadPoint {
 pub struct ClientLimits {
     /// Most CPU that one of our threads used, in parts of one core. From 0.95 on the client is what was measured.
     pub busiest_thread: f64,
-    /// Open loop: requests left late by more than a tenth of a percent of the window for a reason of ours.
+    /// Open loop: more than one request of a hundred left more than a millisecond late although there was room for it.
     pub behind_schedule: bool,
     /// Open loop: more requests were outstanding than the plan allows; the point was ended there.
     pub unsustainable: bool,

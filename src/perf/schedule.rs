@@ -98,7 +98,7 @@ impl Schedule {
             Arrivals::Constant { rate, first, step, count } => {
                 let number = first.saturating_add(count.saturating_mul(*step));
                 *count += 1;
-                (number as f64 / *rate * SECOND_NS) as u64
+                (number as f64 * SECOND_NS / *rate) as u64
             }
             Arrivals::Poisson { rate, random, offset_ns } => {
                 *offset_ns += -random.open_unit().ln() / *rate * SECOND_NS;

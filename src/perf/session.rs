@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::answer::Expectation;
 use super::asking::Asker;
 use super::check;
-use super::crew::{Assignment, Counts, Crew, Pace, one_each};
+use super::crew::{Assignment, Counts, Crew, Pace, one_each, part};
 use super::exchange::Book;
 use super::interrupt::Interrupt;
 use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures};
@@ -153,7 +153,11 @@ impl Session<'_> {
         self.begin(point, Some(count), self.plan.records_max);
         self.wait(Stage::Trial(1), before, Until::Ended(count))?;
         // Sequences end in good order before the statistics are asked, but behind the window.
-        let tally = self.mark(self.plan.records_max)?;
+        let mut tally = self.mark(self.plan.records_max)?;
+        if tally.last_ns > tally.began_ns {
+            // Not when somebody looked whether the last one had ended.
+            tally.ended_ns = tally.last_ns;
+        }
         let sample = self.sample(tally, watched);
         self.come_home()?;
         sample
@@ -317,11 +321,19 @@ impl Session<'_> {
             (Some(sequences), _) => sequences.at_once,
             (None, _) => 0,
         };
+        // A thread without a place for a request, or for a sequence, has nothing to do.
+        let workers = match (point, at_once) {
+            (LoadPoint::Concurrency(most), _) => crew.threads().min(most),
+            (_, 0) => crew.threads(),
+            (_, at_once) => crew.threads().min(at_once),
+        };
+        let part_of = |whole: usize, thread: usize| if thread < workers { part(whole, thread, workers) } else { 0 };
         crew.begin(|thread| {
-            let share = Share { thread, threads: crew.threads() };
-            let outstanding_max = crew.part(self.plan.client.outstanding_max, thread).max(1);
+            let share = Share { thread, threads: workers };
+            let outstanding_max = part_of(self.plan.client.outstanding_max, thread).max(1);
             let pace = match (point, &self.plan.load) {
-                (LoadPoint::Concurrency(most), _) => Pace::Closed(crew.part(most, thread)),
+                (LoadPoint::Concurrency(most), _) => Pace::Closed(part_of(most, thread)),
+                _ if thread >= workers => Pace::Closed(0),
                 (LoadPoint::Rate(rate), Load::Rate { spacing, .. }) => {
                     let schedule = Schedule::at_rate(rate, *spacing, share, rules.seed, began_ns);
                     Pace::Open { schedule, outstanding_max }
@@ -332,16 +344,12 @@ impl Session<'_> {
                 },
                 (_, Load::Concurrency(Sweep { .. }) | Load::Rate { .. }) => Pace::Closed(0),
             };
-            let budget = budget.map(|budget| {
-                let part = crew.part(usize::try_from(budget).unwrap_or(usize::MAX), thread);
-                part as u64
-            });
             Assignment {
                 pace,
-                budget,
-                sequences: crew.part(at_once, thread),
+                budget: budget.map(|budget| part_of(usize::try_from(budget).unwrap_or(usize::MAX), thread) as u64),
+                sequences: part_of(at_once, thread),
                 point_began_ns: began_ns,
-                records_max: records_max / crew.threads().max(1),
+                records_max: records_max / workers.max(1),
             }
         });
     }
@@ -353,7 +361,10 @@ impl Session<'_> {
     }
 
     fn mark(&mut self, records_max: usize) -> Result<Tally, Left> {
-        self.crew.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))
+        let mut tally = self.crew.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))?;
+        // It may have been found out before the window began.
+        tally.unsustainable |= self.crew.counts().unsustainable;
+        Ok(tally)
     }
 
     fn away(&self, reason: String) -> PerfError {

@@ -35,6 +35,8 @@ pub struct Tally {
     pub records_dropped: u64,
     pub began_ns: u64,
     pub ended_ns: u64,
+    /// When the last request ended.
+    pub last_ns: u64,
     pub cpu_ns: u64,
     /// Of the thread that used most, in parts of one core.
     pub busiest: f64,
@@ -126,6 +128,7 @@ impl Default for Tally {
             records_dropped: 0,
             began_ns: 0,
             ended_ns: 0,
+            last_ns: 0,
             cpu_ns: 0,
             busiest: 0.0,
             beat: Beat { slot_ns: SLOT_NS, counts: Vec::new() },
@@ -183,6 +186,7 @@ impl Tally {
         self.late += other.late;
         self.unsustainable |= other.unsustainable;
         self.cpu_ns += other.cpu_ns;
+        self.last_ns = self.last_ns.max(other.last_ns);
         self.busiest = self.busiest.max(other.busiest);
         self.records_dropped += other.records_dropped;
         let room = records_max.saturating_sub(self.records.len());

@@ -153,3 +153,73 @@ impl ResponseSink for Reading {
         self.done = Some(keep_alive);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Slice;
+    use crate::perf::answer::Expectation;
+    use crate::perf::plan::tests::plan;
+    use crate::perf::plan::{Endpoint, Expected, Protocol, Target, Template};
+    use crate::perf::request::Prepared;
+
+    fn exchange(expected: Option<&'static [u8]>) -> HttpExchange {
+        let plan = plan(Target { endpoint: Endpoint::Unix("/".into()), tls: None, protocol: Protocol::Http });
+        let template = Prepared::new(&plan, &Template::default(), None).unwrap();
+        let expected = expected.map(|data| {
+            let outputs = vec![Expected { name: "O".to_owned(), data: Slice::from_static(data) }];
+            Arc::new(Expectation::new(outputs, None))
+        });
+        HttpExchange::new(Arc::new(Book::new(&plan, vec![template], vec![expected])), Pool::new(1 << 20))
+    }
+
+    fn answer(status: &str, body: &str, more: &str) -> Vec<u8> {
+        format!("HTTP/1.1 {status}\r\n{more}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    }
+
+    #[test]
+    fn answers_are_read_however_they_are_cut() {
+        let good = r#"{"outputs":[{"name":"O","datatype":"INT8","data":[7]}]}"#;
+        let cases = [
+            (answer("200 OK", good, ""), Ok(()), false),
+            (answer("200 OK", good, "Connection: close\r\n"), Ok(()), true),
+            (answer("200 OK", "{}", ""), Err("output 'O' is not in the answer".to_owned()), false),
+            (answer("400 Bad Request", r#"{"error":"no"}"#, ""), Err("HTTP status 400: no".to_owned()), false),
+            (answer("503 Busy", " later ", ""), Err("HTTP status 503: later".to_owned()), false),
+        ];
+        for (bytes, outcome, over) in cases {
+            for cut in 0..bytes.len() {
+                let (mut exchange, mut heard) = (exchange(Some(&[7])), Heard::default());
+                exchange.begin(Flight::default()).unwrap();
+                assert!(matches!(exchange.begin(Flight::default()), Err(NotBegun::Full(_))));
+                exchange.receive(&bytes[..cut], 5, &mut heard).unwrap();
+                assert!(heard.finished.is_empty());
+                exchange.receive(&bytes[cut..], 9, &mut heard).unwrap();
+                assert_eq!((heard.finished.len(), heard.finished[0].at_ns), (1, 9));
+                assert_eq!(heard.finished[0].outcome, outcome);
+                assert_eq!((exchange.is_over(), exchange.in_flight()), (over, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_breaks_takes_its_request_with_it() {
+        let (mut exchange, mut heard) = (exchange(None), Heard::default());
+        exchange.begin(Flight { sent_ns: 3, ..Flight::default() }).unwrap();
+        assert!(exchange.expire(3).is_ok() && exchange.expire(4).is_err());
+        exchange.receive(b"HTTP/1.1 200 OK\r\nContent-Le", 5, &mut heard).unwrap();
+        exchange.fail("gone", 6, &mut heard);
+        assert_eq!(heard.finished[0].outcome, Err("gone".to_owned()));
+        assert!(matches!(exchange.begin(Flight::default()), Err(NotBegun::Over(_))));
+        // An answer that lasts as long as its connection is complete with it.
+        let (mut exchange, mut heard) = (super::tests::exchange(None), Heard::default());
+        exchange.begin(Flight::default()).unwrap();
+        exchange.receive(b"HTTP/1.1 200 OK\r\n\r\n{}", 5, &mut heard).unwrap();
+        assert!(heard.finished.is_empty());
+        exchange.fail("gone", 6, &mut heard);
+        assert_eq!(heard.finished[0].outcome, Ok(()));
+        let (mut exchange, mut heard) = (super::tests::exchange(None), Heard::default());
+        exchange.begin(Flight::default()).unwrap();
+        assert!(exchange.receive(b"nonsense\r\n\r\n", 5, &mut heard).is_err());
+    }
+}

@@ -240,3 +240,106 @@ impl Handler for Messages {
 
     fn goaway(&mut self, _last_stream: u32, _code: ErrorCode, _debug: &[u8]) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use prost::Message;
+
+    use super::*;
+    use crate::memory::Key;
+    use crate::perf::plan::tests::plan;
+    use crate::perf::plan::{Endpoint, Protocol, Target};
+    use crate::perf::request::put_id;
+    use crate::wire::inference::infer_parameter::ParameterChoice;
+    use crate::wire::inference::model_infer_response::InferOutputTensor;
+    use crate::wire::inference::{InferParameter, ModelInferResponse, ModelStreamInferResponse};
+
+    /// One that waits for answers to `count` requests, and their keys.
+    fn waiting(count: usize, decoupled: bool) -> (Messages, Vec<Key>) {
+        let endpoint = Endpoint::Unix("/".into());
+        let mut plan = plan(Target { endpoint, tls: None, protocol: Protocol::GrpcStream });
+        plan.work.decoupled = decoupled;
+        let book = Arc::new(Book::new(&plan, Vec::new(), Vec::new()));
+        let mut exchange = StreamExchange::new(book, Pool::new(1 << 20));
+        let flight = |_| exchange.messages.flights.insert(Flight { sent_ns: 10, ..Flight::default() }).unwrap();
+        let keys = (0..count).map(flight).collect();
+        (exchange.messages, keys)
+    }
+
+    fn frame(key: Option<Key>, outputs: usize, is_final: Option<bool>, error: &str) -> Vec<u8> {
+        let mut id = Vec::new();
+        key.iter().for_each(|key| put_id(*key, &mut id));
+        let flag = is_final.map(|value| {
+            let parameter_choice = Some(ParameterChoice::BoolParam(value));
+            ("triton_final_response".to_owned(), InferParameter { parameter_choice })
+        });
+        let response = ModelInferResponse {
+            id: String::from_utf8(id).unwrap(),
+            parameters: flag.into_iter().collect::<BTreeMap<_, _>>(),
+            outputs: vec![InferOutputTensor::default(); outputs],
+            ..ModelInferResponse::default()
+        };
+        let message = ModelStreamInferResponse { error_message: error.to_owned(), infer_response: Some(response) }
+            .encode_to_vec();
+        let mut frame = vec![0];
+        frame.extend_from_slice(&(message.len() as u32).to_be_bytes());
+        frame.extend_from_slice(&message);
+        frame
+    }
+
+    #[test]
+    fn responses_find_their_requests_however_they_are_cut() {
+        let (_, keys) = waiting(3, true);
+        let bytes = [
+            frame(Some(keys[2]), 1, Some(false), ""),
+            frame(Some(keys[0]), 1, Some(false), ""),
+            frame(Some(keys[2]), 2, Some(true), ""),
+            frame(Some(keys[1]), 0, Some(true), ""),
+            frame(Some(keys[0]), 0, None, "broken"),
+            // Nobody waits any more.
+            frame(Some(keys[0]), 0, Some(true), ""),
+        ]
+        .concat();
+        for cut in 0..=bytes.len() {
+            for second in [cut, (cut + 3).min(bytes.len())] {
+                let (mut messages, _) = waiting(3, true);
+                for (now_ns, part) in [(30, &bytes[..cut]), (50, &bytes[cut..second]), (50, &bytes[second..])] {
+                    messages.now_ns = now_ns;
+                    messages.take(part);
+                }
+                assert_eq!((messages.end, messages.flights.len(), messages.partial.len()), (None, 0, 0));
+                let heard = messages.heard;
+                let responses: Vec<u64> = heard.finished.iter().map(|finished| finished.flight.responses).collect();
+                assert_eq!(responses, [2, 0, 2], "cut at {cut} and {second}");
+                let outcomes: Vec<bool> = heard.finished.iter().map(|finished| finished.outcome.is_ok()).collect();
+                assert_eq!(outcomes, [true, true, false]);
+                assert_eq!((heard.first_ns.len(), heard.between_ns.len()), (2, 2));
+            }
+        }
+    }
+
+    #[test]
+    fn models_that_answer_once_need_no_mark_of_the_end() {
+        let (mut messages, keys) = waiting(1, false);
+        messages.take(&frame(Some(keys[0]), 0, None, ""));
+        assert_eq!((messages.flights.len(), messages.heard.finished.len()), (0, 1));
+        assert_eq!(messages.heard.finished[0].flight.responses, 1);
+    }
+
+    #[test]
+    fn what_is_no_message_ends_the_stream() {
+        for (bytes, reason) in [
+            (&b"\0\0\0\0\x02\xff\xff"[..], "a message on the stream is broken"),
+            (b"\x01\0\0\0\0", "a message on the stream is broken"),
+        ] {
+            let (mut messages, _) = waiting(1, true);
+            messages.take(bytes);
+            assert_eq!(messages.end.as_deref(), Some(reason));
+        }
+        let (mut messages, _) = waiting(1, true);
+        messages.take(&frame(None, 0, None, "no such model"));
+        assert_eq!(messages.end.as_deref(), Some("no such model"), "it is nobody's, so it is everybody's");
+    }
+}

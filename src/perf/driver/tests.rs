@@ -1,0 +1,226 @@
+//! Loads on a clock that is moved by hand, over an engine that is late and disorderly.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::mpsc::{self, Receiver};
+
+use super::*;
+use crate::memory::Pool;
+use crate::perf::connector::Socket;
+use crate::perf::plan::tests::plan;
+use crate::perf::plan::{Endpoint, Protocol, Spacing, Target, Template};
+use crate::perf::request::Prepared;
+use crate::shard::clock::{Clock, Manual};
+use crate::shard::engine::{Epoll, Fake, Limits};
+use crate::shard::{Mailbox, Shard, mailbox};
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+const MS: u64 = 1_000_000;
+const BEGAN_NS: u64 = 5 * MS;
+
+/// A driver with one connection, and the peer on its other end.
+struct Bench {
+    shard: Shard<Driver>,
+    mailbox: Mailbox<Order>,
+    reports: Receiver<(usize, Report)>,
+    clock: Manual,
+    peer: UnixStream,
+    request_bytes: usize,
+    /// Received and not yet answered.
+    asked: usize,
+    partial: usize,
+}
+
+impl Bench {
+    fn new(seed: u64) -> Bench {
+        let target = Target { endpoint: Endpoint::Unix("/".into()), tls: None, protocol: Protocol::Http };
+        let plan = plan(target);
+        let template = Prepared::new(&plan, &Template::default(), None).unwrap();
+        let mut request = Vec::new();
+        assert!(template.write(&Marks::default(), &mut request).is_none());
+        let (sender, reports) = mpsc::channel();
+        let settings = Settings {
+            thread: 0,
+            book: Arc::new(Book::new(&plan, vec![template], vec![None])),
+            work: plan.work.clone(),
+            share: Share { thread: 0, threads: 1 },
+            seed: 1,
+            security: None,
+            request_timeout: Duration::from_secs(60),
+            one_each: true,
+            grow_to: 0,
+            counters: Arc::default(),
+            reports: sender,
+            connect: Box::new(|| ()),
+        };
+        let (clock, (mailbox, inbox)) = (Manual::new(BEGAN_NS), mailbox().unwrap());
+        let epoll = Epoll::new(Limits::default(), Rc::new(clock.clone()), inbox.waker()).unwrap();
+        let engine = Box::new(Fake::new(epoll, seed).with_clock(clock.clone()));
+        let mut core = Core::new(engine, Rc::new(clock.clone()), Pool::new(1 << 20), 100);
+        let driver = Driver::new(settings, &mut core).unwrap();
+        let (mine, peer) = UnixStream::pair().unwrap();
+        peer.set_nonblocking(true).unwrap();
+        mailbox.post(Order::Line(Ok(Socket(mine.into()))));
+        let shard = Shard::new(driver, core, inbox);
+        Bench { shard, mailbox, reports, clock, peer, request_bytes: request.len(), asked: 0, partial: 0 }
+    }
+
+    fn begin(&self, pace: Pace, budget: Option<u64>) {
+        let assignment = Assignment { pace, budget, sequences: 0, point_began_ns: BEGAN_NS, records_max: 0 };
+        self.mailbox.post(Order::Mark(Box::default()));
+        self.mailbox.post(Order::Begin(Box::new(assignment)));
+    }
+
+    fn since_ns(&self) -> u64 {
+        self.clock.now_ns() - BEGAN_NS
+    }
+
+    /// One turn, and what came of it on the other side.
+    fn turn(&mut self) {
+        // Parked, the clock goes on to the next request that is due, or, without one, to the next second.
+        let goes_on = self.shard.handler.next_deadline_ns().is_some();
+        self.shard.turn(goes_on).unwrap();
+        let mut buffer = [0; 64 * 1024];
+        match self.peer.read(&mut buffer) {
+            Ok(n) => {
+                self.partial += n;
+                self.asked += self.partial / self.request_bytes;
+                self.partial %= self.request_bytes;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+
+    fn answer(&mut self) {
+        for _ in 0..std::mem::take(&mut self.asked) {
+            self.peer.write_all(ANSWER).unwrap();
+        }
+    }
+
+    fn ended(&self) -> u64 {
+        let counters = &self.shard.handler.settings.counters;
+        counters.completed.load(Ordering::Relaxed) + counters.failed.load(Ordering::Relaxed)
+    }
+
+    fn tally(&mut self) -> Tally {
+        self.mailbox.post(Order::Mark(Box::default()));
+        loop {
+            self.shard.turn(false).unwrap();
+            match self.reports.try_iter().last() {
+                Some((0, Report::Tally(tally))) => return *tally,
+                Some(_) => panic!("another report"),
+                None => {}
+            }
+        }
+    }
+}
+
+fn a_thousand_a_second(outstanding_max: usize) -> Pace {
+    let share = Share { thread: 0, threads: 1 };
+    let schedule = Schedule::at_rate(1000.0, Spacing::Constant, share, 0, BEGAN_NS);
+    Pace::Open { schedule, outstanding_max }
+}
+
+#[test]
+fn what_was_due_in_a_pause_counts_from_when_it_was_due() {
+    for seed in 1..10 {
+        let mut bench = Bench::new(seed);
+        bench.begin(a_thousand_a_second(1000), Some(200));
+        while bench.ended() < 200 {
+            bench.turn();
+            // Nobody answers from the 50th millisecond to the 150th.
+            if !(50 * MS..150 * MS).contains(&bench.since_ns()) {
+                bench.answer();
+            }
+        }
+        let tally = bench.tally();
+        assert_eq!((tally.completed, tally.failed, tally.sent), (200, 0, 200));
+        // One was on its way and waited, and about a hundred were due behind it on the one connection.
+        let beyond = |ns: u64| tally.latency_ns.count_between(ns, u64::MAX);
+        assert!((95..=105).contains(&tally.latency_ns.max().div_ceil(MS)), "{}", tally.latency_ns.max());
+        assert!((45..=56).contains(&beyond(50 * MS)), "{}", beyond(50 * MS));
+        // Of which the service times alone know nothing.
+        assert!(tally.service_ns.count_between(50 * MS, u64::MAX) <= 2);
+        assert!(tally.send_lag_ns.count_between(50 * MS, u64::MAX) >= 44);
+        assert!(!tally.unsustainable);
+    }
+}
+
+#[test]
+fn an_open_loop_ends_where_too_many_are_outstanding() {
+    let mut bench = Bench::new(3);
+    bench.begin(a_thousand_a_second(5), None);
+    while bench.since_ns() < 20 * MS {
+        bench.turn();
+        if bench.shard.handler.settings.counters.unsustainable.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    assert!((4 * MS..8 * MS).contains(&bench.since_ns()), "{}", bench.since_ns());
+    while bench.asked == 0 {
+        bench.turn();
+    }
+    bench.answer();
+    while bench.ended() < 1 {
+        bench.turn();
+    }
+    let tally = bench.tally();
+    assert!(tally.unsustainable);
+    assert_eq!((tally.sent, tally.completed), (1, 1), "what waited here was not sent behind the end");
+}
+
+#[test]
+fn a_closed_loop_stays_within_its_bound_and_its_budget() {
+    let mut bench = Bench::new(5);
+    bench.begin(Pace::Closed(3), Some(50));
+    while bench.ended() < 50 {
+        bench.turn();
+        assert!(bench.asked <= 1, "a connection of HTTP/1.1 has one request in flight");
+        bench.answer();
+    }
+    for _ in 0..20 {
+        bench.shard.turn(false).unwrap();
+    }
+    assert_eq!(bench.asked, 0);
+    let tally = bench.tally();
+    assert_eq!((tally.sent, tally.completed), (50, 50));
+    bench.mailbox.post(Order::Rest);
+    while !matches!(bench.reports.try_recv(), Ok((0, Report::Resting))) {
+        bench.shard.turn(false).unwrap();
+    }
+    bench.mailbox.post(Order::Stop);
+    while !bench.shard.handler.stopped() {
+        bench.shard.turn(false).unwrap();
+    }
+}
+
+#[test]
+fn a_lost_connection_fails_what_was_in_flight_and_is_asked_for_again() {
+    let mut bench = Bench::new(7);
+    bench.begin(Pace::Closed(1), Some(2));
+    while bench.asked == 0 {
+        bench.turn();
+    }
+    let (mine, other) = UnixStream::pair().unwrap();
+    other.set_nonblocking(true).unwrap();
+    drop(std::mem::replace(&mut bench.peer, other));
+    bench.asked = 0;
+    while bench.ended() < 1 {
+        bench.shard.turn(false).unwrap();
+    }
+    assert_eq!(bench.shard.handler.awaited, 1);
+    bench.mailbox.post(Order::Line(Ok(Socket(mine.into()))));
+    while bench.ended() < 2 {
+        bench.turn();
+        bench.answer();
+    }
+    let tally = bench.tally();
+    assert_eq!((tally.completed, tally.failed), (1, 1));
+    let texts: Vec<_> = tally.errors.counts.keys().map(String::as_str).collect();
+    assert_eq!(texts, ["the server closed the connection"]);
+    bench.mailbox.post(Order::Line(Err("nobody".to_owned())));
+    while !matches!(bench.reports.try_recv(), Ok((0, Report::Away(_)))) {
+        bench.shard.turn(false).unwrap();
+    }
+}

@@ -24,7 +24,7 @@ fn the_text_tells_of_client_and_server() {
         let outcome = measured(&[&run[..], &SHAPE].concat());
         for part in [
             "Model numbers, version 1 at 127.0.0.1:",
-            "Batch size 2, 1 different requests",
+            "Batch size 2, 1 different request\n",
             "Closed loop, in flight: 1 to 3 by 2",
             "Request concurrency: 1\n",
             "Request concurrency: 3\n",

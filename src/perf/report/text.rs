@@ -29,7 +29,8 @@ pub fn settings(report: &Report<'_>) -> String {
     let model = plain(&named(&plan.model, &report.subject.version));
     let _ = writeln!(text, "Model {model} at {}, {protocol}{tls}", plan.target.endpoint);
     let templates: usize = work.streams.iter().map(Vec::len).sum();
-    let _ = write!(text, "  Batch size {}, {templates} different requests", report.batch);
+    let plural = if templates == 1 { "" } else { "s" };
+    let _ = write!(text, "  Batch size {}, {templates} different request{plural}", report.batch);
     match work.shared_memory {
         SharedMemory::System { .. } => text.push_str(", tensors in system shared memory"),
         SharedMemory::None => {}

@@ -45,28 +45,45 @@ fn the_text_tells_of_client_and_server() {
     server.stop();
 }
 
+/// Answers once for each element of `IN`.
+const REPEAT: &str = r#"backend: "repeat"
+    input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }, { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
+            { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ]
+    output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }, { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]
+    instance_group [ { kind: KIND_CPU count: 1 } ] model_transaction_policy { decoupled: true }"#;
+
 /// Both programs measure the same; their columns have to be the same.
 #[test]
 fn columns_are_those_that_perf_analyzer_writes() {
     let Some(root) = perf_analyzer::program() else { return };
-    let (_repository, server) = start();
+    let repository = Repository::new();
+    let pairs = [Pair::new("INT32", "16"), Pair::new("FP32", "-1, 4")];
+    repository.identity("numbers", 8, &pairs).model("repeat", REPEAT);
+    repository.identity_of("identity", "cached", 8, &pairs, "response_cache { enable: true }");
+    let server = Server::start(usual(), repository.path(), &["--cache-config=local,size=1048576"]);
     let reports = Reports::new();
+    let input = r#"{"data": [{"IN": {"content": [1, 2], "shape": [2]}, "DELAY": {"content": [0, 0], "shape": [2]},
+        "WAIT": [0]}]}"#;
+    let input = reports.write("input.json", input);
     let metrics = format!("http://{}/metrics", server.metrics);
     let (http, grpc) = (server.http.to_string(), server.grpc.to_string());
-    let collect = ["--verbose-csv", "--collect-metrics", "--metrics-url", &metrics];
+    let numbers = [&["-m", "numbers"][..], &SHAPE].concat();
+    let http = [&numbers[..], &["-i", "http", "-u", &http]].concat();
     for (at, more) in [
-        &["-i", "grpc", "-u", &grpc, "--concurrency-range=2"][..],
-        &["-i", "http", "-u", &http, "--verbose-csv"],
-        &["-i", "http", "-u", &http, "--percentile=85", "--verbose-csv"],
-        &["-i", "http", "-u", &http, "--request-rate-range=200"],
-        &[&["-i", "http", "-u", &http][..], &collect].concat(),
+        [&numbers[..], &["-i", "grpc", "-u", &grpc, "--concurrency-range=2"]].concat(),
+        [&http[..], &["--verbose-csv"]].concat(),
+        [&http[..], &["--percentile=85", "--verbose-csv"]].concat(),
+        [&http[..], &["--request-rate-range=200"]].concat(),
+        [&http[..], &["--verbose-csv", "--collect-metrics", "--metrics-url", &metrics]].concat(),
+        [&["-m", "cached", "-i", "grpc", "-u", &grpc][..], &SHAPE].concat(),
+        vec!["-m", "repeat", "-i", "grpc", "-u", &grpc, "--streaming", "--async", "--input-data", &input],
     ]
     .into_iter()
     .enumerate()
     {
         let (theirs, ours) = (format!("{at}-theirs.csv"), format!("{at}-ours.csv"));
-        let shared = ["-m", "numbers", "--measurement-mode=count_windows", "--measurement-request-count=50"];
-        let shared = [&shared[..], &["-p100", "-s100000", "-r", "10"], &SHAPE, more].concat();
+        let shared = ["--measurement-mode=count_windows", "--measurement-request-count=50", "-p100", "-s100000"];
+        let shared = [&shared[..], &more].concat();
         let output = perf_analyzer::command(root).args(&shared).args(["-f", &reports.at(&theirs)]).output();
         let output = output.unwrap_or_else(|error| panic!("perf_analyzer does not start: {error}"));
         assert!(output.status.success(), "{more:?}: {output:?}");

@@ -5,6 +5,7 @@ mod support {
     pub mod grpc;
     pub mod http;
     pub mod http2;
+    pub mod perf_analyzer;
     pub mod prepared;
     pub mod python;
     pub mod repository;

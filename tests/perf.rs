@@ -1,8 +1,13 @@
-//! The load generator against real servers: what it sends arrives, what it counts is true, and nothing of it stays.
+//! The load generator against real servers: what it sends arrives, what it counts and says is true, and nothing of it
+//! stays.
 
 mod support {
     pub mod backend;
     pub mod certificates;
+    pub mod http;
+    pub mod perf_analyzer;
+    pub mod prepared;
+    pub mod python;
     pub mod repository;
     pub mod server;
     pub mod skip;
@@ -10,8 +15,12 @@ mod support {
 }
 
 mod perf_life {
+    mod exits;
+    mod input_data;
     mod loads;
     mod plans;
+    mod program;
+    mod reports;
     mod sequences;
     mod shared_memory;
     mod trouble;

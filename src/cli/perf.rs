@@ -41,6 +41,8 @@ enum Failure {
     Plan(#[from] PlanError),
     #[error(transparent)]
     Perf(#[from] PerfError),
+    #[error("the run was ended before anything was measured")]
+    Nothing,
     #[error("{path}: {source}")]
     Report { path: String, source: std::io::Error },
 }
@@ -96,21 +98,21 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     let report = Report { points: &points, point_began: &screen.began, ..frame };
     if points.len() > 1 {
-        print(&text::table(&report));
+        print(&format!("{}\n", text::table(&report)));
     }
-    if error.is_none() || !points.is_empty() {
+    if !points.is_empty() {
+        print(&text::summary(&report));
         write_reports(&given, &report)?;
     }
     match error {
         Some(error) => Err(error.into()),
+        None if points.is_empty() => Err(Failure::Nothing),
         None => Ok(ExitCode::from(code(&points))),
     }
 }
 
 fn code(points: &[Measurement]) -> u8 {
-    if points.is_empty() {
-        NOT_MEASURED
-    } else if points.iter().any(|point| point.failed > 0) {
+    if points.iter().any(|point| point.failed > 0) {
         FAILED
     } else if points.iter().any(|point| !point.stable || point.limits.unsustainable) {
         UNSTABLE

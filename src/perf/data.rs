@@ -1,4 +1,5 @@
-//! What requests hold: zeros, seeded random values, or what files say, in the shapes that the model and its user agree on.
+//! What requests hold: zeros, seeded random values, or what files say, in the shapes that the model and its user agree
+//! on.
 //!
 //! Made once, before the first request, and bounded: a file or a model that would fill the memory is refused. Names of
 //! inputs come from the server; what they could do to a path is looked at before anything is opened.

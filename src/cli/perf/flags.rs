@@ -1,7 +1,7 @@
 //! The one table of flags: perf_analyzer's wherever the meaning is the same, and Nereid's own.
 //!
-//! Each of perf_analyzer's is honoured, or is refused by name with what to use instead: a script never measures something
-//! else than it asked for without being told.
+//! Each of perf_analyzer's is honoured, or is refused by name with what to use instead: a script never measures
+//! something else than it asked for without being told.
 
 mod client;
 mod input;

@@ -22,8 +22,7 @@ pub struct Given {
     pub asks_async: bool,
     pub asks_sync: bool,
     pub tls: TlsGiven,
-    /// Names and versions, which may be empty.
-    pub composing: Vec<(String, String)>,
+    pub composing: Vec<String>,
 
     pub concurrency: Option<Span<usize>>,
     pub rate: Option<Span<f64>>,
@@ -383,3 +382,6 @@ fn repeated<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mut seen = std::collections::BTreeSet::new();
     names.find(|name| !seen.insert(*name))
 }
+
+#[cfg(test)]
+mod tests;

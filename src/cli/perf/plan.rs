@@ -45,7 +45,7 @@ impl Given {
             queue_timeout_us: self.queue_timeout_us,
         };
         let mut composing: Vec<String> = subject.composing_models.clone();
-        for (name, _) in &self.composing {
+        for name in &self.composing {
             if !composing.contains(name) {
                 composing.push(name.clone());
             }

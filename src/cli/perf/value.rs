@@ -119,7 +119,7 @@ impl<'a> Value<'a> {
         let (name, value) = self.text()?.split_once(':').ok_or_else(expected)?;
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let is_plain = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
-        let (name, value) = (name.trim(), value.trim());
+        let value = value.trim_matches([' ', '\t']);
         match !name.is_empty() && name.bytes().all(is_token) && value.bytes().all(is_plain) {
             true => Ok((name.to_owned(), value.to_owned())),
             false => Err(expected()),

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::perf::{LoadPoint, Measurement, ServerSide};
 
-/// `mean`, `percentiles` and so on in microseconds.
+/// In microseconds, like what follows; nought of nothing.
 pub fn quantile_us(histogram: &Histogram<u64>, percentile: f64) -> f64 {
     if histogram.is_empty() { 0.0 } else { histogram.value_at_quantile(percentile / 100.0) as f64 / 1e3 }
 }
@@ -19,10 +19,6 @@ pub fn deviation_us(histogram: &Histogram<u64>) -> f64 {
 
 pub fn max_us(histogram: &Histogram<u64>) -> f64 {
     if histogram.is_empty() { 0.0 } else { histogram.max() as f64 / 1e3 }
-}
-
-pub fn min_us(histogram: &Histogram<u64>) -> f64 {
-    if histogram.is_empty() { 0.0 } else { histogram.min() as f64 / 1e3 }
 }
 
 /// Where the mean request spent its time, in microseconds. The parts add up to the mean latency, as far as what the
@@ -81,8 +77,8 @@ impl Breakdown {
     }
 }
 
-/// What the server says of the mean successful request, in microseconds. A phase that only some of them passed counts by
-/// its share.
+/// What the server says of the mean successful request, in microseconds. A phase that only some of them passed counts
+/// by its share.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Phases {
     pub request: f64,
@@ -131,14 +127,15 @@ pub fn doubts(point: &Measurement) -> Vec<String> {
     let limits = &point.limits;
     if limits.unsustainable {
         doubts.push(
-            "not sustainable: more requests were outstanding than --max-outstanding allows, so the server does not keep \
-             up with this rate"
+            "not sustainable: more requests were outstanding than --max-outstanding allows, so the server does not \
+             keep up with this rate"
                 .to_owned(),
         );
     }
     if limits.busiest_thread >= crate::perf::ClientLimits::BUSY {
         doubts.push(format!(
-            "the client is the bottleneck: one of its threads was busy {:.0} % of the time; give it more with --threads",
+            "the client is the bottleneck: one of its threads was busy {:.0} % of the time; give it more with \
+             --threads",
             limits.busiest_thread * 100.0
         ));
     }
@@ -212,7 +209,7 @@ mod tests {
     fn nothing_measured_is_nothing() {
         let empty = samples::empty(LoadPoint::Rate(5.0));
         assert_eq!(Breakdown::of(&empty), Breakdown::default());
-        assert_eq!((mean_us(&empty.latency_ns), max_us(&empty.latency_ns), min_us(&empty.latency_ns)), (0.0, 0.0, 0.0));
+        assert_eq!((mean_us(&empty.latency_ns), max_us(&empty.latency_ns)), (0.0, 0.0));
         assert_eq!((deviation_us(&empty.latency_ns), quantile_us(&empty.latency_ns, 99.0)), (0.0, 0.0));
     }
 

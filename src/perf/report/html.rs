@@ -1,4 +1,5 @@
-//! A page with everything that a reader of a run wants to see: one file, without scripts, nothing fetched from anywhere.
+//! A page with everything that a reader of a run wants to see: one file, without scripts, nothing fetched from
+//! anywhere.
 
 mod plots;
 
@@ -36,8 +37,8 @@ pub fn render(report: &Report<'_>) -> String {
     }
     let _ = write!(
         page,
-        "<footer>Made by {}. Latency of an open loop counts from the time at which a request was due.</footer>\n</main>\n\
-         </body>\n</html>\n",
+        "<footer>Made by {}. Latency of an open loop counts from the time at which a request was \
+         due.</footer>\n</main>\n</body>\n</html>\n",
         escape(&version())
     );
     page
@@ -160,7 +161,7 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
 }
 
 fn server(side: &ServerSide, page: &mut String) {
-    let name = escape(&text::plain(&format!("Server: {}, version {}", side.model, side.version)));
+    let name = escape(&text::plain(&format!("Server: {}", text::named(&side.model, &side.version))));
     let _ = write!(page, "<h3>{name}</h3>\n<div class=\"wide\"><table>\n<thead>");
     cells("th", ["phase", "requests", "µs each"], page);
     page.push_str("</thead>\n<tbody>");

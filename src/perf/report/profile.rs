@@ -36,12 +36,13 @@ fn experiment(point: &Measurement, began: SystemTime, out: &mut dyn Write) -> io
         }
         request(record, began_ns, out)?;
     }
-    // Windows follow each other, the last ones before the end of the point.
-    let mut boundaries = vec![began_ns];
-    let mut elapsed = Duration::ZERO;
-    for window in &point.windows {
-        elapsed += window.wall;
-        boundaries.push(began_ns.saturating_add(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)));
+    // Records begin with the counted windows, which follow each other.
+    let first = point.records.iter().map(|record| record.sent_ns).min().unwrap_or(0);
+    let mut boundary = Duration::from_nanos(first);
+    let mut boundaries = Vec::new();
+    for wall in [Duration::ZERO].into_iter().chain(point.windows.iter().filter(|w| w.counted).map(|w| w.wall)) {
+        boundary = boundary.saturating_add(wall);
+        boundaries.push(began_ns.saturating_add(u64::try_from(boundary.as_nanos()).unwrap_or(u64::MAX)));
     }
     write!(out, "],\"window_boundaries\":{},\"requests_not_recorded\":{}}}", json!(boundaries), point.records_dropped)
 }

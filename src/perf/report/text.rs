@@ -26,16 +26,11 @@ pub fn settings(report: &Report<'_>) -> String {
         Protocol::GrpcStream => "gRPC, a stream for each connection",
     };
     let tls = if plan.target.tls.is_some() { " over TLS" } else { "" };
-    let version = if report.subject.version.is_empty() { "" } else { ", version " };
-    let _ = writeln!(
-        text,
-        "Model {}{version}{} at {}, {protocol}{tls}",
-        plain(&plan.model),
-        plain(&report.subject.version),
-        plan.target.endpoint
-    );
+    let model = plain(&named(&plan.model, &report.subject.version));
+    let _ = writeln!(text, "Model {model} at {}, {protocol}{tls}", plan.target.endpoint);
     let templates: usize = work.streams.iter().map(Vec::len).sum();
-    let _ = write!(text, "  Batch size {}, {templates} different requests", report.batch);
+    let plural = if templates == 1 { "" } else { "s" };
+    let _ = write!(text, "  Batch size {}, {templates} different request{plural}", report.batch);
     match work.shared_memory {
         SharedMemory::System { .. } => text.push_str(", tensors in system shared memory"),
         SharedMemory::None => {}
@@ -135,7 +130,7 @@ pub fn point(report: &Report<'_>, point: &Measurement, verbose: bool) -> String 
         side(server, "    ", &mut text);
     }
     for server in &point.composing {
-        let _ = writeln!(text, "  Composing model {}, version {}:", plain(&server.model), plain(&server.version));
+        let _ = writeln!(text, "  Composing model {}:", plain(&named(&server.model, &server.version)));
         side(server, "    ", &mut text);
     }
     if !point.metrics.is_empty() {
@@ -282,7 +277,7 @@ pub fn table(report: &Report<'_>) -> String {
             notes.join(", "),
         ]);
     }
-    aligned(&rows)
+    aligned(&rows) + &best(report).unwrap_or_default()
 }
 
 /// Columns as wide as their widest cell, numbers to the right; the last column to the left.
@@ -304,6 +299,37 @@ fn aligned(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A line for each point in perf_analyzer's form, which scripts look for.
+pub fn summary(report: &Report<'_>) -> String {
+    let percentile = report.plan.rules.percentile;
+    let latency = percentile.map_or("Average".to_owned(), |percentile| format!("p{}", percentile_name(percentile)));
+    let mut text = format!("Inferences/Second vs. Client {latency} Batch Latency\n");
+    for point in report.points {
+        let us = percentile.map_or_else(|| mean_us(&point.latency_ns), |rank| quantile_us(&point.latency_ns, rank));
+        let (name, value) = load(point.load);
+        let rate = significant(report.inferences_per_s(point));
+        let _ = writeln!(text, "{name}: {}, throughput: {rate} infer/sec, latency {us:.0} usec", significant(value));
+    }
+    text
+}
+
+/// The highest load that kept to the latency that was asked for.
+fn best(report: &Report<'_>) -> Option<String> {
+    let threshold = report.plan.rules.latency_threshold?;
+    let good = report.points.iter().filter(|point| point.within_threshold && !point.limits.unsustainable);
+    let best = good.max_by(|one, other| load(one.load).1.total_cmp(&load(other.load).1));
+    let limit = significant(threshold.as_secs_f64() * 1e3);
+    Some(match best {
+        Some(point) => format!("Highest load within {limit} ms: {}\n", heading(point.load)),
+        None => format!("No load was within {limit} ms\n"),
+    })
+}
+
+/// A model, and its version if it has one.
+pub fn named(model: &str, version: &str) -> String {
+    if version.is_empty() { model.to_owned() } else { format!("{model}, version {version}") }
 }
 
 /// What somebody else wrote, as far as it is fit for a terminal: no control characters, no end in sight.
@@ -342,8 +368,8 @@ mod tests {
             "    Client CPU: 3.99 usec a request",
             "    3 failed: no ?[31mway?\n",
             "    Execution count: 500, 2 inferences each\n",
-            "Avg request latency: 30 usec (overhead 12 usec + queue 5 usec + compute input 1 usec + compute infer 10 usec \
-             + compute output 2 usec)",
+            "Avg request latency: 30 usec (overhead 12 usec + queue 5 usec + compute input 1 usec + compute infer 10 \
+             usec + compute output 2 usec)",
             "  WARNING: 3 requests failed\n",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
@@ -397,8 +423,33 @@ mod tests {
         assert!(lines[0].starts_with("Concurrency  infer/sec  avg usec"), "{text}");
         assert!(lines[2].ends_with("  client-bound, unstable"), "{text}");
         assert_eq!(lines[1].find("333.333"), lines[2].find("333.333"), "{text}");
+        sample.plan.rules.latency_threshold = Some(Duration::from_micros(2500));
+        assert!(table(&sample.report()).ends_with("Highest load within 2.5 ms: Request concurrency: 16\n"));
+        sample.points[1].within_threshold = false;
+        let text = table(&sample.report());
+        assert!(
+            text.contains(", over the threshold\n") && text.ends_with(" 2.5 ms: Request concurrency: 1\n"),
+            "{text}"
+        );
+        sample.points[0].limits.unsustainable = true;
+        assert!(table(&sample.report()).ends_with("No load was within 2.5 ms\n"));
         sample.points.clear();
         assert_eq!(table(&sample.report()), "");
+    }
+
+    #[test]
+    fn the_summary_has_the_lines_that_scripts_look_for() {
+        let mut sample = Sample::new(&[LoadPoint::Concurrency(1), LoadPoint::Rate(2.5)]);
+        let mean = mean_us(&sample.points[0].latency_ns);
+        let text = summary(&sample.report());
+        let line = format!("\nConcurrency: 1, throughput: 333.333 infer/sec, latency {mean:.0} usec\n");
+        assert!(
+            text.starts_with("Inferences/Second vs. Client Average Batch Latency\n") && text.contains(&line),
+            "{text}"
+        );
+        assert!(text.contains("\nRequest Rate: 2.5, throughput: "), "{text}");
+        sample.plan.rules.percentile = Some(95.0);
+        assert!(summary(&sample.report()).starts_with("Inferences/Second vs. Client p95 Batch Latency\n"));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use super::{Action, Flag};
 
 const TRACING: &str = "tracing belongs to the server: give it --trace-config, or change it with POST /v2/trace/setting \
                        before the run";
-const IN_PROCESS: &str = "it names a server inside the load generator; start `nereid serve` on this machine and measure \
-                          it over a Unix socket, -u unix:<path>";
+const IN_PROCESS: &str = "it names a server inside the load generator; start `nereid serve` on this machine and \
+                          measure it over a Unix socket, -u unix:<path>";
 const SESSIONS: &str = "it drives conversations with chat servers; for sequences of a model use --concurrency-range";
 
 pub static FLAGS: &[Flag] = &[

@@ -59,7 +59,7 @@ pub static FLAGS: &[Flag] = &[
     ),
     Flag::set(
         "bls-composing-models",
-        "name[:version],…",
+        "name,…",
         "Models that the model calls: their share of the server's time is told too.",
         composing,
     ),
@@ -116,16 +116,14 @@ pub static FLAGS: &[Flag] = &[
 ];
 
 fn composing(given: &mut Given, value: &Value<'_>) -> Result<(), Mistake> {
-    for model in value.text()?.split(',') {
-        let (name, version) = match model.rsplit_once(':') {
-            None => (model, None),
-            Some((name, version)) => (name, Some(version)),
-        };
-        let is_number = |version: &str| version.parse::<i64>().is_ok_and(|version| version > 0);
-        if name.is_empty() || !version.is_none_or(is_number) {
-            return Err(value.wrong("names of models, each with a version behind a colon if it matters, in commas"));
+    for name in value.text()?.split(',') {
+        if name.is_empty() {
+            return Err(value.wrong("names of models with commas between them"));
         }
-        given.composing.push((name.to_owned(), version.unwrap_or_default().to_owned()));
+        if name.contains(':') {
+            return Err(value.wrong("names alone: the time in all versions of a composing model is told as one"));
+        }
+        given.composing.push(name.to_owned());
     }
     Ok(())
 }

@@ -182,8 +182,8 @@ impl Roster {
         }
     }
 
-    /// Takes the token if it is free, for a worker that has work and looks for more. It [passes](Roster::pass) the token
-    /// on as after any look.
+    /// Takes the token if it is free, for a worker that has work and looks for more. It [passes](Roster::pass) the
+    /// token on as after any look.
     pub fn try_hold(&self) -> bool {
         let mut word = self.load();
         while word.state() == FREE && !word.is_stopped() {

@@ -1,8 +1,10 @@
 """Memory that a worker cuts itself: classes, what is joined again, what goes for a larger segment; and its sweeps."""
 
+import gc
 import threading
 import types
 import unittest
+import weakref
 
 import fake  # noqa: F401: finds the modules
 from nereid_python import wire
@@ -89,6 +91,33 @@ class Memory(unittest.TestCase):
         server = Server(16 * KIB)
         server.discard([("A", 1, (1,), server.put(9000)), ("B", 1, (1,), b"x"), ("C", 1, (1,), (1, 2, 3, 4))])
         self.assertEqual(server.taken, {})
+
+
+    def test_a_refusal_holds_nothing_of_whoever_asked(self):
+        """Inputs of an execution are counted by their references, at once."""
+
+        class Held:
+            pass
+
+        def ask(server, size):
+            held = Held()
+            reference = weakref.ref(held)
+            try:
+                server.put(size)
+                was_refused = False
+            except wire.Refused:
+                was_refused = True
+            return reference, was_refused
+
+        gc.disable()
+        self.addCleanup(gc.enable)
+        server = Server(16 * KIB)
+        server.back(server.put(10 * KIB))
+        # Refused first, and then joined; and refused for good.
+        for size, refused in ((12, False), (15, True)):
+            reference, was_refused = ask(server, size * KIB)
+            self.assertEqual(was_refused, refused)
+            self.assertIsNone(reference())
 
 
 class Order(unittest.TestCase):

@@ -19,6 +19,15 @@ _ndarray = np.ndarray
 _OCTET = np.dtype(np.uint8)
 
 
+class Refused(Exception):
+    """The server says no: its code, as TRITONSERVER_Error_Code, and its text."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
 def class_bytes(length):
     """Bytes of the class that holds `length`: four classes to each power of two."""
     if length <= 64:
@@ -117,7 +126,7 @@ class Memory:
                     gone = {}
                     continue
                 if gone:
-                    raise answer
+                    raise Refused(*answer)
                 with self.lock:
                     gone = self._join()
                     place = self._take(length) or self._take_larger(length)
@@ -126,7 +135,7 @@ class Memory:
                 if place is not None:
                     return place
                 if not gone:
-                    raise answer
+                    raise Refused(*answer)
 
     def _keep(self, gone):
         with self.lock:

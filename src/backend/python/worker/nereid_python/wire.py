@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from .memory import INLINE_MAX, PLACE_BITS, Memory, class_bytes  # noqa: F401
+from .memory import INLINE_MAX, PLACE_BITS, Memory, Refused, class_bytes  # noqa: F401
 
 VERSION = 2
 FAR = 1 << 31
@@ -83,15 +83,6 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
-
-
-class Refused(Exception):
-    """The server says no: its code, as TRITONSERVER_Error_Code, and its text."""
-
-    def __init__(self, code, text):
-        super().__init__(text)
-        self.code = code
-        self.text = text
 
 
 def _lost():
@@ -458,12 +449,13 @@ class Link(Memory):
 
     def _ask_for_memory(self, length, gone):
         """True: a segment came, for the sake of which those that are `gone` went. False: places are free again. Else
-        the server's refusal. Needs the socket's lock."""
+        code and text of the server's refusal. Needs the socket's lock."""
         self.send(NEED_SEGMENT, (length, gone))
         try:
             return self._hear_of_memory()
         except Refused as refused:
-            return refused
+            # Not the exception: its traceback would hold what is held here for as long as it is referred to.
+            return refused.code, refused.text
 
     def _hear_of_memory(self):
         """Whether it is a segment; or else places that are free again. Needs the socket's lock."""

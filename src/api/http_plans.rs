@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
@@ -34,7 +34,8 @@ const TEXT_BYTES_MAX: usize = 4096;
 pub(super) struct Plan {
     /// What heads with this plan have in common.
     kind: Arc<[u8]>,
-    model: Arc<ServedModel>,
+    /// Who holds a model may still send to it, and it would wait for that before it goes.
+    model: Weak<ServedModel>,
     packing: Option<Packing>,
     /// The field that says how long the JSON is.
     length_at: Option<usize>,
@@ -112,7 +113,7 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    /// Models came or went: what was worked out before may be wrong, and must not hold them.
+    /// Models came or went: what was worked out before may be wrong.
     pub fn forget(&mut self) {
         self.places.clear();
         self.by_kind.clear();
@@ -199,7 +200,7 @@ impl Api {
         if kind.len() > KIND_BYTES_MAX {
             return;
         }
-        let (model, kind) = (Arc::clone(model), kind.into());
+        let (model, kind) = (Arc::downgrade(model), kind.into());
         let length_at = head.position_of(HEADER_LENGTH);
         self.plans.add(head, Plan { kind, model, packing, length_at, known: SmallVec::new(), last: 0 });
     }
@@ -230,6 +231,7 @@ impl Api {
         body: &Slice,
         replies: &mut Replies,
     ) -> Option<Token> {
+        let model = plan.model.upgrade()?;
         let json_len = plan.json_len(head, body.len())?;
         let input_bytes_max = self.facts.settings.http_input_bytes_max;
         if json_len > input_bytes_max {
@@ -261,7 +263,7 @@ impl Api {
         }
         log_request(head);
         form.packing = plan.packing;
-        if let Err(status) = self.submit(token, Peer::Http(call), &plan.model, request, form) {
+        if let Err(status) = self.submit(token, Peer::Http(call), &model, request, form) {
             self.refuse_http(token.0, call, Dialect::Kserve, &status, replies);
         }
         Some(token)

@@ -181,7 +181,8 @@ impl Decoder {
         (self.model, self.request, self.form)
     }
 
-    /// Reads a portion of the JSON. The numbers of a tensor whose type and shape stand before them are read as they pass.
+    /// Reads a portion of the JSON. The numbers of a tensor whose type and shape stand before them are read as they
+    /// pass.
     fn parse(&self, builder: &mut Builder, pool: &Pool) -> Result<bool, Status> {
         for _ in 0..OPENED_AT_ONCE {
             let done = builder.step_to_array(STEP).map_err(|error| match error {
@@ -196,8 +197,8 @@ impl Decoder {
         Ok(false)
     }
 
-    /// What the array holds that was opened just now, and memory for it. Whatever seems wrong is left for later, when the
-    /// words for it are found in their order.
+    /// What the array holds that was opened just now, and memory for it. Whatever seems wrong is left for later, when
+    /// the words for it are found in their order.
     fn room_for_opened(&self, builder: &Builder, pool: &Pool) -> Option<(Element, BlockMut)> {
         let datatype = DataType::from_name(&builder.opened("datatype")?.as_str().ok()?)?;
         let element = element_of(datatype)?;

@@ -122,8 +122,8 @@ mod tests {
 
     fn post(json: &str, body: &str) -> String {
         format!(
-            "POST /v2/models/m/infer?x HTTP/1.1\r\nHost: h\r\ninference-Header-content-Length: {json}\r\nAccept: */*\r\n\
-             Content-Length: {body} \r\nUser-Agent: a\r\n\r\n"
+            "POST /v2/models/m/infer?x HTTP/1.1\r\nHost: h\r\ninference-Header-content-Length: {json}\r\n\
+             Accept: */*\r\nContent-Length: {body} \r\nUser-Agent: a\r\n\r\n"
         )
     }
 

@@ -1,8 +1,8 @@
 //! The short way through a small text that looks as most do: straight to the values, without tokens and nodes.
 //!
 //! Whatever is out of the ordinary (an escape, a fraction where an integer should be, a mistake) ends it with `None`,
-//! and the caller begins anew with a [`Builder`](super::Builder), which knows everything and finds the words for what is
-//! wrong. So what is accepted here must mean the same there, and nothing else is promised.
+//! and the caller begins anew with a [`Builder`](super::Builder), which knows everything and finds the words for what
+//! is wrong. So what is accepted here must mean the same there, and nothing else is promised.
 
 use std::ops::Range;
 

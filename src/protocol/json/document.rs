@@ -219,8 +219,8 @@ impl Builder {
         self.document.input.len().saturating_sub(self.reader.position())
     }
 
-    /// Has the numbers of the array that was [opened](Builder::opened) put into `out`. They are kept if they are as many
-    /// as it has room for, and are what `element` says; else nothing is said here, and a
+    /// Has the numbers of the array that was [opened](Builder::opened) put into `out`. They are kept if they are as
+    /// many as it has room for, and are what `element` says; else nothing is said here, and a
     /// [`NumbersReader`](super::NumbersReader) finds out what is wrong.
     pub fn read_into(&mut self, element: Element, out: BlockMut) {
         if self.opened && element != Element::Bool {

@@ -1,5 +1,5 @@
-//! A gRPC client with one request at a time on a ModelStreamInfer call, whose answer is a fixed number of responses in a
-//! fixed order.
+//! A gRPC client with one request at a time on a ModelStreamInfer call, whose answer is a fixed number of responses in
+//! a fixed order.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
 //! How often a byte of a tensor is copied in user space.
 //!
 //! Of large tensors the bytes are counted: what a request copies besides (heads, names, JSON) does not depend on their
-//! size, so the difference between two sizes, divided by the difference of the sizes, is what one byte takes. Of tensors
-//! that are too small to be carried by reference the copies themselves are counted, by their length, against those of
-//! requests with next to nothing in them.
+//! size, so the difference between two sizes, divided by the difference of the sizes, is what one byte takes. Of
+//! tensors that are too small to be carried by reference the copies themselves are counted, by their length, against
+//! those of requests with next to nothing in them.
 
 use super::child::Counted;
 use super::ledger::MIDDLING;

@@ -1,7 +1,7 @@
 //! memcpy and memmove of this process: as the C library's, and counted.
 //!
-//! Whatever is linked into this binary or loaded by it finds these, because a program's symbols come before a library's.
-//! So no copy of a tensor goes unseen, be it in the server, in a crate that it uses, or in a backend. What the compiler
+//! Whatever is linked into this binary or loaded by it finds these: a program's symbols come before a library's. So no
+//! copy of a tensor goes unseen, be it in the server, in a crate that it uses, or in a backend. What the compiler
 //! copies in registers are structures of a few words, whose number does not depend on the size of a tensor.
 
 #![cfg(target_arch = "x86_64")]

@@ -104,6 +104,7 @@ struct Shared<S> {
     replies: Replies,
     pool: Pool,
     /// Readers of gRPC messages that wait for their next call.
+    #[expect(clippy::vec_box, reason = "a call holds its reader in a box, and the box itself is to be used again")]
     readers: Vec<Box<MessageReader>>,
     /// Deadlines of calls that are over.
     stopped_timers: Vec<TimerKey>,

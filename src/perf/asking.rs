@@ -44,6 +44,7 @@ pub struct Asker {
     link: Option<Link>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Link {
     Http(HttpAsker),
     Grpc(Box<GrpcAsker>),
@@ -91,10 +92,10 @@ impl Asker {
     /// Asks on the connection that is there, and once more on a new one if that has ended meanwhile.
     fn ask<T>(&mut self, what: &str, question: impl Fn(&mut Link) -> Result<T, Trouble>) -> Result<T, PerfError> {
         let had_link = self.link.is_some();
-        let mut outcome = self.link().and_then(|link| question(link));
+        let mut outcome = self.link().and_then(&question);
         if had_link && matches!(outcome, Err(Trouble::Line(_))) {
             self.link = None;
-            outcome = self.link().and_then(|link| question(link));
+            outcome = self.link().and_then(question);
         }
         outcome.map_err(|trouble| match trouble {
             Trouble::Refused(reason) => PerfError::Refused { what: what.to_owned(), reason },

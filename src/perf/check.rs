@@ -108,7 +108,8 @@ fn check_rules(plan: &Plan) -> Result<(), PerfError> {
     if rules.trials_max == 0 {
         return refuse("at least one window has to be tried");
     }
-    if !(rules.stability_percent >= 0.0)
+    if rules.stability_percent.is_nan()
+        || rules.stability_percent < 0.0
         || rules.percentile.is_some_and(|percentile| !(0.0..=100.0).contains(&percentile))
     {
         return refuse("a percentage is not one");

@@ -17,6 +17,7 @@ const LONGEST: usize = 64;
 thread_local! {
     /// Requests are made here.
     static KEEPS: Cell<bool> = const { Cell::new(false) };
+    #[expect(clippy::vec_box, reason = "requests travel in boxes, and the boxes are to be used again")]
     static REQUESTS: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
     static ADMISSIONS: RefCell<Vec<Arc<Admission>>> = const { RefCell::new(Vec::new()) };
 }

@@ -291,7 +291,7 @@ impl Given {
         let files = |files: &TlsFiles| files.ca.is_some() || files.certificate.is_some() || files.key.is_some();
         let has_https =
             files(&self.tls.https_files) || self.tls.verify_peer.is_some() || self.tls.verify_host.is_some();
-        if has_https && !(is_https && !is_grpc) {
+        if has_https && (is_grpc || !is_https) {
             return only("--ssl-https-…", "-i http and a URL that begins with https://");
         }
         let has_grpc = self.tls.grpc == Some(true) || files(&self.tls.grpc_files);

@@ -1,3 +1,5 @@
+//! Answers are taken apart and held against what was expected.
+
 use std::collections::BTreeMap;
 
 use prost::bytes::Bytes;
@@ -84,7 +86,8 @@ fn expecting(outputs: &[(&str, &[u8])]) -> Expectation {
 #[test]
 fn answers_are_held_against_what_is_expected() {
     let message = response(&[("A", b"aa"), ("B", b"bb")], None).encode_to_vec();
-    let cases: [(&[(&str, &[u8])], Result<(), &str>); 5] = [
+    type Case<'a> = (&'a [(&'a str, &'a [u8])], Result<(), &'a str>);
+    let cases: [Case<'_>; 5] = [
         (&[], Ok(())),
         (&[("B", b"bb")], Ok(())),
         (&[("B", b"bb"), ("A", b"aa")], Ok(())),

@@ -1,3 +1,5 @@
+//! Plans that no server could serve are refused, and why.
+
 use std::time::Duration;
 
 use super::*;

@@ -64,7 +64,7 @@ fn values(facts: &TensorFacts, content: &[u8], subject: &Subject, plan: &DataPla
         return Ok(Values { shape: shapes::of_count(facts, plan, subject, count)?, bytes });
     }
     let size = datatype.byte_size();
-    if content.len() % size != 0 {
+    if !content.len().is_multiple_of(size) {
         let reason =
             format!("{} bytes are no whole number of elements of {datatype}, {size} bytes each", content.len());
         return Err(DataError::input(&facts.name, reason));

@@ -144,7 +144,10 @@ impl Driver {
             let mut pieces = self.spare.pop().unwrap_or_default();
             pieces.clear();
             let outcome = line.take_output(pieces).and_then(|pieces| match pieces.is_empty() {
-                true => Ok(self.spare.push(pieces)),
+                true => {
+                    self.spare.push(pieces);
+                    Ok(())
+                }
                 false => {
                     line.sending = true;
                     core.engine.send(key, pieces).map_err(|error| format!("the connection broke: {error}"))

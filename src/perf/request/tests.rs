@@ -1,3 +1,5 @@
+//! Requests are made once and patched for each time they are sent.
+
 use std::io::Read;
 
 use flate2::read::{GzDecoder, ZlibDecoder};

@@ -76,10 +76,11 @@ impl Bench {
         self.clock.now_ns() - BEGAN_NS
     }
 
-    /// One turn, and what came of it on the other side.
-    fn turn(&mut self) {
-        // Parked, the clock goes on to the next request that is due, or, without one, to the next second.
-        let goes_on = self.shard.handler.next_deadline_ns().is_some();
+    /// One turn, and what came of it on the other side. The clock goes on to the next request that is due, but stands
+    /// while one is answered.
+    fn turn(&mut self, pausing: bool) {
+        let waits = pausing || self.shard.handler.in_flight == 0;
+        let goes_on = waits && self.shard.handler.next_deadline_ns().is_some();
         self.shard.turn(goes_on).unwrap();
         let mut buffer = [0; 64 * 1024];
         match self.peer.read(&mut buffer) {
@@ -128,9 +129,10 @@ fn what_was_due_in_a_pause_counts_from_when_it_was_due() {
         let mut bench = Bench::new(seed);
         bench.begin(a_thousand_a_second(1000), Some(200));
         while bench.ended() < 200 {
-            bench.turn();
             // Nobody answers from the 50th millisecond to the 150th.
-            if !(50 * MS..150 * MS).contains(&bench.since_ns()) {
+            let pausing = (50 * MS..150 * MS).contains(&bench.since_ns());
+            bench.turn(pausing);
+            if !pausing {
                 bench.answer();
             }
         }
@@ -152,18 +154,18 @@ fn an_open_loop_ends_where_too_many_are_outstanding() {
     let mut bench = Bench::new(3);
     bench.begin(a_thousand_a_second(5), None);
     while bench.since_ns() < 20 * MS {
-        bench.turn();
+        bench.turn(true);
         if bench.shard.handler.settings.counters.unsustainable.load(Ordering::Relaxed) {
             break;
         }
     }
     assert!((4 * MS..8 * MS).contains(&bench.since_ns()), "{}", bench.since_ns());
     while bench.asked == 0 {
-        bench.turn();
+        bench.turn(false);
     }
     bench.answer();
     while bench.ended() < 1 {
-        bench.turn();
+        bench.turn(false);
     }
     let tally = bench.tally();
     assert!(tally.unsustainable);
@@ -175,7 +177,7 @@ fn a_closed_loop_stays_within_its_bound_and_its_budget() {
     let mut bench = Bench::new(5);
     bench.begin(Pace::Closed(3), Some(50));
     while bench.ended() < 50 {
-        bench.turn();
+        bench.turn(false);
         assert!(bench.asked <= 1, "a connection of HTTP/1.1 has one request in flight");
         bench.answer();
     }
@@ -200,7 +202,7 @@ fn a_lost_connection_fails_what_was_in_flight_and_is_asked_for_again() {
     let mut bench = Bench::new(7);
     bench.begin(Pace::Closed(1), Some(2));
     while bench.asked == 0 {
-        bench.turn();
+        bench.turn(false);
     }
     let (mine, other) = UnixStream::pair().unwrap();
     other.set_nonblocking(true).unwrap();
@@ -212,7 +214,7 @@ fn a_lost_connection_fails_what_was_in_flight_and_is_asked_for_again() {
     assert_eq!(bench.shard.handler.awaited, 1);
     bench.mailbox.post(Order::Line(Ok(Socket(mine.into()))));
     while bench.ended() < 2 {
-        bench.turn();
+        bench.turn(false);
         bench.answer();
     }
     let tally = bench.tally();

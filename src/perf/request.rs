@@ -330,7 +330,10 @@ fn http(plan: &Plan, template: &Template, placement: Option<&Placement>, differs
     }
     let outputs: Vec<Value> = match placement {
         Some(placement) => {
-            let output = |(name, offset, room): &(String, u64, u64)| json!({"name": name, "parameters": http_place(&placement.region, *offset, *room)});
+            let output = |(name, offset, room): &(String, u64, u64)| {
+                let place = http_place(&placement.region, *offset, *room);
+                json!({"name": name, "parameters": place})
+            };
             placement.outputs.iter().map(output).collect()
         }
         None => {

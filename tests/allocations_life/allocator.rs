@@ -80,6 +80,6 @@ fn shortened(stack: &str) -> String {
 pub fn stacks() -> String {
     let kept = STACKS.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
     let mut kept: Vec<_> = kept.into_iter().collect();
-    kept.sort_by(|a, b| b.1.cmp(&a.1));
+    kept.sort_by_key(|entry| std::cmp::Reverse(entry.1));
     kept.iter().map(|(stack, count)| format!("{count:6} {stack}\n")).collect()
 }

@@ -94,7 +94,7 @@ fn measure(row: &Row) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
         strategy: None,
     };
     let Scheduling { scheduler, source } = create(&purpose, &Services::default())?;
-    let waker = Waker::Call(Arc::new(|| {}));
+    let waker = Waker::new(|| {});
     let worker = source.join(Seat { waker, name: "m".to_owned(), device: 0, rate_limiter: None })?;
     let sink = Arc::new(Nowhere);
     let mut times = Vec::with_capacity(ROUNDS);

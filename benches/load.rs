@@ -41,7 +41,10 @@ fn main() -> ExitCode {
     }
     match options::parse(std::env::args().skip(1)) {
         Ok(Command::Run(options)) => ended(outcome::measure(&options).map(|line| println!("{line}"))),
-        Ok(Command::Print(text)) => ended(Ok(println!("{text}"))),
+        Ok(Command::Print(text)) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("{error}\n{}", options::USAGE);
             ExitCode::from(2)

@@ -32,7 +32,9 @@ struct Cut {
     source: Arc<dyn PayloadSource>,
     worker: usize,
     sink: Arc<Nowhere>,
+    #[expect(clippy::vec_box, reason = "requests travel in boxes")]
     waiting: Vec<Box<Request>>,
+    #[expect(clippy::vec_box, reason = "requests travel in boxes")]
     executed: Vec<Box<Request>>,
 }
 
@@ -50,7 +52,7 @@ pub fn cut() -> Box<dyn Operation> {
         strategy: None,
     };
     let Scheduling { scheduler, source } = create(&purpose, &Services::default()).expect("a scheduler");
-    let seat = Seat { waker: Waker::Call(Arc::new(|| {})), name: "m".to_owned(), device: 0, rate_limiter: None };
+    let seat = Seat { waker: Waker::new(|| {}), name: "m".to_owned(), device: 0, rate_limiter: None };
     let worker = source.join(seat).expect("a place for a worker");
     let sink = Arc::new(Nowhere);
     Box::new(Cut { scheduler, source, worker, sink, waiting: Vec::new(), executed: Vec::new() })

@@ -28,6 +28,7 @@ use crate::shard::{Core, Handler, Load, Seat, TimerKey};
 use connection::{Connection, Wire};
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
+use pace::Lists;
 use tls::Handshakes;
 pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
 
@@ -137,6 +138,7 @@ pub struct Net<S: Service> {
     round: Vec<Key>,
     /// Replies on their way to connections; scratch.
     routed: Replies,
+    lists: Lists,
     stall_s: u32,
 }
 
@@ -185,6 +187,7 @@ impl<S: Service> Net<S> {
             going_round: false,
             round: Vec::new(),
             routed: Replies::default(),
+            lists: Lists::default(),
             stall_s: pace::STALL_S,
         }
     }
@@ -314,9 +317,11 @@ impl<S: Service> Net<S> {
             return;
         }
         if !connection.sending {
-            let pieces = connection.take_output(&self.shared.pool);
+            let pieces = connection.take_output(&self.shared.pool, &mut self.lists);
             connection.tell_unsent(&mut self.shared);
-            if !pieces.is_empty() {
+            if pieces.is_empty() {
+                self.lists.keep(pieces);
+            } else {
                 let is_foreign = pieces.iter().any(Slice::is_foreign) || connection.holds_foreign();
                 connection.sending = core.engine.send(key, pieces).is_ok();
                 connection.broken |= !connection.sending;
@@ -458,7 +463,7 @@ impl<S: Service> Handler for Net<S> {
                     core.timers.cancel(timer);
                 }
                 match result {
-                    Ok(taken) => connection.sent(taken, pieces),
+                    Ok(taken) => connection.sent(taken, pieces, &mut self.lists),
                     Err(error) => {
                         debug!("connection: cannot send: {error}");
                         connection.sending = false;

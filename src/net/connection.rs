@@ -11,7 +11,7 @@ use crate::shard::{Seat, TimerKey};
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
 use super::keepalive::Pulse;
-use super::pace::{LINGER_S, Rest};
+use super::pace::{LINGER_S, Lists, Rest};
 use super::receipts::Receipts;
 use super::tls::Tls;
 use super::{At, Shared};
@@ -151,10 +151,16 @@ impl Connection {
     }
 
     /// A send is over, or was called back with what the peer has not taken.
-    pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>) {
+    pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>, lists: &mut Lists) {
         self.sending = false;
         self.taken |= taken > 0;
-        self.rest = Rest::of(pieces);
+        self.rest = match pieces.is_empty() {
+            true => {
+                lists.keep(pieces);
+                Rest::default()
+            }
+            false => Rest::of(pieces),
+        };
         if !self.receipts.is_empty() && self.rest.is_empty() {
             self.receipts.sent();
         }
@@ -288,12 +294,13 @@ impl Connection {
         }
     }
 
-    pub fn take_output(&mut self, pool: &Pool) -> Vec<Slice> {
+    pub fn take_output(&mut self, pool: &Pool, lists: &mut Lists) -> Vec<Slice> {
         if self.broken {
             return Vec::new();
         }
         let mut pieces = self.rest.take();
         if pieces.is_empty() {
+            pieces = lists.take();
             let before = if self.receipts.is_empty() { 0 } else { self.wire.output_len() };
             match &mut self.tls {
                 None => self.wire.say(&mut pieces),

@@ -41,6 +41,28 @@ fn connection_of(token: u64) -> Option<Key> {
     Key::from_u64(token & !CONNECTION_MARK).filter(|_| token & CONNECTION_MARK != 0)
 }
 
+/// Lists of pieces that were sent, for the next sends.
+#[derive(Debug, Default)]
+pub(super) struct Lists(Vec<Vec<Slice>>);
+
+/// Lists that are kept, and the pieces that one of them has room for at most.
+const LISTS_MAX: usize = 256;
+const LIST_LENGTH_MAX: usize = 256;
+
+impl Lists {
+    /// An empty one.
+    pub fn take(&mut self) -> Vec<Slice> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    pub fn keep(&mut self, mut list: Vec<Slice>) {
+        list.clear();
+        if self.0.len() < LISTS_MAX && (1..=LIST_LENGTH_MAX).contains(&list.capacity()) {
+            self.0.push(list);
+        }
+    }
+}
+
 /// What came back of a send: it goes out again before anything else.
 #[derive(Debug, Default)]
 pub(super) struct Rest {

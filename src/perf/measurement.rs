@@ -113,8 +113,10 @@ pub struct ErrorTexts {
 }
 
 impl ErrorTexts {
+    /// The id that the server puts before its text is another one for each request, and no part of the reason.
     pub fn count(&mut self, text: &str) {
-        self.count_many(text, 1);
+        let reason = text.strip_prefix("[request id: ").and_then(|rest| rest.split_once("] "));
+        self.count_many(reason.map_or(text, |(_, reason)| reason), 1);
     }
 
     pub fn count_many(&mut self, text: &str, times: u64) {

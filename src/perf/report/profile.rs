@@ -37,7 +37,7 @@ fn experiment(point: &Measurement, began: SystemTime, out: &mut dyn Write) -> io
         request(record, began_ns, out)?;
     }
     // Records begin with the counted windows, which follow each other.
-    let first = point.records.iter().map(|record| record.sent_ns).min().unwrap_or(0);
+    let first = point.records.iter().map(|record| record.sent_ns.min(record.due_ns)).min().unwrap_or(0);
     let mut boundary = Duration::from_nanos(first);
     let mut boundaries = Vec::new();
     for wall in [Duration::ZERO].into_iter().chain(point.windows.iter().filter(|w| w.counted).map(|w| w.wall)) {

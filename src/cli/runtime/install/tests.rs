@@ -1,6 +1,8 @@
 //! Installation with a made-up python3, so that no test needs a network.
 
+use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use super::*;
 use crate::backend::onnxruntime::fixtures::{skipped, surroundings};
@@ -47,6 +49,11 @@ esac
     );
     let file = scratch.write("python3", script.as_bytes());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    // What another test starts at this moment may have the file open for writing until it runs its own program.
+    let is_busy = |error: io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy;
+    while Command::new(&file).arg("--version").output().is_err_and(is_busy) {
+        std::thread::yield_now();
+    }
     Python::at(file)
 }
 

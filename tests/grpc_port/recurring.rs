@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use tritonserver::wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64Param};
 use tritonserver::wire::inference::{
-    ModelInferRequest, ModelInferResponse, ModelStreamInferResponse, RepositoryModelLoadRequest,
+    InferTensorContents, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse, RepositoryModelLoadRequest,
     RepositoryModelLoadResponse, RepositoryModelUnloadRequest, RepositoryModelUnloadResponse,
 };
 
@@ -95,6 +95,27 @@ fn faults_are_named_between_requests_that_are_known() {
         let path = format!("{SERVICE}ModelInfer");
         let reply = grpc.exchange(&path, &[], &[frame_bytes(0, &broken)]);
         assert_eq!(reply.status, Status { code: code::INTERNAL, message: "Unable to parse request".to_string() });
+    }
+}
+
+/// The one form of contents is in order, the other is, and both together are not, however often each has come.
+#[test]
+fn what_is_known_with_typed_contents_is_not_taken_with_raw_ones_as_well() {
+    let repository = repository();
+    let server = Server::start(usual(), repository.path(), &[]);
+    let mut grpc = Grpc::connect(server.grpc);
+    for round in 0..ROUNDS {
+        let raw = numbers("plain", "7", &[round, 1]);
+        let mut typed = ModelInferRequest { raw_input_contents: vec![], ..raw.clone() };
+        typed.inputs[0].contents = Some(InferTensorContents { int_contents: vec![4, 2], ..Default::default() });
+        let answer: ModelInferResponse = grpc.call("ModelInfer", &typed).unwrap();
+        assert_eq!(values(&answer), [4, 2]);
+        let both = ModelInferRequest { raw_input_contents: raw.raw_input_contents.clone(), ..typed.clone() };
+        let refused = grpc.call::<ModelInferResponse>("ModelInfer", &both).unwrap_err();
+        let text = "contents field must not be specified when using raw_input_contents for 'INPUT0' for model 'plain'";
+        assert_eq!(refused, Status { code: code::INVALID_ARGUMENT, message: text.to_string() });
+        let answer: ModelInferResponse = grpc.call("ModelInfer", &raw).unwrap();
+        assert_eq!(values(&answer), [round, 1]);
     }
 }
 

@@ -73,7 +73,8 @@ impl Recurring {
     /// the message of `call`.
     pub fn recognise(&mut self, call: CallKey, outline: &Outline<'_>) -> Option<Arc<Prototype>> {
         self.due = None;
-        if outline.head_len() > HEAD_BYTES_MAX {
+        // Typed contents are part of the head: who learnt that it is in order without raw ones would take both.
+        if outline.head_len() > HEAD_BYTES_MAX || outline.contents().next().is_none() {
             return None;
         }
         if self.places.is_empty() {

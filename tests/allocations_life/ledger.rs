@@ -52,8 +52,7 @@ fn mine() -> &'static Row {
     }
     let at = TAKEN.fetch_add(1, Ordering::Relaxed).min(ROWS - 1);
     MINE.set(at);
-    // SAFETY: asks for a number and touches no memory.
-    LEDGER[at].thread.store(unsafe { libc::gettid() }, Ordering::Release);
+    LEDGER[at].thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
     &LEDGER[at]
 }
 

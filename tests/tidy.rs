@@ -146,10 +146,6 @@ fn modules_use_only_what_lies_below_them() {
             findings.push(format!("{}: module '{module}' has no place in the order (tests/tidy.rs)", source.path));
             continue;
         };
-        // Tests may look where the code may not.
-        if source.path.ends_with("/tests.rs") || source.path.contains("/tests/") {
-            continue;
-        }
         for (line, used) in uses(&without_tests(&source.code)) {
             let noun = NOUNS.contains(&used.as_str()) && !GROUND.contains(&module);
             if used != module && used != "self" && !noun && !allowed.contains(&used.as_str()) {

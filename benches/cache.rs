@@ -92,6 +92,7 @@ fn entry(key: Key) -> Arc<Entry> {
         shape: Shape::from_slice(&[16]),
         data: [Slice::copy_of(&[7; BYTES])].into_iter().collect(),
         index: 0,
+        on_device: None,
     });
     Entry::of(&response, key)
 }

@@ -54,6 +54,7 @@ impl Tiny {
             shape: input.model_shape.clone(),
             data: [block.freeze()].into_iter().collect(),
             index: 0,
+            on_device: None,
         });
         Ok(response)
     }
@@ -106,6 +107,7 @@ fn measure(only: Option<&str>, rounds: usize) -> Result<bool, Box<dyn std::error
         auto_complete: false,
         min_compute_capability: 0.0,
         pool: pool.clone(),
+        gpus: Default::default(),
     });
     let backend = plugins.load("tiny", &directory, &directory.join("libtriton_tiny.so"), &[])?;
     let model = backend.create_model(Arc::clone(&context))?;
@@ -182,6 +184,7 @@ fn context(pool: &Pool, directory: &Path) -> ModelContext {
         pool: pool.clone(),
         worker_cpu_count: 1,
         host: Default::default(),
+        gpus: Default::default(),
     }
 }
 

@@ -46,14 +46,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
-use crate::memory::{Gather, Pool, Regions, Slab, Slice};
+use crate::gpu::Gpus;
+use crate::memory::{Gather, Pool, Slab, Slice};
 use crate::observe::metrics::Registry;
 use crate::observe::trace::Traces;
 use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
-use crate::request::{Delivery, Job, Sink, Status, WakeUp, immediate, now_ns};
+use crate::request::{Delivery, Job, SharedMemory, Sink, Status, WakeUp, immediate, now_ns};
 use infer::grpc_reply;
 use infer::recurring::Recurring;
 
@@ -96,12 +97,16 @@ pub enum ServerState {
 pub struct Settings {
     pub id: String,
     pub strict_readiness: bool,
+    /// The server is live as long as no device is broken for good.
+    pub strict_device_liveness: bool,
     /// `--http-max-input-size`.
     pub http_input_bytes_max: usize,
     /// `--grpc-max-response-pool-size`.
     pub grpc_responses_max: u32,
     /// `--allow-client-shm`.
     pub allow_client_shm: bool,
+    /// The devices whose memory clients may register.
+    pub gpus: Arc<Gpus>,
     pub traces: Arc<Traces>,
     pub sagemaker: SageMaker,
     /// `None`: the port is off.
@@ -126,13 +131,13 @@ pub struct Facts {
     /// Answers that came for clients who had left.
     pub stale_deliveries: AtomicU64,
     /// Shared memory that clients have registered.
-    pub regions: Regions,
+    pub regions: SharedMemory,
 }
 
 impl Facts {
     pub fn new(settings: Settings) -> Facts {
         let state = AtomicU8::new(ServerState::Starting as u8);
-        let regions = Regions::default();
+        let regions = SharedMemory::new(Arc::clone(&settings.gpus));
         Facts { settings, hosted: Arc::default(), state, stale_deliveries: AtomicU64::new(0), regions }
     }
 

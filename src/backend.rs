@@ -4,6 +4,7 @@
 //! backend stand behind the same calls: `execute` owns what it takes, may answer later and from any thread, and the
 //! instance is free as soon as it returns.
 
+pub mod affine;
 pub mod batching;
 mod host_policy;
 pub mod identity;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use crate::abi::handles::ModelHandle;
+use crate::gpu::{Gpu, Gpus};
 use crate::memory::Pool;
 use crate::model_config::ModelSpec;
 use crate::model_config::normalize::PreferredGroup;
@@ -202,6 +204,8 @@ pub struct ModelContext {
     pub worker_cpu_count: usize,
     /// The server that it runs in.
     pub host: Host,
+    /// The devices that it may use.
+    pub gpus: Arc<Gpus>,
 }
 
 impl ModelContext {
@@ -241,6 +245,10 @@ pub struct InstanceContext {
     pub kind: Kind,
     /// Of its kind; 0 where there is only the host.
     pub device: i32,
+    /// Its device, if that is one.
+    pub gpu: Option<Gpu>,
+    /// Where its executions count: on a device those of the model that ran there.
+    pub statistics: Arc<ModelStatistics>,
     /// It is created and kept, and never executes.
     pub is_passive: bool,
     /// What it executes now is warm-up, which is not counted.
@@ -263,6 +271,8 @@ impl InstanceContext {
             ordinal: 0,
             kind: Kind::Cpu,
             device: 0,
+            gpu: None,
+            statistics: Arc::clone(&model.statistics),
             is_passive: false,
             is_warming: Arc::default(),
             spin: Spin::default(),
@@ -273,6 +283,13 @@ impl InstanceContext {
         }
     }
 
+    /// The model's file of an instance on a device of this compute capability, if the configuration has one of its own
+    /// for it (`cc_model_filenames`); on any other the default one is meant.
+    pub fn filename_for_device(&self) -> Option<&str> {
+        let (major, minor) = self.gpu.as_ref()?.description().compute_capability;
+        self.spec.config.cc_model_filenames.get(&format!("{major}.{minor}")).map(String::as_str)
+    }
+
     /// Counts a success of `request`. To be called before its response leaves, so that whoever has the answer also
     /// sees it counted.
     pub fn report_success(&self, request: &Request, execution: &Execution) {
@@ -281,7 +298,7 @@ impl InstanceContext {
             return;
         }
         let stamps = &request.stamps;
-        self.model.statistics.request_succeeded(stamps.started_ns, stamps.queued_ns, request.batch_size, execution);
+        self.statistics.request_succeeded(stamps.started_ns, stamps.queued_ns, request.batch_size, execution);
         if let Some(times) = &request.times {
             times.add(&TimeSums {
                 queue_ns: execution.exec_start_ns.saturating_sub(stamps.queued_ns),
@@ -295,13 +312,13 @@ impl InstanceContext {
     /// Counts an execution that ran, of `rows` items of batches.
     pub fn report_batch(&self, rows: u64, execution: &Execution) {
         if !self.is_warming.load(Ordering::Acquire) {
-            self.model.statistics.batch_executed(rows, execution);
+            self.statistics.batch_executed(rows, execution);
         }
     }
 
     /// Answers `request` with an error, and counts it.
     pub fn fail(&self, request: Box<Request>, status: Status) {
-        fail(&self.model.statistics, request, status);
+        fail(&self.statistics, request, status);
     }
 
     /// Counts a success and answers with the one and last response.
@@ -348,6 +365,12 @@ pub enum Mobility {
 pub trait Instance: Send {
     fn mobility(&self) -> Mobility {
         Mobility::Bound
+    }
+
+    /// Inputs that lie on a device may be given to it as they are, and it heeds where its outputs are wanted
+    /// ([`Request::wish_for`]). Others get inputs on the host, and their outputs are brought where they belong.
+    fn takes_device_tensors(&self) -> bool {
+        false
     }
 
     /// Who says, beside the server's own state, whether it could serve; `None` for one that always can.

@@ -6,6 +6,7 @@
 
 mod confinement;
 mod groups;
+mod landing;
 mod loan;
 mod readiness;
 mod rest;
@@ -158,7 +159,10 @@ impl Instances {
 
     fn renew_checks(&self) {
         let running = lock(&self.running);
-        self.checks.set(running.iter().flat_map(|worker| worker.readiness.iter().cloned()).collect());
+        let instances = running.iter().flat_map(|worker| worker.readiness.iter().cloned()).collect();
+        self.checks.set(instances, running.iter().filter_map(|worker| worker.gpu.clone()).collect());
+        let take_device_tensors = !running.is_empty() && running.iter().all(|worker| worker.takes_device_tensors);
+        self.checks.set_on_devices(take_device_tensors);
     }
 
     /// Makes the instances those of the plan's groups. What is equal but for the group's name and count is kept, with
@@ -232,7 +236,13 @@ impl Instances {
     /// Starts the thread that creates and warms the instances of `share`.
     fn prepare(&self, plan: &Plan, share: Share, ordinal: &mut usize) -> Result<Candidate, Status> {
         let policy = plan.policies.get(&share.policy);
-        let confinement = Confinement::of(&policy, &plan.worker_cpus)?;
+        let gpu = share.gpu(&plan.context)?;
+        let near = gpu.as_ref().and_then(|gpu| gpu.description().numa_node);
+        let confinement = Confinement::of(&policy, &plan.worker_cpus, near)?;
+        let statistics = match &gpu {
+            Some(gpu) => plan.context.statistics.of_device(&gpu.description().uuid),
+            None => Arc::clone(&plan.context.statistics),
+        };
         let spin = if confinement.is_within(&plan.worker_cpus) { plan.spin.clone() } else { Spin::default() };
         let first = *ordinal;
         *ordinal += share.wishes.len();
@@ -241,6 +251,8 @@ impl Instances {
             ordinal,
             kind: wish.key.kind(),
             device: wish.key.device,
+            gpu: gpu.clone(),
+            statistics: Arc::clone(&statistics),
             is_passive: share.is_passive,
             is_warming: Arc::default(),
             spin: spin.clone(),
@@ -252,6 +264,7 @@ impl Instances {
         let task = Task {
             contexts: contexts.collect(),
             model: Arc::clone(&plan.model),
+            gpu,
             confinement,
             warmup: if share.is_passive { Vec::new() } else { plan.warmup.clone() },
             lending: plan.lending,

@@ -21,6 +21,8 @@ pub mod backend;
 #[cfg(not(loom))]
 pub mod cli;
 #[cfg(not(loom))]
+pub mod gpu;
+#[cfg(not(loom))]
 pub mod instance;
 pub mod memory;
 #[cfg(not(loom))]

@@ -22,7 +22,7 @@ pub use block::BlockMut;
 pub use gather::Gather;
 pub use heap::Heap;
 pub use lending::Lending;
-pub use pool::{Exhausted, Pool};
+pub use pool::{Exhausted, Pool, Source};
 pub use regions::{Region, Regions, Use, Window, WindowError};
 pub use segment::Segment;
 pub use slab::{Full, Key, Slab};

@@ -29,12 +29,14 @@ pub mod provenance;
 pub mod shape_match;
 pub mod spec;
 pub mod support;
+mod supported_gpus;
 pub mod text;
 pub mod validate;
 pub mod version_policy;
 pub mod warmup;
 
 pub use spec::{Instance, InstanceKind, ModelSpec, TensorSpec};
+pub use supported_gpus::SupportedGpus;
 pub use version_policy::VersionPolicy;
 
 /// Why a configuration is refused; the kind becomes a status code where it meets a protocol.

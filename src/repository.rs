@@ -21,8 +21,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::{Host, HostPolicies};
+use crate::gpu::Gpus;
 use crate::instance::Spin;
 use crate::memory::Pool;
+use crate::model_config::SupportedGpus;
 use crate::observe::metrics::{MetricsConfig, Registry};
 use crate::request::Status;
 use store::Store;
@@ -84,8 +86,19 @@ pub struct Settings {
     pub scheduling: crate::scheduler::Services,
     /// The server, for backends whose models call others.
     pub host: Host,
+    /// The devices that models may use.
+    pub gpus: Arc<Gpus>,
     /// What models name in `model_repository_agents`.
     pub agents: agents::Agents,
+}
+
+impl From<&Gpus> for SupportedGpus {
+    fn from(gpus: &Gpus) -> SupportedGpus {
+        match gpus.is_supported() {
+            true => SupportedGpus::Found { ids: gpus.ids(), capability_min: gpus.min_compute_capability() },
+            false => SupportedGpus::NoDriver,
+        }
+    }
 }
 
 impl From<crate::model_config::Error> for Status {

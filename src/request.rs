@@ -18,6 +18,7 @@ mod observer;
 mod outbox;
 mod parameters;
 mod placement;
+mod regions;
 mod reshape;
 mod response;
 pub mod shared;
@@ -35,6 +36,7 @@ mod witness;
 
 use std::sync::Arc;
 
+use crate::gpu::Gpus;
 use crate::memory::{BlockMut, Exhausted, Lending};
 
 pub use cancel::{Admission, CancelToken, State};
@@ -50,10 +52,11 @@ pub use observer::{Mark, Observation, Observer, SeenAt, SeenTensor, TraceFacts};
 pub use outbox::Outbox;
 pub use parameters::{Parameter, Parameters, Value};
 pub use placement::{Apart, Beside, Kept, MemoryType, Place};
+pub use regions::SharedMemory;
 pub use reshape::{OutputShape, OutputShapes};
 pub use response::{OutputTensor, Response};
 pub use stamps::{Stamps, now_ns};
-pub use states::{StateHandle, StateTensor, States};
+pub use states::{Buffering, StateHandle, StateTensor, States};
 pub use status::{Code, Status};
 pub use submit::{Call, Callee, Submit};
 pub use tensor::{InputTensor, RequestedOutput, Shape, element_count, format_shape};
@@ -141,6 +144,8 @@ pub struct Request {
     pub shared: shared::Draft,
     /// What the model's outputs look like to clients, where that is not what its backend makes.
     pub output_shapes: Option<Arc<OutputShapes>>,
+    /// The devices whose memory its backend may ask for; only backends of other makers are told here.
+    pub gpus: Option<Arc<Gpus>>,
     /// Who watches it; few requests have one.
     pub observer: Option<Observation>,
     completion: completion::Holder,
@@ -177,6 +182,7 @@ impl Request {
             times: None,
             shared: None,
             output_shapes: None,
+            gpus: None,
             observer: None,
             completion: completion::Holder::default(),
             keeper: None,

@@ -9,6 +9,7 @@ mod clouds;
 mod control;
 mod core;
 mod crash;
+mod devices;
 mod doors;
 mod drain;
 pub mod embedded;

@@ -16,6 +16,7 @@ mod python_life {
     mod calls;
     mod classes;
     mod cost;
+    mod devices;
     mod environments;
     mod execution;
     mod faults;

@@ -18,8 +18,10 @@ mod support {
 mod surface_life {
     mod compression;
     mod custom_metrics;
+    mod devices;
     mod forwarding;
     mod generate;
+    mod gpus;
     mod http_streaming;
     mod keepalive;
     mod metrics;

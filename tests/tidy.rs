@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each module of src/ may name besides itself. Data flows down this list; nothing may point up.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 20] = [
     ("main", &["cli"]),
     // Installing a runtime looks where its backend looks; flags speak of the log's settings; check and explain look at
     // models as loading would, and at the cores they would get; installing writes the headers of the C interface.
@@ -32,7 +32,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("net", &["protocol", "shard", "memory"]),
     ("protocol", &["memory"]),
     ("api", &["protocol", "scheduler", "repository", "observe"]),
-    ("request", &["memory"]),
+    ("request", &["memory", "gpu"]),
     // The resolved configuration carries the message that the API serves.
     ("model_config", &["wire"]),
     ("repository", &["backend", "instance", "scheduler", "observe"]),
@@ -46,6 +46,8 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     // stands behind a trait of the scheduler, an agent library behind one of the repository.
     ("abi", &["backend", "memory", "observe", "repository", "scheduler", "server"]),
     ("shard", &["queue", "memory", "observe"]),
+    // Slices of pinned memory are slices.
+    ("gpu", &["memory"]),
     ("memory", &[]),
     ("queue", &[]),
     // What collectors of traces are sent is a message of proto/.
@@ -57,11 +59,11 @@ const MAY_USE: [(&str, &[&str]); 19] = [
 const UNSAFE_TESTS: [&str; 2] = ["allocations_life/allocator", "allocations_life/copying"];
 
 /// The nouns that everybody above memory, queue and observe may name: requests, configurations, the slices that carry
-/// their bytes, and the generated messages of proto/.
-const NOUNS: [&str; 4] = ["request", "model_config", "memory", "wire"];
+/// their bytes on the host and on devices, and the generated messages of proto/.
+const NOUNS: [&str; 5] = ["request", "model_config", "memory", "gpu", "wire"];
 
 /// The modules that nobody's nouns reach: they use none of the others.
-const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"];
+const GROUND: [&str; 6] = ["memory", "gpu", "queue", "observe", "model_config", "wire"];
 
 /// Where `unsafe` may stand, as paths under src/.
 /// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`. Requests are stamped by
@@ -69,6 +71,7 @@ const GROUND: [&str; 5] = ["memory", "queue", "observe", "model_config", "wire"]
 /// is `unsafe` to say: `backend/python/process`.
 const UNSAFE: [&str; 10] = [
     "abi",
+    "gpu",
     "memory",
     "queue",
     "request/stamps",
@@ -76,7 +79,6 @@ const UNSAFE: [&str; 10] = [
     "backend/onnxruntime",
     "backend/plugin",
     "backend/python/process",
-    "instance/streams",
     "server/crash",
 ];
 

@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 
 use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle};
 use super::server::{Error, Message};
+use crate::abi::backend::memory_manager::MemoryManager;
 use crate::abi::border::{deref, deref_mut, entry, lend, null, put};
 use crate::abi::ledger;
 use crate::backend::{report_failure, tell_executed};
-use crate::memory::Heap;
 use crate::model_config::json;
 use crate::model_config::normalize::{PreferredGroup, fill_defaults};
 use crate::observe::statistics::Execution;
@@ -87,7 +87,7 @@ getters! {
     TRITONBACKEND_BackendConfig(BackendHandle, *const Message) = |backend| {
         lend(&raw const backend.config, backend)
     };
-    TRITONBACKEND_BackendMemoryManager(BackendHandle, *const Heap) = |backend| {
+    TRITONBACKEND_BackendMemoryManager(BackendHandle, *const MemoryManager) = |backend| {
         lend(&raw const backend.memory, backend)
     };
     TRITONBACKEND_BackendExecutionPolicy(BackendHandle, u32) = |backend| {
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
             true => instance.context.report_success(request, &execution),
             false => {
                 tell_executed(request, &execution);
-                report_failure(&instance.context.model.statistics, request);
+                report_failure(&instance.context.statistics, request);
             }
         }
         Ok(())

@@ -9,11 +9,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 use super::server::{BufferAttributes, Message};
+use crate::abi::backend::memory_manager::MemoryManager;
 use crate::abi::ledger;
 use crate::backend::{Attributes, InstanceContext, ModelContext};
-use crate::memory::{Heap, Pool, Target};
+use crate::gpu::driver::DeviceAddress;
+use crate::gpu::{DeviceBuffer, DeviceTarget, Gpu, Gpus};
+use crate::memory::{Pool, Target};
 use crate::observe::statistics::Holder;
-use crate::request::{OutputShapes, OutputTensor, Request, Response, ResponseFactory, Text};
+use crate::request::{MemoryType, OutputShapes, OutputTensor, Request, Response, ResponseFactory, Text};
 use crate::wire::inference::ModelConfig;
 
 /// A pointer that a plug-in stores with one of our objects and gets back.
@@ -45,19 +48,19 @@ pub struct BackendHandle {
     pub execution_policy: AtomicU32,
     pub state: UserState,
     /// `TRITONBACKEND_MemoryManager`.
-    pub memory: Heap,
+    pub memory: MemoryManager,
 }
 
 impl BackendHandle {
-    /// `config` is JSON; what the plug-in allocates comes from `pool`.
-    pub fn new(name: &str, config: &str, directory: &str, pool: Pool) -> BackendHandle {
+    /// `config` is JSON; what the plug-in allocates comes from `pool`, or from the pools of `gpus`.
+    pub fn new(name: &str, config: &str, directory: &str, (pool, gpus): (Pool, Arc<Gpus>)) -> BackendHandle {
         BackendHandle {
             name: c_string(name),
             config: Message::lent(config),
             directory: c_string(directory),
             execution_policy: AtomicU32::new(0),
             state: UserState::default(),
-            memory: Heap::new(pool),
+            memory: MemoryManager::new(pool, gpus),
         }
     }
 }
@@ -151,24 +154,28 @@ pub struct ResponseHandle {
     pub outputs: Vec<Box<OutputHandle>>,
     /// What becomes of the outputs' shapes when it is sent.
     pub shapes: Option<Arc<OutputShapes>>,
+    /// Whose memory outputs may be written to.
+    pub gpus: Option<Arc<Gpus>>,
 }
 
 impl ResponseHandle {
-    fn new(factory: ResponseFactory, id: Text, shapes: Option<Arc<OutputShapes>>) -> ResponseHandle {
+    fn new(factory: ResponseFactory, id: Text) -> ResponseHandle {
         let response = factory.begin(id);
-        ResponseHandle { factory, response, outputs: Vec::new(), shapes }
+        ResponseHandle { factory, response, outputs: Vec::new(), shapes: None, gpus: None }
     }
 }
 
 impl From<&Request> for ResponseHandle {
     fn from(request: &Request) -> ResponseHandle {
-        ResponseHandle::new(request.responses(), request.id.clone(), request.output_shapes.clone())
+        let (shapes, gpus) = (request.output_shapes.clone(), request.gpus.clone());
+        ResponseHandle { shapes, gpus, ..ResponseHandle::new(request.responses(), request.id.clone()) }
     }
 }
 
 impl From<&FactoryHandle> for ResponseHandle {
     fn from(factory: &FactoryHandle) -> ResponseHandle {
-        ResponseHandle::new(factory.responses.clone(), factory.id.clone(), factory.shapes.clone())
+        let (shapes, gpus) = (factory.shapes.clone(), factory.gpus.clone());
+        ResponseHandle { shapes, gpus, ..ResponseHandle::new(factory.responses.clone(), factory.id.clone()) }
     }
 }
 
@@ -181,12 +188,56 @@ pub struct FactoryHandle {
     pub is_counted: bool,
     /// As in [`ResponseHandle`].
     pub shapes: Option<Arc<OutputShapes>>,
+    pub gpus: Option<Arc<Gpus>>,
+}
+
+/// What a plug-in writes an output to.
+pub enum OutputMemory {
+    Host(Target),
+    /// Of a device, and ours.
+    OnDevice(DeviceBuffer),
+    /// Of a device, where whoever waits for the answer wants it.
+    At(DeviceTarget),
+}
+
+impl OutputMemory {
+    pub fn as_mut_ptr(&mut self) -> *mut c_void {
+        let on_device = |at: DeviceAddress| std::ptr::with_exposed_provenance_mut(at.0 as usize);
+        match self {
+            OutputMemory::Host(target) => target.as_mut_ptr().cast(),
+            OutputMemory::OnDevice(buffer) => on_device(buffer.address()),
+            OutputMemory::At(target) => on_device(target.address()),
+        }
+    }
+
+    /// Memory type and its id, as `TRITONSERVER_MemoryType` counts.
+    pub fn place(&self) -> (u32, i64) {
+        let on_device = |gpu: &Gpu| (MemoryType::Gpu as u32, i64::from(gpu.id()));
+        match self {
+            OutputMemory::Host(target) => target.place(),
+            OutputMemory::OnDevice(buffer) => on_device(buffer.gpu()),
+            OutputMemory::At(target) => on_device(target.gpu()),
+        }
+    }
+
+    /// Nothing more is written: the bytes become the tensor's.
+    ///
+    /// # Safety
+    /// What a device wrote to it is complete.
+    pub unsafe fn freeze_into(self, tensor: &mut OutputTensor) {
+        match self {
+            OutputMemory::Host(target) => tensor.data.push(target.freeze()),
+            // SAFETY: the caller's promise.
+            OutputMemory::OnDevice(buffer) => tensor.on_device = Some(Box::new(unsafe { buffer.into_slice() })),
+            OutputMemory::At(target) => tensor.on_device = Some(Box::new(target.freeze())),
+        }
+    }
 }
 
 /// `TRITONBACKEND_Output`.
 pub struct OutputHandle {
     pub tensor: OutputTensor,
-    pub buffer: Option<Target>,
+    pub buffer: Option<OutputMemory>,
     pub has_buffer: bool,
     /// Of the buffer, for who asks.
     pub attributes: BufferAttributes,

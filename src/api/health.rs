@@ -25,12 +25,16 @@ pub enum Probe {
 }
 
 impl Facts {
-    /// Initialised; while exiting an error.
+    /// Initialised, and if that counts with devices that work; while exiting an error.
     pub fn is_live(&self) -> Result<bool, Status> {
         match self.state() {
             ServerState::Exiting => Err(Status::unavailable("Server exiting")),
-            state => Ok(state == ServerState::Ready),
+            state => Ok(state == ServerState::Ready && !self.has_lost_gpu()),
         }
+    }
+
+    fn has_lost_gpu(&self) -> bool {
+        self.settings.strict_device_liveness && self.settings.gpus.failure().is_some()
     }
 
     /// Ready for requests, and with strict readiness complete; while exiting an error. What instances say comes on top.

@@ -21,14 +21,14 @@ use super::generate::load::LoadFormat;
 use super::infer::classification::classify;
 use super::packing::Packing;
 use super::watch::Watch;
-use crate::memory::{Pool, Regions};
+use crate::memory::Pool;
 use crate::repository::ServedModel;
-use crate::request::{OutputTensor, Request, Response, Status, Text};
+use crate::request::{OutputTensor, Request, Response, SharedMemory, Status, Text};
 
 /// A request on its way from its bytes, which is read in bounded steps.
 pub trait Decode {
     /// Does a bounded amount of work. After an error there is nothing to do but to finish.
-    fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status>;
+    fn step(&mut self, pool: &Pool, regions: &SharedMemory) -> Result<Progress, Status>;
 
     /// How refusals are put.
     fn dialect(&self) -> Dialect {
@@ -118,11 +118,7 @@ pub fn apply_classification(
     pool: &Pool,
 ) -> Result<(), Status> {
     if form.outputs.iter().any(|output| output.is_shared) {
-        response
-            .outputs
-            .iter_mut()
-            .filter(|output| form.is_shared(&output.name))
-            .for_each(|output| output.data.clear());
+        response.outputs.iter_mut().filter(|output| form.is_shared(&output.name)).for_each(empty);
     }
     if form.outputs.iter().all(|output| output.class_count == 0) {
         return Ok(());
@@ -135,6 +131,12 @@ pub fn apply_classification(
         }
     }
     Ok(())
+}
+
+/// Its client finds the elements where it wanted them.
+fn empty(output: &mut OutputTensor) {
+    output.data.clear();
+    output.on_device = None;
 }
 
 /// The bytes of an output in one piece: most are, scattered ones are joined.

@@ -149,7 +149,7 @@ fn check_file(name: &str, text_len: usize) -> Result<(), Status> {
 }
 
 /// Reads base64 as Triton does: what does not belong to it is skipped, and an end that is missing is not missed.
-fn from_base64(text: &[u8]) -> Vec<u8> {
+pub(super) fn from_base64(text: &[u8]) -> Vec<u8> {
     let lenient = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::RequireNone)
         .with_decode_allow_trailing_bits(true);

@@ -1,21 +1,28 @@
 //! The shared memory extensions: status, register and unregister (http.md section 4, grpc.md section 6).
 //!
-//! What the list says is answered at once. Mapping and unmapping are system calls that may take their time; they, and
-//! lists that are long, are left to the registry's own thread, and their answers come by mail. There is no CUDA memory
-//! here: registering it is refused, and there is none to list.
+//! What the list says is answered at once. Mapping and unmapping are system calls that may take their time, and so are
+//! opening and closing memory of devices; they, and lists that are long, are left to the registry's own thread, and
+//! their answers come by mail. Without a driver there is no CUDA memory: registering it is refused, and there is none
+//! to list.
+
+mod listing;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use self::listing::Listing;
+use super::repository::from_base64;
 use super::routes::{MemoryKind, RegionAction};
 use super::{Api, Mail, Outcome, Protocol, error};
-use crate::memory::regions::RegisterError;
-use crate::memory::{Gather, Pool, Region, Regions, Slice};
+use crate::gpu::driver::IpcHandle;
+use crate::gpu::{Lent, OpenError};
+use crate::memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX};
+use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::grpc::Encoder;
 use crate::protocol::http1::Response;
-use crate::protocol::json::{Document, GatherSink, Value, Writer};
+use crate::protocol::json::{Document, Value};
 use crate::protocol::service::{CallKey, Replies};
-use crate::request::Status;
+use crate::request::{SharedMemory, Status};
 use crate::wire::inference as wire;
 
 /// Regions whose list a shard writes itself.
@@ -32,6 +39,12 @@ enum Ask {
         offset: u64,
         byte_size: u64,
     },
+    RegisterCuda {
+        name: Box<[u8]>,
+        handle: Box<[u8]>,
+        device_id: i64,
+        byte_size: u64,
+    },
     /// `None`: all of them.
     Unregister(MemoryKind, Option<Box<[u8]>>),
     Status(MemoryKind, Option<Box<[u8]>>),
@@ -41,23 +54,47 @@ enum Ask {
 #[derive(Debug)]
 pub enum RegionOutcome {
     Changed,
-    Listed(MemoryKind, Vec<Arc<Region>>),
+    Listed(Listing),
     /// A long list, as it is sent.
     Written(Gather),
 }
 
 type Answer = Result<RegionOutcome, Status>;
 
+/// What the server has and allows.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    /// `--allow-client-shm`.
+    is_allowed: bool,
+    has_gpus: bool,
+}
+
 impl Ask {
-    fn carry_out(self, regions: &Regions) -> Answer {
+    fn carry_out(self, memory: &SharedMemory) -> Answer {
         match self {
             Ask::Register { name, key, offset, byte_size } => {
-                regions.register(&name, &key, offset, byte_size).map_err(|error| status_of(&error, &name, &key))?;
+                let done = memory.register(&name, &key, (offset, byte_size));
+                done.map_err(|error| status_of(&error, &name, &key))?;
                 Ok(RegionOutcome::Changed)
             }
-            // There is none: that is no error.
-            Ask::Unregister(MemoryKind::Cuda, _) => Ok(RegionOutcome::Changed),
+            Ask::RegisterCuda { name, handle, device_id, byte_size } => {
+                let refused = |error: OpenError| cuda_status_of(&error, &name);
+                let handle: &IpcHandle = (&*handle)
+                    .try_into()
+                    .map_err(|_| refused(OpenError::InvalidArgs(format!("a handle of {} bytes", handle.len()))))?;
+                memory.register_cuda(&name, Lent { handle, device_id, byte_size }).map_err(refused)?;
+                Ok(RegionOutcome::Changed)
+            }
+            Ask::Unregister(MemoryKind::Cuda, name) => {
+                let regions = memory.gpus.regions();
+                match name {
+                    Some(name) => regions.unregister(&name),
+                    None => regions.list().iter().for_each(|region| regions.unregister(region.name())),
+                }
+                Ok(RegionOutcome::Changed)
+            }
             Ask::Unregister(MemoryKind::System, name) => {
+                let regions = &memory.system;
                 let names: Vec<Box<[u8]>> = match name {
                     Some(name) => vec![name],
                     None => regions.list().iter().map(|region| region.name().into()).collect(),
@@ -65,8 +102,30 @@ impl Ask {
                 unregister(&names, |name| regions.unregister(name))?;
                 Ok(RegionOutcome::Changed)
             }
-            Ask::Status(kind, name) => list(kind, name.as_deref(), regions),
+            Ask::Status(kind, name) => Listing::of(kind, name.as_deref(), memory).map(RegionOutcome::Listed),
         }
+    }
+}
+
+/// Why an allocation of a device is not registered, in the words of http.md section 4. What the driver said is logged.
+fn cuda_status_of(error: &OpenError, name: &[u8]) -> Status {
+    let name = String::from_utf8_lossy(name);
+    match error {
+        OpenError::Exists => Status::already_exists(format!("shared memory region '{name}' already in manager")),
+        OpenError::NoDevice => Status::invalid("failed to register shared memory region: invalid args"),
+        OpenError::InvalidArgs(cause) => {
+            tracing::warn!("CUDA shared memory region '{name}' is not registered: {cause}");
+            Status::invalid("failed to register shared memory region: invalid args")
+        }
+        OpenError::TooLong => {
+            Status::invalid(format!("failed to register shared memory region '{name}': invalid args"))
+        }
+        OpenError::LongName => Status::invalid(format!(
+            "cannot register shared memory region: a name or a key has more than {TEXT_BYTES_MAX} bytes"
+        )),
+        OpenError::TooMany => Status::unavailable(format!(
+            "cannot register shared memory region '{name}': more than {REGIONS_MAX} shared memory regions"
+        )),
     }
 }
 
@@ -112,31 +171,6 @@ fn unregister(names: &[Box<[u8]>], one: impl Fn(&[u8]) -> std::io::Result<()>) -
     }
 }
 
-fn list(kind: MemoryKind, name: Option<&[u8]>, regions: &Regions) -> Answer {
-    let Some(name) = name else {
-        return Ok(RegionOutcome::Listed(
-            kind,
-            match kind {
-                MemoryKind::System => regions.list(),
-                MemoryKind::Cuda => Vec::new(),
-            },
-        ));
-    };
-    let shown = String::from_utf8_lossy(name);
-    match (kind, regions.find(name)) {
-        (MemoryKind::System, Some(region)) => Ok(RegionOutcome::Listed(kind, vec![region])),
-        (MemoryKind::System, None) => {
-            Err(Status::not_found(format!("Unable to find system shared memory region: '{shown}'")))
-        }
-        (MemoryKind::Cuda, None) => {
-            Err(Status::not_found(format!("Unable to find cuda shared memory region: '{shown}'")))
-        }
-        (MemoryKind::Cuda, Some(_)) => Err(Status::not_found(format!(
-            "The region named '{shown}' is registered as system shared memory, not CUDA shared memory"
-        ))),
-    }
-}
-
 fn disabled() -> Status {
     let text = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
     Status::unsupported(text)
@@ -153,12 +187,12 @@ fn read_http(
     action: RegionAction,
     name: Option<&[u8]>,
     body: &Slice,
-    is_allowed: bool,
+    terms: Terms,
 ) -> Result<Ask, Status> {
     let named = name.map(Box::from);
     match action {
         RegionAction::Status => return Ok(Ask::Status(kind, named)),
-        _ if !is_allowed => return Err(disabled()),
+        _ if !terms.is_allowed => return Err(disabled()),
         RegionAction::Unregister => return Ok(Ask::Unregister(kind, named)),
         RegionAction::Register => {}
     }
@@ -168,21 +202,45 @@ fn read_http(
     };
     let text = || Status::invalid(format!("'region name' is necessary to register {kind_name} shared memory region"));
     let name = named.ok_or_else(text)?;
-    if kind == MemoryKind::Cuda {
+    if kind == MemoryKind::Cuda && !terms.has_gpus {
         return Err(no_gpus(&name));
     }
     check_length(body)?;
-    let document = Document::parse(body.clone()).map_err(|error| Status::internal(error.to_string()))?;
-    let root = document.root();
-    let internal = |error: crate::protocol::json::AccessError| Status::internal(error.to_string());
-    let required = |field: &str| {
-        let missing = || Status::invalid(format!("Shared memory register request has no '{field}' field"));
-        root.find(field).ok_or_else(missing)
-    };
-    let key = required("key")?.as_str().map_err(internal)?;
+    let document = Document::parse(body.clone()).map_err(internal)?;
+    match kind {
+        MemoryKind::System => system_registration(name, document.root()),
+        MemoryKind::Cuda => cuda_registration(name, document.root()),
+    }
+}
+
+fn internal(error: impl std::fmt::Display) -> Status {
+    Status::internal(error.to_string())
+}
+
+fn required<'d>(root: Value<'d>, field: &str) -> Result<Value<'d>, Status> {
+    let missing = || Status::invalid(format!("Shared memory register request has no '{field}' field"));
+    root.find(field).ok_or_else(missing)
+}
+
+fn system_registration(name: Box<[u8]>, root: Value<'_>) -> Result<Ask, Status> {
+    let key = required(root, "key")?.as_str().map_err(internal)?;
     let offset = root.find("offset").map_or(Ok(0), Value::as_u64).map_err(internal)?;
-    let byte_size = required("byte_size")?.as_u64().map_err(internal)?;
+    let byte_size = required(root, "byte_size")?.as_u64().map_err(internal)?;
     Ok(Ask::Register { name, key: key.into_owned().into(), offset, byte_size })
+}
+
+fn cuda_registration(name: Box<[u8]>, root: Value<'_>) -> Result<Ask, Status> {
+    let text = required(root, "raw_handle")?.member("b64").and_then(Value::as_str).map_err(internal)?;
+    let number = |field: &str| root.member(field).map_err(internal);
+    let byte_size = number("byte_size")?.as_u64().map_err(internal)?;
+    let device_id = number("device_id")?.as_u64().map_err(internal)?;
+    let handle = from_base64(&text);
+    if handle.len() != size_of::<IpcHandle>() {
+        return Err(Status::invalid("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"));
+    }
+    // No device has a larger number.
+    let device_id = i64::try_from(device_id).unwrap_or(i64::MAX);
+    Ok(Ask::RegisterCuda { name, handle: handle.into(), device_id, byte_size })
 }
 
 fn check_length(request: &Slice) -> Result<(), Status> {
@@ -201,7 +259,7 @@ fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
 }
 
 /// What an RPC asks. An empty name means all, except to register.
-fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, is_allowed: bool) -> Result<Ask, Status> {
+fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, terms: Terms) -> Result<Ask, Status> {
     let some = |name: String| Some(name).filter(|name| !name.is_empty()).map(|name| name.into_bytes().into());
     match (kind, action) {
         (MemoryKind::System, RegionAction::Status) => {
@@ -211,15 +269,21 @@ fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, is_allowed
             Ok(Ask::Status(kind, some(decode::<wire::CudaSharedMemoryStatusRequest>(message)?.name)))
         }
         // Before anything else (grpc.md section 6).
-        (MemoryKind::Cuda, RegionAction::Register) => {
+        (MemoryKind::Cuda, RegionAction::Register) if !terms.has_gpus => {
             Err(no_gpus(decode::<wire::CudaSharedMemoryRegisterRequest>(message)?.name.as_bytes()))
         }
-        _ if !is_allowed => Err(disabled()),
+        _ if !terms.is_allowed => Err(disabled()),
         (MemoryKind::System, RegionAction::Register) => {
             let request: wire::SystemSharedMemoryRegisterRequest = decode(message)?;
             let wire::SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
             let (name, key) = (name.into_bytes().into(), key.into_bytes().into());
             Ok(Ask::Register { name, key, offset, byte_size })
+        }
+        (MemoryKind::Cuda, RegionAction::Register) => {
+            let request: wire::CudaSharedMemoryRegisterRequest = decode(message)?;
+            let wire::CudaSharedMemoryRegisterRequest { name, raw_handle, device_id, byte_size } = request;
+            let (name, handle) = (name.into_bytes().into(), Box::from(&raw_handle[..]));
+            Ok(Ask::RegisterCuda { name, handle, device_id, byte_size })
         }
         (MemoryKind::System, RegionAction::Unregister) => {
             Ok(Ask::Unregister(kind, some(decode::<wire::SystemSharedMemoryUnregisterRequest>(message)?.name)))
@@ -239,7 +303,7 @@ impl Api {
         body: &Slice,
         replies: &mut Replies,
     ) {
-        let ask = read_http(kind, action, name, body, self.facts.settings.allow_client_shm);
+        let ask = read_http(kind, action, name, body, self.terms());
         self.ask_regions(call, Protocol::Http, ask, replies);
     }
 
@@ -251,8 +315,13 @@ impl Api {
         message: &Slice,
         replies: &mut Replies,
     ) {
-        let ask = read_grpc(kind, action, message, self.facts.settings.allow_client_shm);
+        let ask = read_grpc(kind, action, message, self.terms());
         self.ask_regions(call, Protocol::Grpc, ask, replies);
+    }
+
+    fn terms(&self) -> Terms {
+        let is_allowed = self.facts.settings.allow_client_shm;
+        Terms { is_allowed, has_gpus: self.facts.regions.gpus.is_supported() }
     }
 
     fn ask_regions(&mut self, call: CallKey, protocol: Protocol, ask: Result<Ask, Status>, replies: &mut Replies) {
@@ -279,7 +348,7 @@ impl Api {
     pub(super) fn regions_reply(&mut self, outcome: RegionOutcome) -> Response {
         match outcome {
             RegionOutcome::Changed => error::reply(200, error::JSON, Gather::new()),
-            RegionOutcome::Listed(kind, regions) => error::reply(200, error::JSON, to_json(kind, &regions, &self.pool)),
+            RegionOutcome::Listed(listing) => error::reply(200, error::JSON, listing.to_json(&self.pool)),
             RegionOutcome::Written(body) => error::reply(200, error::JSON, body),
         }
     }
@@ -289,8 +358,8 @@ impl Api {
         match outcome {
             // The answers of all four are empty.
             RegionOutcome::Changed => self.frame(&wire::SystemSharedMemoryRegisterResponse {}),
-            RegionOutcome::Listed(MemoryKind::System, regions) => self.frame(&to_message(&regions)),
-            RegionOutcome::Listed(MemoryKind::Cuda, _) => self.frame(&wire::CudaSharedMemoryStatusResponse::default()),
+            RegionOutcome::Listed(Listing::System(regions)) => self.frame(&listing::system_message(&regions)),
+            RegionOutcome::Listed(Listing::Cuda(regions)) => self.frame(&listing::cuda_message(&regions)),
             RegionOutcome::Written(framed) => Ok(framed),
         }
     }
@@ -298,11 +367,16 @@ impl Api {
 
 /// Writes what a shard would have to write at length.
 fn written(outcome: RegionOutcome, protocol: Protocol, pool: &Pool) -> Result<RegionOutcome, Status> {
-    let RegionOutcome::Listed(kind @ MemoryKind::System, regions) = outcome else { return Ok(outcome) };
+    let RegionOutcome::Listed(listing) = outcome else { return Ok(outcome) };
     let mut written = Gather::new();
-    match protocol {
-        Protocol::Http => written = to_json(kind, &regions, pool),
-        Protocol::Grpc => Encoder::new().message(&to_message(&regions), pool, &mut written)?,
+    match (protocol, &listing) {
+        (Protocol::Http, listing) => written = listing.to_json(pool),
+        (Protocol::Grpc, Listing::System(regions)) => {
+            Encoder::new().message(&listing::system_message(regions), pool, &mut written)?;
+        }
+        (Protocol::Grpc, Listing::Cuda(regions)) => {
+            Encoder::new().message(&listing::cuda_message(regions), pool, &mut written)?;
+        }
     }
     Ok(RegionOutcome::Written(written))
 }
@@ -311,41 +385,6 @@ fn written(outcome: RegionOutcome, protocol: Protocol, pool: &Pool) -> Result<Re
 fn guarded(operation: impl FnOnce() -> Result<RegionOutcome, Status>) -> Result<Outcome, Status> {
     let done = catch_unwind(AssertUnwindSafe(operation));
     done.unwrap_or_else(|_| Err(Status::internal("the operation on shared memory panicked"))).map(Outcome::Regions)
-}
-
-fn to_json(kind: MemoryKind, regions: &[Arc<Region>], pool: &Pool) -> Gather {
-    let mut body = Gather::new();
-    let mut writer = Writer::new(GatherSink { gather: &mut body, pool });
-    writer.begin_array();
-    // There is no CUDA memory to tell of.
-    for region in regions.iter().filter(|_| kind == MemoryKind::System) {
-        writer.begin_object();
-        writer.key("name");
-        writer.string(region.name());
-        writer.key("key");
-        writer.string(region.key());
-        writer.key("offset");
-        writer.uint(region.offset());
-        writer.key("byte_size");
-        writer.uint(region.byte_size() as u64);
-        writer.end_object();
-    }
-    writer.end_array();
-    body
-}
-
-fn to_message(regions: &[Arc<Region>]) -> wire::SystemSharedMemoryStatusResponse {
-    let rows = regions.iter().map(|region| {
-        let name = String::from_utf8_lossy(region.name()).into_owned();
-        let row = wire::system_shared_memory_status_response::RegionStatus {
-            name: name.clone(),
-            key: String::from_utf8_lossy(region.key()).into_owned(),
-            offset: region.offset(),
-            byte_size: region.byte_size() as u64,
-        };
-        (name, row)
-    });
-    wire::SystemSharedMemoryStatusResponse { regions: rows.collect() }
 }
 
 #[cfg(test)]

@@ -5,10 +5,14 @@
 
 use std::borrow::Cow;
 use std::ffi::CStr;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
+
+use tracing::warn;
 
 use super::Api;
 use super::timing::{self, Lap, Timing};
+use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
 use crate::observe::trace::{Context, Kind, Tensor, Trace};
 use crate::protocol::http1;
@@ -96,7 +100,9 @@ impl Watch {
             if trace.wants_tensors() && response.error.is_none() {
                 for output in &response.outputs {
                     let (datatype, shape) = (output.datatype, &output.shape[..]);
-                    let seen = SeenTensor { name: &output.name, datatype, shape, data: &output.data };
+                    let (name, data) = (&output.name, &output.data[..]);
+                    let on_device = output.on_device.as_deref();
+                    let seen = SeenTensor { name, datatype, shape, data, on_device };
                     note_tensor(trace, SeenAt::BackendOutput, &seen);
                 }
             }
@@ -232,8 +238,35 @@ fn note_tensor(trace: &Trace, at: SeenAt, seen: &SeenTensor<'_>) {
         name: seen.name.as_bytes().to_vec(),
         datatype: seen.datatype.name(),
         shape: seen.shape.to_vec(),
-        pieces: seen.data.iter().map(|piece| Box::new(outlasting(piece)) as _).collect(),
+        byte_size: seen.on_device.map_or_else(|| seen.data.iter().map(|piece| piece.len()).sum(), DeviceSlice::len),
+        pieces: match seen.on_device {
+            Some(slice) => vec![Box::new(Fetched { slice: slice.clone(), bytes: OnceLock::new() }) as _],
+            None => seen.data.iter().map(|piece| Box::new(outlasting(piece)) as _).collect(),
+        },
     });
+}
+
+/// Bytes on a device, which who writes the trace brings to the host.
+struct Fetched {
+    slice: DeviceSlice,
+    bytes: OnceLock<Vec<u8>>,
+}
+
+impl Deref for Fetched {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get_or_init(|| {
+            let mut bytes = vec![0; self.slice.len()];
+            match self.slice.gpu().fetch(&self.slice, &mut bytes) {
+                Ok(()) => bytes,
+                Err(error) => {
+                    warn!("a tensor of a trace cannot be read on GPU {}: {error}", self.slice.gpu());
+                    Vec::new()
+                }
+            }
+        })
+    }
 }
 
 /// What a caller only lent goes back to it when its request ends, not when the trace is written.

@@ -113,6 +113,7 @@ impl IdentityInstance {
                 shape,
                 data,
                 index: pair.output_index,
+                on_device: None,
             });
         }
         response.parameters = Parameters::common(&self.parameters);

@@ -4,17 +4,24 @@
 //! inputs and does not accept borrowed outputs (RUNTIMES.md). All of that lies in the few files below that allow
 //! `unsafe`; what is above them is safe Rust.
 
+mod append;
+mod batch;
 mod batch_input;
 mod binding;
+mod departure;
+mod device_instance;
 mod discovery;
 mod element;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod instance;
+mod io_binding;
 mod library;
 mod model;
 mod options;
 mod plan;
+mod providers;
+mod recording;
 mod result;
 mod runtime;
 #[cfg(test)]
@@ -26,7 +33,7 @@ mod value;
 
 use std::sync::Arc;
 
-pub use discovery::{INSTALL_COMMAND, Origin, Place, Surroundings};
+pub use discovery::{GPU_SUFFIX, INSTALL_COMMAND, Origin, Place, Surroundings};
 pub use library::{Inspected, LibraryError, Missing, inspect, locate};
 
 use self::model::OnnxModel;
@@ -46,14 +53,19 @@ impl Backend for OnnxRuntimeBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        let preferred_groups = vec![PreferredGroup::new(Kind::Cpu, 2)];
+        // Where only a build for the host is found, models that do not ask for a GPU stay on the host. One that a flag
+        // names is not known yet.
+        let found = library::candidate(&Surroundings::of_process(None));
+        let on_gpu = found.map_or(true, |library| discovery::computes_on_gpus(&library));
+        let on_gpu = on_gpu.then(|| PreferredGroup::new(Kind::Gpu, 1));
+        let preferred_groups = on_gpu.into_iter().chain([PreferredGroup::new(Kind::Cpu, 2)]).collect();
         Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
     }
 
     fn examine(&self, context: &ModelContext) -> Result<(), Status> {
         BackendSettings::parse(context)?;
         SessionSettings::parse(context)?;
-        model::model_path(context)?;
+        model::model_path(context, None)?;
         library::candidate(&Surroundings::of_process(context.setting("library")))?;
         Ok(())
     }

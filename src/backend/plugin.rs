@@ -118,6 +118,11 @@ struct PluginInstance {
 unsafe impl Send for PluginInstance {}
 
 impl Instance for PluginInstance {
+    /// A library that asks for an instance on a device reads inputs there (c_api.md section 5, "InputBuffer").
+    fn takes_device_tensors(&self) -> bool {
+        self.handle.context.gpu.is_some()
+    }
+
     fn readiness(&self) -> Option<Arc<dyn Readiness>> {
         self.gate.as_ref().map(|gate| Arc::clone(gate) as Arc<dyn Readiness>)
     }
@@ -126,6 +131,9 @@ impl Instance for PluginInstance {
         let mut requests = payload.take();
         if self.shapes.is_some() {
             requests.iter_mut().for_each(|request| request.output_shapes.clone_from(&self.shapes));
+        }
+        if self.handle.context.model.gpus.is_supported() {
+            requests.iter_mut().for_each(|request| request.gpus = Some(Arc::clone(&self.handle.context.model.gpus)));
         }
         self.requests.extend(requests.into_iter().map(Box::into_raw));
         ledger::expose_requests(&self.requests);

@@ -13,6 +13,7 @@ mod answers;
 mod archive;
 mod backoff;
 mod batch;
+mod borrowed;
 mod calls;
 mod desk;
 mod environment;
@@ -27,6 +28,7 @@ mod instance;
 mod interpreter;
 mod layout;
 mod link;
+mod loans;
 mod marshal;
 mod message;
 mod model;
@@ -85,7 +87,7 @@ impl Backend for PythonBackend {
     }
 
     fn attributes(&self) -> Attributes {
-        let preferred_groups = vec![PreferredGroup::new(Kind::Cpu, 1)];
+        let preferred_groups = vec![PreferredGroup::new(Kind::Gpu, 1), PreferredGroup::new(Kind::Cpu, 1)];
         Attributes { preferred_groups, parallel_instance_loading: true, ..Attributes::default() }
     }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Backend;
+use super::affine::AffineBackend;
 use super::identity::IdentityBackend;
 use super::onnxruntime::OnnxRuntimeBackend;
 use super::python::{self, PythonBackend};
@@ -14,7 +15,7 @@ use super::repeat::RepeatBackend;
 use super::square::SquareBackend;
 
 /// Names of the built-in backends, sorted.
-pub const NATIVE_NAMES: [&str; 5] = ["identity", "onnxruntime", python::NAME, "repeat", "square"];
+pub const NATIVE_NAMES: [&str; 6] = ["affine", "identity", "onnxruntime", python::NAME, "repeat", "square"];
 
 /// Those that may fill in a configuration, even one that is not there at all.
 pub const COMPLETING: [&str; 2] = ["onnxruntime", python::NAME];
@@ -24,6 +25,7 @@ pub const NATIVE_PLATFORMS: [(&str, &str); 1] = [("onnxruntime_onnx", "onnxrunti
 
 /// One value of each built-in backend, for the whole process.
 pub struct NativeBackends {
+    affine: Arc<AffineBackend>,
     identity: Arc<IdentityBackend>,
     onnxruntime: Arc<OnnxRuntimeBackend>,
     python: Arc<PythonBackend>,
@@ -34,6 +36,7 @@ pub struct NativeBackends {
 impl Default for NativeBackends {
     fn default() -> NativeBackends {
         NativeBackends {
+            affine: Arc::new(AffineBackend),
             identity: Arc::new(IdentityBackend),
             onnxruntime: Arc::new(OnnxRuntimeBackend),
             python: Arc::new(PythonBackend::new(None)),
@@ -47,6 +50,7 @@ impl NativeBackends {
     /// The backend called `name`, or `None` if a library has to be looked for. Nothing is loaded by asking.
     pub fn get(&self, name: &str) -> Option<Arc<dyn Backend>> {
         match name {
+            "affine" => Some(self.affine.clone()),
             "identity" => Some(self.identity.clone()),
             "onnxruntime" => Some(self.onnxruntime.clone()),
             python::NAME => Some(self.python.clone()),
@@ -108,13 +112,16 @@ mod tests {
         let backends = NativeBackends::default();
         let groups = |name: &str| backends.get(name).map(|backend| backend.attributes().preferred_groups);
         assert_eq!(groups("identity"), Some(vec![]));
-        assert_eq!(groups("onnxruntime"), Some(vec![PreferredGroup::new(Kind::Cpu, 2)]));
-        assert_eq!(groups("python"), Some(vec![PreferredGroup::new(Kind::Cpu, 1)]));
+        // With one for GPUs in front where the library that is found can compute there.
+        let onnxruntime = groups("onnxruntime").unwrap_or_default();
+        assert_eq!(onnxruntime.last(), Some(&PreferredGroup::new(Kind::Cpu, 2)));
+        let on_either = [PreferredGroup::new(Kind::Gpu, 1), PreferredGroup::new(Kind::Cpu, 1)];
+        assert_eq!(groups("python"), Some(on_either.to_vec()));
         let based = backends.python_based("/backends/snake".into());
         assert_eq!(based.name(), "python", "its settings are those of python");
-        assert_eq!(based.attributes().preferred_groups, vec![PreferredGroup::new(Kind::Cpu, 1)]);
+        assert_eq!(based.attributes().preferred_groups, on_either);
         let parallel = backends.iter().filter(|backend| backend.attributes().parallel_instance_loading);
         let parallel: Vec<String> = parallel.map(|backend| backend.name().to_owned()).collect();
-        assert_eq!(parallel, ["identity", "onnxruntime", "python"]);
+        assert_eq!(parallel, ["affine", "identity", "onnxruntime", "python"]);
     }
 }

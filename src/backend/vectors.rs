@@ -66,5 +66,5 @@ pub fn single(
     block.copy_from_slice(&value);
     let data: Slice = block.freeze();
     let shape = Shape::from_slice(shape);
-    Ok(OutputTensor { name: Text::from(name), datatype, shape, data: smallvec![data], index })
+    Ok(OutputTensor { name: Text::from(name), datatype, shape, data: smallvec![data], index, on_device: None })
 }

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use super::Arguments;
 use super::getopt::{Item, Items};
 use super::options::{OptionsError, ServeOptions};
+use crate::gpu::Gpus;
 use crate::repository::inspect::ensembles::{Candidate, misfits};
 use crate::repository::inspect::{Inspection, Inspector};
 use crate::repository::store::{self, Store};
@@ -133,6 +134,7 @@ fn check(options: &ServeOptions) -> Result<Report, String> {
         &options.backend_directory,
         &settings,
         worker_cpu_count(&cores, &placement),
+        Gpus::discover(&options.gpu_settings()),
     );
     let mut report = Report::default();
     let mut found: BTreeMap<String, Vec<Box<dyn Store>>> = BTreeMap::new();

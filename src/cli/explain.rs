@@ -9,6 +9,7 @@ use super::Arguments;
 use super::check::report::{backend, numbers};
 use super::check::{place, print, split, worker_cpu_count};
 use crate::backend::onnxruntime::{Surroundings, locate};
+use crate::gpu::Gpus;
 use crate::model_config::provenance::{self, Field, Source};
 use crate::repository::inspect::{BackendPlace, Inspection, Inspector};
 
@@ -92,6 +93,7 @@ fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
         &options.backend_directory,
         &settings,
         worker_cpu_count(&cores, &placement),
+        Gpus::discover(&options.gpu_settings()),
     );
     let mut seen = inspector.inspect(name, directory, given.as_deref());
     inspector.complete(&mut seen);

@@ -32,6 +32,8 @@ pub struct Flag {
 pub enum Action {
     Help,
     Set(Set),
+    /// The same, with an effect only where there is a GPU.
+    ForGpus(Set),
     /// Checked, taken, and without effect for the reason given.
     Idle(Set, &'static str),
 }
@@ -86,6 +88,10 @@ impl Group {
     /// Takes no value.
     const fn switch(self, name: &'static str, help: &'static str, set: Set) -> Flag {
         Flag { name, group: self.0, value: None, help, action: Action::Set(set) }
+    }
+
+    const fn for_gpus(self, name: &'static str, value: &'static str, help: &'static str, set: Set) -> Flag {
+        Flag { name, group: self.0, value: Some(value), help, action: Action::ForGpus(set) }
     }
 
     const fn idle(

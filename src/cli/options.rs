@@ -139,6 +139,10 @@ impl Given {
         let done = match flag.action {
             Action::Help => return Err(OptionsError::Help),
             Action::Set(set) => set(self, value),
+            Action::ForGpus(set) => {
+                self.options.note_for_gpus(&format!("--{}", flag.name));
+                set(self, value)
+            }
             Action::Idle(check, reason) => check(self, value).map(|()| self.note_idle(flag.name, reason)),
         };
         done.map_err(|error| OptionsError::BadOption { flag: flag.name, error })
@@ -220,7 +224,7 @@ impl Given {
     }
 
     /// Values that parse and that Triton's core does not take.
-    fn check_as_the_core_does(&self) -> Result<(), OptionsError> {
+    fn check_as_the_core_does(&mut self) -> Result<(), OptionsError> {
         const WHAT: &str = "setting model load GPU limit";
         for (device, fraction) in &self.gpu_limits {
             if *device < 0 {
@@ -230,6 +234,7 @@ impl Given {
                 let text = format!("expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}");
                 return Err(OptionsError::Build(WHAT, text));
             }
+            self.options.gpu_load_limits.insert(*device, *fraction);
         }
         Ok(())
     }
@@ -265,7 +270,7 @@ pub fn usage() -> String {
         let _ = writeln!(text, "        {}", flag.help);
         let _ = match flag.action {
             Action::Idle(_, reason) => writeln!(text, "        Without effect: {reason}."),
-            Action::Help | Action::Set(_) => Ok(()),
+            Action::Help | Action::Set(_) | Action::ForGpus(_) => Ok(()),
         };
     }
     text

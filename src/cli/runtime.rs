@@ -19,13 +19,14 @@ use crate::backend::onnxruntime::{Inspected, Surroundings, locate};
 use crate::backend::python as python_backend;
 
 const USAGE: &str = "\
-Usage: nereid runtime install onnxruntime [--version=<version>] [--force]
+Usage: nereid runtime install onnxruntime [--version=<version>] [--gpu] [--force]
        nereid runtime install python [--version=<3.x>] [--package=<package>]... [--force]
        nereid runtime list
 
   install onnxruntime
              Download the library for ONNX models into the user's data folder.
              --version=<version>  Another version than the one this build was tested with.
+             --gpu                The one that computes on NVIDIA GPUs too; CUDA and cuDNN must be on the host.
              --force              Install again what is installed already.
   install python
              Make an environment with numpy for models in Python in the user's data folder.
@@ -90,6 +91,7 @@ enum Command {
 impl Command {
     fn parse(arguments: &[String]) -> Result<Command, String> {
         let mut words = Vec::new();
+        let mut gpu = false;
         let mut options = PythonOptions::default();
         let mut rest = arguments.iter().map(String::as_str);
         while let Some(argument) = rest.next() {
@@ -99,6 +101,7 @@ impl Command {
             };
             match argument.split_once('=').unwrap_or((argument, "")) {
                 ("--help" | "-h", "") => return Ok(Command::Help),
+                ("--gpu", "") if !argument.contains('=') => gpu = true,
                 ("--force", "") if !argument.contains('=') => options.force = true,
                 ("--version", given) => options.version = Some(value(given)),
                 ("--package", given) => {
@@ -113,7 +116,7 @@ impl Command {
                 _ => words.push(argument),
             }
         }
-        let is_plain = options == PythonOptions::default();
+        let is_plain = options == PythonOptions::default() && !gpu;
         match words.as_slice() {
             ["list"] if is_plain => Ok(Command::List),
             ["list"] => Err("'list' takes no options".to_owned()),
@@ -123,8 +126,9 @@ impl Command {
                     return Err("unknown option '--package': a library has none".to_owned());
                 }
                 checked(&version, "1.31.1", is_version)?;
-                Ok(Command::Onnxruntime(InstallOptions { version, force }))
+                Ok(Command::Onnxruntime(InstallOptions { version, gpu, force }))
             }
+            ["install", "python"] if gpu => Err("unknown option '--gpu': Python has none".to_owned()),
             ["install", "python"] => {
                 checked(&options.version, "3.12", |text| is_version(text) && text.split('.').count() == 2)?;
                 Ok(Command::Python(options))
@@ -197,7 +201,7 @@ mod tests {
     #[test]
     fn commands_and_their_options() {
         let with = |version: Option<&str>, force| {
-            Ok(Command::Onnxruntime(InstallOptions { version: version.map(str::to_owned), force }))
+            Ok(Command::Onnxruntime(InstallOptions { version: version.map(str::to_owned), gpu: false, force }))
         };
         let python = |version: Option<&str>, packages: &[&str], force| {
             let packages = packages.iter().map(|package| (*package).to_owned()).collect();
@@ -208,6 +212,8 @@ mod tests {
         assert_eq!(parse("install --force onnxruntime"), with(None, true));
         assert_eq!(parse("install onnxruntime --version=1.20.1 --force"), with(Some("1.20.1"), true));
         assert_eq!(parse("install onnxruntime --version 1.20.1"), with(Some("1.20.1"), false));
+        let gpu = InstallOptions { gpu: true, ..InstallOptions::default() };
+        assert_eq!(parse("install onnxruntime --gpu"), Ok(Command::Onnxruntime(gpu)));
         assert_eq!(parse("install --help"), Ok(Command::Help));
         assert_eq!(parse("install python"), python(None, &[], false));
         assert_eq!(parse("install python --version=3.12 --force"), python(Some("3.12"), &[], true));
@@ -225,6 +231,9 @@ mod tests {
             ("install python --version=3.12.1", "'3.12.1' is not a version such as 3.12"),
             ("install python --package=--index-url", "'--index-url' is not a package"),
             ("install python --package", "'' is not a package"),
+            ("install python --gpu", "unknown option '--gpu'"),
+            ("install onnxruntime --gpu=1", "unknown option '--gpu=1'"),
+            ("list --gpu", "'list' takes no options"),
             ("install onnxruntime --package=x", "unknown option '--package'"),
             ("list --package=x", "takes no options"),
             ("remove onnxruntime", "unknown command 'remove'"),

@@ -35,7 +35,8 @@ pub fn confined<T>(cpus: &[usize], job: impl FnOnce() -> T) -> T {
 
 /// Whether instances run on `worker_cpus` only, whatever their policies say. One that cannot be followed makes none.
 pub fn all_within(policies: &HostPolicies, worker_cpus: &[usize]) -> bool {
-    let is_within = |policy| Confinement::of(policy, worker_cpus).map_or(true, |bounds| bounds.is_within(worker_cpus));
+    let is_within =
+        |policy| Confinement::of(policy, worker_cpus, None).map_or(true, |bounds| bounds.is_within(worker_cpus));
     policies.iter().all(is_within)
 }
 
@@ -51,20 +52,33 @@ pub(super) struct Confinement {
 }
 
 impl Confinement {
-    /// What `policy` says on this machine; `worker_cpus` where it says nothing.
-    pub fn of(policy: &HostPolicy, worker_cpus: &[usize]) -> Result<Confinement, Status> {
+    /// What `policy` says on this machine; where it says nothing, those of `worker_cpus` that are on the node `near`
+    /// which the instance works, or all of them.
+    pub fn of(policy: &HostPolicy, worker_cpus: &[usize], near: Option<usize>) -> Result<Confinement, Status> {
         if !policy.is_placement() {
-            return Ok(Confinement {
-                policy: policy.name.clone(),
-                cpus: worker_cpus.to_vec(),
-                numa_node: None,
-                is_asked_for: false,
-            });
+            return Ok(Confinement::among(policy, worker_cpus, near, Path::new(SYSFS)));
         }
         let ours = sched_getaffinity(None)
             .map_err(|error| Status::internal(format!("cannot read the cores of this process: {error}")))?;
         let ours: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| ours.is_set(cpu)).collect();
         Confinement::on(policy, &ours, Path::new(SYSFS))
+    }
+
+    /// Where nothing is asked for. Without cores of their own for workers nobody chooses among them.
+    fn among(policy: &HostPolicy, worker_cpus: &[usize], near: Option<usize>, sysfs: &Path) -> Confinement {
+        let mut bounds = Confinement {
+            policy: policy.name.clone(),
+            cpus: worker_cpus.to_vec(),
+            numa_node: None,
+            is_asked_for: false,
+        };
+        let Some(node) = near else { return bounds };
+        let of_node = cpus_of_node(sysfs, node).unwrap_or_default();
+        let cpus: Vec<usize> = worker_cpus.iter().copied().filter(|cpu| of_node.contains(cpu)).collect();
+        if !cpus.is_empty() {
+            (bounds.cpus, bounds.numa_node) = (cpus, Some(node));
+        }
+        bounds
     }
 
     fn on(policy: &HostPolicy, ours: &[usize], sysfs: &Path) -> Result<Confinement, Status> {
@@ -102,10 +116,16 @@ impl Confinement {
     /// Confines the calling thread, and those that it starts from now on.
     pub fn apply(&self) -> Result<(), Status> {
         let name = &self.policy;
-        if let Some(node) = self.numa_node {
-            numa::bind_this_thread(node).map_err(|error| {
+        match self.numa_node {
+            Some(node) if self.is_asked_for => numa::bind_this_thread(node).map_err(|error| {
                 Status::internal(format!("host policy '{name}': cannot bind memory to NUMA node {node}: {error}"))
-            })?;
+            })?,
+            Some(node) => {
+                if let Err(error) = numa::draw_this_thread(node) {
+                    warn!("the memory of an instance is not drawn to NUMA node {node}: {error}");
+                }
+            }
+            None => {}
         }
         if self.cpus.is_empty() {
             return Ok(());

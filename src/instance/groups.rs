@@ -1,7 +1,9 @@
 //! Which instances a configuration asks for, which of them may stay when it changes, and on which threads they live.
 
-use crate::backend::ExecutionPolicy;
-use crate::model_config::ModelSpec;
+use crate::backend::{ExecutionPolicy, ModelContext};
+use crate::gpu::Gpu;
+use crate::model_config::{InstanceKind, ModelSpec};
+use crate::request::Status;
 use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelInstanceGroup, ModelRateLimiter};
@@ -63,12 +65,28 @@ impl Key {
     }
 }
 
+impl Share {
+    /// The device of its instances, if they have one.
+    pub fn gpu(&self, context: &ModelContext) -> Result<Option<Gpu>, Status> {
+        let Some(wish) = self.wishes.first().filter(|wish| wish.key.kind() == Kind::Gpu) else { return Ok(None) };
+        let (name, device) = (&wish.name, wish.key.device);
+        // The configuration was held against the devices that there are.
+        let gone = || Status::internal(format!("instance '{name}' is for GPU {device}, which the server does not use"));
+        let gpu = context.gpus.get(device).ok_or_else(gone)?;
+        Ok(Some(gpu.clone()))
+    }
+}
+
 /// Every instance of a resolved configuration, in its order.
 pub(super) fn wishes(spec: &ModelSpec) -> Vec<Wish> {
     let wish = |instance: &crate::model_config::Instance| {
         let group = spec.config.instance_group.get(instance.group).cloned().unwrap_or_default();
         let group = ModelInstanceGroup { name: String::new(), count: 0, ..group };
-        Wish { name: instance.name.clone(), key: Key { group, device: 0 }, group: instance.group }
+        let device = match instance.kind {
+            InstanceKind::Gpu(device) => device,
+            InstanceKind::Cpu | InstanceKind::Model => 0,
+        };
+        Wish { name: instance.name.clone(), key: Key { group, device }, group: instance.group }
     };
     spec.instances.iter().map(wish).collect()
 }

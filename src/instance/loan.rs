@@ -4,12 +4,13 @@
 //! itself where the backend says that its instance never blocks and runs on any thread, or, if the operator asks for
 //! that, where it was always quick so far. Whoever runs holds the lock; a shard only ever tries it.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tracing::info;
 
-use super::worker::execute;
+use super::landing::land;
+use super::worker::{check_alive, execute};
 use crate::backend::{Instance, InstanceContext, Mobility, Payload, fail};
 use crate::request::{Status, now_ns};
 
@@ -43,6 +44,8 @@ pub struct Loan {
     crew: Mutex<Crew>,
     terms: AtomicU8,
     short_runs: AtomicU32,
+    /// Its instances read inputs where these lie on a device.
+    takes_device_tensors: AtomicBool,
 }
 
 /// Instances that share a thread take turns.
@@ -67,6 +70,9 @@ impl Loan {
             (Mobility::FreeIfShort, Lending::Measured) => PROBATION,
             _ => CLOSED,
         };
+        let takes_device_tensors =
+            !members.is_empty() && members.iter().all(|(instance, _)| instance.takes_device_tensors());
+        self.takes_device_tensors.store(takes_device_tensors, Ordering::Release);
         self.lock().members = members;
         self.terms.store(terms, Ordering::Release);
     }
@@ -75,6 +81,10 @@ impl Loan {
     pub(super) fn close(&self) -> Vec<(Box<dyn Instance>, InstanceContext)> {
         self.terms.store(CLOSED, Ordering::Release);
         std::mem::take(&mut self.lock().members)
+    }
+
+    pub(super) fn takes_device_tensors(&self) -> bool {
+        self.takes_device_tensors.load(Ordering::Acquire)
     }
 
     /// It may be borrowed now or later.
@@ -148,6 +158,16 @@ impl Crew {
         self.turn = at + 1;
         // Never without members: the worker runs only between opening and closing, and a borrower has looked.
         let Some((instance, context)) = self.members.get_mut(at) else { return };
+        if context.model.gpus.is_supported() {
+            if let Err(status) = check_alive(context) {
+                payload.take().into_iter().for_each(|request| fail(&context.statistics, request, status.clone()));
+                return;
+            }
+            land(&mut payload, context, instance.takes_device_tensors());
+            if payload.is_empty() {
+                return;
+            }
+        }
         let outcome = execute(&mut **instance, context, &mut payload);
         if payload.is_empty() {
             return;
@@ -155,7 +175,7 @@ impl Crew {
         let unanswered = || Status::internal(format!("instance '{}' left the request unanswered", context.name));
         let status = outcome.err().unwrap_or_else(unanswered);
         for request in payload.take() {
-            fail(&context.model.statistics, request, status.clone());
+            fail(&context.statistics, request, status.clone());
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::info;
 
 use crate::backend::Readiness;
+use crate::gpu::Gpu;
 use crate::request::Status;
 
 /// Who waits for one model version at the same time.
@@ -37,12 +38,18 @@ pub struct Checks {
     name: String,
     /// There are such instances.
     is_needed: AtomicBool,
+    /// Some work on devices.
+    has_gpus: AtomicBool,
+    /// The instances read inputs where these lie on a device.
+    is_on_devices: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     instances: Vec<Arc<dyn Readiness>>,
+    /// The devices of all instances.
+    gpus: Vec<Gpu>,
     waiting: Vec<Asker>,
     /// A thread asks.
     is_asking: bool,
@@ -51,22 +58,46 @@ struct State {
 impl Checks {
     pub fn new(model: &str, version: i64) -> Arc<Checks> {
         let name = format!("'{model}' version {version}");
-        Arc::new(Checks { name, is_needed: AtomicBool::new(false), state: Mutex::default() })
+        let (is_needed, has_gpus, is_on_devices) = Default::default();
+        Arc::new(Checks { name, is_needed, has_gpus, is_on_devices, state: Mutex::default() })
     }
 
     /// False: the version is as ready as the server says.
     pub fn is_needed(&self) -> bool {
-        self.is_needed.load(Ordering::Acquire)
+        self.is_needed.load(Ordering::Acquire) || self.loss().is_some()
     }
 
-    /// From now on these are the instances.
-    pub(super) fn set(&self, instances: Vec<Arc<dyn Readiness>>) {
+    /// Inputs may be left on a device: all instances take them there.
+    pub fn take_device_tensors(&self) -> bool {
+        self.is_on_devices.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_on_devices(&self, is_on_devices: bool) {
+        self.is_on_devices.store(is_on_devices, Ordering::Release);
+    }
+
+    /// From now on these are the instances that have a say, and the devices of all of them.
+    pub(super) fn set(&self, instances: Vec<Arc<dyn Readiness>>, gpus: Vec<Gpu>) {
         self.is_needed.store(!instances.is_empty(), Ordering::Release);
-        self.lock().instances = instances;
+        self.has_gpus.store(!gpus.is_empty(), Ordering::Release);
+        let mut state = self.lock();
+        (state.instances, state.gpus) = (instances, gpus);
+    }
+
+    /// The device of an instance that is broken for good, and by what. Does not block.
+    pub fn loss(&self) -> Option<String> {
+        if !self.has_gpus.load(Ordering::Acquire) {
+            return None;
+        }
+        let text = |gpu: &Gpu| gpu.failure().map(|failure| format!("GPU {gpu} is lost to the server: {failure}"));
+        self.lock().gpus.iter().find_map(text)
     }
 
     /// Asks every instance, and tells `asker`; does not block.
     pub fn ask(self: &Arc<Self>, asker: Asker) {
+        if let Some(loss) = self.loss() {
+            return asker(Verdict::NotReady(Status::unavailable(loss)));
+        }
         if !self.is_needed() {
             return asker(Verdict::Ready);
         }
@@ -209,7 +240,7 @@ mod tests {
 
     fn of(instances: &[&Arc<Instance>]) -> Arc<Checks> {
         let checks = Checks::new("m", 3);
-        checks.set(instances.iter().map(|instance| Arc::clone(instance) as Arc<dyn Readiness>).collect());
+        checks.set(instances.iter().map(|instance| Arc::clone(instance) as Arc<dyn Readiness>).collect(), Vec::new());
         checks
     }
 
@@ -239,7 +270,7 @@ mod tests {
             }
         }
         let checks = Checks::new("m", 3);
-        checks.set(vec![Arc::new(Panics)]);
+        checks.set(vec![Arc::new(Panics)], Vec::new());
         for _ in 0..2 {
             assert!(matches!(wait_for_all(&[Arc::clone(&checks)]), Verdict::NotReady(_)));
         }

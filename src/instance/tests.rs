@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::backend::{ExecutionPolicy, HostPolicy, Instance};
+use crate::backend::{HostPolicy, Instance};
+use crate::gpu::Gpus;
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::request::{Completion, Delivery, Request, Response, Sink};
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
+
+mod devices;
 
 pub(super) type Behaviour = dyn Fn(&InstanceContext) -> Result<Box<dyn Instance>, Status> + Send + Sync;
 
@@ -25,6 +28,10 @@ impl Model for Pretended {
 }
 
 pub(super) fn model_context(config: &ModelConfig) -> Arc<ModelContext> {
+    model_context_on(Arc::default(), config)
+}
+
+pub(super) fn model_context_on(gpus: Arc<Gpus>, config: &ModelConfig) -> Arc<ModelContext> {
     Arc::new(ModelContext {
         name: config.name.clone(),
         version: 1,
@@ -39,6 +46,7 @@ pub(super) fn model_context(config: &ModelConfig) -> Arc<ModelContext> {
         pool: Pool::new(1 << 20),
         worker_cpu_count: 1,
         host: Default::default(),
+        gpus,
     })
 }
 
@@ -435,34 +443,6 @@ fn a_surplus_instance_finishes_its_work_and_is_not_waited_for() {
     source.stop();
     instances.join();
     assert_eq!(log.take().iter().filter(|line| line.starts_with("drop")).count(), 2);
-}
-
-#[test]
-fn instances_of_a_device_take_turns_on_its_thread() {
-    let log = Log::default();
-    let mut plan = plan(&[], {
-        let log = log.clone();
-        move |context| log.instance(context, answer)
-    });
-    plan.attributes.execution_policy = ExecutionPolicy::DeviceBlocking;
-    let (instances, source) = started(&plan);
-    // No configuration of this build asks for a GPU.
-    let gpu = ModelInstanceGroup { kind: Kind::Gpu.into(), ..group("g", 2) };
-    let config = ModelConfig { instance_group: vec![group("g", 2)], ..plan.spec.config.clone() };
-    let spec = ModelSpec::new(config).unwrap();
-    let mut pretended = spec.clone();
-    pretended.config.instance_group = vec![gpu];
-    let workers = instances.raise(&plan, groups::wishes(&pretended), &mut 0).unwrap();
-    assert_eq!(workers.len(), 1);
-    *lock(&instances.running) = workers;
-    assert_eq!(instances.names(), ["g_0", "g_1"]);
-    (0..3).for_each(|_| assert_eq!(source.submit().recv().unwrap(), Ok(())));
-    let lines = log.take();
-    assert_eq!(lines[..2], ["create g_0 on m_gpu0", "create g_1 on m_gpu0"]);
-    assert_eq!(lines[2..], ["g_0", "g_1", "g_0"].map(|name| format!("execute {name} on m_gpu0")));
-    assert_eq!(keep(&lock(&instances.running), &groups::wishes(&pretended)), [None, None], "never kept");
-    source.stop();
-    instances.join();
 }
 
 #[test]

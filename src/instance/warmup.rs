@@ -55,7 +55,7 @@ fn run_sample(
             Ok(()) => Status::internal(format!("instance '{}' left the request unanswered", context.name)),
             Err(status) => status,
         };
-        payload.take().into_iter().for_each(|request| fail(&context.model.statistics, request, status.clone()));
+        payload.take().into_iter().for_each(|request| fail(&context.statistics, request, status.clone()));
         let errors = answers.wait(&context.name, &sample.name, patience);
         if !errors.is_empty() {
             let text: String = errors.iter().map(|error| format!("{error}; ")).collect();

@@ -12,9 +12,11 @@ use tracing::{error, info};
 
 use super::confinement::Confinement;
 use super::groups::{Key, Share};
+use super::landing::land;
 use super::warmup;
 use super::{Lending, Loan, PayloadSource, Rest, Seat, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness};
+use crate::gpu::Gpu;
 use crate::model_config::warmup::Sample;
 use crate::queue::Spin;
 use crate::request::{Status, now_ns};
@@ -23,6 +25,8 @@ use crate::request::{Status, now_ns};
 pub(super) struct Task {
     pub contexts: Vec<InstanceContext>,
     pub model: Arc<dyn Model>,
+    /// The device that all of them work on.
+    pub gpu: Option<Gpu>,
     pub confinement: Confinement,
     pub warmup: Vec<Sample>,
     pub lending: Lending,
@@ -34,6 +38,7 @@ pub(super) struct Task {
 /// A thread that makes its instances ready, and then waits to be let in.
 pub(super) struct Candidate {
     share: Share,
+    gpu: Option<Gpu>,
     loan: Arc<Loan>,
     thread: JoinHandle<()>,
     ready: Receiver<Result<Vec<Arc<dyn Readiness>>, Status>>,
@@ -52,8 +57,12 @@ pub(super) struct Worker {
     /// One of a device's instances: not kept over a change.
     pub is_shared: bool,
     role: Role,
+    /// See [`Loan::takes_device_tensors`].
+    pub takes_device_tensors: bool,
     /// Of its instances, those that have a say.
     pub readiness: Vec<Arc<dyn Readiness>>,
+    /// The device that they work on.
+    pub gpu: Option<Gpu>,
     pub thread: JoinHandle<()>,
 }
 
@@ -68,11 +77,12 @@ impl Candidate {
     pub fn start(share: Share, task: Task, source: &Arc<dyn PayloadSource>) -> Result<Candidate, Status> {
         let ((tell, ready), (go, place)) = (channel(), channel());
         let (source, loan, spin) = (Arc::clone(source), Arc::clone(&task.loan), task.spin.clone());
+        let gpu = task.gpu.clone();
         let name = share.thread_name.clone();
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || live(task, &tell, &place, &source));
         let thread = thread
             .map_err(|error| Status::internal(format!("cannot start the thread '{name}' of an instance: {error}")))?;
-        Ok(Candidate { share, loan, thread, ready, outcome: None, spin, go })
+        Ok(Candidate { share, gpu, loan, thread, ready, outcome: None, spin, go })
     }
 
     /// Waits until the instances are created and warmed.
@@ -118,7 +128,9 @@ impl Candidate {
             None => Role::Passive { _stay: self.go },
         };
         let readiness = self.outcome.and_then(Result::ok).unwrap_or_default();
-        Some(Worker { names, key, is_shared: self.share.is_device, role, readiness, thread: self.thread })
+        let (is_shared, takes_device_tensors) = (self.share.is_device, self.loan.takes_device_tensors());
+        let (gpu, thread) = (self.gpu, self.thread);
+        Some(Worker { names, key, is_shared, role, takes_device_tensors, readiness, gpu, thread })
     }
 
     /// Sends it home.
@@ -148,6 +160,7 @@ fn live(
     let outcome = prepare(&task, &mut instances);
     let outcome = outcome.map(|()| instances.iter().filter_map(|instance| instance.readiness()).collect());
     let is_ready = outcome.is_ok();
+    let first = task.contexts.first().filter(|context| context.model.gpus.is_supported()).cloned();
     task.loan.open(instances.into_iter().zip(task.contexts).collect(), task.lending);
     let is_awaited = tell.send(outcome).is_ok();
     if is_ready
@@ -156,7 +169,11 @@ fn live(
     {
         let more = More::new({
             let source = Arc::clone(source);
-            move || source.ahead(number, now_ns())
+            let loan = Arc::clone(&task.loan);
+            move || match &first {
+                None => source.ahead(number, now_ns()),
+                Some(context) => landed(&loan, context, || source.ahead(number, now_ns())),
+            }
         });
         while let Some(payload) = next_payload(&**source, number, &mut rest) {
             let _core = task.spin.work();
@@ -172,9 +189,28 @@ fn live(
     }
 }
 
+/// The next payload some of which can be had as the instances want it.
+fn landed(loan: &Loan, context: &InstanceContext, next: impl Fn() -> Option<Payload>) -> Option<Payload> {
+    loop {
+        let mut payload = next()?;
+        if let Err(status) = check_alive(context) {
+            payload.take().into_iter().for_each(|request| context.fail(request, status.clone()));
+            continue;
+        }
+        land(&mut payload, context, loan.takes_device_tensors());
+        if !payload.is_empty() {
+            return Some(payload);
+        }
+    }
+}
+
 fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), Status> {
     task.confinement.apply()?;
+    if let Some(gpu) = &task.gpu {
+        gpu.enter().map_err(|error| Status::internal(format!("GPU {gpu} cannot be entered: {error}")))?;
+    }
     for context in &task.contexts {
+        check_device(context)?;
         let (name, model) = (&context.name, &context.spec.name);
         let create = AssertUnwindSafe(|| Arc::clone(&task.model).create_instance(context.clone()));
         let panicked = |_| Err(Status::internal(format!("instance '{name}' panicked while it was initialized")));
@@ -187,13 +223,36 @@ fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), St
     Ok(())
 }
 
-/// One execution; a panic is an error like others.
+/// Is there room for one more instance on its device? (schedulers.md section 10, "GPU limit")
+fn check_device(context: &InstanceContext) -> Result<(), Status> {
+    check_alive(context)?;
+    let (Some(gpu), name) = (&context.gpu, &context.name) else { return Ok(()) };
+    let unknown = |error| Status::internal(format!("the free memory of GPU {gpu} is not known: {error}"));
+    match gpu.is_over_load_limit().map_err(unknown)? {
+        false => Ok(()),
+        true => Err(Status::unavailable(format!(
+            "can not create model '{name}': memory limit set for GPU {gpu} has exceeded, model loading is rejected."
+        ))),
+    }
+}
+
+/// On a device that is broken for good nothing runs any more.
+pub(super) fn check_alive(context: &InstanceContext) -> Result<(), Status> {
+    let Some(gpu) = &context.gpu else { return Ok(()) };
+    gpu.failure().map_or(Ok(()), |failure| {
+        let text = format!("instance '{}' is on GPU {gpu}, which is lost to the server: {failure}", context.name);
+        Err(Status::unavailable(text))
+    })
+}
+
+/// One execution; a panic is an error like others, and on a device that is broken for good there is none.
 pub(super) fn execute(
     instance: &mut dyn Instance,
     context: &InstanceContext,
     payload: &mut Payload,
 ) -> Result<(), Status> {
     payload.requests().iter().for_each(|request| request.mark_taken());
+    check_alive(context)?;
     catch_unwind(AssertUnwindSafe(|| instance.execute(payload))).unwrap_or_else(|_| {
         error!("instance {} panicked while it executed; its requests are answered with an error", context.name);
         Err(Status::internal(format!("instance '{}' failed while it executed the request", context.name)))

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use super::pool::Shared;
+use super::pool::{Shared, Source};
 use super::{ALIGNMENT, Slice};
 
 /// Lies directly before the data of a block; its own alignment makes the data aligned.
@@ -21,6 +21,8 @@ pub(super) struct Header {
     capacity: usize,
     /// The pool that takes the block back.
     pool: Option<Arc<Shared>>,
+    /// Whose memory it is, if it is not the system's.
+    source: Option<Arc<dyn Source>>,
 }
 
 const HEADER: usize = size_of::<Header>();
@@ -45,8 +47,22 @@ pub(super) fn allocate(capacity: usize) -> NonNull<Header> {
     };
     let Some(header) = NonNull::new(at.cast::<Header>()) else { handle_alloc_error(layout) };
     // SAFETY: freshly allocated with the size and alignment of a header; nobody else knows the address.
-    unsafe { header.write(Header { refs: AtomicUsize::new(1), capacity, pool: None }) };
+    unsafe { header.write(Header { refs: AtomicUsize::new(1), capacity, pool: None, source: None }) };
     header
+}
+
+/// The same in the memory of `source`, if it has some left; what is in it is unspecified.
+pub(super) fn allocate_from(source: &Arc<dyn Source>, capacity: usize) -> Option<NonNull<Header>> {
+    let header = source.take(layout(capacity).size())?.cast::<Header>();
+    if !header.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+        // SAFETY: it was taken with this size a moment ago, and nobody else knows the address.
+        unsafe { source.give(header.cast(), layout(capacity).size()) };
+        return None;
+    }
+    let source = Some(Arc::clone(source));
+    // SAFETY: freshly taken with the size and alignment of a header; nobody else knows the address.
+    unsafe { header.write(Header { refs: AtomicUsize::new(1), capacity, pool: None, source }) };
+    Some(header)
 }
 
 /// Gives the memory of a block back to the allocator.
@@ -58,8 +74,11 @@ pub(super) unsafe fn free(header: NonNull<Header>) {
     unsafe {
         let layout = layout(header.as_ref().capacity);
         let capacity = header.as_ref().capacity;
+        let source = (*header.as_ptr()).source.take();
         header.drop_in_place();
-        if capacity < MAPPED_FROM {
+        if let Some(source) = source {
+            source.give(header.cast(), layout.size());
+        } else if capacity < MAPPED_FROM {
             dealloc(header.as_ptr().cast(), layout);
         } else {
             libc::munmap(header.as_ptr().cast(), layout.size());

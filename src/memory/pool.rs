@@ -29,6 +29,23 @@ pub struct Exhausted {
     pub limit: usize,
 }
 
+/// Memory of a special kind for the larger blocks of a pool: such as devices reach by themselves.
+///
+/// # Safety
+/// Of the implementation: what is taken is initialised, aligned to [`super::ALIGNMENT`], and nobody else's until it is
+/// given back.
+pub unsafe trait Source: Send + Sync {
+    /// `None`: there is none left. Never waits for long: it may be a shard that asks.
+    fn take(&self, size: usize) -> Option<NonNull<u8>>;
+
+    /// # Safety
+    /// `at` was taken with this size, and is not used again.
+    unsafe fn give(&self, at: NonNull<u8>, size: usize);
+}
+
+/// Smallest block in bytes that comes from a source.
+const SOURCED_FROM: usize = 64 * 1024;
+
 struct Free(NonNull<Header>);
 // SAFETY: a block on a free list has no other owner.
 unsafe impl Send for Free {}
@@ -40,6 +57,7 @@ pub(super) struct Shared {
     /// Capacity in bytes of all blocks that are out.
     out: AtomicUsize,
     limit: usize,
+    source: Option<Arc<dyn Source>>,
 }
 
 /// A cheap handle; clones share the same blocks.
@@ -53,9 +71,14 @@ fn class_of(len: usize) -> usize {
 impl Pool {
     /// A pool whose blocks may hold `limit` bytes in all while they are in use.
     pub fn new(limit: usize) -> Pool {
+        Pool::backed(limit, None)
+    }
+
+    /// The same; larger blocks come from `source` while it has memory.
+    pub fn backed(limit: usize, source: Option<Arc<dyn Source>>) -> Pool {
         let free = std::array::from_fn(|class| ArrayQueue::new((KEPT_PER_CLASS / (SMALLEST << class)).clamp(1, 4096)));
         let idle = std::array::from_fn(|_| AtomicUsize::new(0));
-        Pool(Arc::new(Shared { free, idle, out: AtomicUsize::new(0), limit }))
+        Pool(Arc::new(Shared { free, idle, out: AtomicUsize::new(0), limit, source }))
     }
 
     /// A window of `len` bytes, initialised with unspecified values, aligned to [`super::ALIGNMENT`].
@@ -76,7 +99,7 @@ impl Pool {
         }
         let header = match kept.then(|| shared.pop(class_of(len))).flatten() {
             Some(free) => free.0,
-            None => block::allocate(capacity),
+            None => shared.allocate(capacity),
         };
         // SAFETY: the block is fresh or from a free list: nobody else knows it, and it holds at least `len` bytes.
         Ok(unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) })
@@ -101,6 +124,11 @@ impl Pool {
 }
 
 impl Shared {
+    fn allocate(&self, capacity: usize) -> NonNull<Header> {
+        let source = self.source.as_ref().filter(|_| capacity >= SOURCED_FROM);
+        source.and_then(|source| block::allocate_from(source, capacity)).unwrap_or_else(|| block::allocate(capacity))
+    }
+
     fn pop(&self, class: usize) -> Option<Free> {
         let free = self.free[class].pop();
         self.idle[class].fetch_min(self.free[class].len(), Ordering::Relaxed);
@@ -135,6 +163,8 @@ impl Drop for Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
     use crate::memory::ALIGNMENT;
 
@@ -179,6 +209,54 @@ mod tests {
         assert_eq!(pool.0.free[class].len(), 3, "seven were not needed since");
         pool.trim();
         assert_eq!(pool.0.free[class].len(), 0);
+    }
+
+    /// One piece of memory, given to one holder at a time.
+    struct Single {
+        at: NonNull<u8>,
+        size: usize,
+        is_out: AtomicBool,
+    }
+
+    // SAFETY: the memory is leaked, and the flag gives it to one holder at a time.
+    unsafe impl Send for Single {}
+    // SAFETY: as above.
+    unsafe impl Sync for Single {}
+
+    // SAFETY: it is initialised, aligned, and the flag keeps it from anybody else.
+    unsafe impl Source for Single {
+        fn take(&self, size: usize) -> Option<NonNull<u8>> {
+            (size <= self.size && !self.is_out.swap(true, Ordering::AcqRel)).then_some(self.at)
+        }
+
+        unsafe fn give(&self, at: NonNull<u8>, _size: usize) {
+            assert_eq!(at, self.at);
+            assert!(self.is_out.swap(false, Ordering::AcqRel), "it was out");
+        }
+    }
+
+    #[test]
+    fn larger_blocks_come_from_the_source_while_it_has_memory() {
+        let size = 1 << 20;
+        let room = vec![7u8; size + ALIGNMENT].leak();
+        let skip = room.as_ptr().align_offset(ALIGNMENT);
+        let at = NonNull::from(&mut room[skip..]).cast::<u8>();
+        let single = Arc::new(Single { at, size, is_out: AtomicBool::new(false) });
+        let pool = Pool::backed(8 << 20, Some(single.clone()));
+        let is_there =
+            |block: &BlockMut| (at.as_ptr().addr()..at.as_ptr().addr() + size).contains(&block.as_ptr().addr());
+        let (small, large, other) = (pool.get(1000).unwrap(), pool.get(100_000).unwrap(), pool.get(100_000).unwrap());
+        assert_eq!([&small, &large, &other].map(is_there), [false, true, false]);
+        assert!(large.as_ptr().addr().is_multiple_of(ALIGNMENT));
+        drop((small, large.freeze(), other));
+        assert!(single.is_out.load(Ordering::Acquire), "it is kept for the next block");
+        pool.trim();
+        pool.trim();
+        assert!(!single.is_out.load(Ordering::Acquire), "nobody needed it");
+        let again = pool.get(100_000).unwrap();
+        assert!(is_there(&again));
+        drop((again, pool));
+        assert!(!single.is_out.load(Ordering::Acquire), "the pool is gone");
     }
 
     #[test]

@@ -9,23 +9,25 @@
 mod clerk;
 mod faults;
 mod mapping;
+mod uses;
 mod window;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::clerk::{Clerk, Refused};
 use self::mapping::Mapping;
-pub use self::window::{Window, WindowError};
+pub use self::uses::Uses;
+pub use self::window::{Window, WindowError, range_in};
 
 /// Regions that are registered, or still mapped, at a time. Each is a mapping of its own, of which a process has 65530
 /// unless its host is told otherwise.
 pub const REGIONS_MAX: usize = 16_384;
 /// Bytes of a name or a key: an object's name has at most 255.
-const TEXT_BYTES_MAX: usize = 4096;
+pub const TEXT_BYTES_MAX: usize = 4096;
 /// Regions that are listed without letting go of the lock.
 const LISTED_AT_ONCE: usize = 64;
 
@@ -60,17 +62,13 @@ impl RegisterError {
     pub const RESERVED: &str = RESERVED;
 }
 
-/// The state word of a region: so many uses, and whether it was unregistered.
-const MARKED: usize = 1;
-const ONE_USE: usize = 2;
-
 /// A mapped object under the name that its client gave it.
 #[derive(Debug)]
 pub struct Region {
     name: Box<[u8]>,
     key: Box<[u8]>,
     offset: u64,
-    state: AtomicUsize,
+    uses: Uses,
     mapping: Mapping,
 }
 
@@ -97,12 +95,6 @@ impl Region {
     pub fn is_lost(&self) -> bool {
         self.mapping.is_lost()
     }
-
-    /// False if nobody uses it any more and it was unregistered.
-    fn begin_use(&self) -> bool {
-        let more = |state: usize| (state != MARKED).then(|| state.checked_add(ONE_USE)).flatten();
-        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
-    }
 }
 
 /// A request that has to do with a region.
@@ -125,9 +117,7 @@ impl Use {
 
     /// The request is answered: the region may go, though its pages stay for whoever still looks at them.
     pub fn end(&self) {
-        if !self.is_over.swap(true, Ordering::AcqRel)
-            && self.region.state.fetch_sub(ONE_USE, Ordering::AcqRel) == ONE_USE | MARKED
-        {
+        if !self.is_over.swap(true, Ordering::AcqRel) && self.region.uses.end() {
             self.table.remove(&self.region);
         }
     }
@@ -170,7 +160,7 @@ impl Regions {
 
     /// Begins a use of a region; `None`: there is none of that name.
     pub fn get(&self, name: &[u8]) -> Option<Use> {
-        let region = self.table.lock().get(name).filter(|region| region.begin_use()).cloned()?;
+        let region = self.table.lock().get(name).filter(|region| region.uses.begin()).cloned()?;
         Some(Use { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
     }
 
@@ -208,6 +198,17 @@ impl Regions {
 
     /// Maps an object under a name. It makes system calls: not for shards.
     pub fn register(&self, name: &[u8], key: &[u8], offset: u64, byte_size: u64) -> Result<(), RegisterError> {
+        self.register_unless(name, key, (offset, byte_size), || false)
+    }
+
+    /// The same where a region of another kind may have the name: `is_taken` is asked after the key was looked at.
+    pub fn register_unless(
+        &self,
+        name: &[u8],
+        key: &[u8],
+        (offset, byte_size): (u64, u64),
+        is_taken: impl FnOnce() -> bool,
+    ) -> Result<(), RegisterError> {
         if name.len().max(key.len()) > TEXT_BYTES_MAX {
             return Err(RegisterError::TooLong);
         }
@@ -218,11 +219,11 @@ impl Regions {
         if bare.starts_with(RESERVED.as_bytes()) {
             return Err(RegisterError::ReservedKey);
         }
-        if self.table.lock().contains_key(name) {
+        if self.table.lock().contains_key(name) || is_taken() {
             return Err(RegisterError::Exists);
         }
         let mapping = Mapping::open(key, offset, byte_size, &self.clerk)?;
-        let region = Region { name: name.into(), key: key.into(), offset, state: AtomicUsize::new(0), mapping };
+        let region = Region { name: name.into(), key: key.into(), offset, uses: Uses::default(), mapping };
         let mut regions = self.table.lock();
         // Somebody else may have been quicker.
         if regions.contains_key(name) {
@@ -235,7 +236,7 @@ impl Regions {
     /// Forgets a region, at once or with its last use; that there is none is no error. Not for shards.
     pub fn unregister(&self, name: &[u8]) -> io::Result<()> {
         let Some(region) = self.find(name) else { return Ok(()) };
-        if region.state.fetch_or(MARKED, Ordering::AcqRel) >= ONE_USE {
+        if !region.uses.mark() {
             return Ok(());
         }
         drop(self.table.remove(&region));

@@ -97,6 +97,7 @@ fn rule(path: &str) -> &'static str {
         (_, "name") if path.starts_with("instance_group") => "made from the model's name",
         (_, "kind") if path.starts_with("instance_group") => "what the backend prefers, without GPUs the CPU",
         (_, "count") if path.starts_with("instance_group") => "what the backend prefers",
+        _ if path.starts_with("instance_group") && last.starts_with("gpus") => "all that there are to use",
         _ => "",
     }
 }
@@ -191,7 +192,7 @@ mod tests {
         complete(&mut completed);
         let mut resolved = completed.clone();
         normalize::fill_defaults(&mut resolved);
-        normalize::instance_groups(&mut resolved, &[]);
+        normalize::instance_groups(&mut resolved, &[], &super::super::SupportedGpus::NoDriver);
         Stages { written, normalized, completed, resolved }
     }
 

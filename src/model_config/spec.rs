@@ -72,7 +72,7 @@ pub struct TensorSpec {
 /// One instance of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
-    /// `<group>_<i>`.
+    /// `<group>_<i>`; of a group on several GPUs each has one of that name.
     pub name: String,
     pub kind: InstanceKind,
     /// Position of its group in the configuration.
@@ -83,6 +83,8 @@ pub struct Instance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceKind {
     Cpu,
+    /// On the device of this number.
+    Gpu(i32),
     /// Where the model itself says.
     Model,
 }
@@ -248,9 +250,10 @@ fn resolve_instances(config: &ModelConfig) -> Result<Vec<Instance>, Error> {
         return Ok(instances);
     }
     for (index, group) in config.instance_group.iter().enumerate() {
-        let kind = match group.kind() {
-            Kind::Cpu => InstanceKind::Cpu,
-            Kind::Model => InstanceKind::Model,
+        let kinds: Vec<InstanceKind> = match group.kind() {
+            Kind::Cpu => vec![InstanceKind::Cpu],
+            Kind::Model => vec![InstanceKind::Model],
+            Kind::Gpu if !group.gpus.is_empty() => group.gpus.iter().copied().map(InstanceKind::Gpu).collect(),
             Kind::Gpu | Kind::Auto => {
                 return Err(Error::internal(format!(
                     "instance group {} of model {} has kind {} after normalisation",
@@ -261,14 +264,18 @@ fn resolve_instances(config: &ModelConfig) -> Result<Vec<Instance>, Error> {
             }
         };
         let count = usize::try_from(group.count).unwrap_or_default();
-        if count > MAX_INSTANCES.saturating_sub(instances.len()) {
+        if count.saturating_mul(kinds.len()) > MAX_INSTANCES.saturating_sub(instances.len()) {
             return Err(Error::invalid(format!(
                 "instance group {} of model {} has count {count}, but a model can have at most {MAX_INSTANCES} \
                  instances",
                 group.name, config.name
             )));
         }
-        instances.extend((0..count).map(|i| Instance { name: format!("{}_{i}", group.name), kind, group: index }));
+        // All devices of one number share the name.
+        instances.extend((0..count).flat_map(|i| {
+            let name = format!("{}_{i}", group.name);
+            kinds.iter().map(move |&kind| Instance { name: name.clone(), kind, group: index })
+        }));
     }
     Ok(instances)
 }
@@ -378,6 +385,26 @@ mod tests {
         assert_eq!(spec.parameters["k"], "v");
         assert!(spec.decoupled);
         assert_eq!(spec.metadata_platform(), "identity");
+    }
+
+    /// model_config.md section 5: one for each listed GPU and number, which share the name.
+    #[test]
+    fn a_group_on_gpus_has_its_count_on_each() {
+        let gpus = ModelInstanceGroup { gpus: vec![2, 0], ..group("g", Kind::Gpu, 2) };
+        let groups = vec![group("c", Kind::Cpu, 1), gpus];
+        let config = ModelConfig { name: "m".into(), instance_group: groups, ..Default::default() };
+        let spec = ModelSpec::new(config).unwrap();
+        let instances: Vec<_> = spec.instances.iter().map(|i| (i.name.as_str(), i.kind, i.group)).collect();
+        let on = InstanceKind::Gpu;
+        let expected = [("c_0", InstanceKind::Cpu, 0), ("g_0", on(2), 1), ("g_0", on(0), 1), ("g_1", on(2), 1)];
+        assert_eq!(instances[..4], expected);
+        assert_eq!(instances[4..], [("g_1", on(0), 1)]);
+        let many = ModelInstanceGroup { gpus: vec![0, 1], ..group("g", Kind::Gpu, 513) };
+        let config = ModelConfig { name: "m".into(), instance_group: vec![many], ..Default::default() };
+        let text = "instance group g of model m has count 513, but a model can have at most 1024 instances";
+        assert_eq!(ModelSpec::new(config).unwrap_err().to_string(), text);
+        let nowhere = ModelConfig { instance_group: vec![group("g", Kind::Gpu, 1)], ..Default::default() };
+        assert!(matches!(ModelSpec::new(nowhere), Err(Error::Internal { .. })));
     }
 
     #[test]

@@ -54,10 +54,10 @@ const SUPPORTED: [(&str, Rule); 50] = [
     ("ensemble_scheduling", Rule::Whole),
     ("instance_group", Rule::Parts),
     ("instance_group.name", Rule::Whole),
-    // KIND_GPU is refused by validation on a host without GPUs.
+    // KIND_GPU, and what it names, is refused by validation where the host has no such GPUs.
     ("instance_group.kind", Rule::Whole),
     ("instance_group.count", Rule::Whole),
-    // Refused by validation on a host without GPUs, whatever the kind.
+    // For KIND_GPU alone: validation refuses them for other kinds.
     ("instance_group.gpus", Rule::Whole),
     // Told to the backend; they mean something beside an accelerator only.
     ("instance_group.secondary_devices", Rule::Whole),

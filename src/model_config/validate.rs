@@ -4,7 +4,7 @@
 //! completed the configuration; and, for an ensemble, when the models that it is made of are known. For the server the
 //! first error counts, as it does in Triton; who checks a repository wants all of them, each with its field.
 
-use super::Error;
+use super::{Error, SupportedGpus};
 use crate::wire::inference::ModelConfig;
 
 mod data_files;
@@ -23,7 +23,6 @@ mod state;
 pub use data_files::data_files;
 pub use ensemble_parts::{Flow, Part, ensemble_cycle, ensemble_parts};
 pub use findings::{Finding, Findings};
-pub use instances::Gpus;
 pub use rate_limiter::{ResourceLimit, limit, rate_limits};
 
 /// What can be known before a backend is touched.
@@ -35,9 +34,9 @@ pub fn at_poll(config: &ModelConfig, directory_name: &str, strict: bool) -> Resu
 }
 
 /// Everything that the configuration alone shows, after the backend's completion and after the instance groups are
-/// resolved, on a host without GPUs. Files that it names are [`data_files`].
-pub fn at_load(config: &ModelConfig) -> Result<(), Error> {
-    findings_at_load(config, &Gpus::Unsupported).first()
+/// resolved, on a host with these GPUs. Files that it names are [`data_files`].
+pub fn at_load(config: &ModelConfig, gpus: &SupportedGpus) -> Result<(), Error> {
+    findings_at_load(config, gpus).first()
 }
 
 /// All that [`at_poll`] would refuse, in its order.
@@ -58,7 +57,7 @@ pub fn findings_at_poll(config: &ModelConfig, directory_name: &str, strict: bool
 }
 
 /// All that [`at_load`] would refuse, in its order, on a host with these GPUs.
-pub fn findings_at_load(config: &ModelConfig, gpus: &Gpus<'_>) -> Findings {
+pub fn findings_at_load(config: &ModelConfig, gpus: &SupportedGpus) -> Findings {
     let mut findings = Findings::default();
     general(config, &mut findings);
     io::check(config, &mut findings);

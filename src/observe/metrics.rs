@@ -14,7 +14,8 @@ mod values;
 
 pub use exposition::Kind;
 pub use families::{ModelSample, render};
-pub use host::{HostGauges, HostPoller};
+pub use gpu::{Devices, Field};
+pub use host::{GpuSource, HostGauges, HostPoller, Sources};
 pub use registry::{Counter, Family, MAX_BOUNDS, MAX_SERIES, MAX_TEXT_BYTES, Metric, MetricError, Observed, Registry};
 pub use settings::MetricsConfig;
 

@@ -12,9 +12,10 @@ mod seat;
 mod slot;
 mod snapshot;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam_utils::CachePadded;
@@ -84,6 +85,24 @@ pub struct ModelStatistics {
     memory: Memory,
     /// Said once, when the model is loaded.
     is_caching: AtomicBool,
+    wanted: Wanted,
+    /// What was executed on devices, by their UUIDs.
+    devices: Mutex<Vec<Device>>,
+}
+
+/// What a model executed on one device.
+#[derive(Clone)]
+struct Device {
+    uuid: Arc<str>,
+    statistics: Arc<ModelStatistics>,
+}
+
+/// The part of the counters that has a device, for the families (metrics.md section 1, `gpu_uuid`).
+#[derive(Debug, Clone)]
+pub struct DeviceReading {
+    pub uuid: Arc<str>,
+    pub counters: Snapshot,
+    pub distributions: Option<Distributions>,
 }
 
 impl Default for ModelStatistics {
@@ -104,10 +123,23 @@ impl ModelStatistics {
             slots,
             large_batches: Large::default(),
             responses: Responses::default(),
-            latencies: Latencies::new(wanted),
+            latencies: Latencies::new(wanted.clone()),
             memory: Memory::default(),
             is_caching: AtomicBool::new(false),
+            wanted,
+            devices: Mutex::default(),
         }
+    }
+
+    /// Where instances on the device with this UUID count what they execute: a part of what this counts.
+    pub fn of_device(&self, uuid: &str) -> Arc<ModelStatistics> {
+        let mut devices = self.lock_devices();
+        if let Some(device) = devices.iter().find(|device| &*device.uuid == uuid) {
+            return Arc::clone(&device.statistics);
+        }
+        let statistics = Arc::new(ModelStatistics::with(self.wanted.clone()));
+        devices.push(Device { uuid: uuid.into(), statistics: Arc::clone(&statistics) });
+        statistics
     }
 
     /// A request entered the scheduler.
@@ -247,23 +279,45 @@ impl ModelStatistics {
         self.responses.add(index, outcome, times);
     }
 
-    /// The sums over all writers.
+    /// The sums over all writers, on whatever device.
     pub fn snapshot(&self) -> Snapshot {
-        let mut sum = self.counters();
-        sum.batch_stats = self.batch_stats();
+        let devices = self.lock_devices().clone();
+        let parts: Vec<&ModelStatistics> =
+            std::iter::once(self).chain(devices.iter().map(|device| &*device.statistics)).collect();
+        let mut sum = self.sum_of(&parts);
+        sum.batch_stats = batch_stats(&parts);
         sum.response_stats = self.responses.read();
         sum.memory_usage = self.memory.read();
         sum
     }
 
-    /// The distributions, if any are wanted.
+    /// What was executed on devices, by their UUIDs.
+    pub fn devices(&self) -> Vec<DeviceReading> {
+        let mut devices = self.lock_devices().clone();
+        devices.sort_unstable_by(|one, other| one.uuid.cmp(&other.uuid));
+        // Whether the model uses the cache decides on families, which all its series have.
+        let is_caching = self.is_caching.load(Ordering::Relaxed);
+        let reading = |Device { uuid, statistics }: Device| DeviceReading {
+            uuid,
+            counters: Snapshot { is_caching, ..statistics.counters() },
+            distributions: statistics.distributions(),
+        };
+        devices.into_iter().map(reading).collect()
+    }
+
+    /// The distributions, if any are wanted, of what has no device.
     pub fn distributions(&self) -> Option<Distributions> {
         self.latencies.as_ref().map(|latencies| latencies.read())
     }
 
-    /// The snapshot without what grows with batch sizes, responses and instances: enough for the families.
+    /// The snapshot of what has no device, without what grows with batch sizes, responses and instances: enough for the
+    /// families.
     pub fn counters(&self) -> Snapshot {
-        let slots = || self.slots.iter().filter_map(OnceLock::get);
+        self.sum_of(&[self])
+    }
+
+    fn sum_of(&self, parts: &[&ModelStatistics]) -> Snapshot {
+        let slots = || parts.iter().flat_map(|part| part.slots.iter().filter_map(OnceLock::get));
         let mut sum = Snapshot::default();
         slots().for_each(|slot| slot.merge_into(&mut sum));
         // Leaving is read before entering: a request that passes meanwhile can be seen as pending for too long, but
@@ -282,26 +336,8 @@ impl ModelStatistics {
         }
     }
 
-    fn batch_stats(&self) -> Vec<BatchTally> {
-        let mut batches = Vec::new();
-        for batch_size in 0..=slot::DIRECT_BATCH_SIZE {
-            let mut sum = BatchTally { batch_size, ..BatchTally::default() };
-            for slot in self.slots.iter().filter_map(OnceLock::get) {
-                if let Some(counters) = slot.batches().get(batch_size as usize) {
-                    let (count, times) = counters.read();
-                    sum.merge(count, times);
-                }
-            }
-            batches.push(sum);
-        }
-        for (batch_size, count, times) in self.large_batches.read() {
-            let mut sum = BatchTally { batch_size, ..BatchTally::default() };
-            sum.merge(count, times);
-            batches.push(sum);
-        }
-        batches.retain(|batch| batch.compute_infer.count != 0);
-        batches.sort_unstable_by_key(|batch| batch.batch_size);
-        batches
+    fn lock_devices(&self) -> MutexGuard<'_, Vec<Device>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline(always)]
@@ -312,6 +348,29 @@ impl ModelStatistics {
             None => unreachable!("a seat is one of the slots"),
         }
     }
+}
+
+/// Executions by their batch sizes, ascending.
+fn batch_stats(parts: &[&ModelStatistics]) -> Vec<BatchTally> {
+    let mut batches: BTreeMap<u64, BatchTally> = BTreeMap::new();
+    let mut add = |batch_size: u64, count: u64, times: [u64; 3]| {
+        if count != 0 {
+            let empty = || BatchTally { batch_size, ..BatchTally::default() };
+            batches.entry(batch_size).or_insert_with(empty).merge(count, times);
+        }
+    };
+    for part in parts {
+        for slot in part.slots.iter().filter_map(OnceLock::get) {
+            for (batch_size, counters) in (0..=slot::DIRECT_BATCH_SIZE).zip(slot.batches()) {
+                let (count, times) = counters.read();
+                add(batch_size, count, times);
+            }
+        }
+        for (batch_size, count, times) in part.large_batches.read() {
+            add(batch_size, count, times);
+        }
+    }
+    batches.into_values().collect()
 }
 
 impl fmt::Debug for ModelStatistics {
@@ -446,6 +505,41 @@ mod tests {
         assert_eq!(seen.compute_output, Tally { count: 1, ns: 2_000 });
         let batches: Vec<_> = seen.batch_stats.iter().map(|batch| (batch.batch_size, batch.compute_infer.ns)).collect();
         assert_eq!(batches, [(1, 3_000)]);
+    }
+
+    /// metrics.md section 1, `gpu_uuid`, and section 3: apart for the families, together for the statistics.
+    #[test]
+    fn executions_on_devices_are_told_apart_and_add_up() {
+        let wanted = Wanted { first_response_ms: Some([1.0].into()), ..Wanted::default() };
+        let statistics = ModelStatistics::with(wanted);
+        statistics.enable_cache();
+        let (b, a) = (statistics.of_device("GPU-b"), statistics.of_device("GPU-a"));
+        assert!(Arc::ptr_eq(&a, &statistics.of_device("GPU-a")), "one for all instances of a device");
+        statistics.pending_added();
+        statistics.first_response(0, 1);
+        for (part, times, size) in [(&statistics, 1, 1), (&*a, 2, 3), (&*b, 4, 100)] {
+            for _ in 0..times {
+                part.batch_executed_at(size, &EXECUTION, times);
+                part.request_succeeded(1_000, 2_500, size, &EXECUTION);
+                part.request_failed(0, 1, FailureReason::Backend);
+            }
+        }
+        let all = statistics.snapshot();
+        assert_eq!((all.success.count, all.inference_count, all.execution_count), (7, 1 + 6 + 400, 7));
+        assert_eq!((all.fail.count, all.failures.backend, all.pending, all.last_inference_ms), (7, 7, 1, 4));
+        let batches: Vec<_> =
+            all.batch_stats.iter().map(|batch| (batch.batch_size, batch.compute_infer.count)).collect();
+        assert_eq!(batches, [(1, 1), (3, 2), (100, 4)]);
+        let own = statistics.counters();
+        assert_eq!((own.success.count, own.pending, own.is_caching), (1, 1, true));
+        let devices = statistics.devices();
+        let seen = devices.iter().map(|one| (&*one.uuid, one.counters.success.count, one.counters.failures.backend));
+        assert_eq!(seen.collect::<Vec<_>>(), [("GPU-a", 2, 2), ("GPU-b", 4, 4)]);
+        for one in devices {
+            assert!(one.counters.is_caching && one.counters.pending == 0);
+            let first_response = one.distributions.and_then(|read| read.first_response);
+            assert!(first_response.is_some_and(|histogram| histogram.counts.iter().all(|count| *count == 0)));
+        }
     }
 
     #[test]

@@ -48,6 +48,10 @@ impl Composing for ServedModel {
         &self.spec
     }
 
+    fn takes_device_tensors(&self) -> bool {
+        self.checks.take_device_tensors()
+    }
+
     fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused> {
         ServedModel::submit(self, request)
     }

@@ -12,12 +12,13 @@ use crate::backend::plugin::{Located, PluginSettings, Plugins};
 use crate::backend::python;
 use crate::backend::registry::{COMPLETING, NATIVE_NAMES, NativeBackends};
 use crate::backend::{Attributes, Backend, ModelContext};
+use crate::gpu::Gpus;
 use crate::memory::Pool;
 use crate::model_config::normalize;
 use crate::model_config::provenance::Stages;
 use crate::model_config::text::{Position, Positions};
-use crate::model_config::validate::{self, Finding, Findings, Gpus};
-use crate::model_config::{self, Error, ModelSpec, VersionPolicy, json, labels, layout, support};
+use crate::model_config::validate::{self, Finding, Findings};
+use crate::model_config::{self, Error, ModelSpec, SupportedGpus, VersionPolicy, json, labels, layout, support};
 use crate::observe::metrics::Registry;
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
@@ -38,6 +39,8 @@ pub struct Inspector<'a> {
     pub backend_settings: &'a dyn Fn(&str) -> Vec<(String, String)>,
     /// CPUs that workers may run on.
     pub worker_cpu_count: usize,
+    /// The devices that models may use.
+    pub gpus: Arc<Gpus>,
     plugins: Plugins,
     backends: NativeBackends,
     pool: Pool,
@@ -119,20 +122,23 @@ impl<'a> Inspector<'a> {
         backend_directory: &Path,
         backend_settings: &'a dyn Fn(&str) -> Vec<(String, String)>,
         worker_cpu_count: usize,
+        gpus: Arc<Gpus>,
     ) -> Inspector<'a> {
         let pool = Pool::new(POOL_BYTES);
         // Libraries are located and never opened.
         let plugins = PluginSettings {
             directory: backend_directory.to_owned(),
             auto_complete,
-            min_compute_capability: 0.0,
+            min_compute_capability: gpus.min_compute_capability(),
             pool: pool.clone(),
+            gpus: Arc::default(),
         };
         Inspector {
             config_name,
             auto_complete,
             backend_settings,
             worker_cpu_count,
+            gpus,
             plugins: Plugins::new(plugins),
             backends: NativeBackends::default(),
             pool,
@@ -285,9 +291,10 @@ impl<'a> Inspector<'a> {
     fn resolve(&self, seen: &mut Inspection, mut findings: Findings, attributes: Attributes, may_complete: bool) {
         let mut config = seen.stages.completed.clone();
         normalize::fill_defaults(&mut config);
-        normalize::instance_groups(&mut config, &attributes.preferred_groups);
+        let gpus = SupportedGpus::from(&*self.gpus);
+        normalize::instance_groups(&mut config, &attributes.preferred_groups, &gpus);
         seen.stages.resolved = config.clone();
-        let mut at_load = validate::findings_at_load(&config, &Gpus::Unsupported);
+        let mut at_load = validate::findings_at_load(&config, &gpus);
         if may_complete {
             at_load.retain(|finding| !["input[", "output["].iter().any(|start| finding.path.starts_with(start)));
         }
@@ -359,6 +366,7 @@ impl<'a> Inspector<'a> {
             pool: self.pool.clone(),
             worker_cpu_count: self.worker_cpu_count,
             host: Default::default(),
+            gpus: Arc::clone(&self.gpus),
         }
     }
 }

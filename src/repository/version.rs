@@ -19,8 +19,9 @@ use crate::backend::plugin::{Located, PluginSettings, Plugins, batching};
 use crate::backend::python;
 use crate::backend::registry::NativeBackends;
 use crate::backend::{Attributes, Backend, Model, ModelContext};
+use crate::gpu::Gpus;
 use crate::instance::{Instances, Plan, confined};
-use crate::model_config::{ModelSpec, labels, layout, normalize, text, to_dynamic, validate, warmup};
+use crate::model_config::{ModelSpec, SupportedGpus, labels, layout, normalize, text, to_dynamic, validate, warmup};
 use crate::observe::log::verbose;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::Status;
@@ -114,6 +115,7 @@ impl Loader {
             auto_complete: settings.auto_complete,
             min_compute_capability: settings.min_compute_capability,
             pool: settings.pool.clone(),
+            gpus: Arc::clone(&settings.gpus),
         });
         Loader { settings, backends: NativeBackends::default(), plugins }
     }
@@ -187,6 +189,7 @@ impl Loader {
             pool: self.settings.pool.clone(),
             worker_cpu_count: self.settings.worker_cpu_count,
             host: self.settings.host.clone(),
+            gpus: Arc::clone(&self.settings.gpus),
         });
         // A runtime may start its threads as soon as it opens a model.
         let model = confined(&self.settings.worker_cpus, || backend.create_model(Arc::clone(&context)))?;
@@ -200,7 +203,7 @@ impl Loader {
                 .map_err(|error| Status::unsupported(format!("the backend completed the configuration: {error}")))?;
         }
         let config = completed.unwrap_or(config);
-        let spec = Arc::new(resolve(config, &*backend)?);
+        let spec = Arc::new(resolve(config, &*backend, &self.settings.gpus)?);
         if let Ok(message) = to_dynamic(&spec.config) {
             verbose!(1, object = %text::print(&message), "model configuration:");
         }
@@ -299,11 +302,12 @@ impl Loader {
             instance_group: polled.instance_group.clone(),
             ..old.clone()
         };
-        normalize::instance_groups(&mut config, &running.attributes.preferred_groups);
+        let gpus = SupportedGpus::from(&*self.settings.gpus);
+        normalize::instance_groups(&mut config, &running.attributes.preferred_groups, &gpus);
         if config == *old {
             return Ok(());
         }
-        validate::at_load(&config)?;
+        validate::at_load(&config, &gpus)?;
         let spec = Arc::new(ModelSpec::new(config)?);
         if spec.config.instance_group != old.instance_group {
             let RunningVersion { model, context, attributes, directory, .. } = &*running;
@@ -339,9 +343,10 @@ fn bounds_of(config: &ModelConfig, family: &str) -> Option<Vec<f64>> {
 }
 
 /// Defaults and checks after the backend's own completion.
-fn resolve(mut config: ModelConfig, backend: &dyn Backend) -> Result<ModelSpec, Status> {
+fn resolve(mut config: ModelConfig, backend: &dyn Backend, gpus: &Gpus) -> Result<ModelSpec, Status> {
+    let gpus = SupportedGpus::from(gpus);
     normalize::fill_defaults(&mut config);
-    normalize::instance_groups(&mut config, &backend.attributes().preferred_groups);
-    validate::at_load(&config)?;
+    normalize::instance_groups(&mut config, &backend.attributes().preferred_groups, &gpus);
+    validate::at_load(&config, &gpus)?;
     Ok(ModelSpec::new(config)?)
 }

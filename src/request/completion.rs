@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::credit::{Attempt, Room};
 use super::mutants::{self, Mutant};
+use super::shared::Wish;
 use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit, immediate};
 use crate::memory::{BlockMut, Exhausted, Target};
 
@@ -40,6 +41,12 @@ pub trait Sink: Send + Sync {
     /// The memory where an output of that request ends up, if whoever waits for it gives it; `None`: any will do.
     fn allocate_output(&self, _key: u64, _asked: &Asked<'_>) -> Result<Option<Target>, Status> {
         Ok(None)
+    }
+
+    /// Where an output of that request is wanted that is computed on a device. Only who answers with another place than
+    /// the host gets answers that lie on a device.
+    fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
+        Ok(Wish::OnHost)
     }
 
     /// A response of that request is begun. True: the request's sender heard of it, and nothing need be said when the
@@ -127,6 +134,11 @@ impl Completion {
     /// The memory where an output ends up, as [`Sink::allocate_output`].
     pub fn allocate_in_place(&self, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
         self.sink.allocate_output(self.key, asked)
+    }
+
+    /// What whoever waits for the answers wishes, as [`Sink::wish`].
+    pub fn wish_beyond(&self, asked: &Asked<'_>) -> Result<Wish, Status> {
+        self.sink.wish(self.key, asked)
     }
 
     /// See [`Sink::begin`].

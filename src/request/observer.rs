@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{DataType, Request, Text, now_ns};
+use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
 
 /// A point that a request passes.
@@ -41,6 +42,8 @@ pub struct SeenTensor<'a> {
     pub datatype: DataType,
     pub shape: &'a [i64],
     pub data: &'a [Slice],
+    /// The elements, where they lie on a device: there are none on the host then.
+    pub on_device: Option<&'a DeviceSlice>,
 }
 
 /// What C programs may ask of a trace (c_api.md, "InferenceTrace").
@@ -138,8 +141,8 @@ impl Request {
         {
             for input in &self.inputs {
                 let shape = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
-                observer
-                    .tensor(at, SeenTensor { name: &input.name, datatype: input.datatype, shape, data: &input.data });
+                let (name, datatype, data) = (&input.name, input.datatype, &input.data[..]);
+                observer.tensor(at, SeenTensor { name, datatype, shape, data, on_device: input.on_device() });
             }
         }
     }

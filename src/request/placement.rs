@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use smallvec::SmallVec;
 
 use super::Text;
+use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
 
 /// Kinds of memory, by the numbers of `TRITONSERVER_MemoryType`.
@@ -35,6 +36,14 @@ pub struct Place {
     pub cuda_ipc_handle: usize,
 }
 
+impl Place {
+    /// Of bytes on a device.
+    pub fn of(slice: &DeviceSlice) -> Place {
+        let memory_type_id = i64::from(slice.gpu().id());
+        Place { memory_type: MemoryType::Gpu, memory_type_id, cuda_ipc_handle: 0 }
+    }
+}
+
 /// What is said of an input beside its data.
 #[derive(Debug, Clone, Default)]
 pub struct Beside {
@@ -42,6 +51,8 @@ pub struct Beside {
     pub places: Vec<Place>,
     /// Data for the instances of single host policies, at most one for each.
     pub for_policies: Vec<Apart>,
+    /// The data, where they lie on a device: there is none on the host then.
+    pub on_device: Option<DeviceSlice>,
 }
 
 /// The data of an input for the instances of one host policy.
@@ -86,7 +97,7 @@ mod tests {
             data: [Slice::from_static(b"c"), Slice::from_static(b"d")].into_iter().collect(),
             places: vec![Place::default(), pinned],
         };
-        input.beside = Some(Box::new(Beside { places: vec![pinned], for_policies: vec![apart] }));
+        input.beside = Some(Box::new(Beside { places: vec![pinned], for_policies: vec![apart], on_device: None }));
         assert_eq!(input.data_for(b"gpu_0").len(), 2);
         assert_eq!(input.data_for(b"gpu_1")[0][..], *b"ab");
         assert_eq!(input.place(None, 0), pinned);

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Credit, DataType, Parameters, Shape, Status, Text};
+use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
 
 #[derive(Debug, Clone)]
@@ -14,11 +15,13 @@ pub struct OutputTensor {
     pub data: SmallVec<[Slice; 1]>,
     /// Position among the model's configured outputs.
     pub index: usize,
+    /// The elements, where they lie on a device: `data` is empty then. Only who asked for it gets such an answer.
+    pub on_device: Option<Box<DeviceSlice>>,
 }
 
 impl OutputTensor {
     pub fn byte_size(&self) -> usize {
-        self.data.iter().map(|piece| piece.len()).sum()
+        self.on_device.as_ref().map_or_else(|| self.data.iter().map(|piece| piece.len()).sum(), |bytes| bytes.len())
     }
 }
 

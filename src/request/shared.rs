@@ -5,13 +5,17 @@
 //! sent (DESIGN, decision 6). On a thread that must not wait, long copies are left to the registry's thread; later
 //! answers of the same request then go the same way, which keeps their order.
 
+mod on_devices;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
+use self::on_devices::OnDevices;
 use super::completion::{Asked, Completion, Delivery};
 use super::{Place, Request, Response, ResponseFactory, Status, Text, credit};
+use crate::gpu::{DeviceTarget, DeviceUse};
 use crate::memory::regions::Clerk;
 use crate::memory::{BlockMut, Exhausted, Region, Slice, Target, Use, Window};
 
@@ -21,11 +25,25 @@ pub const COPIED_AT_ONCE: usize = 256 * 1024;
 /// Bytes of the largest number that a tensor has.
 const WIDEST: usize = 8;
 
+/// Where an output is wanted.
+#[derive(Debug, Clone, Default)]
+pub enum Wish {
+    /// Where the server can read it.
+    #[default]
+    OnHost,
+    /// On a device, whichever: the next model takes it there.
+    OnDevice,
+    /// In memory of a device that its client has set aside.
+    At(DeviceTarget),
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Shared {
     uses: SmallVec<[Use; 2]>,
     windows: SmallVec<[(Text, Window); 2]>,
+    /// What of it is memory of devices.
+    on_devices: Option<Box<OnDevices>>,
     /// Outputs may be written where they end up.
     is_direct: AtomicBool,
     /// Answers that the clerk still has.
@@ -38,6 +56,7 @@ impl Shared {
         Shared {
             uses: SmallVec::new(),
             windows: SmallVec::new(),
+            on_devices: None,
             is_direct: AtomicBool::new(true),
             put_off: AtomicUsize::new(0),
             clerk: clerk.clone(),
@@ -58,6 +77,20 @@ impl Shared {
         self.windows.push((output, window));
     }
 
+    /// The use of the region of a device of that name, if the request has one.
+    pub fn device_use_of(&self, region: &[u8]) -> Option<&DeviceUse> {
+        self.on_devices.as_ref()?.uses.iter().find(|one| one.region().name() == region)
+    }
+
+    pub fn add_device_use(&mut self, one: DeviceUse) {
+        self.on_devices.get_or_insert_default().uses.push(one);
+    }
+
+    /// The output of that name goes to `target`.
+    pub fn add_target(&mut self, output: Text, target: DeviceTarget) {
+        self.on_devices.get_or_insert_default().targets.push((output, target));
+    }
+
     fn window(&self, output: &[u8]) -> Option<&Window> {
         self.windows.iter().find(|(name, _)| name.as_bytes() == output).map(|(_, window)| window)
     }
@@ -67,12 +100,32 @@ impl Shared {
         let Some(window) = self.window(output).filter(|_| byte_size > 0) else { return Ok(None) };
         match byte_size <= window.len() {
             true => Ok(Some(window)),
-            false => Err(Status::internal(format!(
-                "shared memory size specified with the request for output '{}' ({} bytes) should be at least \
-                 {byte_size} bytes to hold the results",
-                String::from_utf8_lossy(output),
-                window.len()
-            ))),
+            false => Err(too_small(output, window.len(), byte_size)),
+        }
+    }
+
+    /// Where an output is wanted that is computed on a device; `None`: its client said nothing.
+    fn wish(&self, output: &[u8], byte_size: usize) -> Result<Option<Wish>, Status> {
+        if !self.is_direct.load(Ordering::Acquire) {
+            return Ok(Some(Wish::OnHost));
+        }
+        if self.window_for(output, byte_size)?.is_some() {
+            return Ok(Some(Wish::OnHost));
+        }
+        self.on_devices.as_ref().map_or(Ok(None), |on_devices| on_devices.wish(output, byte_size))
+    }
+
+    /// An error if an output of that size does not fit where it goes.
+    fn check_output(&self, output: &[u8], byte_size: usize) -> Result<(), Status> {
+        self.window_for(output, byte_size)?;
+        self.on_devices.as_ref().map_or(Ok(()), |on_devices| on_devices.target_for(output, byte_size).map(drop))
+    }
+
+    /// Something has to be copied by a device, and waited for.
+    fn waits_for_device(&self, response: &Response) -> bool {
+        match &self.on_devices {
+            Some(on_devices) => !response.outputs.iter().all(|output| on_devices.has(output)),
+            None => response.outputs.iter().any(|output| output.on_device.is_some()),
         }
     }
 
@@ -107,6 +160,12 @@ impl Shared {
         allocate: impl Fn(usize) -> Result<BlockMut, Exhausted>,
     ) -> Result<(), Status> {
         for output in &mut response.outputs {
+            if let Some(on_devices) = &self.on_devices
+                && on_devices.place(output)?
+            {
+                continue;
+            }
+            on_devices::fetch(output, &allocate)?;
             let byte_size = output.byte_size();
             let name = output.name.clone();
             let is_torn = output.data.len() > 1 && output.data.iter().any(Slice::is_in_region);
@@ -129,6 +188,15 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// The text of http.md section 4, whatever the kind of the memory.
+fn too_small(output: &[u8], len: usize, byte_size: usize) -> Status {
+    Status::internal(format!(
+        "shared memory size specified with the request for output '{}' ({len} bytes) should be at least {byte_size} \
+         bytes to hold the results",
+        String::from_utf8_lossy(output)
+    ))
 }
 
 /// An error if something of the region was gone.
@@ -163,7 +231,7 @@ impl Request {
         let read = self.inputs.iter().flat_map(|input| &input.data).filter(|piece| piece.is_in_region());
         let bytes = windows.chain(read.map(|piece| piece.len())).fold(0, usize::saturating_add);
         // What may have to be copied at length is left to a worker.
-        self.is_on_shard &= bytes <= COPIED_AT_ONCE;
+        self.is_on_shard &= bytes <= COPIED_AT_ONCE && shared.on_devices.is_none();
         let _ = self.admission().shared.set(shared);
     }
 
@@ -172,11 +240,17 @@ impl Request {
         self.completion.allocate_output(&native(output.as_bytes(), byte_size))
     }
 
+    /// Where an output of that size is wanted, for who computes it on a device. What is written to a target is answered
+    /// as the slice that the target becomes.
+    pub fn wish_for(&self, output: &Text, byte_size: usize) -> Result<Wish, Status> {
+        self.completion.wish_for(&native(output.as_bytes(), byte_size))
+    }
+
     /// An error if an output of that size does not fit where it goes.
     pub fn check_output(&self, output: &Text, byte_size: usize) -> Result<(), Status> {
         match self.admission().shared.get() {
             None => Ok(()),
-            Some(shared) => shared.window_for(output.as_bytes(), byte_size).map(drop),
+            Some(shared) => shared.check_output(output.as_bytes(), byte_size),
         }
     }
 
@@ -211,6 +285,16 @@ impl ResponseFactory {
         self.completion().allocate_output(&native(output, byte_size))
     }
 
+    /// Where an output of this request is wanted, as [`Request::wish_for`].
+    pub fn wish_for(&self, output: &[u8], byte_size: usize) -> Result<Wish, Status> {
+        self.completion().wish_for(&native(output, byte_size))
+    }
+
+    /// The same for who has more to say about the output.
+    pub fn wish_for_asked(&self, asked: &Asked<'_>) -> Result<Wish, Status> {
+        self.completion().wish_for(asked)
+    }
+
     /// The same for who has more to say about the output.
     pub fn allocate_asked(&self, asked: &Asked<'_>) -> Result<Target, Status> {
         self.completion().allocate_output(asked)
@@ -218,11 +302,18 @@ impl ResponseFactory {
 }
 
 impl Completion {
+    fn wish_for(&self, asked: &Asked<'_>) -> Result<Wish, Status> {
+        let said = self.admission.shared.get().map(|shared| shared.wish(asked.name, asked.byte_size)).transpose()?;
+        said.flatten().map_or_else(|| self.wish_beyond(asked), Ok)
+    }
+
     fn allocate_output(&self, asked: &Asked<'_>) -> Result<Target, Status> {
-        if let Some(shared) = self.admission.shared.get()
-            && let Some(target) = shared.target(asked.name, asked.byte_size)?
-        {
-            return Ok(target);
+        if let Some(shared) = self.admission.shared.get() {
+            // What is written on the host fits where it goes, or else it need not be written.
+            shared.check_output(asked.name, asked.byte_size)?;
+            if let Some(target) = shared.target(asked.name, asked.byte_size)? {
+                return Ok(target);
+            }
         }
         match self.allocate_in_place(asked)? {
             Some(target) => Ok(target),
@@ -233,7 +324,8 @@ impl Completion {
     /// Sends an answer of a request that has something in shared memory, once everything is where it belongs.
     pub(super) fn settle(&self, shared: &Shared, delivery: Delivery) {
         let bytes = delivery.response.as_ref().map_or(0, |response| shared.bytes_to_copy(response));
-        let is_long = bytes > COPIED_AT_ONCE && credit::never_waits();
+        let waits = delivery.response.as_ref().is_some_and(|response| shared.waits_for_device(response));
+        let is_long = (waits || bytes > COPIED_AT_ONCE) && credit::never_waits();
         if !is_long && shared.put_off.load(Ordering::Acquire) == 0 {
             return self.settle_now(shared, delivery);
         }
@@ -264,6 +356,7 @@ impl Completion {
         if delivery.last {
             // Before the answer is out: whoever has it may count on the region to be free.
             shared.uses.iter().for_each(Use::end);
+            shared.on_devices.iter().flat_map(|on_devices| &on_devices.uses).for_each(DeviceUse::end);
         }
         self.forward(delivery);
     }

@@ -23,14 +23,26 @@ pub struct StateTensor {
     pub data: Slice,
 }
 
+/// How the values of a state follow each other in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Buffering {
+    /// Each has a buffer of its own, and counts once its backend says so.
+    #[default]
+    Apart,
+    /// What a backend writes is the next value, without a word from it; a buffer of another size begins anew.
+    Single,
+    /// The same, but that a buffer of another size begins with what the present one holds.
+    Growing,
+}
+
 /// The states of one sequence, shared by its scheduler and the request that executes.
 #[derive(Default)]
 pub struct States {
     tensors: Mutex<Vec<StateTensor>>,
     /// By tensor: made when the backend first asks for one, then kept, because C holds pointers to them.
     handles: Mutex<Vec<Option<Box<StateHandle>>>>,
-    /// By tensor: what a backend writes is the next value, without a word from it.
-    is_single: Vec<bool>,
+    /// By tensor.
+    buffering: Vec<Buffering>,
     /// Where buffers come from; unbounded memory where there is none.
     pool: Option<Pool>,
 }
@@ -40,9 +52,9 @@ impl States {
         States { tensors: Mutex::new(tensors), ..States::default() }
     }
 
-    /// Takes buffers for new values from `pool`. Tensors marked in `is_single` have one buffer for input and output.
-    pub fn with_buffers(self, pool: Option<Pool>, is_single: Vec<bool>) -> States {
-        States { pool, is_single, ..self }
+    /// Takes buffers for new values from `pool`, for each tensor in its way.
+    pub fn with_buffers(self, pool: Option<Pool>, buffering: Vec<Buffering>) -> States {
+        States { pool, buffering, ..self }
     }
 
     /// Replaces the state that the output `name` updates; any type and shape that the model gives.
@@ -102,7 +114,11 @@ impl States {
     }
 
     fn is_single(&self, at: usize) -> bool {
-        self.is_single.get(at).copied().unwrap_or(false)
+        self.buffering(at) != Buffering::Apart
+    }
+
+    fn buffering(&self, at: usize) -> Buffering {
+        self.buffering.get(at).copied().unwrap_or_default()
     }
 
     fn position(&self, name: &str) -> Result<usize, Status> {
@@ -148,7 +164,7 @@ struct Draft {
 
 impl StateHandle {
     /// `byte_size` bytes for the new value: the same ones as before if that was as large. With a single buffer for
-    /// input and output they hold the present value.
+    /// input and output they hold the present value; what is new of one that grows is zero.
     pub fn buffer(&self, byte_size: usize) -> Result<*mut u8, Status> {
         let states = self.states()?;
         let mut draft = lock(&self.draft);
@@ -156,11 +172,19 @@ impl StateHandle {
             return Ok(buffer.as_mut_ptr());
         }
         let mut buffer = states.allocate(byte_size)?;
-        if states.is_single(self.at)
-            && let Some(present) = lock(&states.tensors).get(self.at).map(|tensor| tensor.data.clone())
-            && present.len() == byte_size
-        {
-            buffer.copy_from_slice(&present);
+        let present = || lock(&states.tensors).get(self.at).map(|tensor| tensor.data.clone()).unwrap_or_default();
+        match states.buffering(self.at) {
+            Buffering::Apart => {}
+            Buffering::Single => {
+                let present = present();
+                if present.len() == byte_size {
+                    buffer.copy_from_slice(&present);
+                }
+            }
+            Buffering::Growing => match &draft.buffer {
+                Some(written) => carry_over(written, &mut buffer),
+                None => carry_over(&present(), &mut buffer),
+            },
         }
         Ok(draft.buffer.insert(buffer).as_mut_ptr())
     }
@@ -219,6 +243,13 @@ impl std::fmt::Debug for StateHandle {
     }
 }
 
+/// As much of `old` as there is room for, and zeros behind it.
+fn carry_over(old: &[u8], new: &mut [u8]) {
+    let (kept, fresh) = new.split_at_mut(old.len().min(new.len()));
+    kept.copy_from_slice(&old[..kept.len()]);
+    fresh.fill(0);
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -228,6 +259,10 @@ mod tests {
     use super::*;
 
     fn states(is_single: bool) -> Arc<States> {
+        states_of(if is_single { Buffering::Single } else { Buffering::Apart })
+    }
+
+    fn states_of(buffering: Buffering) -> Arc<States> {
         let tensor = StateTensor {
             input_name: "IN".to_owned(),
             output_name: "OUT".to_owned(),
@@ -235,7 +270,7 @@ mod tests {
             shape: Shape::from_slice(&[2]),
             data: Slice::copy_of(b"ab"),
         };
-        Arc::new(States::new(vec![tensor]).with_buffers(None, vec![is_single]))
+        Arc::new(States::new(vec![tensor]).with_buffers(None, vec![buffering]))
     }
 
     fn present(states: &States) -> (Vec<i64>, Vec<u8>) {
@@ -308,6 +343,26 @@ mod tests {
         });
         assert_eq!(present(&states), (vec![2], b"a!".to_vec()));
         assert_eq!(present(&states), (vec![2], b"a!".to_vec()), "and keeps it");
+    }
+
+    #[test]
+    fn a_buffer_that_grows_keeps_what_it_holds() {
+        let states = draft(&states_of(Buffering::Growing), &[4]);
+        with_handle(&states, |handle| {
+            let bytes = || lock(&handle.draft).buffer.as_deref().unwrap().to_vec();
+            handle.buffer(4).unwrap();
+            assert_eq!(bytes(), b"ab\0\0");
+            lock(&handle.draft).buffer.as_mut().unwrap()[2] = b'c';
+            handle.buffer(5).unwrap();
+            assert_eq!(bytes(), b"abc\0\0", "also what was written a moment ago");
+            handle.buffer(3).unwrap();
+            assert_eq!(bytes(), b"abc");
+        });
+        let states = draft(&states, &[3]);
+        assert_eq!(present(&states), (vec![3], b"abc".to_vec()), "the next request has it");
+        with_handle(&states, |handle| assert!(handle.buffer(6).is_ok()));
+        let states = draft(&states, &[6]);
+        assert_eq!(present(&states), (vec![6], b"abc\0\0\0".to_vec()));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::gpu::DriverError;
+
 /// `TRITONSERVER_Error_Code`, in its numeric order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -51,6 +53,13 @@ impl Code {
 pub struct Status {
     pub code: Code,
     pub message: Cow<'static, str>,
+}
+
+impl From<DriverError> for Status {
+    fn from(error: DriverError) -> Status {
+        let full = error.code == DriverError::OUT_OF_MEMORY;
+        if full { Status::unavailable(error.to_string()) } else { Status::internal(error.to_string()) }
+    }
 }
 
 macro_rules! constructors {

@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::{Request, Sink, Status};
+use crate::gpu::Gpus;
 use crate::model_config::ModelSpec;
 
 /// Finds models for requests from inside the process.
@@ -27,6 +28,11 @@ pub trait Callee: Send + Sync {
 
     /// The label of a class, where the output has a file of labels and the class a line in it.
     fn label(&self, output: &[u8], class: usize) -> Option<&[u8]>;
+
+    /// The devices of the server, if it has a driver for any.
+    fn gpus(&self) -> Option<&Gpus> {
+        None
+    }
 
     /// A request to this model. Its answers go to `answers`, under the key 0, on the threads that produce them but
     /// never on a shard.

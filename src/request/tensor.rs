@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Apart, Beside, DataType, Kept, Place, Text};
+use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
 
 /// Dimensions; -1 is variable. Six fit in place.
@@ -59,7 +60,13 @@ impl InputTensor {
     }
 
     pub fn byte_size(&self) -> usize {
-        self.data.iter().map(|piece| piece.len()).sum()
+        let on_host = || self.data.iter().map(|piece| piece.len()).sum();
+        self.on_device().map_or_else(on_host, DeviceSlice::len)
+    }
+
+    /// The elements, if they lie on a device.
+    pub fn on_device(&self) -> Option<&DeviceSlice> {
+        self.beside.as_ref()?.on_device.as_ref()
     }
 
     /// The pieces that an instance of host policy `policy` shall see: those given for it, else those for all.

@@ -23,7 +23,7 @@ pub fn validate(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         let shape = input_shape(request, at, spec)?;
         let input = &mut request.inputs[at];
         input.model_shape = shape;
-        contents(request, at, spec)?;
+        check_contents(request, at, spec)?;
     }
     correlation_id(request, spec)
 }
@@ -272,10 +272,15 @@ fn unexpected_shape(request: &Request, input: &InputTensor, config: &TensorSpec,
     ))
 }
 
-fn contents(request: &Request, at: usize, spec: &ModelSpec) -> Result<(), Status> {
+/// Has input `at` the bytes that its type and its shape ask for? Strings on a device are not looked at: who brings them
+/// to the host asks once more.
+pub fn check_contents(request: &Request, at: usize, spec: &ModelSpec) -> Result<(), Status> {
     let input = &request.inputs[at];
     let Some(count) = element_count(&input.shape) else { return Err(unspecified(request, input, spec)) };
     if input.datatype == DataType::Bytes {
+        if input.on_device().is_some() {
+            return Ok(());
+        }
         return strings(&input.data, count as u64).map_err(|fault| {
             let of = format!("inference input '{}' for model '{}'", input.name, spec.name);
             Status::invalid(format!("{}{}", request.log_id(), fault.describe(&of, count)))

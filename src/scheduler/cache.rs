@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tracing::error;
+
 use self::clerks::Clerks;
 pub use self::entry::Entry;
 use self::errand::Errand;
@@ -153,6 +155,11 @@ impl Scheduler for Cached {
         let Some(pass) = Door::enter(&self.door, &subject.inner) else {
             return Err(Refused { status: Status::unavailable(STOPPING).prefixed(&request.log_id()), request });
         };
+        if let Some(input) = request.inputs.iter().find(|input| input.on_device().is_some()) {
+            let name = &input.name;
+            error!("{}the response is not cached: input '{name}' is in GPU memory", request.log_id());
+            return subject.inner.enqueue(request);
+        }
         let store = &*subject.cache.store;
         let byte_size: usize = request.inputs.iter().map(crate::request::InputTensor::byte_size).sum();
         if store.is_quick() && byte_size <= HASHED_AT_ONCE {

@@ -31,6 +31,11 @@ pub use plan::Wanted;
 pub trait Composing: Send + Sync {
     fn spec(&self) -> &ModelSpec;
 
+    /// Its inputs may lie on a device.
+    fn takes_device_tensors(&self) -> bool {
+        false
+    }
+
     /// Checks the request and hands it to the model's scheduler.
     fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused>;
 

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::mutants::{self, Mutant};
 use super::{Accepted, Refused, Scheduler};
 use crate::memory::{BlockMut, Exhausted, Target};
+use crate::request::shared::Wish;
 use crate::request::{self, Asked, Completion, Delivery, Job, Request, Sink, Status, Ticket, WakeUp};
 
 pub struct Ordered {
@@ -179,6 +180,10 @@ impl Sink for Link {
 
     fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
         self.home.allocate_in_place(asked)
+    }
+
+    fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
+        self.home.wish_beyond(asked)
     }
 
     fn begin(&self, _key: u64) -> bool {

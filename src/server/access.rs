@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use super::core::Core;
 use super::embedded::Embedded;
 use super::home::Home;
+use crate::gpu::Gpus;
 use crate::memory::Pool;
 use crate::repository::Lifecycle;
 use crate::request::Status;
@@ -19,6 +20,7 @@ pub struct Access {
     pool: OnceLock<Pool>,
     /// Of requests from inside the process.
     home: Arc<Home>,
+    gpus: OnceLock<Arc<Gpus>>,
     lifecycle: OnceLock<Weak<Lifecycle>>,
     core: OnceLock<Weak<Core>>,
     /// The server itself, where an application owns it.
@@ -40,9 +42,15 @@ impl Access {
         self.pool.get().ok_or_else(not_ready)
     }
 
+    /// Whose memory they may bring and get; none before models can be found.
+    pub(super) fn gpus(&self) -> Arc<Gpus> {
+        self.gpus.get().cloned().unwrap_or_default()
+    }
+
     /// From now on models can be found.
-    pub(super) fn set_lifecycle(&self, lifecycle: &Arc<Lifecycle>, pool: &Pool) {
+    pub(super) fn set_lifecycle(&self, lifecycle: &Arc<Lifecycle>, pool: &Pool, gpus: &Arc<Gpus>) {
         let _ = self.pool.set(pool.clone());
+        let _ = self.gpus.set(Arc::clone(gpus));
         let _ = self.lifecycle.set(Arc::downgrade(lifecycle));
     }
 

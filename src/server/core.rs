@@ -12,16 +12,17 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options, Restriction};
-use super::{Failure, clouds, drain, tables};
+use super::{Failure, clouds, devices, drain, tables};
 use crate::abi::{agents, cache as cache_library};
 use crate::api::{self, Facts};
 use crate::backend::{Host, HostPolicies};
+use crate::gpu::Gpus;
 use crate::instance;
 use crate::memory::Pool;
 use crate::model_config::normalize::ENSEMBLE_PLATFORM;
 use crate::observe::log::{self, Logger};
 use crate::observe::metrics::{HostGauges, HostPoller, MetricsConfig, ModelSample, Registry, render};
-use crate::observe::statistics::{Distributions, Snapshot};
+use crate::observe::statistics::{DeviceReading, Distributions, Snapshot};
 use crate::observe::trace::{self, Traces};
 use crate::queue::Spin;
 use crate::repository::agents::Agents;
@@ -87,7 +88,9 @@ impl Core {
             info!("threads sleep at once when they wait: a host policy puts instances on cores of the network");
             placement.spin_ns = 0;
         }
-        let pool = Pool::new(pool_limit());
+        let gpus = Gpus::discover(&options.gpu_settings());
+        devices::tell_idle(options, &gpus);
+        let pool = Pool::backed(pool_limit(), gpus.pinned().source());
         let (metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
         let metrics_config = metrics_config(options);
@@ -125,21 +128,22 @@ impl Core {
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
             host: Host::new(Arc::clone(&access)),
+            gpus: Arc::clone(&gpus),
             agents: Agents::new(agents::libraries(options.agent_directory.clone())),
         };
         let lifecycle = Lifecycle::new(settings);
-        access.set_lifecycle(&lifecycle, &pool);
+        access.set_lifecycle(&lifecycle, &pool, &gpus);
         let is_complete = lifecycle.start().map_err(Failure::Creating)?;
-        tables::log_start(options, &lifecycle.map(), &lifecycle.agents());
+        tables::log_start(options, &gpus, &lifecycle.map(), &lifecycle.agents());
         if options.exit_on_error && !is_complete {
             drain::unload(&lifecycle);
             return Err(Failure::Creating(Status::internal("failed to load all models")));
         }
-        let facts = start_facts(options, &lifecycle).inspect_err(|_| drain::unload(&lifecycle))?;
+        let facts = start_facts(options, &lifecycle, Arc::clone(&gpus)).inspect_err(|_| drain::unload(&lifecycle))?;
         let traces = Arc::clone(&facts.settings.traces);
         let mut kept = trace_metrics(&own_metrics, &traces);
         kept.extend(general_metrics(&own_metrics, &facts, &pool));
-        let host_poller = options.metrics.allowed.then(|| start_poller(options, &host)).flatten();
+        let host_poller = options.metrics.allowed.then(|| start_poller(options, &host, &gpus)).flatten();
         let core = Arc::new(Core {
             options: options.clone(),
             placement,
@@ -177,16 +181,18 @@ fn cores() -> Result<Cores, Failure> {
 }
 
 /// What all who answer clients know of the server, with the threads that this takes.
-fn start_facts(options: &Options, lifecycle: &Lifecycle) -> Result<Arc<Facts>, Failure> {
+fn start_facts(options: &Options, lifecycle: &Lifecycle, gpus: Arc<Gpus>) -> Result<Arc<Facts>, Failure> {
     let (sagemaker, vertex) = clouds::settings(options, &lifecycle.map())?;
     let traces = start_traces(options)?;
     let facts = Facts::new(api::Settings {
         traces,
         id: options.server_id.clone(),
         strict_readiness: options.strict_readiness,
+        strict_device_liveness: options.strict_device_liveness,
         http_input_bytes_max: usize::try_from(options.http_max_input_size).unwrap_or(usize::MAX),
         grpc_responses_max: options.grpc_max_response_pool_size,
         allow_client_shm: options.allow_client_shm,
+        gpus,
         sagemaker,
         vertex,
         http_restrictions: api::Restrictions::http(restrictions(&options.http_restricted)),
@@ -289,12 +295,12 @@ fn trace_metrics(metrics: &Registry, traces: &Arc<Traces>) -> Vec<Box<dyn Any + 
     counters.into_iter().flatten().map(|counter| Box::new(counter) as Box<_>).collect()
 }
 
-fn start_poller(options: &Options, host: &Arc<HostGauges>) -> Option<HostPoller> {
+fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> Option<HostPoller> {
     let interval = std::time::Duration::from_millis(u64::from(options.metrics_interval_ms));
     // Any value: the host has no GPU that is ours to look at (cli.md section 4).
     let with_gpus = options.allow_gpu_metrics && std::env::var_os("TRITON_SERVER_CPU_ONLY").is_none();
     let is_needed = options.allow_cpu_metrics || with_gpus;
-    let poller = is_needed.then(|| HostPoller::start(Arc::clone(host), interval, with_gpus));
+    let poller = is_needed.then(|| HostPoller::start(Arc::clone(host), interval, devices::sources(gpus, with_gpus)));
     poller?.map_err(|error| warn!("the host's gauges are not read: {error}")).ok()
 }
 
@@ -326,30 +332,48 @@ fn metrics_config(options: &Options) -> MetricsConfig {
 }
 
 fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, metrics: &[&Registry]) -> String {
-    let mut snapshots: Vec<(&Arc<ServedModel>, Snapshot, Option<Distributions>)> = Vec::new();
+    let mut readings: Vec<Reading<'_>> = Vec::new();
     for model in models.ready() {
         let (snapshot, distributions) = (model.statistics.counters(), model.statistics.distributions());
         // All versions of an ensemble are one series (metrics.md section 1); they follow each other.
-        match snapshots.last_mut() {
-            Some((last, sum, all)) if is_ensemble(model) && is_same_model(last, model) => {
-                sum.add_families(&snapshot);
-                if let (Some(all), Some(distributions)) = (all, &distributions) {
+        match readings.last_mut() {
+            Some(last) if is_ensemble(model) && is_same_model(last.model, model) => {
+                last.snapshot.add_families(&snapshot);
+                if let (Some(all), Some(distributions)) = (&mut last.distributions, &distributions) {
                     all.add(distributions);
                 }
             }
-            _ => snapshots.push((model, snapshot, distributions)),
+            _ => {
+                readings.push(Reading { model, gpu_uuid: "".into(), snapshot, distributions });
+                let of_devices = model.statistics.devices().into_iter();
+                readings.extend(of_devices.map(|DeviceReading { uuid, counters, distributions }| Reading {
+                    model,
+                    gpu_uuid: uuid,
+                    snapshot: counters,
+                    distributions,
+                }));
+            }
         }
     }
-    let samples = snapshots.iter().map(|(model, snapshot, distributions)| ModelSample {
+    let samples = readings.iter().map(|Reading { model, gpu_uuid, snapshot, distributions }| ModelSample {
         name: &model.name,
         namespace: &model.namespace,
         version: if is_ensemble(model) { 1 } else { model.version },
+        gpu_uuid,
         tags: model.spec.config.metric_tags.iter().map(|(key, value)| (&**key, &**value)).collect(),
         snapshot,
         distributions: distributions.as_ref(),
         load_duration_secs: model.load_duration_secs,
     });
     render(samples, config, host, metrics)
+}
+
+/// What a series of each family is made from.
+struct Reading<'a> {
+    model: &'a Arc<ServedModel>,
+    gpu_uuid: Arc<str>,
+    snapshot: Snapshot,
+    distributions: Option<Distributions>,
 }
 
 fn is_ensemble(model: &ServedModel) -> bool {

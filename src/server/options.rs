@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::gpu;
 use crate::observe::log::LogSettings;
 use crate::observe::trace::TraceOptions;
 use crate::request::Status;
@@ -14,7 +15,9 @@ pub use crate::protocol::compression::Level;
 pub use crate::shard::placement::IoCores;
 
 /// Why settings of GPUs change nothing.
-pub const NO_GPU: &str = "this version of Nereid places nothing on a GPU by itself";
+pub const NO_GPU: &str = "there is no GPU that this server could use";
+/// Why the addresses that are kept for growing states change nothing.
+pub const NO_GROWING: &str = "states that grow lie in memory of the host";
 /// Why the number of threads that copy tensors changes nothing.
 pub const NO_COPYING_THREADS: &str = "a worker gathers its batch itself, beside its model";
 
@@ -227,6 +230,14 @@ pub struct Options {
     pub cuda_memory_pools: BTreeMap<i32, u64>,
     /// GPUs below are not used.
     pub min_compute_capability: f64,
+    /// GPUs read and write each other's memory where they can.
+    pub enable_peer_access: bool,
+    /// By device, the part of its memory, 0 to 1, beyond which no more instances are made there.
+    pub gpu_load_limits: BTreeMap<i32, f64>,
+    /// A GPU that is broken for good makes the server not live.
+    pub strict_device_liveness: bool,
+    /// What was said that changes nothing on a host without GPUs, by its names; each once.
+    pub for_gpus: Vec<String>,
     /// Clients may register shared memory.
     pub allow_client_shm: bool,
 }
@@ -288,6 +299,10 @@ impl Default for Options {
             pinned_memory_pool_byte_size: 256 << 20,
             cuda_memory_pools: BTreeMap::new(),
             min_compute_capability: 0.0,
+            enable_peer_access: true,
+            gpu_load_limits: BTreeMap::new(),
+            strict_device_liveness: false,
+            for_gpus: Vec::new(),
             allow_client_shm: false,
         }
     }
@@ -341,6 +356,24 @@ impl Options {
             limits.entry((&*resource.name, resource.device.unwrap_or(-1))).or_insert(resource.count);
         }
         limits
+    }
+
+    /// What is said about GPUs.
+    pub fn gpu_settings(&self) -> gpu::Settings {
+        gpu::Settings {
+            min_compute_capability: self.min_compute_capability,
+            pinned_pool_bytes: self.pinned_memory_pool_byte_size,
+            memory_pool_bytes: self.cuda_memory_pools.clone(),
+            enable_peer_access: self.enable_peer_access,
+            load_limits: self.gpu_load_limits.clone(),
+        }
+    }
+
+    /// Notes, once, that something was said that is about GPUs alone.
+    pub fn note_for_gpus(&mut self, name: &str) {
+        if self.for_gpus.iter().all(|noted| noted != name) {
+            self.for_gpus.push(name.to_owned());
+        }
     }
 
     /// What `--backend-config` says to one backend: global settings first, so that a later one wins.

@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::access::Access;
 use super::home::{Home, TimerKey};
+use crate::gpu::Gpus;
 use crate::memory::{BlockMut, Exhausted, Pool, Target};
 use crate::model_config::ModelSpec;
 use crate::repository::ServedModel;
+use crate::request::shared::Wish;
 use crate::request::{
     self, Asked, Call, Callee, Completion, Delivery, Job, Place, Request, Sink, Status, Submit, Ticket, never_waits,
     now_ns,
@@ -27,8 +29,8 @@ impl Submit for Access {
         let version = (version != -1).then_some(version);
         let model = Arc::clone(map.lookup(model, version)?);
         let name = CString::new(model.name.as_bytes()).unwrap_or_default();
-        let (home, pool) = (Arc::clone(self.home()), self.pool()?.clone());
-        Ok(Arc::new(Pinned(Arc::new(Choice { name, pin: Pin::of(model), home, pool }))))
+        let (home, pool, gpus) = (Arc::clone(self.home()), self.pool()?.clone(), self.gpus());
+        Ok(Arc::new(Pinned(Arc::new(Choice { name, pin: Pin::of(model), home, pool, gpus }))))
     }
 }
 
@@ -40,6 +42,7 @@ struct Choice {
     pin: Pin,
     home: Arc<Home>,
     pool: Pool,
+    gpus: Arc<Gpus>,
 }
 
 /// Holds on to a model without a request to it: a server that ends does not wait for such.
@@ -73,6 +76,10 @@ impl Callee for Pinned {
 
     fn label(&self, output: &[u8], class: usize) -> Option<&[u8]> {
         self.0.pin.0.labels.get(std::str::from_utf8(output).ok()?)?.get(class)
+    }
+
+    fn gpus(&self) -> Option<&Gpus> {
+        Some(&*self.0.gpus).filter(|gpus| gpus.is_supported())
     }
 
     fn request(&self, answers: Arc<dyn Sink>) -> (Box<Request>, Arc<dyn Call>) {
@@ -245,6 +252,13 @@ impl Sink for Submission {
         match self.is_on_shard() {
             true => Ok(None),
             false => self.answers.allocate_output(0, asked),
+        }
+    }
+
+    fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
+        match self.is_on_shard() {
+            true => Ok(Wish::OnHost),
+            false => self.answers.wish(0, asked),
         }
     }
 

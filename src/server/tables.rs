@@ -1,6 +1,6 @@
 //! What the server logs about itself when it starts (cli.md section 5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use tracing::info;
@@ -9,17 +9,18 @@ use super::options::{ModelControl, Options};
 use crate::api::{EXTENSIONS, SERVER_VERSION};
 use crate::backend::registry::NATIVE_NAMES;
 use crate::backend::{plugin, python};
+use crate::gpu::{self, Gpus};
 use crate::observe::log::Table;
 use crate::repository::{ModelMap, VersionState};
 
 /// `agents`: the names of those that are open, and where their code is.
-pub fn log_start(options: &Options, models: &ModelMap, agents: &[(String, String)]) {
+pub fn log_start(options: &Options, gpus: &Gpus, models: &ModelMap, agents: &[(String, String)]) {
     let mut table = Table::new(["Repository Agent", "Path"]);
     agents.iter().for_each(|(name, path)| table.push([name, path]));
     info!(object = %table, "");
     info!(object = %backends(options, models), "");
     info!(object = %versions(models), "");
-    info!(object = %settings(options), "");
+    info!(object = %settings(options, &gpus.ids()), "");
 }
 
 /// The built-in backends, and those that ready models have brought along.
@@ -77,7 +78,8 @@ fn versions(models: &ModelMap) -> Table {
     table
 }
 
-fn settings(options: &Options) -> Table {
+/// `gpus`: the devices that are used, each with a pool of its memory.
+fn settings(options: &Options, gpus: &BTreeSet<i32>) -> Table {
     let flag = |is_set: bool| if is_set { "1" } else { "0" }.to_owned();
     let mut table = Table::new(["Option", "Value"]);
     let mut row = |name: &str, value: String| table.push([name.to_owned(), value]);
@@ -105,7 +107,10 @@ fn settings(options: &Options) -> Table {
         row(&format!("rate_limit_resource[{at}]"), value);
     }
     row("pinned_memory_pool_byte_size", options.pinned_memory_pool_byte_size.to_string());
-    for (device, bytes) in &options.cuda_memory_pools {
+    let usual = gpus.iter().map(|device| (*device, gpu::Settings::MEMORY_POOL_BYTES));
+    let mut pools: BTreeMap<i32, u64> = usual.collect();
+    pools.extend(&options.cuda_memory_pools);
+    for (device, bytes) in pools {
         row(&format!("cuda_memory_pool_byte_size{{{device}}}"), bytes.to_string());
     }
     row("min_supported_compute_capability", format!("{:.1}", options.min_compute_capability));
@@ -134,7 +139,7 @@ mod tests {
 
     fn pairs(options: &Options) -> Vec<(String, String)> {
         let pair = |row: Vec<String>| <[String; 2]>::try_from(row).map(|[name, value]| (name, value)).unwrap();
-        rows(&settings(options)).into_iter().map(pair).collect()
+        rows(&settings(options, &BTreeSet::new())).into_iter().map(pair).collect()
     }
 
     #[test]
@@ -155,6 +160,16 @@ mod tests {
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(pairs(&Options::default()), expected);
+    }
+
+    #[test]
+    fn every_device_that_is_used_has_the_size_of_its_pool() {
+        let options = Options { cuda_memory_pools: [(1, 5), (3, 6)].into(), ..Options::default() };
+        let shown = rows(&settings(&options, &[0, 1].into()));
+        let pools: Vec<_> = shown.into_iter().filter(|row| row[0].starts_with("cuda_memory_pool_byte_size")).collect();
+        let expected = [("0", "67108864"), ("1", "5"), ("3", "6")];
+        let expected = expected.map(|(id, size)| [format!("cuda_memory_pool_byte_size{{{id}}}"), size.to_owned()]);
+        assert_eq!(pools, expected);
     }
 
     #[test]
@@ -243,6 +258,7 @@ mod tests {
         let options = Options { backend_settings, ..Options::default() };
         let table = rows(&backends(&options, &ModelMap::default()));
         let expected = [
+            ["affine", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["identity", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],
             ["onnxruntime", "<built in>", r#"{"cmdline":{"a":"1","b":"\"2\""}}"#],
             ["python", "<built in>", r#"{"cmdline":{"b":"\"2\""}}"#],

@@ -105,6 +105,9 @@ fn flags_without_effect_do_not_stop_a_start() {
         "--min-supported-compute-capability=7.5",
         "--buffer-manager-thread-count=2",
         "--enable-peer-access=false",
+        "--cuda-virtual-address-size=0:1048576",
+        "--model-load-gpu-limit=0:0.5",
+        "--strict-device-liveness=true",
     ];
     let as_it_is = [
         "--grpc-use-ssl=false",
@@ -116,7 +119,10 @@ fn flags_without_effect_do_not_stop_a_start() {
         "--trace-config=level=OFF",
         "--metrics-config=counter_latencies=true",
     ];
-    let server = Server::start(usual(), repository.path(), &[&idle[..], &as_it_is].concat());
+    // Also where there is a GPU.
+    let environment = [("TRITON_SERVER_CPU_ONLY", "1")];
+    let flags = [&idle[..], &as_it_is].concat();
+    let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", &environment);
     let log = server.stop();
     for flag in idle {
         let name = flag.split('=').next().unwrap_or(flag);

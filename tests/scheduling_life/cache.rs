@@ -250,7 +250,9 @@ fn servers_share_a_redis() {
     each(&variant::ALL, |variant| {
         let repository = repository();
         let flags = redis.flags();
-        let flags = [&*flags[0], &*flags[1], "--cache-config=redis,pool_size=2"];
+        // However slow the machine is, it is Redis that says what is there.
+        let patience = ["wait_timeout", "socket_timeout"].map(|key| format!("--cache-config=redis,{key}=60000"));
+        let flags = [&*flags[0], &*flags[1], "--cache-config=redis,pool_size=2", &*patience[0], &*patience[1]];
         let servers = [(); 2].map(|()| Server::start(variant, repository.path(), &flags));
         // Numbers of this round's own: Redis has those of the last one.
         let first = 1000 * usize::from(redis.port) + variant.io_engine.len();

@@ -33,6 +33,7 @@ pub mod code {
     pub const UNKNOWN: u32 = 2;
     pub const INVALID_ARGUMENT: u32 = 3;
     pub const NOT_FOUND: u32 = 5;
+    pub const ALREADY_EXISTS: u32 = 6;
     pub const UNIMPLEMENTED: u32 = 12;
     pub const RESOURCE_EXHAUSTED: u32 = 8;
     pub const INTERNAL: u32 = 13;

@@ -1,6 +1,6 @@
 //! The metrics page: its families, settings and rules (metrics.md sections 1 and 2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -62,12 +62,28 @@ impl Page {
     }
 
     /// The texts of the samples of this name that have all these labels.
-    fn all(&self, name: &str, labels: &[(&str, &str)]) -> Vec<&str> {
+    pub fn all(&self, name: &str, labels: &[(&str, &str)]) -> Vec<&str> {
+        self.found(name, labels).into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// The same of those that lack a label.
+    pub fn without(&self, name: &str, label: &str, labels: &[(&str, &str)]) -> Vec<&str> {
+        let lacking = |(sample, value): (&BTreeMap<_, _>, _)| (!sample.contains_key(label)).then_some(value);
+        self.found(name, labels).into_iter().filter_map(lacking).collect()
+    }
+
+    /// The different values of a label, sorted, among the samples of this name that have all these labels.
+    pub fn labels(&self, name: &str, label: &str, labels: &[(&str, &str)]) -> Vec<String> {
+        let found = self.found(name, labels).into_iter().filter_map(|(sample, _)| sample.get(label).cloned());
+        found.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn found(&self, name: &str, labels: &[(&str, &str)]) -> Vec<(&BTreeMap<String, String>, &str)> {
         let has = |sample: &BTreeMap<String, String>| {
             labels.iter().all(|(name, value)| sample.get(*name).is_some_and(|found| found == value))
         };
         let found = self.samples.iter().filter(|(found, sample, _)| found == name && has(sample));
-        found.map(|(.., value)| value.as_str()).collect()
+        found.map(|(_, sample, value)| (sample, value.as_str())).collect()
     }
 
     /// The value of the one sample with these labels.

@@ -1,6 +1,7 @@
 //! Tensors in shared memory (spec: http.md section 4, grpc.md sections 4 and 6).
 
 mod clients;
+mod cuda;
 mod loss;
 mod management;
 mod models;

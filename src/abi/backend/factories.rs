@@ -28,6 +28,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
             id: request.id.clone(),
             is_counted: request.is_counted(),
             shapes: request.output_shapes.clone(),
+            gpus: request.gpus.clone(),
         };
         // SAFETY: as above.
         unsafe { put(factory, give(handle)) }

@@ -9,8 +9,9 @@ use std::ffi::{CStr, c_char, c_void};
 use super::requests::at;
 use crate::abi::border::{deref, entry, lend, put, put_if_asked};
 use crate::abi::server::{BufferAttributes, Error};
+use crate::gpu::DeviceRegion;
 use crate::memory::Slice;
-use crate::request::{InputTensor, Status};
+use crate::request::{InputTensor, Place, Status};
 
 /// The policy that is asked for; NULL is none.
 ///
@@ -23,6 +24,36 @@ unsafe fn policy<'a>(name: *const c_char) -> Option<&'a [u8]> {
 
 fn pieces<'a>(input: &'a InputTensor, policy: Option<&[u8]>) -> &'a [Slice] {
     policy.map_or(&input.data[..], |policy| input.data_for(policy))
+}
+
+/// A buffer as C sees it.
+struct Run {
+    at: *const c_void,
+    len: usize,
+    place: Place,
+}
+
+/// The buffers of an input: one where it lies on a device, unless there are others for the policy.
+fn run_count(input: &InputTensor, policy: Option<&[u8]>) -> usize {
+    match (pieces(input, policy), input.on_device()) {
+        ([], Some(_)) => 1,
+        (pieces, _) => pieces.len(),
+    }
+}
+
+fn run(input: &InputTensor, policy: Option<&[u8]>, index: u32) -> Result<Run, Status> {
+    let pieces = pieces(input, policy);
+    if let ([], Some(slice)) = (pieces, input.on_device()) {
+        at(&[slice], index, "buffers of the input")?;
+        // What another process calls it, if its client told us.
+        let said = input.place(None, 0).cuda_ipc_handle;
+        let handle = slice.owner::<DeviceRegion>().map(|region| region.handle().as_ptr().expose_provenance());
+        let handle = handle.unwrap_or(said);
+        let place = Place { cuda_ipc_handle: handle, ..Place::of(slice) };
+        return Ok(Run { at: std::ptr::with_exposed_provenance(slice.address().0 as usize), len: slice.len(), place });
+    }
+    let piece: &Slice = at(pieces, index, "buffers of the input")?;
+    Ok(Run { at: piece.as_ptr().cast(), len: piece.len(), place: input.place(policy, index as usize) })
 }
 
 /// # Safety
@@ -75,7 +106,10 @@ impl Properties {
     /// # Safety
     /// The pointers are writable or NULL.
     unsafe fn tell(self, input: &InputTensor, policy: Option<&[u8]>) -> Result<(), Status> {
-        let pieces = pieces(input, policy);
+        let byte_size = match (pieces(input, policy), input.on_device()) {
+            ([], Some(slice)) => slice.len() as u64,
+            (pieces, _) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+        };
         // A scalar of each batch item has a shape for the model, too: the batch.
         let dims = if input.model_shape.is_empty() { &input.shape } else { &input.model_shape };
         // SAFETY: by contract.
@@ -84,8 +118,8 @@ impl Properties {
             put_if_asked(self.datatype, input.datatype as u32);
             put_if_asked(self.shape, dims.as_ptr());
             put_if_asked(self.dims_count, dims.len() as u32);
-            put_if_asked(self.byte_size, pieces.iter().map(|piece| piece.len() as u64).sum());
-            put_if_asked(self.buffer_count, pieces.len() as u32);
+            put_if_asked(self.byte_size, byte_size);
+            put_if_asked(self.buffer_count, run_count(input, policy) as u32);
         }
         Ok(())
     }
@@ -137,12 +171,11 @@ unsafe fn put_buffer(
     index: u32,
     (buffer, byte_size, memory_type, memory_type_id): (*mut *const c_void, *mut u64, *mut u32, *mut i64),
 ) -> Result<(), Status> {
-    let piece: &Slice = at(pieces(input, policy), index, "buffers of the input")?;
-    let place = input.place(policy, index as usize);
+    let Run { at, len, place } = run(input, policy, index)?;
     // SAFETY: by contract.
     unsafe {
-        put(buffer, piece.as_ptr().cast())?;
-        put(byte_size, piece.len() as u64)?;
+        put(buffer, at)?;
+        put(byte_size, len as u64)?;
         put(memory_type, place.memory_type as u32)?;
         put(memory_type_id, place.memory_type_id)
     }
@@ -160,7 +193,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let input = unsafe { deref(input, "input")? };
-        let piece: &Slice = at(&input.data, index, "buffers of the input")?;
+        let Run { at, .. } = run(input, None, index)?;
         let found = input.kept.with(|kept| {
             let kept = kept.get_or_insert_with(|| Box::new(all_attributes(input)) as Box<dyn Any + Send>);
             let all = kept.downcast_ref::<Box<[BufferAttributes]>>()?;
@@ -169,7 +202,7 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
         let found = found.ok_or_else(|| Status::internal("an input keeps something else than its attributes"))?;
         // SAFETY: as above.
         unsafe {
-            put(buffer, piece.as_ptr().cast())?;
+            put(buffer, at)?;
             put(attributes, lend(found, input))
         }
     })
@@ -177,14 +210,11 @@ pub unsafe extern "C" fn TRITONBACKEND_InputBufferAttributes(
 
 /// Of every piece, in one place that does not move as long as the input lives.
 fn all_attributes(input: &InputTensor) -> Box<[BufferAttributes]> {
-    let of = |(at, piece): (usize, &Slice)| {
-        let place = input.place(None, at);
-        BufferAttributes {
-            memory_type: place.memory_type as u32,
-            memory_type_id: place.memory_type_id,
-            byte_size: piece.len(),
-            cuda_ipc_handle: std::ptr::without_provenance_mut(place.cuda_ipc_handle),
-        }
+    let of = |Run { len, place, .. }: Run| BufferAttributes {
+        memory_type: place.memory_type as u32,
+        memory_type_id: place.memory_type_id,
+        byte_size: len,
+        cuda_ipc_handle: std::ptr::with_exposed_provenance_mut(place.cuda_ipc_handle),
     };
-    input.data.iter().enumerate().map(of).collect()
+    (0..run_count(input, None)).filter_map(|at| run(input, None, u32::try_from(at).ok()?).ok()).map(of).collect()
 }

@@ -1,12 +1,15 @@
 //! `TRITONBACKEND_Response*` and `TRITONBACKEND_Output*`: a plug-in writes into the server's own response.
 
 use std::ffi::{c_char, c_void};
+use std::sync::Arc;
 
 use smallvec::smallvec;
 
 use crate::abi::border::{deref, deref_mut, entry, give, lend, null, put, put_if_asked, take, text};
-use crate::abi::handles::{OutputHandle, ResponseHandle};
+use crate::abi::handles::{OutputHandle, OutputMemory, ResponseHandle};
 use crate::abi::server::{BufferAttributes, Error};
+use crate::memory::{Given, Target};
+use crate::request::shared::Wish;
 use crate::request::{
     Asked, DataType, MemoryType, OutputTensor, Place, Request, Shape, Status, Text, Value, element_count, format_shape,
 };
@@ -109,8 +112,14 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
             // SAFETY: not null and by contract readable.
             count => Shape::from_slice(unsafe { std::slice::from_raw_parts(shape, count as usize) }),
         };
-        let tensor =
-            OutputTensor { name: Text::new(name.to_bytes()), datatype, shape: dims, data: smallvec![], index: 0 };
+        let tensor = OutputTensor {
+            name: Text::new(name.to_bytes()),
+            datatype,
+            shape: dims,
+            data: smallvec![],
+            index: 0,
+            on_device: None,
+        };
         let response: *const ResponseHandle = handle;
         let attributes = BufferAttributes::default();
         handle.outputs.push(Box::new(OutputHandle { tensor, buffer: None, has_buffer: false, attributes, response }));
@@ -153,10 +162,10 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
         let name = output.tensor.name.as_bytes();
         let is_begun = response.response.is_begun;
         let asked = Asked { name, byte_size: len, place, is_begun, is_aligned: false };
-        let mut block = response.factory.allocate_asked(&asked)?;
-        let at = if len == 0 { std::ptr::null_mut() } else { block.as_mut_ptr().cast() };
-        let (kind, id) = block.place();
-        output.buffer = Some(block);
+        let mut memory = memory_for(response, &asked)?;
+        let at = if len == 0 { std::ptr::null_mut() } else { memory.as_mut_ptr() };
+        let (kind, id) = memory.place();
+        output.buffer = Some(memory);
         output.has_buffer = true;
         output.attributes.byte_size = len;
         (output.attributes.memory_type, output.attributes.memory_type_id) = (kind, id);
@@ -167,6 +176,35 @@ pub unsafe extern "C" fn TRITONBACKEND_OutputBuffer(
             put(memory_type_id, id)
         }
     })
+}
+
+/// Memory for an output: of a device if that is asked for and whoever waits for the answer takes it there, else of the
+/// host.
+fn memory_for(response: &ResponseHandle, asked: &Asked<'_>) -> Result<OutputMemory, Status> {
+    let place = asked.place;
+    let gpus = response.gpus.as_ref().filter(|_| asked.byte_size > 0);
+    if let Some(gpus) = gpus.filter(|_| place.memory_type == MemoryType::Gpu) {
+        match response.factory.wish_for_asked(asked)? {
+            Wish::At(target) => return Ok(OutputMemory::At(target)),
+            Wish::OnDevice => {
+                let gpu = i32::try_from(place.memory_type_id).ok().and_then(|id| gpus.get(id));
+                // Where there is none left, the host's does as well.
+                if let Some(buffer) = gpu.and_then(|gpu| gpu.allocate(asked.byte_size).ok()) {
+                    return Ok(OutputMemory::OnDevice(buffer));
+                }
+            }
+            Wish::OnHost => {}
+        }
+    }
+    let target = response.factory.allocate_asked(asked)?;
+    let pinned = gpus.filter(|_| place.memory_type == MemoryType::CpuPinned && matches!(target, Target::Block(_)));
+    let Some(mut buffer) = pinned.and_then(|gpus| gpus.pinned().take(asked.byte_size)) else {
+        return Ok(OutputMemory::Host(target));
+    };
+    let (at, len) = (buffer.as_mut_ptr(), asked.byte_size);
+    // SAFETY: the buffer is its owner's alone, and of this length.
+    let given = unsafe { Given::new(at, len, (MemoryType::CpuPinned as u32, 0), Arc::new(buffer)) };
+    Ok(OutputMemory::Host(Target::Given(given)))
 }
 
 /// What a plug-in says of where it would like memory; a kind that does not exist is no wish.
@@ -287,13 +325,16 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
             false => Some(unsafe { deref(error, "error")? }.status()),
         };
         // SAFETY: the caller gives the response up.
-        let ResponseHandle { factory, mut response, outputs, shapes } = *unsafe { take(response, "response")? };
+        let ResponseHandle { factory, mut response, outputs, shapes, .. } = *unsafe { take(response, "response")? };
         match failure {
             Some(failure) => response.error = Some(failure),
             None => {
                 for output in outputs {
                     let OutputHandle { mut tensor, buffer, .. } = *output;
-                    tensor.data.extend(buffer.map(crate::memory::Target::freeze));
+                    if let Some(memory) = buffer {
+                        // SAFETY: who sends a response has waited for what it had written.
+                        unsafe { memory.freeze_into(&mut tensor) };
+                    }
                     response.error = response.error.take().or_else(|| check_size(&tensor).err());
                     if let Some(shapes) = &shapes {
                         shapes.turn(&mut tensor);

@@ -1,5 +1,7 @@
 //! The interface called as a plug-in calls it: what it completes, what it hands on, what it gives back.
 
+mod devices;
+
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex};
@@ -25,7 +27,7 @@ fn text(error: *mut Error) -> Option<String> {
 }
 
 fn model(config: ModelConfig) -> ModelHandle {
-    let backend = BackendHandle::new("b", "{}", "/", Pool::new(1 << 20));
+    let backend = BackendHandle::new("b", "{}", "/", (Pool::new(1 << 20), Arc::default()));
     ModelHandle::new(Arc::new(context("m", config)), Arc::new(backend))
 }
 
@@ -219,7 +221,8 @@ fn an_input_shows_each_host_policy_its_own_data() {
         data: [Slice::from_static(b"xyz")].into_iter().collect(),
         places: vec![pinned],
     };
-    input.beside = Some(Box::new(Beside { places: vec![Place::default(), pinned], for_policies: vec![apart] }));
+    input.beside =
+        Some(Box::new(Beside { places: vec![Place::default(), pinned], for_policies: vec![apart], on_device: None }));
     let counts = |policy: *const c_char| {
         let (mut bytes, mut pieces) = (0, 0);
         let (none, no_type, no_shape, no_rank) = (null_mut(), null_mut(), null_mut(), null_mut());

@@ -1,11 +1,16 @@
 //! `TRITONSERVER_ResponseAllocator*`: how an application gives the memory that its answers are written to.
 
+use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
 
+use super::inputs::gpu_of;
 use super::{BufferAttributes, Error};
 use crate::abi::border::{deref_mut, entry, give, null, put, take};
 use crate::abi::ledger;
 use crate::backend::plugin::guard::{Work, guarded};
+use crate::gpu::driver::DeviceAddress;
+use crate::gpu::{DeviceTarget, Gpus};
 use crate::request::{MemoryType, Place, Status};
 
 pub(super) type AllocFn = unsafe extern "C-unwind" fn(
@@ -182,8 +187,14 @@ impl Allocating {
         }
     }
 
-    /// Memory for an output, of the kind that the application chooses.
-    pub fn allocate(&self, name: &CStr, byte_size: usize, wanted: Place) -> Result<Buffer, Status> {
+    /// Memory for an output, of the kind that the application chooses; of a device only if it is one of `gpus`.
+    pub fn allocate(
+        &self,
+        name: &CStr,
+        byte_size: usize,
+        wanted: Place,
+        gpus: Option<&Gpus>,
+    ) -> Result<Buffer, Status> {
         let (mut at, mut buffer_userp) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (mut kind, mut id) = (wanted.memory_type as u32, wanted.memory_type_id);
         // SAFETY: the name is a C string, the results are variables of this function.
@@ -210,9 +221,16 @@ impl Allocating {
             return Err(Status::invalid(format!("the buffer for output '{shown}' is of unknown memory type {kind}")));
         }
         self.describe(name, &mut buffer)?;
-        if buffer.place.memory_type == MemoryType::Gpu {
+        let is_on_device = buffer.place.memory_type == MemoryType::Gpu;
+        if is_on_device && gpus.is_none() {
             return Err(Status::unsupported(format!(
                 "the response allocator gave GPU memory for output '{shown}', which this build cannot write"
+            )));
+        }
+        if is_on_device && gpus.and_then(|gpus| gpu_of(gpus, buffer.place)).is_none() {
+            let id = buffer.place.memory_type_id;
+            return Err(Status::unsupported(format!(
+                "the response allocator gave memory of GPU {id} for output '{shown}', which the server does not use"
             )));
         }
         if at.is_null() && byte_size > 0 {
@@ -261,6 +279,15 @@ impl Allocating {
         let memory_type = MemoryType::from_number(kind)
             .ok_or_else(|| Status::invalid(format!("the response allocator prefers unknown memory type {kind}")))?;
         Ok(Some(Place { memory_type, memory_type_id: id, cuda_ipc_handle: 0 }))
+    }
+}
+
+impl Buffer {
+    /// The buffer as memory of a device, if it is; it must not outlive the buffer unless `owner` has that.
+    pub fn target(&self, gpus: Option<&Gpus>, owner: Arc<dyn Any + Send + Sync>) -> Option<DeviceTarget> {
+        let gpu = gpu_of(gpus?, self.place)?;
+        // SAFETY: the application gave the memory for this output alone, until the buffer goes back.
+        Some(unsafe { DeviceTarget::foreign(gpu.clone(), DeviceAddress(self.at.addr() as u64), self.byte_size, owner) })
     }
 }
 

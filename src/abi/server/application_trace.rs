@@ -14,7 +14,8 @@ use crate::abi::server::Error;
 use crate::backend::plugin::guard::{Work, guarded};
 use crate::observe::trace::next_id;
 use crate::request::{
-    Call, DataType, Mark, Observation, Observer, OutputTensor, SeenAt, SeenTensor, Status, Text, TraceFacts, now_ns,
+    Call, DataType, Mark, Observation, Observer, OutputTensor, Place, SeenAt, SeenTensor, Status, Text, TraceFacts,
+    now_ns,
 };
 
 pub(super) type ActivityFn = unsafe extern "C-unwind" fn(*mut Observation, u32, u64, *mut c_void);
@@ -237,12 +238,16 @@ impl Observer for ApplicationTrace {
         };
         // In one piece, as the function takes it.
         let joined: Vec<u8>;
-        let data: &[u8] = match tensor.data {
+        let on_host: &[u8] = match tensor.data {
             [only] => only,
             pieces => {
                 joined = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
                 &joined
             }
+        };
+        let (base, byte_size, place) = match tensor.on_device {
+            Some(slice) => (std::ptr::without_provenance(slice.address().0 as usize), slice.len(), Place::of(slice)),
+            None => (on_host.as_ptr(), on_host.len(), Place::default()),
         };
         let datatype: DataType = tensor.datatype;
         // SAFETY: what the pointers point to lives through the call.
@@ -252,12 +257,12 @@ impl Observer for ApplicationTrace {
                 activity,
                 tensor.name.as_c_str().as_ptr(),
                 datatype as u32,
-                data.as_ptr().cast(),
-                data.len(),
+                base.cast(),
+                byte_size,
                 tensor.shape.as_ptr(),
                 tensor.shape.len() as u64,
-                0,
-                0,
+                place.memory_type as u32,
+                place.memory_type_id,
                 self.functions.userp,
             );
         });
@@ -332,8 +337,9 @@ pub(super) struct Watching(Arc<dyn Observer>);
 
 impl Watching {
     pub fn show(&self, outputs: &[OutputTensor]) {
-        for OutputTensor { name, datatype, shape, data, .. } in outputs {
-            self.0.tensor(SeenAt::BackendOutput, SeenTensor { name, datatype: *datatype, shape, data });
+        for OutputTensor { name, datatype, shape, data, on_device, .. } in outputs {
+            let (datatype, on_device) = (*datatype, on_device.as_deref());
+            self.0.tensor(SeenAt::BackendOutput, SeenTensor { name, datatype, shape, data, on_device });
         }
     }
 }

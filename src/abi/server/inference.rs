@@ -11,12 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Error;
 use super::allocators::Buffer;
 use super::application_trace::{Watching, adopt, give_back};
-use super::inputs::{Chunk, Input};
+use super::inputs::{Chunk, Input, gpu_of};
 use super::requests::{Answering, InferenceRequest, ReleaseFn};
 use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
 use crate::backend::plugin::guard::{Work, guarded};
+use crate::gpu::driver::DeviceAddress;
+use crate::gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
 use crate::memory::{BlockMut, Exhausted, Given, Lending, Slice, Target};
+use crate::request::shared::Wish;
 use crate::request::validate::{Raw, raw_input};
 use crate::request::{
     Admission, Apart, Asked, Beside, Call, Callee, Delivery, InputTensor, MemoryType, Observation, OutputTensor, Place,
@@ -154,14 +157,18 @@ fn fill(request: &mut Request, given: &InferenceRequest, lending: &Arc<Lending>)
     request.parameters = given.parameters.clone();
     request.outputs = given.outputs.iter().map(|name| RequestedOutput { name: name.clone(), index: 0 }).collect();
     for input in &given.inputs {
-        let data = input.data.iter().map(|chunk| lent(chunk, lending));
         let mut tensor = match input.datatype {
             Some(datatype) => InputTensor::new(input.name.clone(), datatype, input.shape.clone()),
             None => raw(given, input)?,
         };
-        let prefix = tensor.data.len();
-        tensor.data.extend(data);
-        tensor.beside = beside(input, lending, prefix).map(Box::new);
+        let gpus = given.callee.gpus();
+        if let Some(device) = input.data.iter().find_map(|chunk| gpu_of(gpus?, chunk.place)) {
+            bring_to(device, &mut tensor, (input, gpus), lending)?;
+        } else {
+            let prefix = tensor.data.len();
+            tensor.data.extend(input.data.iter().map(|chunk| lent(chunk, lending)));
+            tensor.beside = beside(input, gpus, lending, prefix)?.map(Box::new);
+        }
         request.inputs.push(tensor);
     }
     Ok(())
@@ -173,22 +180,68 @@ fn lent(chunk: &Chunk, lending: &Arc<Lending>) -> Slice {
     unsafe { Slice::foreign(chunk.at, chunk.len, Arc::clone(lending) as Arc<_>) }
 }
 
+/// Makes an input some of whose bytes lie on a device one that lies there as a whole: what is in one piece stays where
+/// it is.
+fn bring_to(
+    device: &Gpu,
+    tensor: &mut InputTensor,
+    (input, gpus): (&Input, Option<&Gpus>),
+    lending: &Arc<Lending>,
+) -> Result<(), Status> {
+    let before = std::mem::take(&mut tensor.data);
+    let piece = |chunk: &Chunk| match gpus.and_then(|gpus| gpu_of(gpus, chunk.place)) {
+        Some(gpu) => Piece::Device(lent_on_device(chunk, gpu, lending)),
+        None => Piece::Host(lent(chunk, lending)),
+    };
+    let pieces: Vec<Piece> = before.into_iter().map(Piece::Host).chain(input.data.iter().map(piece)).collect();
+    let (slice, places) = match (&pieces[..], &input.data[..]) {
+        ([Piece::Device(only)], [chunk]) => (only.clone(), vec![chunk.place]),
+        (pieces, _) => {
+            let failed =
+                |error| Status::internal(format!("input '{}' cannot be joined on GPU {device}: {error}", input.name));
+            (device.gather(pieces).map_err(failed)?, Vec::new())
+        }
+    };
+    let for_policies = for_policies(input, gpus, lending)?;
+    tensor.beside = Some(Box::new(Beside { places, for_policies, on_device: Some(slice) }));
+    Ok(())
+}
+
+fn lent_on_device(chunk: &Chunk, gpu: &Gpu, lending: &Arc<Lending>) -> DeviceSlice {
+    let at = DeviceAddress(chunk.at.addr() as u64);
+    // SAFETY: as for `lent`; what writes it is complete, because the application says that it is the input.
+    unsafe { DeviceSlice::foreign(gpu.clone(), at, chunk.len, Arc::clone(lending) as Arc<_>) }
+}
+
+/// What instances of single host policies get: on the host, wherever it lies.
+fn for_policies(input: &Input, gpus: Option<&Gpus>, lending: &Arc<Lending>) -> Result<Vec<Apart>, Status> {
+    let fetched = |chunk: &Chunk| match gpus.and_then(|gpus| gpu_of(gpus, chunk.place)) {
+        None => Ok((lent(chunk, lending), chunk.place)),
+        Some(gpu) => {
+            let mut block = BlockMut::unpooled(chunk.len);
+            let fetched = gpu.fetch(&lent_on_device(chunk, gpu, lending), &mut block);
+            let failed = |error| Status::internal(format!("input '{}' cannot be read: {error}", input.name));
+            fetched.map_err(failed)?;
+            Ok((block.freeze(), Place::default()))
+        }
+    };
+    let apart = |(policy, data): &(Text, Vec<Chunk>)| {
+        let runs = data.iter().map(fetched).collect::<Result<Vec<_>, Status>>()?;
+        let (data, places) = runs.into_iter().unzip();
+        Ok(Apart { policy: policy.clone(), data, places })
+    };
+    input.for_policies.iter().map(apart).collect()
+}
+
 /// Where the data lie and for whom, where that is worth a word. `prefix` pieces of ours come before them.
-fn beside(input: &Input, lending: &Arc<Lending>, prefix: usize) -> Option<Beside> {
+fn beside(input: &Input, gpus: Option<&Gpus>, lending: &Arc<Lending>, prefix: usize) -> Result<Option<Beside>, Status> {
     let is_plain = |chunk: &Chunk| chunk.place == Place::default();
     if input.for_policies.is_empty() && input.data.iter().all(is_plain) {
-        return None;
+        return Ok(None);
     }
     let ours = std::iter::repeat_n(Place::default(), prefix);
-    let for_policies = input.for_policies.iter().map(|(policy, data)| Apart {
-        policy: policy.clone(),
-        data: data.iter().map(|chunk| lent(chunk, lending)).collect(),
-        places: data.iter().map(|chunk| chunk.place).collect(),
-    });
-    Some(Beside {
-        places: ours.chain(input.data.iter().map(|chunk| chunk.place)).collect(),
-        for_policies: for_policies.collect(),
-    })
+    let places = ours.chain(input.data.iter().map(|chunk| chunk.place)).collect();
+    Ok(Some(Beside { places, for_policies: for_policies(input, gpus, lending)?, on_device: None }))
 }
 
 /// The tensor of a raw input without its data, but with the length that stands before the one element of BYTES.
@@ -223,6 +276,13 @@ struct Answers {
     spare: Mutex<Vec<(Text, Buffer)>>,
     /// The trace that wants to see what the model answers.
     watching: Mutex<Option<Watching>>,
+}
+
+/// Some device, until it is said which.
+const ON_DEVICE: Place = Place { memory_type: MemoryType::Gpu, memory_type_id: 0, cuda_ipc_handle: 0 };
+
+fn misplaced(name: &Text, error: &DriverError) -> Status {
+    Status::internal(format!("output '{name}' cannot be brought to the application's memory: {error}"))
 }
 
 /// Memory of an application's, as the owner of what a model writes there.
@@ -276,22 +336,28 @@ impl Answers {
 
     /// Sees to it that the elements of an output are where the application wants them.
     fn place(&self, output: OutputTensor) -> Result<Output, Status> {
-        let OutputTensor { name, datatype, shape, data: pieces, .. } = output;
-        let byte_size = pieces.iter().map(|piece| piece.len()).fold(0, usize::saturating_add);
-        let data = match &pieces[..] {
-            [] => Data::None,
-            [only] if self.is_in_place(only) => Data::Written(only.clone()),
-            pieces => {
-                let spare = self.take_spare(&name, byte_size);
-                let wanted = Place::default();
-                let allocate = || self.answering.allocating.allocate(name.as_c_str(), byte_size, wanted);
-                let buffer = spare.map_or_else(allocate, Ok)?;
+        let OutputTensor { name, datatype, shape, data: pieces, on_device, .. } = output;
+        let data = match (&pieces[..], on_device) {
+            (_, Some(slice)) => self.place_from_device(&name, &slice)?,
+            ([], None) => Data::None,
+            ([only], None) if self.is_in_place(only) => Data::Written(only.clone()),
+            (pieces, None) => {
+                let byte_size = pieces.iter().map(|piece| piece.len()).fold(0, usize::saturating_add);
+                let buffer = self.buffer_for(&name, byte_size, Place::default())?;
+                let target = buffer.target(self.callee.gpus(), Arc::new(()));
                 let mut at = 0;
                 for piece in pieces {
-                    // SAFETY: the buffer has room for all pieces, is the CPU's to write, and nobody else writes to it.
-                    unsafe {
-                        let to = buffer.at.cast::<u8>().wrapping_add(at);
-                        std::ptr::copy(piece.as_ptr(), to, if to.is_null() { 0 } else { piece.len() });
+                    match &target {
+                        Some(target) => {
+                            let written = target.gpu().put_at(&target.part(at, piece.len()), piece);
+                            written.map_err(|error| misplaced(&name, &error))?;
+                        }
+                        // SAFETY: the buffer has room for all pieces, is the CPU's to write, and nobody else writes to
+                        // it.
+                        None => unsafe {
+                            let to = buffer.at.cast::<u8>().wrapping_add(at);
+                            std::ptr::copy(piece.as_ptr(), to, if to.is_null() { 0 } else { piece.len() });
+                        },
                     }
                     at += piece.len();
                 }
@@ -299,6 +365,45 @@ impl Answers {
             }
         };
         Ok(Output { name, datatype, shape, data })
+    }
+
+    /// The same for elements that lie on a device.
+    fn place_from_device(&self, name: &Text, slice: &DeviceSlice) -> Result<Data, Status> {
+        let provided = slice.owner::<Provided>();
+        if provided.is_some_and(|one| one.number == self.number && one.buffer.byte_size == slice.len()) {
+            return Ok(Data::OnDevice(slice.clone()));
+        }
+        let buffer = self.buffer_for(name, slice.len(), Place::of(slice))?;
+        let done = match buffer.target(self.callee.gpus(), Arc::new(())) {
+            Some(target) => target.gpu().copy_to(&target, slice),
+            None if buffer.at.is_null() => Ok(()),
+            None => {
+                // SAFETY: the buffer has room for so many bytes, is the CPU's to write, and nobody else writes to it.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.at.cast::<u8>(), slice.len()) };
+                slice.gpu().fetch(slice, bytes)
+            }
+        };
+        done.map_err(|error| misplaced(name, &error))?;
+        Ok(Data::Copied(buffer))
+    }
+
+    /// Memory of the application's for an output: what it gave before and nobody wrote to, or more.
+    fn buffer_for(&self, name: &Text, byte_size: usize, wanted: Place) -> Result<Buffer, Status> {
+        match self.take_spare(name, byte_size) {
+            Some(buffer) => Ok(buffer),
+            None => self.answering.allocating.allocate(name.as_c_str(), byte_size, wanted, self.callee.gpus()),
+        }
+    }
+
+    fn keep_spare(&self, name: Text, buffer: Buffer) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push((name, buffer));
+    }
+
+    /// The application hears that a response is begun, once for each.
+    fn note_begun(&self, asked: &Asked<'_>) {
+        if !asked.is_begun && !self.is_begun.swap(true, Ordering::AcqRel) {
+            self.answering.allocating.start();
+        }
     }
 
     fn is_in_place(&self, data: &Slice) -> bool {
@@ -334,13 +439,12 @@ impl Sink for Answers {
     }
 
     fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
-        if !asked.is_begun && !self.is_begun.swap(true, Ordering::AcqRel) {
-            self.answering.allocating.start();
-        }
+        self.note_begun(asked);
         let name = Text::new(asked.name);
-        let buffer = self.answering.allocating.allocate(name.as_c_str(), asked.byte_size, asked.place)?;
-        if asked.is_aligned && !buffer.at.addr().is_multiple_of(WIDEST) {
-            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push((name, buffer));
+        let buffer = self.buffer_for(&name, asked.byte_size, asked.place)?;
+        let is_on_host = buffer.place.memory_type != MemoryType::Gpu;
+        if !is_on_host || asked.is_aligned && !buffer.at.addr().is_multiple_of(WIDEST) {
+            self.keep_spare(name, buffer);
             return Ok(None);
         }
         let (at, byte_size, place) = (buffer.at.cast(), buffer.byte_size, buffer.place);
@@ -349,6 +453,29 @@ impl Sink for Answers {
         // SAFETY: an allocator gives memory of that size which is its response's alone until it is released, which the
         // owner does; of the kinds that the CPU cannot write none comes here.
         Ok(Some(Target::Given(unsafe { Given::new(at, byte_size, place, owner) })))
+    }
+
+    /// The application is asked for memory of a device, and may give other memory.
+    fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
+        let Some(gpus) = self.callee.gpus().filter(|_| asked.byte_size > 0) else { return Ok(Wish::OnHost) };
+        let any = || gpus.iter().next().map(|gpu| Place { memory_type_id: i64::from(gpu.id()), ..ON_DEVICE });
+        let wanted = if asked.place.memory_type == MemoryType::Gpu { Some(asked.place) } else { any() };
+        let Some(wanted) = wanted else { return Ok(Wish::OnHost) };
+        self.note_begun(asked);
+        let name = Text::new(asked.name);
+        let buffer = self.buffer_for(&name, asked.byte_size, wanted)?;
+        if buffer.place.memory_type != MemoryType::Gpu {
+            self.keep_spare(name, buffer);
+            return Ok(Wish::OnHost);
+        }
+        // As for the places that clients name over the wire.
+        if !buffer.at.addr().is_multiple_of(WIDEST) {
+            self.keep_spare(name, buffer);
+            return Ok(Wish::OnDevice);
+        }
+        let owner = Arc::new(Provided { buffer, number: self.number });
+        let target = owner.buffer.target(Some(gpus), Arc::clone(&owner) as Arc<_>);
+        Ok(target.map_or(Wish::OnHost, Wish::At))
     }
 
     fn begin(&self, _key: u64) -> bool {
@@ -365,7 +492,11 @@ impl Sink for Answers {
         let unknown = || Status::unavailable(format!("{}Output properties are not available", log_id(&self.id)));
         let place = self.answering.allocating.query(name, byte_size, place)?.ok_or_else(unknown)?;
         // What cannot be written is of no use to anybody.
-        let is_ours = place.memory_type != MemoryType::Gpu;
+        let is_known = || self.callee.gpus().is_some_and(|gpus| gpu_of(gpus, place).is_some());
+        let is_ours = place.memory_type != MemoryType::Gpu || is_known();
         Ok(if is_ours { place } else { Place::default() })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_void};
 use super::requests::{InferenceRequest, edited};
 use super::{BufferAttributes, Error};
 use crate::abi::border::{deref, entry, null, text};
+use crate::gpu::{Gpu, Gpus};
 use crate::request::{DataType, MemoryType, Place, Shape, Status, Text};
 
 /// An input, as far as it is described.
@@ -101,6 +102,13 @@ impl InferenceRequest {
         })
     }
 
+    /// A run of bytes for an input; none if there is no byte.
+    fn chunk(&self, base: *const c_void, len: usize, place: Place) -> Result<Option<Chunk>, Status> {
+        let chunk = chunk(base, len, place)?;
+        chunk.map_or(Ok(()), |chunk| check_device(self, chunk.place))?;
+        Ok(chunk)
+    }
+
     fn input_mut(&mut self, name: &CStr) -> Result<&mut Input, Status> {
         let at = self.position(name)?;
         self.inputs.get_mut(at).ok_or_else(|| Status::internal("an input is gone while it is used"))
@@ -139,6 +147,23 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestRemoveAllInputs(
     })
 }
 
+/// Refuses memory of devices that the server does not use.
+fn check_device(request: &InferenceRequest, place: Place) -> Result<(), Status> {
+    match (place.memory_type, request.callee.gpus()) {
+        (MemoryType::Gpu, None) => Err(Status::unsupported("input data in GPU memory is not supported by this build")),
+        (MemoryType::Gpu, Some(gpus)) if gpu_of(gpus, place).is_none() => {
+            Err(Status::invalid(format!("the server uses no GPU {}", place.memory_type_id)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The device that a place is on, if it is on one that the server uses.
+pub(super) fn gpu_of(gpus: &Gpus, place: Place) -> Option<&Gpu> {
+    let id = i32::try_from(place.memory_type_id).ok().filter(|_| place.memory_type == MemoryType::Gpu)?;
+    gpus.get(id)
+}
+
 fn chunk(base: *const c_void, byte_size: usize, place: Place) -> Result<Option<Chunk>, Status> {
     if byte_size == 0 {
         return Ok(None);
@@ -148,9 +173,6 @@ fn chunk(base: *const c_void, byte_size: usize, place: Place) -> Result<Option<C
     }
     if isize::try_from(byte_size).is_err() {
         return Err(Status::invalid(format!("no buffer has {byte_size} bytes")));
-    }
-    if place.memory_type == MemoryType::Gpu {
-        return Err(Status::unsupported("input data in GPU memory is not supported by this build"));
     }
     Ok(Some(Chunk { at: base.cast(), len: byte_size, place }))
 }
@@ -176,8 +198,9 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputData(
     entry(|| {
         // SAFETY: the caller's promise is passed on.
         let (request, name) = unsafe { (edited(inference_request)?, text(name, "name")?) };
-        let input = request.input_mut(name)?;
-        input.data.extend(chunk(base, byte_size, place_of(memory_type, memory_type_id)?)?);
+        request.position(name)?;
+        let chunk = request.chunk(base, byte_size, place_of(memory_type, memory_type_id)?)?;
+        request.input_mut(name)?.data.extend(chunk);
         Ok(())
     })
 }
@@ -198,8 +221,9 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputDataWithHostPol
         // SAFETY: the caller's promise is passed on.
         let (request, name, policy) =
             unsafe { (edited(inference_request)?, text(name, "name")?, text(host_policy_name, "host_policy_name")?) };
+        request.position(name)?;
+        let chunk = request.chunk(base, byte_size, place_of(memory_type, memory_type_id)?)?;
         let input = request.input_mut(name)?;
-        let chunk = chunk(base, byte_size, place_of(memory_type, memory_type_id)?)?;
         match input.for_policies.iter_mut().find(|(known, _)| known.as_bytes() == policy.to_bytes()) {
             Some((_, data)) => data.extend(chunk),
             None => input.for_policies.push((Text::new(policy.to_bytes()), chunk.into_iter().collect())),
@@ -222,10 +246,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestAppendInputDataWithBufferA
         let (request, name, attributes) = unsafe {
             (edited(inference_request)?, text(name, "name")?, deref(buffer_attributes, "buffer_attributes")?)
         };
-        let input = request.input_mut(name)?;
+        request.position(name)?;
         let place = place_of(attributes.memory_type, attributes.memory_type_id)?;
         let place = Place { cuda_ipc_handle: attributes.cuda_ipc_handle.addr(), ..place };
-        input.data.extend(chunk(base, attributes.byte_size, place)?);
+        let chunk = request.chunk(base, attributes.byte_size, place)?;
+        request.input_mut(name)?.data.extend(chunk);
         Ok(())
     })
 }

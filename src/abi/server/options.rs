@@ -17,7 +17,7 @@ use crate::observe::log::Hold;
 use crate::request::Status;
 use crate::server::access::Access;
 use crate::server::options::{
-    BackendSetting, CacheSetting, HostPolicySetting, ModelControl, NO_COPYING_THREADS, NO_GPU, Options,
+    BackendSetting, CacheSetting, HostPolicySetting, ModelControl, NO_COPYING_THREADS, NO_GROWING, Options,
     RateLimitResource,
 };
 
@@ -210,16 +210,16 @@ setters! {
         }))
     };
     TRITONSERVER_ServerOptionsSetPinnedMemoryPoolByteSize(size: u64) = |it| {
-        it.note_idle("the size of the pool of pinned memory", NO_GPU);
+        it.options.note_for_gpus("the size of the pool of pinned memory");
         Ok(it.options.pinned_memory_pool_byte_size = size)
     };
     TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(gpu_device: i32, size: u64) = |it| {
-        it.note_idle("the size of a pool of CUDA memory", NO_GPU);
+        it.options.note_for_gpus("the size of a pool of CUDA memory");
         it.options.cuda_memory_pools.insert(gpu_device, size);
         Ok(())
     };
     TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(_gpu_device: i32, _cuda_virtual_address_size: usize) = |it| {
-        Ok(it.note_idle("the size of CUDA's virtual addresses", NO_GPU))
+        Ok(it.note_idle("the size of CUDA's virtual addresses", NO_GROWING))
     };
     TRITONSERVER_ServerOptionsSetResponseCacheByteSize(size: u64) = |it| {
         Ok(it.set_cache("local", vec![("size".to_owned(), size.to_string())]))
@@ -231,7 +231,7 @@ setters! {
         Ok(it.options.cache_directory = cache_dir.into())
     };
     TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability(cc: f64) = |it| {
-        it.note_idle("the least compute capability", NO_GPU);
+        it.options.note_for_gpus("the least compute capability");
         Ok(it.options.min_compute_capability = cc)
     };
     TRITONSERVER_ServerOptionsSetExitOnError(exit: bool) = |it| Ok(it.options.exit_on_error = exit);
@@ -249,8 +249,9 @@ setters! {
     TRITONSERVER_ServerOptionsSetModelNamespacing(enable_namespace: bool) = |it| {
         Ok(it.options.model_namespacing = enable_namespace)
     };
-    TRITONSERVER_ServerOptionsSetEnablePeerAccess(_enable_peer_access: bool) = |it| {
-        Ok(it.note_idle("access of GPUs to each other's memory", NO_GPU))
+    TRITONSERVER_ServerOptionsSetEnablePeerAccess(enable_peer_access: bool) = |it| {
+        it.options.note_for_gpus("access of GPUs to each other's memory");
+        Ok(it.options.enable_peer_access = enable_peer_access)
     };
     TRITONSERVER_ServerOptionsSetLogFile(file: *const c_char) = |_it| grant(&Wish::File(&file));
     TRITONSERVER_ServerOptionsSetLogInfo(log: bool) = |_it| grant(&Wish::Info(log));
@@ -272,7 +273,9 @@ setters! {
     };
     TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(kind: u32, device_id: i32, fraction: f64) = |it| {
         check_device_limit(kind, device_id, fraction)?;
-        Ok(it.note_idle("the limit of a device's memory for loads", NO_GPU))
+        it.options.note_for_gpus("the limit of a device's memory for loads");
+        it.options.gpu_load_limits.insert(device_id, fraction);
+        Ok(())
     };
     TRITONSERVER_ServerOptionsSetBackendConfig(
         backend_name: *const c_char, setting: *const c_char, value: *const c_char

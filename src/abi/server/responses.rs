@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::allocators::Buffer;
 use super::{Error, parameter_pointer};
 use crate::abi::border::{deref, entry, lend, put, put_if_asked, take};
+use crate::gpu::DeviceSlice;
 use crate::request::{Callee, DataType, Parameters, Place, Shape, Status, Text};
 
 /// `TRITONSERVER_InferenceResponse`. Deleting it gives its buffers back.
@@ -33,17 +34,26 @@ pub(super) enum Data {
     None,
     /// What the model wrote itself, to memory that the application gave.
     Written(crate::memory::Slice),
+    /// The same, where that is memory of a device.
+    OnDevice(DeviceSlice),
     /// A copy of what the model wrote elsewhere.
     Copied(Buffer),
 }
 
 impl Data {
     /// Where it begins, its size, where that is, and what the application calls it.
-    fn parts(&self) -> (*const c_void, usize, Place, *mut c_void) {
+    pub(super) fn parts(&self) -> (*const c_void, usize, Place, *mut c_void) {
         let of = |buffer: &Buffer| (buffer.at.cast_const(), buffer.byte_size, buffer.place, buffer.userp);
         match self {
             Data::None => (std::ptr::null(), 0, Place::default(), std::ptr::null_mut()),
             Data::Copied(buffer) => of(buffer),
+            Data::OnDevice(slice) => match slice.owner::<super::inference::Provided>() {
+                Some(provided) => of(&provided.buffer),
+                None => {
+                    let at = std::ptr::with_exposed_provenance(slice.address().0 as usize);
+                    (at, slice.len(), Place::of(slice), std::ptr::null_mut())
+                }
+            },
             Data::Written(slice) => match slice.foreign_owner::<super::inference::Provided>() {
                 Some(provided) => of(&provided.buffer),
                 None => (slice.as_ptr().cast(), slice.len(), Place::default(), std::ptr::null_mut()),

@@ -150,7 +150,7 @@ mod tests {
 
     fn output(name: &str, datatype: DataType, shape: &[i64], bytes: &[u8]) -> OutputTensor {
         let data = smallvec![Slice::copy_of(bytes)];
-        OutputTensor { name: name.into(), datatype, shape: Shape::from_slice(shape), data, index: 0 }
+        OutputTensor { name: name.into(), datatype, shape: Shape::from_slice(shape), data, index: 0, on_device: None }
     }
 
     fn written(response: Response) -> Result<(String, usize), Status> {

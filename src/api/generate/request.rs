@@ -8,13 +8,13 @@ use smallvec::smallvec;
 
 use crate::api::infer::http_request::{custom_parameter, data_error, element_of, parse_error};
 use crate::api::infer::{AnswerForm, Decode, Progress};
-use crate::memory::{BlockMut, Pool, Regions, Slice};
+use crate::memory::{BlockMut, Pool, Slice};
 use crate::protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, Place, StringsReader, Value,
 };
 use crate::repository::ServedModel;
 use crate::request::validate::add_input;
-use crate::request::{DataType, InputTensor, Request, Shape, Status, Text};
+use crate::request::{DataType, InputTensor, Request, Shape, SharedMemory, Status, Text};
 
 /// JSON tokens or tensor elements that one step handles: about 50 µs.
 const STEP: usize = 4096;
@@ -286,7 +286,7 @@ enum Begun {
 }
 
 impl Decode for Reader {
-    fn step(&mut self, pool: &Pool, _regions: &Regions) -> Result<Progress, Status> {
+    fn step(&mut self, pool: &Pool, _regions: &SharedMemory) -> Result<Progress, Status> {
         let before = std::mem::discriminant(&self.stage);
         let stage = std::mem::replace(&mut self.stage, Stage::Done);
         self.stage = self.advance(stage, pool)?;

@@ -50,7 +50,14 @@ pub fn classify(
     block.copy_from_slice(&encoded);
     let shape: Shape = if batched { smallvec![batch as i64, best as i64] } else { smallvec![best as i64] };
     let name = output.name.clone();
-    Ok(OutputTensor { name, datatype: DataType::Bytes, shape, data: smallvec![block.freeze()], index: output.index })
+    Ok(OutputTensor {
+        name,
+        datatype: DataType::Bytes,
+        shape,
+        data: smallvec![block.freeze()],
+        index: output.index,
+        on_device: None,
+    })
 }
 
 /// The elements of a tensor in the widest type of their kind.
@@ -127,7 +134,7 @@ mod tests {
 
     fn tensor(datatype: DataType, shape: &[i64], bytes: &[u8]) -> OutputTensor {
         let data = smallvec![Slice::copy_of(bytes)];
-        OutputTensor { name: "p".into(), datatype, shape: Shape::from_slice(shape), data, index: 0 }
+        OutputTensor { name: "p".into(), datatype, shape: Shape::from_slice(shape), data, index: 0, on_device: None }
     }
 
     fn strings(output: &OutputTensor) -> Vec<String> {

@@ -13,11 +13,12 @@ use super::http_request::{OUTPUTS_MAX, element_of, json_byte_size};
 use super::regions::Place;
 use super::{AnswerForm, OutputForm};
 use crate::api::timing::PARAMETER;
-use crate::memory::{ALIGNMENT, Pool, Regions, Slice};
+use crate::memory::{ALIGNMENT, Pool, Slice};
 use crate::protocol::json::Cursor;
 use crate::request::validate::{add_input, add_output};
 use crate::request::{
-    CorrelationId, DataType, InputTensor, Parameters, Request, SEQUENCE_END, SEQUENCE_START, Shape, Text, Value,
+    CorrelationId, DataType, InputTensor, Parameters, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Text,
+    Value,
 };
 
 /// Longest text that is read in one go: what a turn has time for.
@@ -140,7 +141,7 @@ impl Draft {
         request: &mut Request,
         tail: &Slice,
         pool: &Pool,
-        regions: &Regions,
+        regions: &SharedMemory,
     ) -> Option<AnswerForm> {
         request.id = Text::new(id);
         request.correlation_id.clone_from(&self.correlation_id);
@@ -153,17 +154,15 @@ impl Draft {
         for input in &self.inputs {
             let shape = Shape::from_slice(&input.shape);
             let mut tensor = InputTensor::new(input.name.clone(), input.datatype, shape);
-            let data = match &input.source {
+            match &input.source {
                 Source::Tail(len) => {
                     let end = at.checked_add(*len).filter(|end| *end <= tail.len())?;
-                    let data = aligned(tail.window(at..end), pool)?;
+                    tensor.data = smallvec![aligned(tail.window(at..end), pool)?];
                     at = end;
-                    data
                 }
-                Source::Region(place) => place.find(regions, request).ok()?.slice(),
-                Source::Given(data) => data.clone(),
-            };
-            tensor.data = smallvec![data];
+                Source::Region(place) => place.lend(regions, request).ok()?.give_to(&mut tensor),
+                Source::Given(data) => tensor.data = smallvec![data.clone()],
+            }
             add_input(request, tensor).ok()?;
         }
         if at != tail.len() {

@@ -1,18 +1,16 @@
 //! An inference request of the gRPC protocol (grpc.md section 4), from the scanned message.
 
-use smallvec::smallvec;
-
-use super::regions::Place;
+use super::regions::{Lent, Place};
 use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
-use crate::memory::{Pool, Regions, Slice};
+use crate::memory::{Pool, Slice};
 use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
 use crate::protocol::service::Kept;
 use crate::repository::ServedModel;
 use crate::request::validate::{add_input, add_output};
 use crate::request::{
-    CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text,
+    CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };
 use crate::request::{Parameters as RequestParameters, Value as Parameter};
 
@@ -24,7 +22,7 @@ pub fn read(
     request: &mut Request,
     kept: &Kept,
     pool: &Pool,
-    regions: &Regions,
+    regions: &SharedMemory,
 ) -> Result<AnswerForm, Status> {
     let mut form = AnswerForm { version: Text::from(message.model_version()), ..AnswerForm::default() };
     request.id = Text::from(message.id());
@@ -43,9 +41,9 @@ pub fn read(
     for (at, input) in message.inputs().enumerate() {
         let data = match shared_place(&input.parameters(), input.name())? {
             Some(place) => shared_data(&input, &place, model, request, regions)?,
-            None => data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?,
+            None => Lent::OnHost(data_of(&input, &mut raw, message.raw.is_empty(), model, pool)?),
         };
-        request.inputs[at].data = smallvec![data];
+        data.give_to(&mut request.inputs[at]);
     }
     for (output, form) in message.outputs().zip(&mut form.outputs) {
         read_output_parameters(output.parameters(), form, request, regions)?;
@@ -170,22 +168,22 @@ fn shared_data(
     place: &Place,
     model: &ServedModel,
     request: &mut Request,
-    regions: &Regions,
-) -> Result<Slice, Status> {
+    regions: &SharedMemory,
+) -> Result<Lent, Status> {
     if input.contents().is_some() {
         let (name, model) = (input.name(), &model.name);
         return Err(Status::invalid(format!(
             "unexpected 'content' provided when using shared memory for input tensor '{name}' for model '{model}'"
         )));
     }
-    Ok(place.find(regions, request)?.slice())
+    place.lend(regions, request)
 }
 
 fn read_output_parameters(
     parameters: Parameters<'_>,
     form: &mut OutputForm,
     request: &mut Request,
-    regions: &Regions,
+    regions: &SharedMemory,
 ) -> Result<(), Status> {
     let place = shared_place(&parameters, &form.name.to_str_lossy())?;
     form.class_count = match parameters.get("classification") {

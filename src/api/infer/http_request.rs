@@ -12,14 +12,14 @@ use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
 use crate::api::dialect::Dialect;
 use crate::api::forwarding::Forwarded;
 use crate::api::timing::PARAMETER;
-use crate::memory::{ALIGNMENT, BlockMut, Pool, Regions, Slice};
+use crate::memory::{ALIGNMENT, BlockMut, Pool, Slice};
 use crate::protocol::json::{
     AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, StringsReader, TensorError, Value,
 };
 use crate::repository::ServedModel;
 use crate::request::validate::{self, Raw, add_input, add_output};
 use crate::request::{
-    CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, Status, Text,
+    CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };
 use crate::request::{Value as Parameter, format_shape};
 
@@ -122,7 +122,7 @@ impl Decoder {
     }
 
     /// Does a bounded amount of work.
-    pub fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status> {
+    pub fn step(&mut self, pool: &Pool, regions: &SharedMemory) -> Result<Progress, Status> {
         let before = std::mem::discriminant(&self.stage);
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Parse(mut builder) => {
@@ -292,7 +292,7 @@ impl Decoder {
         document: Box<Document>,
         done: usize,
         pool: &Pool,
-        regions: &Regions,
+        regions: &SharedMemory,
     ) -> Result<Stage, Status> {
         let inputs = document.root().member("inputs").and_then(Value::elements).map_err(parse_error("inputs"))?;
         // The element at `done` is found by walking: requests have few inputs, and a list longer than the model has is
@@ -329,8 +329,8 @@ impl Decoder {
                 Ok(Stage::Inputs { document, done: done + 1 })
             }
             Source::Shared(place) => {
-                let window = place.find(regions, &mut self.request)?;
-                self.request.inputs[done].data = smallvec![window.slice()];
+                let lent = place.lend(regions, &mut self.request)?;
+                lent.give_to(&mut self.request.inputs[done]);
                 Ok(Stage::Inputs { document, done: done + 1 })
             }
             // A tensor without elements has no bytes, whatever `data` says.
@@ -418,7 +418,7 @@ impl Decoder {
         }
     }
 
-    fn read_outputs(&mut self, document: &Document, regions: &Regions) -> Result<(), Status> {
+    fn read_outputs(&mut self, document: &Document, regions: &SharedMemory) -> Result<(), Status> {
         let Some(outputs) = document.root().find("outputs") else { return Ok(()) };
         let outputs = outputs.elements().map_err(parse_error("outputs"))?;
         for output in outputs {
@@ -463,7 +463,7 @@ impl Decoder {
 }
 
 impl Decode for Decoder {
-    fn step(&mut self, pool: &Pool, regions: &Regions) -> Result<Progress, Status> {
+    fn step(&mut self, pool: &Pool, regions: &SharedMemory) -> Result<Progress, Status> {
         self.step(pool, regions)
     }
 

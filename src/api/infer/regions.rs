@@ -1,8 +1,10 @@
 //! What inputs and outputs of a request name in shared memory (http.md section 4, "Request use").
 
-use crate::memory::{Regions, Window, WindowError};
+use smallvec::smallvec;
+
+use crate::memory::{Slice, WindowError};
 use crate::request::shared::{check, draft};
-use crate::request::{Request, Status, Text};
+use crate::request::{Beside, InputTensor, Request, SharedMemory, Status, Text};
 
 /// Where a tensor is, in the client's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,32 +14,104 @@ pub struct Place {
     pub byte_size: u64,
 }
 
-impl Place {
-    /// The memory that is meant. The request uses the region from now on.
-    pub fn find(&self, regions: &Regions, request: &mut Request) -> Result<Window, Status> {
-        let name = String::from_utf8_lossy(&self.region);
-        let shared = draft(&mut request.shared, regions.clerk());
-        if shared.use_of(&self.region).is_none() {
-            let found = regions.get(&self.region);
-            let unknown = || Status::not_found(format!("Unable to find shared memory region: '{name}'"));
-            shared.add_use(found.ok_or_else(unknown)?);
+/// The elements of an input, as they are used in place.
+pub enum Lent {
+    OnHost(Slice),
+    OnDevice(Box<Beside>),
+}
+
+impl Lent {
+    /// The input has them from now on.
+    pub fn give_to(self, input: &mut InputTensor) {
+        match self {
+            Lent::OnHost(data) => input.data = smallvec![data],
+            Lent::OnDevice(beside) => input.beside = Some(beside),
         }
-        let Some(one) = shared.use_of(&self.region) else {
-            return Err(Status::internal("a use of a shared memory region is not where it was put"));
+    }
+}
+
+/// Of which kind the region is that a request uses.
+enum Kind {
+    System,
+    Cuda,
+}
+
+impl Place {
+    /// Has the request use the region, whatever its kind.
+    fn begin_use(&self, memory: &SharedMemory, request: &mut Request) -> Result<Kind, Status> {
+        let shared = draft(&mut request.shared, memory.clerk());
+        if shared.use_of(&self.region).is_some() {
+            return Ok(Kind::System);
+        }
+        if shared.device_use_of(&self.region).is_some() {
+            return Ok(Kind::Cuda);
+        }
+        if let Some(found) = memory.system.get(&self.region) {
+            shared.add_use(found);
+            return Ok(Kind::System);
+        }
+        let Some(found) = memory.gpus.regions().get(&self.region) else {
+            let name = String::from_utf8_lossy(&self.region);
+            return Err(Status::not_found(format!("Unable to find shared memory region: '{name}'")));
         };
-        check(one.region())?;
-        one.window(self.offset, self.byte_size).map_err(|error| match error {
+        shared.add_device_use(found);
+        Ok(Kind::Cuda)
+    }
+
+    /// The elements of an input that lie there. The request uses the region from now on.
+    pub fn lend(&self, memory: &SharedMemory, request: &mut Request) -> Result<Lent, Status> {
+        let kind = self.begin_use(memory, request)?;
+        let shared = draft(&mut request.shared, memory.clerk());
+        match kind {
+            Kind::System => {
+                let one = shared.use_of(&self.region).ok_or_else(misplaced)?;
+                check(one.region())?;
+                let window = one.window(self.offset, self.byte_size).map_err(|error| self.refused(error))?;
+                Ok(Lent::OnHost(window.slice()))
+            }
+            Kind::Cuda => {
+                let one = shared.device_use_of(&self.region).ok_or_else(misplaced)?;
+                let slice = one.slice(self.offset, self.byte_size).map_err(|error| self.refused(error))?;
+                // Nothing is the same everywhere.
+                if slice.is_empty() {
+                    return Ok(Lent::OnHost(Slice::empty()));
+                }
+                Ok(Lent::OnDevice(Box::new(Beside { on_device: Some(slice), ..Beside::default() })))
+            }
+        }
+    }
+
+    /// Has the output of that name go there.
+    pub fn set_aside(&self, output: Text, memory: &SharedMemory, request: &mut Request) -> Result<(), Status> {
+        let kind = self.begin_use(memory, request)?;
+        let shared = draft(&mut request.shared, memory.clerk());
+        match kind {
+            Kind::System => {
+                let one = shared.use_of(&self.region).ok_or_else(misplaced)?;
+                check(one.region())?;
+                let window = one.window(self.offset, self.byte_size).map_err(|error| self.refused(error))?;
+                shared.add_window(output, window);
+            }
+            Kind::Cuda => {
+                let one = shared.device_use_of(&self.region).ok_or_else(misplaced)?;
+                let target = one.target(self.offset, self.byte_size).map_err(|error| self.refused(error))?;
+                shared.add_target(output, target);
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, error: WindowError) -> Status {
+        let name = String::from_utf8_lossy(&self.region);
+        match error {
             WindowError::Offset | WindowError::Size => {
                 Status::invalid(format!("{error} for shared memory region: '{name}'"))
             }
             WindowError::Overflow { .. } => Status::invalid(format!("{error} for region '{name}'")),
-        })
+        }
     }
+}
 
-    /// Has the output of that name go there.
-    pub fn set_aside(&self, output: Text, regions: &Regions, request: &mut Request) -> Result<(), Status> {
-        let window = self.find(regions, request)?;
-        draft(&mut request.shared, regions.clerk()).add_window(output, window);
-        Ok(())
-    }
+fn misplaced() -> Status {
+    Status::internal("a use of a shared memory region is not where it was put")
 }

@@ -1,8 +1,13 @@
 //! The texts of http.md section 4 and grpc.md section 6, and the order of the checks.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use prost::Message as _;
 
 use super::*;
+use crate::gpu::driver::Driver as _;
+use crate::gpu::simulated::{Simulated, Spec};
+use crate::gpu::{Gpus, Settings};
 use crate::memory::regions::tests::{Object, registry};
 use crate::request::Code;
 
@@ -11,12 +16,19 @@ use RegionAction::{Register, Status as List, Unregister};
 
 const DISABLED: &str = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
 
+/// Without a driver.
+fn terms(is_allowed: bool) -> Terms {
+    Terms { is_allowed, has_gpus: false }
+}
+
+const GPUS: Terms = Terms { is_allowed: true, has_gpus: true };
+
 fn body(text: &str) -> Slice {
     Slice::copy_of(text.as_bytes())
 }
 
 fn http(kind: MemoryKind, action: RegionAction, name: Option<&str>, text: &str) -> Result<Ask, Status> {
-    read_http(kind, action, name.map(str::as_bytes), &body(text), true)
+    read_http(kind, action, name.map(str::as_bytes), &body(text), terms(true))
 }
 
 #[test]
@@ -58,7 +70,8 @@ fn what_a_registration_over_http_lacks_is_named_in_order() {
 
 #[test]
 fn without_the_flag_only_the_list_is_answered_over_http() {
-    let closed = |kind, action, name: Option<&str>| read_http(kind, action, name.map(str::as_bytes), &body(""), false);
+    let closed =
+        |kind, action, name: Option<&str>| read_http(kind, action, name.map(str::as_bytes), &body(""), terms(false));
     for kind in [System, Cuda] {
         for (action, name) in [(Register, None), (Register, Some("r")), (Unregister, None), (Unregister, Some("r"))] {
             assert_eq!(closed(kind, action, name), Err(Status::unsupported(DISABLED)), "{kind:?} {action:?} {name:?}");
@@ -77,14 +90,14 @@ fn there_is_no_cuda_memory_to_register() {
     assert_eq!(http(Cuda, Register, None, ""), Err(Status::invalid(nameless)));
     let message = wire::CudaSharedMemoryRegisterRequest { name: "r".to_owned(), ..Default::default() };
     for is_allowed in [true, false] {
-        let found = read_grpc(Cuda, Register, &Slice::copy_of(&message.encode_to_vec()), is_allowed);
+        let found = read_grpc(Cuda, Register, &Slice::copy_of(&message.encode_to_vec()), terms(is_allowed));
         assert_eq!(found, Err(Status::invalid(text)), "before the flag is looked at");
     }
 }
 
 #[test]
 fn messages_are_read_as_routes_are() {
-    let read = |kind, action, message: Vec<u8>| read_grpc(kind, action, &Slice::copy_of(&message), true);
+    let read = |kind, action, message: Vec<u8>| read_grpc(kind, action, &Slice::copy_of(&message), terms(true));
     let named = || Some(Box::from(&b"r"[..]));
     let name = || "r".to_owned();
     let status = wire::SystemSharedMemoryStatusRequest { name: name() }.encode_to_vec();
@@ -100,10 +113,10 @@ fn messages_are_read_as_routes_are() {
     assert_eq!(read(System, Register, register.encode_to_vec()), Ok(expected));
     assert_eq!(read(System, Unregister, vec![0xff]).unwrap_err().message, "Unable to parse request");
     for (kind, action) in [(System, Register), (System, Unregister), (Cuda, Unregister)] {
-        assert_eq!(read_grpc(kind, action, &Slice::empty(), false), Err(Status::unsupported(DISABLED)));
+        assert_eq!(read_grpc(kind, action, &Slice::empty(), terms(false)), Err(Status::unsupported(DISABLED)));
     }
     for kind in [System, Cuda] {
-        assert_eq!(read_grpc(kind, List, &Slice::empty(), false), Ok(Ask::Status(kind, None)));
+        assert_eq!(read_grpc(kind, List, &Slice::empty(), terms(false)), Ok(Ask::Status(kind, None)));
     }
 }
 
@@ -113,7 +126,11 @@ fn long_requests_are_not_read() {
     let text = "a shared memory request has 65537 bytes, at most 65536 are read";
     assert_eq!(http(System, Register, Some("r"), &long), Err(Status::invalid(text)));
     for (kind, action) in [(System, List), (System, Register), (Cuda, Register), (Cuda, Unregister)] {
-        assert_eq!(read_grpc(kind, action, &body(&long), true), Err(Status::invalid(text)), "{kind:?} {action:?}");
+        assert_eq!(
+            read_grpc(kind, action, &body(&long), terms(true)),
+            Err(Status::invalid(text)),
+            "{kind:?} {action:?}"
+        );
     }
 }
 
@@ -177,16 +194,16 @@ fn regions_that_stay_mapped_are_named_together() {
 #[test]
 fn the_list_knows_names_and_kinds() {
     let object = Object::new(b"abcd");
-    let regions = registry(b"r", &object, 4);
-    let message = |kind, name: &str| list(kind, Some(name.as_bytes()), &regions).unwrap_err();
+    let regions = SharedMemory { system: registry(b"r", &object, 4), ..SharedMemory::default() };
+    let message = |kind, name: &str| Listing::of(kind, Some(name.as_bytes()), &regions).unwrap_err();
     assert_eq!(message(System, "x"), Status::not_found("Unable to find system shared memory region: 'x'"));
     assert_eq!(message(Cuda, "x"), Status::not_found("Unable to find cuda shared memory region: 'x'"));
     let text = "The region named 'r' is registered as system shared memory, not CUDA shared memory";
     assert_eq!(message(Cuda, "r"), Status::not_found(text));
     let pool = Pool::new(1 << 20);
-    let shown = |kind, name: Option<&[u8]>| match list(kind, name, &regions) {
-        Ok(RegionOutcome::Listed(kind, regions)) => String::from_utf8(to_json(kind, &regions, &pool).to_vec()).unwrap(),
-        other => panic!("{other:?}"),
+    let shown = |kind, name: Option<&[u8]>| {
+        let listing = Listing::of(kind, name, &regions).unwrap();
+        String::from_utf8(listing.to_json(&pool).to_vec()).unwrap()
     };
     let key = String::from_utf8_lossy(object.key()).into_owned();
     let row = format!(r#"[{{"name":"r","key":"{key}","offset":0,"byte_size":4}}]"#);
@@ -206,14 +223,15 @@ fn the_list_knows_names_and_kinds() {
 #[test]
 fn long_lists_are_written_elsewhere_and_say_the_same() {
     let object = Object::new(b"abcd");
-    let regions = registry(b"r", &object, 4);
+    let regions = SharedMemory { system: registry(b"r", &object, 4), ..SharedMemory::default() };
     let pool = Pool::new(1 << 20);
     let listed = || Ask::Status(System, None).carry_out(&regions).unwrap();
     let RegionOutcome::Written(mut json) = written(listed(), Protocol::Http, &pool).unwrap() else { panic!() };
-    assert_eq!(json.to_vec(), to_json(System, &regions.list(), &pool).to_vec());
+    let all = Listing::of(System, None, &regions).unwrap();
+    assert_eq!(json.to_vec(), all.to_json(&pool).to_vec());
     let RegionOutcome::Written(mut framed) = written(listed(), Protocol::Grpc, &pool).unwrap() else { panic!() };
     let framed = framed.to_vec();
-    let message = to_message(&regions.list());
+    let message = listing::system_message(&regions.system.list());
     assert_eq!(wire::SystemSharedMemoryStatusResponse::decode(&framed[5..]).unwrap(), message);
     assert_eq!(message.regions["r"].byte_size, 4);
 }
@@ -221,4 +239,143 @@ fn long_lists_are_written_elsewhere_and_say_the_same() {
 #[test]
 fn a_panic_is_answered() {
     assert_eq!(guarded(|| panic!("a bug")).unwrap_err().message, "the operation on shared memory panicked");
+}
+
+/// A server with devices, one of which somebody lends an allocation of 16 bytes.
+struct Devices {
+    memory: SharedMemory,
+    driver: Arc<Simulated>,
+    handle: IpcHandle,
+}
+
+fn devices() -> Devices {
+    let driver = Arc::new(Simulated::new(Spec::prompt(2, 5)));
+    let gpus = Gpus::with(Arc::clone(&driver) as Arc<_>, &Settings::default());
+    let at = driver.allocate(1, 16).unwrap();
+    let handle = driver.ipc_export(1, at).unwrap();
+    Devices { memory: SharedMemory::new(gpus), driver, handle }
+}
+
+fn registration(name: &str, handle: &[u8], device_id: i64, byte_size: u64) -> Ask {
+    Ask::RegisterCuda { name: name.as_bytes().into(), handle: handle.into(), device_id, byte_size }
+}
+
+#[test]
+fn what_a_registration_of_a_device_lacks_over_http_is_named_in_order() {
+    let read = |text: &str| read_http(Cuda, Register, Some(b"r"), &body(text), GPUS);
+    let no_handle = "Shared memory register request has no 'raw_handle' field";
+    let bad_handle = "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t";
+    let whole = STANDARD.encode([7; 64]);
+    let with = |handle: &str, rest: &str| format!(r#"{{"raw_handle":{{"b64":"{handle}"}}{rest}}}"#);
+    let not_a_number = "attempt to access JSON non-unsigned-integer as unsigned-integer";
+    for (text, code, expected) in [
+        ("{}".to_owned(), Code::InvalidArg, no_handle),
+        (r#"{"raw_handle":{}}"#.to_owned(), Code::Internal, "attempt to access non-existing object member 'b64'"),
+        (with("", ""), Code::Internal, "attempt to access non-existing object member 'byte_size'"),
+        (with("", r#","byte_size":1"#), Code::Internal, "attempt to access non-existing object member 'device_id'"),
+        (with("", r#","byte_size":-1,"device_id":0"#), Code::Internal, not_a_number),
+        (with("", r#","byte_size":1,"device_id":-1"#), Code::Internal, not_a_number),
+        (with("AAAA", r#","byte_size":1,"device_id":0"#), Code::InvalidArg, bad_handle),
+        (with(&STANDARD.encode([7; 65]), r#","byte_size":1,"device_id":0"#), Code::InvalidArg, bad_handle),
+    ] {
+        let status = read(&text).unwrap_err();
+        assert_eq!((status.code, &*status.message), (code, expected), "{text}");
+    }
+    let found = read(&with(&whole, r#","byte_size":5,"device_id":1"#));
+    assert_eq!(found, Ok(registration("r", &[7; 64], 1, 5)));
+    let nameless = "'region name' is necessary to register cuda shared memory region";
+    assert_eq!(read_http(Cuda, Register, None, &body(""), GPUS), Err(Status::invalid(nameless)));
+    let closed = Terms { is_allowed: false, has_gpus: true };
+    assert_eq!(read_http(Cuda, Register, Some(b"r"), &body(""), closed), Err(Status::unsupported(DISABLED)));
+}
+
+#[test]
+fn a_registration_of_a_device_over_grpc_is_read_as_it_is() {
+    let message = wire::CudaSharedMemoryRegisterRequest {
+        name: String::new(),
+        raw_handle: vec![7; 64].into(),
+        device_id: -3,
+        byte_size: 9,
+    };
+    let message = Slice::copy_of(&message.encode_to_vec());
+    assert_eq!(read_grpc(Cuda, Register, &message, GPUS), Ok(registration("", &[7; 64], -3, 9)));
+    let closed = Terms { is_allowed: false, has_gpus: true };
+    assert_eq!(read_grpc(Cuda, Register, &message, closed), Err(Status::unsupported(DISABLED)));
+}
+
+#[test]
+fn memory_of_a_device_is_registered_listed_and_taken_off() {
+    let Devices { memory, driver, handle } = devices();
+    let refused = |ask: Ask| ask.carry_out(&memory).unwrap_err();
+    let invalid = Status::invalid("failed to register shared memory region: invalid args");
+    assert_eq!(refused(registration("r", &[1; 64], 1, 1)), invalid, "a handle of nothing");
+    assert_eq!(refused(registration("r", &[1; 63], 1, 1)), invalid, "no handle");
+    for device in [2, -1, i64::MAX] {
+        assert_eq!(refused(registration("r", &handle, device, 1)), invalid, "no device {device}");
+    }
+    let beyond = Status::invalid("failed to register shared memory region 'r': invalid args");
+    assert_eq!(refused(registration("r", &handle, 1, 17)), beyond);
+    assert!(registration("r", &handle, 1, 16).carry_out(&memory).is_ok());
+    assert!(registration("also", &handle, 0, 4).carry_out(&memory).is_ok(), "the same memory by another name");
+    let taken = Status::already_exists("shared memory region 'r' already in manager");
+    assert_eq!(refused(registration("r", &handle, 1, 16)), taken);
+    let pool = Pool::new(1 << 20);
+    let listed = |kind, name: Option<&[u8]>| Listing::of(kind, name, &memory);
+    let rows = r#"[{"name":"also","device_id":0,"byte_size":4},{"name":"r","device_id":1,"byte_size":16}]"#;
+    assert_eq!(listed(Cuda, None).unwrap().to_json(&pool).to_vec(), rows.as_bytes());
+    let message = listing::cuda_message(&memory.gpus.regions().list());
+    let row =
+        wire::cuda_shared_memory_status_response::RegionStatus { name: "r".to_owned(), device_id: 1, byte_size: 16 };
+    assert_eq!((message.regions.len(), &message.regions["r"]), (2, &row));
+    let wrong = "The region named 'r' is registered as CUDA shared memory, not system shared memory";
+    assert_eq!(listed(System, Some(b"r")).unwrap_err(), Status::not_found(wrong));
+    let unknown = "Unable to find cuda shared memory region: 'x'";
+    assert_eq!(listed(Cuda, Some(b"x")).unwrap_err(), Status::not_found(unknown));
+    for (kind, name, left) in [(System, Some(b"r"), 2), (Cuda, Some(b"x"), 2), (Cuda, Some(b"r"), 1), (Cuda, None, 0)] {
+        let ask = Ask::Unregister(kind, name.map(|name| name[..].into()));
+        assert!(ask.carry_out(&memory).is_ok());
+        assert_eq!(memory.len(), left, "{kind:?} {name:?}");
+    }
+    drop(memory);
+    assert_eq!(driver.violations(), [] as [&str; 0]);
+}
+
+#[test]
+fn both_kinds_share_one_space_of_names() {
+    let Devices { memory, handle, .. } = devices();
+    let object = Object::new(b"abcd");
+    let key = || Box::from(object.key());
+    let system = |name: &str, key| Ask::Register { name: name.as_bytes().into(), key, offset: 0, byte_size: 4 };
+    assert!(registration("r", &handle, 1, 16).carry_out(&memory).is_ok());
+    let taken = |name: &str| Status::already_exists(format!("shared memory region '{name}' already in manager"));
+    assert_eq!(system("r", key()).carry_out(&memory).unwrap_err(), taken("r"));
+    let text = "cannot register shared memory region 'r' - invalid shm key '//'";
+    let bad_key = system("r", Box::from(&b"//"[..])).carry_out(&memory).unwrap_err();
+    assert_eq!(bad_key, Status::invalid(text), "the key is looked at first");
+    assert!(system("s", key()).carry_out(&memory).is_ok());
+    assert_eq!(registration("s", &handle, 1, 16).carry_out(&memory).unwrap_err(), taken("s"));
+}
+
+#[test]
+fn a_region_that_is_used_goes_with_its_last_use() {
+    let Devices { memory, driver, handle } = devices();
+    let unregister = || Ask::Unregister(Cuda, Some(b"r"[..].into())).carry_out(&memory).unwrap();
+    assert!(registration("r", &handle, 1, 16).carry_out(&memory).is_ok());
+    let one = memory.gpus.regions().get(b"r").unwrap();
+    let slice = one.slice(8, 8).unwrap();
+    unregister();
+    assert_eq!(memory.len(), 1, "it stays listed");
+    let other = memory.gpus.regions().get(b"r").unwrap();
+    one.end();
+    drop(one);
+    assert_eq!(memory.len(), 1);
+    drop(other);
+    assert_eq!(memory.len(), 0);
+    assert!(memory.gpus.regions().get(b"r").is_none());
+    // It is open as long as somebody has its bytes.
+    let mut bytes = [1; 8];
+    slice.gpu().fetch(&slice, &mut bytes).unwrap();
+    drop(slice);
+    assert!(registration("r", &handle, 1, 16).carry_out(&memory).is_ok(), "the name is free");
+    assert_eq!(driver.violations(), [] as [&str; 0]);
 }

@@ -8,6 +8,7 @@ use super::{IdentityInstance, example_parameters};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::observe::metrics::Counter;
 use crate::request::{DataType, OutputShape, Request, Shape, Status, Text, format_shape, now_ns};
+use crate::wire::inference::ModelInstanceGroup;
 use crate::wire::inference::model_instance_group::Kind;
 
 const COUNTER: &str = "input_byte_size_counter";
@@ -39,10 +40,10 @@ impl IdentityModel {
     /// The tensors and delays of a model that can be served.
     pub fn check(context: &ModelContext) -> Result<(Arc<[TensorPair]>, Delays), Status> {
         let pairs = pairs(context)?;
-        for group in &context.config.instance_group {
-            if matches!(group.kind(), Kind::Gpu | Kind::Model) {
-                return Err(Status::invalid("'identity' backend only supports CPU instances"));
-            }
+        // Where there is a driver this is what Triton calls a build for GPUs: it accepts all kinds.
+        let is_elsewhere = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Gpu | Kind::Model);
+        if !context.gpus.is_supported() && context.config.instance_group.iter().any(is_elsewhere) {
+            return Err(Status::invalid("'identity' backend only supports CPU instances"));
         }
         let delays = Delays::parse(context)?;
         Activities::parse(context)?;

@@ -218,14 +218,14 @@ impl Returns {
     }
 }
 
-/// Keeps a value alive for a [`Slice`].
-struct Lease {
+/// Keeps a value alive for a [`Slice`], or for one on a device.
+pub(super) struct Lease {
     value: Option<Value>,
     returns: Option<Arc<Returns>>,
 }
 
 impl Lease {
-    fn owner(value: Value, returns: &Arc<Returns>) -> Arc<dyn Any + Send + Sync> {
+    pub(super) fn owner(value: Value, returns: &Arc<Returns>) -> Arc<dyn Any + Send + Sync> {
         Arc::new(Lease { value: Some(value), returns: Some(Arc::clone(returns)) })
     }
 }

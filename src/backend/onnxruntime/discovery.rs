@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 /// What a user types to get a library.
 pub const INSTALL_COMMAND: &str = "nereid runtime install onnxruntime";
 
+/// How folders of installed builds end that compute on GPUs.
+pub const GPU_SUFFIX: &str = "-gpu";
+/// What a build that computes on GPUs has beside its library.
+const CUDA_PROVIDER: &str = "libonnxruntime_providers_cuda.so";
+
 /// A library's name without its version.
 const STEM: &str = "libonnxruntime.so";
 /// Most directories that are opened behind one place: a home full of Pythons must not make a start slow.
@@ -116,6 +121,8 @@ impl Surroundings {
             }
         }
         sort_newest_first(&mut libraries);
+        // Who has installed one wants it, and it computes on the host as well.
+        libraries.sort_by_key(|library| !computes_on_gpus(library));
         Place { origin: Origin::UserFolder, looked_at: folder.display().to_string(), libraries }
     }
 
@@ -135,6 +142,12 @@ impl Surroundings {
         }
         prefixes
     }
+}
+
+/// Whether a library was built for GPUs, by what lies beside it; it is not opened.
+pub fn computes_on_gpus(library: &Path) -> bool {
+    let library = library.canonicalize();
+    library.is_ok_and(|library| library.with_file_name(CUDA_PROVIDER).is_file())
 }
 
 /// A place that a person named: a library, or a folder that holds one.
@@ -244,6 +257,17 @@ mod tests {
         assert_eq!(all(&places), [setting, ort, nereid, user_new, user_old, venv, python]);
         let explicit: Vec<bool> = places.iter().map(|place| place.origin.is_explicit()).collect();
         assert_eq!(explicit, [true, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn an_installed_build_for_gpus_goes_before_newer_ones_without() {
+        let scratch = Scratch::new("discovery-gpu");
+        let newest = scratch.file("data/nereid/runtimes/onnxruntime/1.31.1/libonnxruntime.so.1.31.1");
+        let gpu = scratch.file("data/nereid/runtimes/onnxruntime/1.20.1-gpu/libonnxruntime.so.1.20.1");
+        scratch.file("data/nereid/runtimes/onnxruntime/1.20.1-gpu/libonnxruntime_providers_cuda.so");
+        let surroundings = Surroundings { data_home: Some(scratch.path("data")), ..Surroundings::default() };
+        assert_eq!(all(&surroundings.places()), [gpu.clone(), newest.clone()]);
+        assert!(computes_on_gpus(&gpu) && !computes_on_gpus(&newest) && !computes_on_gpus(Path::new("absent.so")));
     }
 
     #[test]

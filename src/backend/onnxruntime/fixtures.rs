@@ -10,9 +10,11 @@ use super::discovery::Surroundings;
 use super::library;
 use super::runtime::{Runtime, RuntimeOptions};
 use crate::backend::ModelContext;
+use crate::gpu::DeviceSlice;
 use crate::memory::{BlockMut, Exhausted, Pool, Slice};
+use crate::request::shared::Wish;
 use crate::request::{
-    Completion, DataType, Delivery, InputTensor, Request, RequestedOutput, Response, Shape, Sink, Status, Text,
+    Asked, Completion, DataType, Delivery, InputTensor, Request, RequestedOutput, Response, Shape, Sink, Status, Text,
 };
 use crate::wire::inference::{ModelConfig, ModelParameter};
 
@@ -62,6 +64,7 @@ pub(crate) fn context(name: &str, config: ModelConfig) -> ModelContext {
         pool: Pool::new(64 << 20),
         worker_cpu_count: 1,
         host: Default::default(),
+        gpus: Arc::default(),
     }
 }
 
@@ -78,11 +81,13 @@ pub(crate) fn with_parameters(parameters: &[(&str, &str)]) -> ModelContext {
 pub(crate) struct Answers {
     deliveries: Mutex<Vec<(u64, Delivery)>>,
     pub(crate) pool: Pool,
+    /// Where outputs are wanted.
+    pub(crate) wish: Mutex<Wish>,
 }
 
 impl Default for Answers {
     fn default() -> Answers {
-        Answers { deliveries: Mutex::default(), pool: Pool::new(64 << 20) }
+        Answers { deliveries: Mutex::default(), pool: Pool::new(64 << 20), wish: Mutex::default() }
     }
 }
 
@@ -93,6 +98,10 @@ impl Sink for Answers {
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
         self.pool.get(byte_size)
+    }
+
+    fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
+        Ok(self.wish.lock().unwrap().clone())
     }
 }
 
@@ -133,6 +142,14 @@ impl Draft {
         input.data = SmallVec::from(data);
         self.0.inputs.push(input);
         self
+    }
+
+    /// The next input, which lies on a device.
+    pub(crate) fn on_device(self, index: usize, datatype: DataType, shape: &[i64], slice: &DeviceSlice) -> Draft {
+        let mut draft = self.input(index, datatype, shape, &[]);
+        let input = draft.0.inputs.last_mut().unwrap();
+        input.beside.get_or_insert_default().on_device = Some(slice.clone());
+        draft
     }
 
     pub(crate) fn floats(self, index: usize, shape: &[i64], values: &[f32]) -> Draft {

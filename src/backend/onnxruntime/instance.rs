@@ -7,20 +7,17 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::batch::{Failure, find, model_shape, too_large};
 use super::binding::{BoundInput, BoundOutputs, Returns, contiguous};
 use super::options::RunOptions;
-use super::plan::{InputPlan, Plan};
+use super::plan::Plan;
 use super::result::ResultTensor;
-use super::runtime::RuntimeError;
 use super::session::Session;
 use super::strings::{Content, Strings};
-use super::value::Value;
 use crate::backend::{Instance, InstanceContext, Mobility, Payload};
 use crate::memory::{Pool, Slice};
 use crate::observe::statistics::Execution;
-use crate::request::{
-    InputTensor, OutputTensor, Request, Response, Shape, Status, element_count, format_shape, now_ns,
-};
+use crate::request::{OutputTensor, Request, Response, Status, element_count, now_ns};
 use crate::wire::inference::model_instance_group::Kind;
 
 type Requests = SmallVec<[Box<Request>; 4]>;
@@ -59,59 +56,16 @@ impl OnnxInstance {
         }
     }
 
-    /// Rows that `request` has in the batch.
-    fn rows(&self, request: &Request) -> u64 {
-        if self.plan.batching { request.batch_size } else { 1 }
-    }
-
     /// Answers requests that cannot be run, and returns the others.
     fn admit(&self, requests: Requests) -> Requests {
         let mut admitted = Requests::new();
         for request in requests {
-            match self.check(&request) {
+            match self.plan.check(&request) {
                 Ok(()) => admitted.push(request),
                 Err(status) => self.context.fail(request, status),
             }
         }
         admitted
-    }
-
-    /// The core has validated the request; a plug-in's or an ensemble's tensor may still be inconsistent, and then
-    /// the library would read what is not there.
-    fn check(&self, request: &Request) -> Result<(), Status> {
-        for (index, plan) in self.plan.inputs.iter().enumerate() {
-            let Some(input) = find(request, index) else {
-                if plan.optional {
-                    continue;
-                }
-                return Err(Status::internal(format!("failed to get input '{}'", plan.label)));
-            };
-            let rows = i64::try_from(request.batch_size).ok();
-            if self.plan.batching && (rows.is_none() || model_shape(input).first().copied() != rows) {
-                return Err(Status::internal(format!(
-                    "input '{}' has the shape {}, but the request's batch size is {}",
-                    plan.label,
-                    format_shape(model_shape(input)),
-                    request.batch_size
-                )));
-            }
-            let size = plan.element.datatype().byte_size();
-            let expected = element_count(model_shape(input))
-                .and_then(|count| usize::try_from(count).ok())
-                .and_then(|count| count.checked_mul(size.max(1)));
-            if expected.is_none() || (size > 0 && expected != Some(input.byte_size())) {
-                return Err(Status::internal(format!(
-                    "input '{}' has {} bytes, which do not fit its shape {}",
-                    plan.label,
-                    input.byte_size(),
-                    format_shape(model_shape(input))
-                )));
-            }
-        }
-        match request.outputs.iter().find(|output| self.plan.outputs.get(output.index).is_none()) {
-            Some(output) => Err(Status::internal(format!("the model has no output '{}'", output.name))),
-            None => Ok(()),
-        }
     }
 
     fn run(&mut self, requests: &[Box<Request>], rows: u64) -> Result<(Vec<Response>, Execution), Failure> {
@@ -124,7 +78,8 @@ impl OnnxInstance {
                 fed.push(index);
             }
         }
-        self.make_batch_inputs(requests, &mut bound)?;
+        let pool = &self.context.model.pool;
+        self.plan.make_batch_inputs(requests, self.session.runtime(), pool, &mut bound)?;
         let mut outputs = self.bind_outputs(requests, rows, self.declares_wrongly)?;
         let plan = &self.plan;
         let made = bound.get(fed.len()..).unwrap_or_default().iter().map(BoundInput::value);
@@ -140,7 +95,7 @@ impl OnnxInstance {
         let mut declares_wrongly = self.declares_wrongly;
         if let Err(error) = &ran
             && outputs.has_bound()
-            && is_shape_conflict(error)
+            && is_shape_conflict(&error.text)
         {
             // The file declares a fixed shape and computes another: once more, into the library's own memory.
             outputs = self.bind_outputs(requests, rows, true)?;
@@ -159,27 +114,6 @@ impl OnnxInstance {
         Ok((self.hand_out(requests, &results)?, execution))
     }
 
-    /// Tells the model about the batch itself: adds a tensor to `bound` for every target, in the order of the plan.
-    fn make_batch_inputs(
-        &self,
-        requests: &[Box<Request>],
-        bound: &mut SmallVec<[BoundInput; 4]>,
-    ) -> Result<(), Failure> {
-        for plan in &self.plan.batch_inputs {
-            let sources: Option<Vec<&[i64]>> =
-                requests.iter().map(|request| Some(model_shape(find(request, plan.source)?))).collect();
-            let sources = sources.ok_or_else(|| {
-                Status::internal(format!("some request has no input that '{}' could tell of", plan.label))
-            })?;
-            let (shape, bytes) = plan.make(&sources, self.plan.batching, &self.context.model.pool)?;
-            let runtime = self.session.runtime();
-            for _ in &plan.names {
-                bound.push(BoundInput::over(runtime, bytes.clone(), &shape, plan.element)?);
-            }
-        }
-        Ok(())
-    }
-
     /// The responses to `requests`; their states are updated once all of them are made.
     fn hand_out(&self, requests: &[Box<Request>], results: &[ResultTensor]) -> Result<Vec<Response>, Status> {
         let mut first_row = 0;
@@ -188,7 +122,7 @@ impl OnnxInstance {
         let mut updates = Vec::new();
         for request in requests {
             let rows = self.plan.batching.then_some((first_row, request.batch_size));
-            first_row += self.rows(request);
+            first_row += self.plan.rows(request);
             let mut response = Response::new(request.id.clone());
             for (index, (plan, result)) in self.plan.outputs.iter().zip(results).enumerate() {
                 let is_wanted = request.outputs.iter().any(|output| output.index == index);
@@ -217,6 +151,7 @@ impl OnnxInstance {
                         shape: plan.client_shape(&shape, self.plan.batching),
                         data: SmallVec::from_elem(data, 1),
                         index,
+                        on_device: None,
                     });
                 }
             }
@@ -233,54 +168,20 @@ impl OnnxInstance {
 
     /// Input number `index` of all requests as one tensor; `None` if it is optional and absent.
     fn join(&mut self, index: usize, requests: &[Box<Request>], rows: u64) -> Result<Option<BoundInput>, Failure> {
-        let Some(plan) = self.plan.inputs.get(index) else { return Ok(None) };
-        let given = requests.iter().filter_map(|request| find(request, index)).count();
-        let Some(first) = requests.first().and_then(|request| find(request, index)).filter(|_| given > 0) else {
-            return match given {
-                0 => Ok(None),
-                _ => Err(mixed(plan).into()),
-            };
+        let context = &self.context.model;
+        let (Some(plan), Some(shape)) =
+            (self.plan.inputs.get(index), self.plan.joined_shape(index, requests, rows, context)?)
+        else {
+            return Ok(None);
         };
-        if given != requests.len() {
-            return Err(mixed(plan).into());
-        }
-        let tensors = || requests.iter().filter_map(|request| find(request, index));
-        let mut shape = Shape::from_slice(model_shape(first));
-        if plan.ragged {
-            // One behind the other, whatever their shapes.
-            let mut counts = tensors().map(|tensor| element_count(model_shape(tensor)));
-            let total = counts.try_fold(0i64, |sum, count| sum.checked_add(count?));
-            let too_many = || Status::internal(format!("input '{}' has too many elements", plan.label));
-            shape.clear();
-            shape.push(total.ok_or_else(too_many)?);
-        } else if self.plan.batching {
-            if tensors().any(|tensor| model_shape(tensor).get(1..) != model_shape(first).get(1..)) {
-                let text = format!("requests of a batch differ in the shape of '{}'", plan.label);
-                return Err(Status::internal(text).into());
-            }
-            if let Some(batch) = shape.first_mut() {
-                *batch = i64::try_from(rows).map_err(|_| too_large(&self.context, rows, self.plan.max_batch_size))?;
-            }
-        } else if plan.scalar {
-            shape.clear();
-        }
         let runtime = self.session.runtime();
-        if plan.element.datatype().byte_size() > 0 {
-            let alignment = plan.element.datatype().byte_size();
-            let pieces = tensors().flat_map(|tensor| tensor.data.iter());
-            let bytes = contiguous(pieces, alignment, &self.context.model.pool)?;
-            return Ok(Some(BoundInput::over(runtime, bytes, &shape, plan.element)?));
+        let alignment = plan.element.datatype().byte_size();
+        if alignment == 0 {
+            return self.plan.join_strings(index, requests, &shape, runtime, &mut self.strings).map(Some);
         }
-        self.strings.clear();
-        let total: usize = tensors().map(InputTensor::byte_size).sum();
-        for (at, tensor) in tensors().enumerate() {
-            let count = element_count(model_shape(tensor)).and_then(|count| usize::try_from(count).ok());
-            count.and_then(|count| self.strings.append(&tensor.data, count).ok()).ok_or_else(|| {
-                let text = format!("buffer size for input '{}' exceeds batch byte size {total}", plan.label);
-                Failure::One(at, Status::internal(text))
-            })?;
-        }
-        Ok(Some(BoundInput::owned(Value::strings(runtime, &shape, &self.strings.as_c_strs())?)))
+        let pieces = requests.iter().filter_map(|request| find(request, index)).flat_map(|tensor| tensor.data.iter());
+        let bytes = contiguous(pieces, alignment, &context.pool)?;
+        Ok(Some(BoundInput::over(runtime, bytes, &shape, plan.element)?))
     }
 
     /// Memory for outputs whose size is known: where they end up if one request has all rows and wants them, else a
@@ -288,20 +189,11 @@ impl OnnxInstance {
     fn bind_outputs(&self, requests: &[Box<Request>], rows: u64, leave_open: bool) -> Result<BoundOutputs, Status> {
         let mut outputs = BoundOutputs::default();
         for (index, plan) in self.plan.outputs.iter().enumerate() {
-            let Some(fixed) = plan.fixed.as_ref().filter(|_| !leave_open) else {
+            let fixed = if leave_open { None } else { self.plan.fixed_output(index, rows, &self.context.model)? };
+            let Some((shape, len)) = fixed else {
                 outputs.leave_open();
                 continue;
             };
-            let mut shape = Shape::new();
-            if self.plan.batching {
-                shape.push(i64::try_from(rows).map_err(|_| too_large(&self.context, rows, self.plan.max_batch_size))?);
-            }
-            shape.extend_from_slice(fixed);
-            let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
-            let len = count.and_then(|count| count.checked_mul(plan.element.datatype().byte_size()));
-            let len = len.ok_or_else(|| {
-                Status::internal(format!("output '{}' of shape {} is too large", plan.text, format_shape(&shape)))
-            })?;
             let block = match requests {
                 [only] if only.outputs.iter().any(|output| output.index == index) => {
                     only.allocate_output(&plan.text, len)?
@@ -324,16 +216,16 @@ impl Instance for OnnxInstance {
         let exec_start_ns = now_ns();
         self.returns.drain();
         let requests = payload.take();
-        let rows = requests.iter().map(|request| self.rows(request)).fold(0, u64::saturating_add);
+        let rows = requests.iter().map(|request| self.plan.rows(request)).fold(0, u64::saturating_add);
         if rows != 1 && rows > self.plan.max_batch_size {
-            let status = too_large(&self.context, rows, self.plan.max_batch_size);
+            let status = too_large(&self.context.model, rows, self.plan.max_batch_size);
             self.fail_all(requests, &status);
             return Ok(());
         }
         let mut requests = self.admit(requests);
         // Each round but the last takes one request away.
         while !requests.is_empty() {
-            let rows = requests.iter().map(|request| self.rows(request)).sum();
+            let rows = requests.iter().map(|request| self.plan.rows(request)).sum();
             match self.run(&requests, rows) {
                 Ok((responses, mut execution)) => {
                     execution.exec_start_ns = exec_start_ns;
@@ -355,47 +247,17 @@ impl Instance for OnnxInstance {
     }
 }
 
-/// Who is to blame when nothing was computed.
-enum Failure {
-    All(Status),
-    /// The request at this place; the others can be run without it.
-    One(usize, Status),
-}
-
-impl<E: Into<Status>> From<E> for Failure {
-    fn from(error: E) -> Failure {
-        Failure::All(error.into())
-    }
-}
-
-fn find(request: &Request, index: usize) -> Option<&InputTensor> {
-    request.inputs.iter().find(|input| input.index == index)
-}
-
-/// What the server itself adds to requests, nobody has reshaped.
-fn model_shape(input: &InputTensor) -> &[i64] {
-    if input.model_shape.is_empty() { &input.shape } else { &input.model_shape }
-}
-
 /// Bytes that may be kept for long: a piece of a run's output would keep all of it.
-fn copy(bytes: &Slice, pool: &Pool) -> Result<Slice, Status> {
+pub(super) fn copy(bytes: &Slice, pool: &Pool) -> Result<Slice, Status> {
     let mut block = pool.get(bytes.len())?;
     block.copy_from_slice(bytes);
     Ok(block.freeze())
 }
 
-fn mixed(plan: &InputPlan) -> Status {
-    Status::internal(format!("some requests of a batch have the optional input '{}' and some have not", plan.label))
-}
-
-fn too_large(context: &InstanceContext, rows: u64, max: u64) -> Status {
-    Status::internal(format!("batch size {rows} for '{}', max allowed is {max}", context.model.name))
-}
-
 /// True for the library's complaint about a given output that does not have the computed shape.
-fn is_shape_conflict(error: &RuntimeError) -> bool {
-    error.text.contains("shape")
+pub(super) fn is_shape_conflict(error: &str) -> bool {
+    error.contains("shape")
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

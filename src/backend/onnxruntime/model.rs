@@ -3,17 +3,24 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::append::{OnGpu, require};
+use super::device_instance::{DeviceInstance, Running};
 use super::element::ElementType;
 use super::instance::OnnxInstance;
+use super::io_binding::is_simulated;
 use super::options::RunOptions;
 use super::plan::{ConfiguredTensor, Plan};
+use super::providers::GpuProviders;
+use super::recording::Recordings;
 use super::runtime::Runtime;
 use super::session::{Session, TensorInfo};
 use super::settings::{BackendSettings, SessionSettings};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
+use crate::gpu::{Gpu, Lanes};
 use crate::model_config::TensorSpec;
 use crate::model_config::complete::{Learned, LearnedKind, LearnedTensor, check_instance, complete};
 use crate::request::{DataType, Shape, Status};
+use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{self as wire, ModelConfig};
 
 const DEFAULT_FILE: &str = "model.onnx";
@@ -50,9 +57,15 @@ impl OnnxModel {
         let learned = match known {
             true => Learned::default(),
             false => {
-                let session = self.open_session()?;
+                let on_gpu = self.trial_gpu();
+                let session = match &on_gpu {
+                    Some(gpu) => self.open_session_on(gpu, None)?.1,
+                    None => self.open_session(None)?,
+                };
                 let learned = learned(&session);
-                *self.trial.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(session);
+                // One on a device has streams that are no instance's.
+                let kept = Some(session).filter(|_| on_gpu.is_none());
+                *self.trial.get_mut().unwrap_or_else(PoisonError::into_inner) = kept;
                 learned
             }
         };
@@ -68,29 +81,73 @@ impl OnnxModel {
         Ok(())
     }
 
-    fn open_session(&self) -> Result<Session, Status> {
-        let path = model_path(&self.context)?;
-        Ok(Session::open(self.runtime, &path, &self.settings)?)
+    /// `filename`: another file than the default one.
+    fn open_session(&self, filename: Option<&str>) -> Result<Session, Status> {
+        let path = model_path(&self.context, filename)?;
+        Ok(Session::open(self.runtime, &path, &self.settings, None)?)
+    }
+
+    /// Where the configuration is completed: device 0 if some group is for GPUs, else the host.
+    fn trial_gpu(&self) -> Option<Gpu> {
+        let groups = &self.context.config.instance_group;
+        groups.iter().any(|group| group.kind() == Kind::Gpu).then(|| self.context.gpus.get(0).cloned()).flatten()
+    }
+
+    /// A session on a device, with the streams that it uses.
+    fn open_session_on(&self, gpu: &Gpu, filename: Option<&str>) -> Result<(Arc<Lanes>, Session), Status> {
+        let path = model_path(&self.context, filename)?;
+        gpu.enter()?;
+        let lanes = Lanes::new(gpu, self.context.gpus.pinned())?;
+        let providers = self.settings.gpu.on(gpu.ordinal());
+        let is_simulated = is_simulated(gpu);
+        if !is_simulated {
+            require(self.runtime, &providers, &self.context.name)?;
+        }
+        let on_gpu = OnGpu { lanes: &lanes, providers: (!is_simulated).then_some(&providers) };
+        let session = Session::open(self.runtime, &path, &self.settings, Some(on_gpu))?;
+        Ok((lanes, session))
     }
 
     /// Holds the final configuration against the file, and makes one instance.
     pub fn instance(&self, context: InstanceContext) -> Result<OnnxInstance, Status> {
         let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The trial's threads and memory are where the model was opened, and not where a policy wants them.
-        let session = match trial.filter(|_| !context.host_policy.is_placement()) {
+        let filename = context.filename_for_device();
+        let session = match trial.filter(|_| filename.is_none() && !context.host_policy.is_placement()) {
             Some(session) => session,
-            None => self.open_session()?,
+            None => self.open_session(filename)?,
         };
-        check_instance(&context.spec.config, &learned(&session))?;
+        let plan = self.plan(&context, &session)?;
+        let options = RunOptions::new(self.runtime, &self.settings)?;
+        Ok(OnnxInstance::new(context, session, options, plan))
+    }
+
+    /// The same on a GPU.
+    pub fn device_instance(&self, context: InstanceContext) -> Result<DeviceInstance, Status> {
+        let name = &context.name;
+        let gpu = context.gpu.as_ref();
+        let gpu = gpu.ok_or_else(|| Status::unavailable(format!("the server has no GPU for instance '{name}'")))?;
+        // What is wrong with that does not matter to instances elsewhere.
+        GpuProviders::parse(&self.context)?;
+        let (lanes, session) = self.open_session_on(gpu, context.filename_for_device())?;
+        let plan = self.plan(&context, &session)?;
+        let options = match is_simulated(gpu) {
+            true => RunOptions::new(self.runtime, &self.settings)?,
+            false => RunOptions::early(self.runtime, &self.settings)?,
+        };
+        let recordings = Recordings::new(self.runtime, &self.settings);
+        DeviceInstance::new(context, lanes, session, plan, Running { options, recordings })
+    }
+
+    fn plan(&self, context: &InstanceContext, session: &Session) -> Result<Plan, Status> {
+        check_instance(&context.spec.config, &learned(session))?;
         let spec = &context.spec;
         let mut inputs = configured(spec.inputs.iter().chain(&spec.hidden_inputs))?;
         for (tensor, input) in inputs.iter_mut().zip(&spec.config.input) {
             tensor.ragged = input.allow_ragged_batch;
         }
         let outputs = configured(spec.outputs.iter().chain(&spec.hidden_outputs))?;
-        let plan = Plan::new(&session, &inputs, &outputs, &spec.config)?;
-        let options = RunOptions::new(self.runtime, &self.settings)?;
-        Ok(OnnxInstance::new(context, session, options, plan))
+        Plan::new(session, &inputs, &outputs, &spec.config)
     }
 }
 
@@ -100,17 +157,22 @@ impl Model for OnnxModel {
     }
 
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status> {
-        Ok(Box::new(self.instance(context)?))
+        match context.kind {
+            Kind::Gpu => Ok(Box::new(self.device_instance(context)?)),
+            _ => Ok(Box::new(self.instance(context)?)),
+        }
     }
 }
 
-/// `<version>/<default_model_filename>`, or `model.onnx` in the directory of that name.
-pub(super) fn model_path(context: &ModelContext) -> Result<PathBuf, Status> {
-    let given = context.config.default_model_filename.as_str();
+/// `<version>/<default_model_filename>`, or `model.onnx` in the directory of that name. `for_device` takes the place of
+/// the default.
+pub(super) fn model_path(context: &ModelContext, for_device: Option<&str>) -> Result<PathBuf, Status> {
+    let usual = || ("default_model_filename", context.config.default_model_filename.as_str());
+    let (field, given) = for_device.map_or_else(usual, |given| ("cc_model_filenames", given));
     // A path joined with an absolute one is that absolute one: either would lead out of the version's directory.
     if !Path::new(given).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err(Status::invalid(format!(
-            "default_model_filename '{given}' of model '{}' is outside its version directory",
+            "{field} '{given}' of model '{}' is outside its version directory",
             context.name
         )));
     }

@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 
 use ort::sys;
 
+use super::append::{OnGpu, append};
 use super::runtime::{Runtime, RuntimeError, filled};
 use super::settings::SessionSettings;
 
@@ -17,7 +18,11 @@ pub(super) struct SessionOptions {
 }
 
 impl SessionOptions {
-    pub fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Result<SessionOptions, RuntimeError> {
+    pub fn new(
+        runtime: &'static Runtime,
+        settings: &SessionSettings,
+        gpu: Option<OnGpu<'_>>,
+    ) -> Result<SessionOptions, RuntimeError> {
         let mut options = ptr::null_mut();
         // SAFETY: a handle is written to the given place.
         runtime.check(unsafe { (runtime.api.CreateSessionOptions)(&mut options) })?;
@@ -25,6 +30,10 @@ impl SessionOptions {
         options.set_execution(settings)?;
         options.set_memory(settings)?;
         options.add_entries(settings)?;
+        if let Some(OnGpu { lanes, providers: Some(providers) }) = gpu {
+            // SAFETY: the options are alive, and a session keeps the streams of its device.
+            unsafe { append(runtime, options.at, providers, lanes.compute().as_ptr()) }?;
+        }
         options.add_extensions(settings)?;
         Ok(options)
     }
@@ -104,6 +113,11 @@ impl Drop for SessionOptions {
     }
 }
 
+/// What a run is told in order to return before its work on a device is complete.
+const RETURNS_EARLY: &str = "disable_synchronize_execution_providers";
+/// Which graph a run is recorded as, and played again from; -1: none.
+const GRAPH: &str = "gpu_graph_id";
+
 /// `OrtRunOptions`: made once per instance and used for each of its runs.
 pub struct RunOptions {
     runtime: &'static Runtime,
@@ -115,12 +129,40 @@ unsafe impl Send for RunOptions {}
 
 impl RunOptions {
     pub fn new(runtime: &'static Runtime, settings: &SessionSettings) -> Result<RunOptions, RuntimeError> {
+        RunOptions::with(runtime, settings, &[])
+    }
+
+    /// Of runs that return as soon as their work is in the device's stream.
+    pub fn early(runtime: &'static Runtime, settings: &SessionSettings) -> Result<RunOptions, RuntimeError> {
+        // Tensors are elsewhere from run to run, and a recorded run would use those of its first.
+        let unrecorded = settings.gpu.records_graphs().then_some((GRAPH, "-1"));
+        let more: Vec<(&str, &str)> = std::iter::once((RETURNS_EARLY, "1")).chain(unrecorded).collect();
+        RunOptions::with(runtime, settings, &more)
+    }
+
+    /// Of runs that are recorded under that number, and played again.
+    pub fn recorded(
+        runtime: &'static Runtime,
+        settings: &SessionSettings,
+        number: usize,
+    ) -> Result<RunOptions, RuntimeError> {
+        // 0 is the library's own for who does not say.
+        let number = number.saturating_add(1).to_string();
+        RunOptions::with(runtime, settings, &[(RETURNS_EARLY, "1"), (GRAPH, &number)])
+    }
+
+    fn with(
+        runtime: &'static Runtime,
+        settings: &SessionSettings,
+        more: &[(&str, &str)],
+    ) -> Result<RunOptions, RuntimeError> {
         let mut options = ptr::null_mut();
         // SAFETY: a handle is written to the given place.
         runtime.check(unsafe { (runtime.api.CreateRunOptions)(&mut options) })?;
         let options = RunOptions { runtime, at: filled(options)? };
         let add = runtime.api.AddRunConfigEntry;
-        for (key, value) in &settings.run_entries {
+        let given = settings.run_entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        for (key, value) in given.chain(more.iter().copied()) {
             let (key, value) = (c_string(key.as_bytes())?, c_string(value.as_bytes())?);
             // SAFETY: the handle is alive; both strings are copied.
             runtime.check(unsafe { add(options.at.as_ptr(), key.as_ptr(), value.as_ptr()) })?;

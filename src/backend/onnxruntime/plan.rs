@@ -32,6 +32,21 @@ pub struct InputPlan {
     /// The model wants a scalar where the configuration can only say `[1]`.
     pub scalar: bool,
     pub ragged: bool,
+    /// Dimensions in the model.
+    pub rank: usize,
+}
+
+impl InputPlan {
+    /// Shapes, counts and the like are read by the host on its way through a model, and strings by nobody else: on a
+    /// device they would have to be brought back. The library brings what it needs there after all.
+    pub fn stays_on_host(&self) -> bool {
+        use DataType::{Bool, Bytes, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64};
+        match self.element.datatype() {
+            Bytes => true,
+            Bool | Int8 | Int16 | Int32 | Int64 | Uint8 | Uint16 | Uint32 | Uint64 => self.rank <= 1,
+            _ => false,
+        }
+    }
 }
 
 /// How one output is received.
@@ -120,6 +135,7 @@ impl Plan {
                     optional: tensor.optional,
                     scalar: !batching && info.dims.is_empty(),
                     ragged: tensor.ragged,
+                    rank: info.dims.len(),
                 })
             })
             .collect::<Result<_, Status>>()?;

@@ -1,5 +1,7 @@
 //! What a run computed, cut into what each request gets (backends.md section 4; model_config.md section 7).
 
+use std::ops::Range;
+
 use super::binding::Produced;
 use super::plan::OutputPlan;
 use super::strings::{Content, EncodeError, Encoded};
@@ -44,24 +46,10 @@ impl ResultTensor {
     /// Shape and bytes of `(first, count)` rows; of everything for a model without batching.
     pub fn cut(&self, plan: &OutputPlan, rows: Option<(u64, u64)>) -> Result<(Shape, Slice), Status> {
         let cut = || {
-            let Some((first, count)) = rows else {
-                let all = usize::try_from(element_count(&self.shape)?).ok()?;
-                return Some((self.shape.clone(), self.bytes.window(0, all, plan)?));
-            };
-            let (total, item) = self.shape.split_first()?;
-            let (first, count) = (usize::try_from(first).ok()?, usize::try_from(count).ok()?);
-            let end =
-                first.checked_add(count).filter(|end| usize::try_from(*total).is_ok_and(|total| *end <= total))?;
-            let elements = usize::try_from(element_count(item)?).ok()?;
-            let bytes = self.bytes.window(first.checked_mul(elements)?, end.checked_mul(elements)?, plan)?;
-            let mut shape = self.shape.clone();
-            *shape.first_mut()? = i64::try_from(count).ok()?;
-            Some((shape, bytes))
+            let (shape, elements) = part(&self.shape, rows)?;
+            Some((shape, self.bytes.window(elements.start, elements.end, plan)?))
         };
-        cut().ok_or_else(|| {
-            let shape = format_shape(&self.shape);
-            Status::internal(format!("output '{}' of shape {shape} has fewer rows than its batch", plan.text))
-        })
+        cut().ok_or_else(|| too_few_rows(plan, &self.shape))
     }
 
     /// The next elements of a flat output, as many as `shape` says; `from` moves on.
@@ -71,13 +59,35 @@ impl ResultTensor {
             let to = from.checked_add(count)?;
             Some((self.bytes.window(*from, to, plan)?, to))
         };
-        let (bytes, to) = cut().ok_or_else(|| {
-            let all = format_shape(&self.shape);
-            Status::internal(format!("output '{}' of shape {all} has fewer elements than its batch", plan.text))
-        })?;
+        let (bytes, to) = cut().ok_or_else(|| too_few_elements(plan, &self.shape))?;
         *from = to;
         Ok((shape, bytes))
     }
+}
+
+/// Shape and elements of `(first, count)` rows of a tensor; of everything for a model without batching.
+pub fn part(shape: &[i64], rows: Option<(u64, u64)>) -> Option<(Shape, Range<usize>)> {
+    let Some((first, count)) = rows else {
+        let all = usize::try_from(element_count(shape)?).ok()?;
+        return Some((Shape::from_slice(shape), 0..all));
+    };
+    let (total, item) = shape.split_first()?;
+    let (first, count) = (usize::try_from(first).ok()?, usize::try_from(count).ok()?);
+    let end = first.checked_add(count).filter(|end| usize::try_from(*total).is_ok_and(|total| *end <= total))?;
+    let elements = usize::try_from(element_count(item)?).ok()?;
+    let mut shape = Shape::from_slice(shape);
+    *shape.first_mut()? = i64::try_from(count).ok()?;
+    Some((shape, first.checked_mul(elements)?..end.checked_mul(elements)?))
+}
+
+pub fn too_few_rows(plan: &OutputPlan, shape: &[i64]) -> Status {
+    let shape = format_shape(shape);
+    Status::internal(format!("output '{}' of shape {shape} has fewer rows than its batch", plan.text))
+}
+
+pub fn too_few_elements(plan: &OutputPlan, shape: &[i64]) -> Status {
+    let all = format_shape(shape);
+    Status::internal(format!("output '{}' of shape {all} has fewer elements than its batch", plan.text))
 }
 
 impl Bytes {

@@ -131,6 +131,23 @@ impl Runtime {
         self.allocator.as_ptr()
     }
 
+    /// What the library was built with, in its own order of preference.
+    pub fn available_providers(&self) -> Result<Vec<String>, RuntimeError> {
+        let (mut list, mut count) = (ptr::null_mut(), 0);
+        // SAFETY: a list of strings, and its length, are written to the given places.
+        self.check(unsafe { (self.api.GetAvailableProviders)(&mut list, &mut count) })?;
+        let list = filled(list)?.as_ptr();
+        let names = (0..usize::try_from(count).unwrap_or(0)).map(|at| {
+            // SAFETY: the list has that many strings, which are alive until it is released.
+            let name = unsafe { CStr::from_ptr(list.add(at).read()) };
+            name.to_string_lossy().into_owned()
+        });
+        let names = names.collect();
+        // SAFETY: made by the call above, and released once.
+        self.check(unsafe { (self.api.ReleaseAvailableProviders)(list, count) })?;
+        Ok(names)
+    }
+
     /// Takes over a string that the library allocated with [`Runtime::allocator`].
     ///
     /// # Safety

@@ -9,16 +9,18 @@ use std::ffi::{CStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ort::sys;
 use smallvec::SmallVec;
 
+use super::append::OnGpu;
 use super::element::ElementType;
 use super::options::{RunOptions, SessionOptions, c_string};
 use super::runtime::{Runtime, RuntimeError, filled};
 use super::settings::SessionSettings;
 use super::value::{Value, read_tensor_type};
+use crate::gpu::Lanes;
 use crate::request::Shape;
 
 /// An input, overridable initializer or output as the model file declares it.
@@ -62,6 +64,8 @@ pub struct Session {
     /// Initializers that a request may replace: the model's optional inputs.
     pub initializers: Vec<TensorInfo>,
     pub outputs: Vec<TensorInfo>,
+    /// The streams that it uses on a device, until it is released.
+    _lanes: Option<Arc<Lanes>>,
 }
 
 // SAFETY: a session may be used and released on any thread; `run` takes it exclusively by way of its instance.
@@ -71,9 +75,14 @@ unsafe impl Sync for Session {}
 
 impl Session {
     /// Loads the model at `path`.
-    pub fn open(runtime: &'static Runtime, path: &Path, settings: &SessionSettings) -> Result<Session, RuntimeError> {
+    pub fn open(
+        runtime: &'static Runtime,
+        path: &Path,
+        settings: &SessionSettings,
+        gpu: Option<OnGpu<'_>>,
+    ) -> Result<Session, RuntimeError> {
         static CREATING: Mutex<()> = Mutex::new(());
-        let options = SessionOptions::new(runtime, settings)?;
+        let options = SessionOptions::new(runtime, settings, gpu)?;
         let path = c_string(path.as_os_str().as_bytes())?;
         let mut session = ptr::null_mut();
         let one = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,6 +98,7 @@ impl Session {
             inputs: Vec::new(),
             initializers: Vec::new(),
             outputs: Vec::new(),
+            _lanes: gpu.map(|gpu| Arc::clone(gpu.lanes)),
         };
         let api = runtime.api;
         let (inputs, outputs) = (
@@ -106,6 +116,10 @@ impl Session {
 
     pub fn runtime(&self) -> &'static Runtime {
         self.runtime
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::OrtSession {
+        self.at.as_ptr()
     }
 
     fn read_tensors(

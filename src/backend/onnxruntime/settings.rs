@@ -2,9 +2,12 @@
 
 use ort::sys::GraphOptimizationLevel;
 
+use super::providers::GpuProviders;
 use super::runtime::{GlobalThreads, RuntimeOptions};
 use crate::backend::ModelContext;
 use crate::request::Status;
+use crate::wire::inference::ModelInstanceGroup;
+use crate::wire::inference::model_instance_group::Kind;
 
 /// Upper end of what is taken as a thread count: far above any host, far below what breaks the library.
 const THREADS_MAX: i32 = 4096;
@@ -69,6 +72,8 @@ pub struct SessionSettings {
     pub optimization: Optimization,
     pub custom_op_libraries: Vec<String>,
     pub openvino: bool,
+    /// For instances on GPUs.
+    pub gpu: GpuProviders,
 }
 
 impl SessionSettings {
@@ -135,6 +140,7 @@ impl SessionSettings {
             optimization: optimization(context),
             custom_op_libraries: operations.map(|given| given.op_library_filename.clone()).unwrap_or_default(),
             openvino: accelerators(context)?,
+            gpu: gpu_providers(context)?,
         })
     }
 }
@@ -151,6 +157,16 @@ fn optimization(context: &ModelContext) -> Optimization {
         1 => Optimization::Extended,
         2 => Optimization::None,
         _ => Optimization::All,
+    }
+}
+
+/// What says something of GPUs is read only where an instance may run on one.
+fn gpu_providers(context: &ModelContext) -> Result<GpuProviders, Status> {
+    let is_asked = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Gpu | Kind::Auto);
+    match (GpuProviders::parse(context), context.config.instance_group.iter().any(is_asked)) {
+        (Err(status), true) => Err(status),
+        // One may come to a GPU later, and is told then.
+        (parsed, _) => Ok(parsed.unwrap_or_default()),
     }
 }
 

@@ -39,11 +39,27 @@ impl Value {
         shape: &[i64],
         element: ElementType,
     ) -> Result<Value, RuntimeError> {
+        // SAFETY: the caller's promise, of memory of this process.
+        unsafe { Value::in_memory(runtime, runtime.memory(), data, len, shape, element) }
+    }
+
+    /// The same in memory of another kind.
+    ///
+    /// # Safety
+    /// As [`Value::over`]; `memory` is alive and describes where `data` lies.
+    pub unsafe fn in_memory(
+        runtime: &'static Runtime,
+        memory: *const sys::OrtMemoryInfo,
+        data: *mut u8,
+        len: usize,
+        shape: &[i64],
+        element: ElementType,
+    ) -> Result<Value, RuntimeError> {
         let mut value = ptr::null_mut();
         // SAFETY: the library checks length against shape and keeps only the pointer; the caller vouches for it.
         let status = unsafe {
             (runtime.api.CreateTensorWithDataAsOrtValue)(
-                runtime.memory(),
+                memory,
                 data.cast(),
                 len,
                 shape.as_ptr(),

@@ -102,7 +102,8 @@ fn named(given: &str, directory: &Path) -> Result<PathBuf, Status> {
 /// What C sees of a model whose backend is built in.
 fn handle_of(context: &Arc<ModelContext>, backend: &str, backend_directory: &Path) -> Arc<ModelHandle> {
     let directory = backend_directory.to_string_lossy();
-    let backend = Arc::new(BackendHandle::new(backend, "{}", &directory, context.pool.clone()));
+    let memory = (context.pool.clone(), Arc::clone(&context.gpus));
+    let backend = Arc::new(BackendHandle::new(backend, "{}", &directory, memory));
     ledger::expose(Arc::as_ptr(&backend));
     let handle = Arc::new(ModelHandle::new(Arc::clone(context), backend));
     handle.is_sealed.store(true, Ordering::Release);

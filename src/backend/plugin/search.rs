@@ -9,6 +9,7 @@ use super::library::Library;
 use crate::abi::handles::BackendHandle;
 use crate::backend::Backend;
 use crate::backend::python::SCRIPT;
+use crate::gpu::Gpus;
 use crate::memory::Pool;
 use crate::request::Status;
 
@@ -22,6 +23,8 @@ pub struct PluginSettings {
     pub min_compute_capability: f64,
     /// Where the memory comes from that libraries allocate through the server.
     pub pool: Pool,
+    /// The devices whose memory they may use.
+    pub gpus: Arc<Gpus>,
 }
 
 /// Where libraries of one server are searched, and those that are open.
@@ -172,8 +175,8 @@ impl Plugins {
         let presence = Presence::of(&place.life);
         let PluginSettings { directory: all, auto_complete, min_compute_capability, .. } = &self.settings;
         let config = config_json(all, *auto_complete, *min_compute_capability, settings);
-        let pool = self.settings.pool.clone();
-        let handle = BackendHandle::new(backend, &config, &directory.to_string_lossy(), pool);
+        let memory = (self.settings.pool.clone(), Arc::clone(&self.settings.gpus));
+        let handle = BackendHandle::new(backend, &config, &directory.to_string_lossy(), memory);
         let library = Arc::new(Library::open(path, handle, presence)?);
         *known = Arc::downgrade(&library);
         Ok(library)

@@ -27,20 +27,14 @@ impl<'a> Answer<'a> {
     /// The response to `request`, which is still there.
     pub fn into_response_to(self, link: &Link, request: &Request) -> Result<Response, Malformed> {
         let mut response = Response::new(request.id.clone());
-        self.fill(&mut response, |received| {
-            received.output(link, &request.outputs, |name, len| request.allocate_output(name, len))
-        })?;
+        self.fill(&mut response, |received| received.output(link, &request.outputs, request))?;
         Ok(response)
     }
 
     /// A response through a sender.
     pub fn into_response_at(self, link: &Link, address: &Address) -> Result<Response, Malformed> {
         let mut response = Response::new(address.id.clone());
-        self.fill(&mut response, |received| {
-            received.output(link, &address.outputs, |name, len| {
-                address.outbox.factory().allocate_output(name.as_bytes(), len)
-            })
-        })?;
+        self.fill(&mut response, |received| received.output(link, &address.outputs, address.outbox.factory()))?;
         Ok(response)
     }
 

@@ -1,6 +1,9 @@
 //! Requests on their way to a worker: a payload becomes one message.
 
+use std::collections::VecDeque;
+
 use super::link::Link;
+use super::loans::Loan;
 use super::marshal::Writer;
 use super::tensors::{self, Content, Room};
 use crate::memory::Segment;
@@ -17,7 +20,46 @@ fn contents(request: &Request) -> impl Iterator<Item = Content<'_>> {
 fn content(input: &InputTensor) -> Content<'_> {
     // Of every request that was accepted; empty for a scalar.
     let shape = &input.model_shape;
-    Content { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data }
+    Content { name: input.name.as_bytes(), datatype: input.datatype, shape, pieces: &input.data, loan: None }
+}
+
+/// What was lent to a worker for one batch, in the order of the batch's inputs on devices.
+#[derive(Default)]
+pub struct Lending {
+    loans: VecDeque<Loan>,
+    keys: Vec<u64>,
+}
+
+impl Lending {
+    /// Lends the inputs that lie on devices, and brings those to the host that cannot be lent. May block.
+    pub fn begin(&mut self, requests: &mut [Box<Request>], link: &Link) -> Result<(), Status> {
+        for request in requests {
+            for at in 0..request.inputs.len() {
+                let Some(input) = request.inputs.get(at) else { continue };
+                let Some(slice) = input.on_device().cloned() else { continue };
+                match link.loans.lend(&slice, input.datatype) {
+                    Some(loan) => {
+                        self.keys.push(loan.key);
+                        self.loans.push_back(loan);
+                    }
+                    None => {
+                        let mut block = request.allocate(slice.len())?;
+                        slice.gpu().fetch(&slice, &mut block)?;
+                        if let Some(input) = request.inputs.get_mut(at) {
+                            input.data = smallvec::smallvec![block.freeze()];
+                            input.beside.iter_mut().for_each(|beside| beside.on_device = None);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch is not sent.
+    pub fn revoke(self, link: &Link) {
+        link.release(&self.keys);
+    }
 }
 
 /// Bytes of shared memory that the inputs of these requests take.
@@ -40,6 +82,7 @@ pub fn write_request(
     request: &Request,
     token: u64,
     room: &mut Option<Room<'_>>,
+    lending: &mut Lending,
 ) -> Result<(), Status> {
     writer.tuple(9);
     writer.int(token);
@@ -59,7 +102,10 @@ pub fn write_request(
         None => writer.none(),
     }
     writer.tuple(request.inputs.len());
-    contents(request).try_for_each(|tensor| tensors::write(writer, &tensor, room))
+    request.inputs.iter().try_for_each(|input| {
+        let loan = input.on_device().and_then(|_| lending.loans.pop_front());
+        tensors::write(writer, &Content { loan: loan.as_ref(), ..content(input) }, room)
+    })
 }
 
 /// Why a request cannot be told to a worker.

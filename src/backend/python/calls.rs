@@ -6,18 +6,25 @@
 //!
 //! Everything that goes wrong is an answer with an error: the model decides what becomes of it.
 
+mod preference;
 mod question;
 mod reply;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::link::Link;
 use super::marshal::{Malformed, Value};
 use super::message::SLOTS_MAX;
 use crate::backend::Host;
+use crate::gpu::{self, Gpus};
 use crate::memory::{BlockMut, Exhausted, Pool};
-use crate::request::{self, Callee, Credit, Delivery, Grant, Observer, Request, Response, Sink, Status, Text};
+use crate::request::shared::Wish;
+use crate::request::{
+    self, Asked, Callee, Credit, Delivery, Grant, Observer, Request, Response, Sink, Status, Text, never_waits,
+};
+use preference::Preference;
 use question::Question;
 
 /// Answers of a decoupled call that may wait in its slot; `kinds.py` has the same number.
@@ -38,6 +45,7 @@ pub trait Caller: Send + Sync {
 pub struct Calls {
     host: Host,
     pool: Pool,
+    gpus: Arc<Gpus>,
     table: Mutex<Table>,
     /// Of the execution under way: what its model calls may use what it holds.
     grant: Mutex<Option<Grant>>,
@@ -51,8 +59,8 @@ struct Table {
 }
 
 impl Calls {
-    pub fn new(host: Host, pool: Pool) -> Calls {
-        Calls { host, pool, table: Mutex::default(), grant: Mutex::default() }
+    pub fn new(host: Host, pool: Pool, gpus: Arc<Gpus>) -> Calls {
+        Calls { host, pool, gpus, table: Mutex::default(), grant: Mutex::default() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -71,13 +79,16 @@ impl Calls {
     /// Makes a call. Its answers go to its slot, which is told of everything that fails.
     pub fn begin(self: &Arc<Self>, caller: &Arc<dyn Caller>, values: &[Value<'_>]) -> Result<(), Malformed> {
         let question = Question::read(values)?;
-        let call = Arc::new(Call {
+        let call = Arc::new_cyclic(|this| Call {
             number: question.number,
             slot: question.slot,
             is_decoupled: question.is_decoupled,
+            preference: Preference::new(question.preferred, &self.gpus),
             caller: Arc::clone(caller),
             calls: Arc::clone(self),
             state: Mutex::default(),
+            put_off: AtomicUsize::new(0),
+            this: Weak::clone(this),
         });
         {
             let mut table = self.table();
@@ -208,9 +219,14 @@ struct Call {
     number: u64,
     slot: u32,
     is_decoupled: bool,
+    /// Where outputs are wanted.
+    preference: Preference,
     caller: Arc<dyn Caller>,
     calls: Arc<Calls>,
     state: Mutex<State>,
+    /// Answers that another thread has, which may wait for a device.
+    put_off: AtomicUsize,
+    this: Weak<Call>,
 }
 
 #[derive(Default)]
@@ -303,7 +319,8 @@ impl Call {
             spent.under_way = state.under_way.take();
             self.calls.table().calls.remove(&self.number);
         }
-        reply::write(&*self.caller, self.slot, response.as_ref(), last, self.is_decoupled);
+        let to = reply::Slot { caller: &*self.caller, number: self.slot, is_windowed: self.is_decoupled };
+        reply::write(&to, response, last, &self.preference);
     }
 
     /// A caller that reads one answer gets exactly one.
@@ -320,8 +337,8 @@ impl Call {
     }
 }
 
-impl Sink for Call {
-    fn deliver(&self, _key: u64, delivery: Delivery) {
+impl Call {
+    fn deliver_here(&self, delivery: Delivery) {
         if !self.is_decoupled {
             return self.deliver_only(delivery.response);
         }
@@ -342,6 +359,30 @@ impl Sink for Call {
         }
         drop(state);
         drop(spent);
+    }
+}
+
+impl Sink for Call {
+    /// On a thread that must not wait, what has to do with a device is left to another one, and what comes then goes
+    /// the same way.
+    fn deliver(&self, _key: u64, delivery: Delivery) {
+        let response = delivery.response.as_ref();
+        // Of a decoupled call other threads write as well, under a lock.
+        let waits = (self.is_decoupled && self.preference.is_of_devices())
+            || response.is_some_and(|response| self.preference.waits_for_device(response));
+        if !(waits && never_waits()) && self.put_off.load(Ordering::Acquire) == 0 {
+            return self.deliver_here(delivery);
+        }
+        let Some(this) = self.this.upgrade() else { return };
+        self.put_off.fetch_add(1, Ordering::AcqRel);
+        gpu::entrust(move || {
+            this.deliver_here(delivery);
+            this.put_off.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+
+    fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
+        Ok(self.preference.wish())
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::calls::{Caller, Calls};
-use super::link::Link;
-use super::marshal::{Malformed, Value};
+use super::link::{LENT_AT_ONCE, Link};
+use super::marshal::{Malformed, Value, Writer};
 use super::senders;
 use super::services::{self, Metrics, Models, Reply};
 use super::worker::{Attendant, Worker};
@@ -29,6 +29,7 @@ mod kinds {
     pub const CALL_TOOK: u32 = 50;
     pub const CALL_DROPPED: u32 = 51;
     pub const SEND: u32 = 56;
+    pub const LENT: u32 = 57;
 }
 
 /// Serves one worker.
@@ -41,7 +42,7 @@ pub struct Desk {
 impl Desk {
     pub fn new(context: &ModelContext) -> Desk {
         Desk {
-            calls: Arc::new(Calls::new(context.host.clone(), context.pool.clone())),
+            calls: Arc::new(Calls::new(context.host.clone(), context.pool.clone(), Arc::clone(&context.gpus))),
             metrics: Metrics::new(Registry::of_process()),
             models: Models::new(context.host.clone()),
         }
@@ -88,6 +89,14 @@ impl Attendant for Desk {
             }
             kinds::METRIC_VALUE => {
                 worker.answer(asked()?, self.metrics.value(values)?);
+                Ok(())
+            }
+            kinds::LENT => {
+                let mut writer = Writer::default();
+                let freed = worker.link.borrowed.take_freed(LENT_AT_ONCE);
+                writer.list(freed.len());
+                freed.into_iter().for_each(|number| writer.int(number));
+                worker.answer(asked()?, Ok(writer));
                 Ok(())
             }
             kinds::MODEL_LOAD => self.models.load(&worker.link, values, reply(worker, asked()?)),

@@ -104,7 +104,8 @@ fn worker(attendant: Arc<dyn Attendant>) -> Arc<Worker> {
     let (name, model) = ("m_0_0".to_owned(), "m".to_owned());
     let (archive, spin) = (super::program::archive().unwrap(), Default::default());
     let ended = Box::new(|_| ());
-    Worker::start(Plan { name, model, command, archive, bounds: BOUNDS, spin, attendant, ended }).unwrap()
+    Worker::start(Plan { name, model, command, archive, bounds: BOUNDS, spin, attendant, ended, gpus: Arc::default() })
+        .unwrap()
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn messages_of_every_kind_may_hold_anything() {
 
 #[test]
 fn answers_may_hold_anything_and_name_any_memory() {
-    let (link, _socket) = Link::new(BOUNDS, 0).unwrap();
+    let (link, _socket) = Link::new(BOUNDS, 0, Default::default()).unwrap();
     link.grow(5000, &[]).unwrap();
     let mut random = Random(3);
     let mut request = Request::new(Completion::new(Arc::new(Nowhere), 0));
@@ -194,7 +195,7 @@ fn whatever_stands_in_shared_memory_a_stream_ends_or_goes_on() {
     let mut random = Random(4);
     let mut refused = 0;
     for _ in 0..300 {
-        let (link, _socket) = Link::new(BOUNDS, 0).unwrap();
+        let (link, _socket) = Link::new(BOUNDS, 0, Default::default()).unwrap();
         let mut payload = Vec::new();
         for _ in 0..20 {
             let (at, len) = (random.below(1 << 20) as usize, random.below(64) as usize);

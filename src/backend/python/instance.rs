@@ -12,13 +12,14 @@ use smallvec::SmallVec;
 use tracing::{error, warn};
 
 use super::answers::Answer;
-use super::batch;
+use super::batch::{self, Lending};
 use super::health::Health;
 use super::inbound::Taken;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::open::Returned;
 use super::post::Post;
+use super::settings::Settings;
 use super::worker::{Ended, Wait, Worker};
 use crate::backend::{Instance, InstanceContext, Payload, Readiness};
 use crate::observe::statistics::Execution;
@@ -33,6 +34,8 @@ pub struct PythonInstance {
     context: InstanceContext,
     post: Arc<Post>,
     execute_limit: Option<Duration>,
+    /// Inputs may stay on a device.
+    takes_device_tensors: bool,
     writer: Writer,
     payload: Vec<u8>,
     /// With waits for the worker.
@@ -76,11 +79,18 @@ enum Unsent {
 }
 
 impl PythonInstance {
-    pub fn new(context: InstanceContext, post: Arc<Post>, execute_limit: Option<Duration>) -> PythonInstance {
-        let patience = Patience::new(context.spin.clone());
-        let (writer, payload) = (Writer::default(), Vec::new());
-        // Whether they are short has to be seen first.
-        PythonInstance { context, post, execute_limit, writer, payload, patience, execution_ns: SHORT_NS }
+    pub fn new(context: InstanceContext, post: Arc<Post>, settings: &Settings) -> PythonInstance {
+        PythonInstance {
+            patience: Patience::new(context.spin.clone()),
+            takes_device_tensors: !settings.force_cpu_only_inputs,
+            execute_limit: settings.execute_timeout,
+            context,
+            post,
+            writer: Writer::default(),
+            payload: Vec::new(),
+            // Whether they are short has to be seen first.
+            execution_ns: SHORT_NS,
+        }
     }
 
     /// Has `worker` execute what is `left`, and what comes meanwhile. Where it dies, what it had not begun is left.
@@ -226,15 +236,23 @@ impl PythonInstance {
 
     /// Hands a batch to the worker, which is still to be woken.
     fn send(&mut self, worker: &Arc<Worker>, entry: Entry, is_idle: bool) -> Result<Batch, Unsent> {
-        let Entry { requests, rows } = entry;
+        let Entry { mut requests, rows } = entry;
         let grant = requests.first().and_then(|request| request.grant.clone());
         if grant.is_some() && !is_idle {
             return Err(Unsent::Later(requests));
         }
-        let taken = match batch::shared_len(&requests).and_then(|len| self.reserve(worker, len, is_idle)) {
+        let mut lending = Lending::default();
+        let lent = lending.begin(&mut requests, &worker.link).map_err(|status| self.failed(status.message));
+        let taken = lent.and_then(|()| batch::shared_len(&requests)).and_then(|len| self.reserve(worker, len, is_idle));
+        let taken = match taken {
             Ok(Some(taken)) => taken,
-            Ok(None) => return Err(Unsent::Later(requests)),
-            Err(status) => return Err(Unsent::Failed(status, requests)),
+            unsent => {
+                lending.revoke(&worker.link);
+                return Err(match unsent {
+                    Err(status) => Unsent::Failed(status, requests),
+                    Ok(_) => Unsent::Later(requests),
+                });
+            }
         };
         let mut batch =
             Batch { tokens: Vec::with_capacity(requests.len()), rows, execution: Execution::default(), grant };
@@ -252,7 +270,7 @@ impl PythonInstance {
                 outcome = Err((Status::unavailable(text), Some(request)));
                 break;
             };
-            if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room) {
+            if let Err(status) = batch::write_request(&mut writer, &request, token, &mut room, &mut lending) {
                 worker.open.forget(token);
                 outcome = Err((self.failed(status.message), Some(request)));
                 break;
@@ -272,6 +290,7 @@ impl PythonInstance {
         if outcome.is_ok() && has_room {
             return Ok(batch);
         }
+        lending.revoke(&worker.link);
         worker.link.outbound.put_back_freed(freed);
         if let Some((range, _)) = &taken {
             worker.link.inbound.release(std::iter::once(range.key));
@@ -379,7 +398,7 @@ impl PythonInstance {
             }
             match fails && !returned.is_closed {
                 true => self.context.fail(returned.request, Status::internal(text.to_owned())),
-                false => crate::backend::report_failure(&self.context.model.statistics, &returned.request),
+                false => crate::backend::report_failure(&self.context.statistics, &returned.request),
             }
         }
     }
@@ -436,6 +455,10 @@ impl Instance for PythonInstance {
             }
         }
         Ok(())
+    }
+
+    fn takes_device_tensors(&self) -> bool {
+        self.takes_device_tensors
     }
 
     fn readiness(&self) -> Option<Arc<dyn Readiness>> {

@@ -15,16 +15,21 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 
+use super::borrowed::Borrowed;
 use super::inbound::{Announce, Inbound, Range};
+use super::loans::{Loans, ON_DEVICE};
 use super::marshal::Writer;
-use super::message::{self, FAR};
+use super::message::{self, FAR, to_worker};
 use super::outbound::Outbound;
+use crate::gpu::Gpus;
 use crate::memory::{Segment, Slice};
 use crate::queue::frames::{self, Consumer, Corrupt, Memory, Producer};
 use crate::request::{Hearer, Status};
 
 /// Places that one message over the socket carries.
 const FREED_AT_ONCE: usize = 2048;
+/// Tensors on devices of which one message says that nobody needs them.
+pub const LENT_AT_ONCE: usize = 4096;
 
 /// Bytes that a worker and its server may share, and by how many that grows.
 #[derive(Debug, Clone, Copy)]
@@ -139,6 +144,8 @@ pub struct Link {
     segments: AtomicU32,
     pub inbound: Arc<Inbound>,
     pub outbound: Arc<Outbound>,
+    pub loans: Loans,
+    pub borrowed: Arc<Borrowed>,
 }
 
 /// A frame could not be handed over.
@@ -161,7 +168,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Link {
     /// The link, and the worker's end of its socket, on which the first message waits already.
     /// The worker may spin for `spin_ns` before it sleeps.
-    pub fn new(bounds: Bounds, spin_ns: u64) -> io::Result<(Link, OwnedFd)> {
+    pub fn new(bounds: Bounds, spin_ns: u64, gpus: Arc<Gpus>) -> io::Result<(Link, OwnedFd)> {
         let control = Arc::new(Segment::create(message::CONTROL_BYTES)?);
         let place = |words, number| Place {
             segment: Arc::clone(&control),
@@ -170,14 +177,17 @@ impl Link {
             capacity: message::STREAM_BYTES,
         };
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let aside_bell = Bell::new()?;
         let link = Link {
+            borrowed: Arc::new(Borrowed::new(gpus, aside_bell.another()?)),
+            loans: Loans::default(),
             input: Mutex::new(Producer::new(place(message::INPUT_WORDS, 0))),
             output: Mutex::new(Consumer::new(place(message::OUTPUT_WORDS, 1))),
             aside: Mutex::new(Consumer::new(place(message::ASIDE_WORDS, 2))),
             control,
             input_bell: Bell::new()?,
             output_bell: Bell::new()?,
-            aside_bell: Bell::new()?,
+            aside_bell,
             socket: Mutex::new(ours),
             banks: Mutex::default(),
             segments: AtomicU32::new(1),
@@ -221,6 +231,30 @@ impl Link {
     /// Wakes the worker's main thread for what was pushed.
     pub fn ring(&self) {
         self.input_bell.ring();
+    }
+
+    /// Tells the worker which of the tensors on devices that it has lent nobody needs any more. Where there is no room
+    /// for that it is told the next time.
+    pub fn tell_freed(&self) {
+        let freed = self.borrowed.take_freed(LENT_AT_ONCE);
+        if freed.is_empty() {
+            return;
+        }
+        let mut writer = Writer::default();
+        writer.tuple(1);
+        writer.list(freed.len());
+        freed.iter().for_each(|number| writer.int(*number));
+        match self.push(to_worker::FREED, writer.bytes()) {
+            Ok(()) => self.ring(),
+            Err(_) => self.borrowed.put_back_freed(freed),
+        }
+    }
+
+    /// The worker refers no more to what it was given under these keys.
+    pub fn release(&self, keys: &[u64]) {
+        let is_lent = |key: &&u64| **key & ON_DEVICE > 0;
+        self.loans.release(keys.iter().filter(is_lent).copied());
+        self.inbound.release(keys.iter().filter(|key| !is_lent(key)).copied());
     }
 
     /// Whether the worker's main thread has sent something that was not received yet.

@@ -3,7 +3,7 @@
 //! `worker/nereid_python/kinds.py` and `wire.py` have the same numbers; a worker refuses a server of another version.
 
 /// Of everything in this file.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 3;
 
 /// Kinds from this bit on stand for their payload's place: the payload is (key, segment, offset, length) of the message
 /// proper.
@@ -74,4 +74,6 @@ pub mod to_worker {
     pub const FINALIZE: u32 = 203;
     /// (freed places): the ranges that nothing refers to are wanted back
     pub const SWEEP: u32 = 204;
+    /// (numbers): what the worker has lent on devices and nobody needs any more
+    pub const FREED: u32 = 205;
 }

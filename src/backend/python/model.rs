@@ -69,6 +69,7 @@ impl PythonModel {
                 growth_bytes: bytes(shm_growth_byte_size),
                 max_bytes: bytes(shm_max_byte_size),
             },
+            gpus: Arc::clone(&self.context.gpus),
             attendant: Arc::new(Desk::new(&self.context)),
             ended,
         })
@@ -134,7 +135,7 @@ impl Model for PythonModel {
         let (crew, settings) = (Arc::clone(&self.crew), self.settings.clone());
         let recruit = Recruit { model: self, context: context.clone() };
         let post = Post::open(&context.name, &context.spec.name, Box::new(recruit), settings.restart, crew)?;
-        Ok(Box::new(PythonInstance::new(context, post, settings.execute_timeout)))
+        Ok(Box::new(PythonInstance::new(context, post, &settings)))
     }
 }
 

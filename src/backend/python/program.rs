@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// Paths in the archive, and what is there.
-const MODULES: [(&str, &str); 23] = modules![
+const MODULES: [(&str, &str); 24] = modules![
     "__main__.py",
     "c_python_backend_utils.py",
     "triton_python_backend_utils.py",
@@ -32,6 +32,7 @@ const MODULES: [(&str, &str); 23] = modules![
     "nereid_python/calls.py",
     "nereid_python/config.py",
     "nereid_python/control.py",
+    "nereid_python/device.py",
     "nereid_python/dlpack.py",
     "nereid_python/errors.py",
     "nereid_python/kinds.py",

@@ -3,11 +3,17 @@
 //! Small ones travel in the message itself, larger ones lie in shared memory. BYTES become a list of byte strings as
 //! the interpreter reads them: the same lengths and bytes, with a letter before each.
 
+use super::borrowed;
 use super::inbound::Range;
 use super::link::{Link, write_range};
+use super::loans::{Loan, ON_DEVICE};
 use super::marshal::{Malformed, Value, Writer};
+use crate::gpu::DeviceSlice;
 use crate::memory::{Segment, Slice, Target};
-use crate::request::{DataType, OutputTensor, RequestedOutput, Shape, Status, Text, element_count, format_shape};
+use crate::request::shared::Wish;
+use crate::request::{
+    DataType, OutputTensor, Request, RequestedOutput, ResponseFactory, Shape, Status, Text, element_count, format_shape,
+};
 
 /// Bytes of a tensor up to which it travels in its message.
 pub const INLINE_MAX: usize = 4096;
@@ -20,6 +26,8 @@ pub struct Content<'a> {
     pub datatype: DataType,
     pub shape: &'a [i64],
     pub pieces: &'a [Slice],
+    /// Where it is lent, if it lies on a device: there are no pieces then.
+    pub loan: Option<&'a Loan>,
 }
 
 impl Content<'_> {
@@ -41,6 +49,7 @@ impl Content<'_> {
     /// Bytes that it takes in a message or in shared memory.
     pub fn packed_len(&self) -> Result<usize, Status> {
         match self.datatype {
+            _ if self.loan.is_some() => Ok(0),
             DataType::Bytes => Ok(self.count()?.saturating_add(LIST_HEAD).saturating_add(self.byte_size())),
             _ => Ok(self.byte_size()),
         }
@@ -139,6 +148,10 @@ pub fn write(writer: &mut Writer, tensor: &Content<'_>, room: &mut Option<Room<'
     writer.int(tensor.datatype as u32);
     writer.tuple(tensor.shape.len());
     tensor.shape.iter().for_each(|dim| writer.int(*dim));
+    if let Some(loan) = tensor.loan {
+        loan.write(writer);
+        return Ok(());
+    }
     let len = tensor.packed_len()?;
     match room {
         Some(room) if len > INLINE_MAX => {
@@ -213,9 +226,30 @@ impl<'a> Received<'a> {
         }
     }
 
+    /// Its elements where they lie on a device; `None`: they are on the host. May block.
+    pub fn on_device(&self, link: &Link) -> Result<Option<DeviceSlice>, Status> {
+        let Some(place) = DevicePlace::read(self.data) else { return Ok(None) };
+        let slice = match place {
+            DevicePlace::Lent { key, offset, len } => link.loans.find(key, offset, len).ok_or_else(|| {
+                Status::internal(format!("tensor '{}' lies where its model has no memory", self.name))
+            })?,
+            DevicePlace::Own(place) => link.borrowed.open(&place)?,
+        };
+        let count = element_count(&self.shape).and_then(|count| usize::try_from(count).ok());
+        let expected = count.and_then(|count| count.checked_mul(self.datatype.byte_size()));
+        match self.datatype != DataType::Bytes && expected == Some(slice.len()) {
+            true => Ok(Some(slice)),
+            false => Err(self.misshapen()),
+        }
+    }
+
     /// What lies in shared memory goes back.
     pub fn discard(self, link: &Link) {
-        drop(link.data(self.data));
+        match DevicePlace::read(self.data) {
+            Some(DevicePlace::Own(place)) => link.borrowed.give_back(place.number),
+            Some(DevicePlace::Lent { .. }) => {}
+            None => drop(link.data(self.data)),
+        }
     }
 
     /// As an output of the model, if it is one that is wanted.
@@ -223,16 +257,102 @@ impl<'a> Received<'a> {
         self,
         link: &Link,
         wanted: &[RequestedOutput],
-        allocate: impl FnOnce(&Text, usize) -> Result<Target, Status>,
+        asker: &impl Asker,
     ) -> Result<Option<OutputTensor>, Status> {
         let Some(wanted) = wanted.iter().find(|wanted| wanted.name == self.name) else {
             self.discard(link);
             return Ok(None);
         };
-        let data = self.elements(link, |len| allocate(&self.name, len))?;
-        let Received { name, datatype, shape, .. } = self;
-        Ok(Some(OutputTensor { name, datatype, shape, data: smallvec::smallvec![data], index: wanted.index }))
+        let mut output = OutputTensor {
+            name: self.name.clone(),
+            datatype: self.datatype,
+            shape: Shape::new(),
+            data: smallvec::SmallVec::new(),
+            index: wanted.index,
+            on_device: None,
+        };
+        match self.on_device(link)? {
+            Some(slice) => bring(&mut output, slice, asker)?,
+            None => output.data.push(self.elements(link, |len| asker.allocate(&self.name, len))?),
+        }
+        output.shape = self.shape;
+        Ok(Some(output))
     }
+}
+
+/// Where a tensor lies that is on a device: (handle, offset, length, key, device, lasts).
+enum DevicePlace<'a> {
+    /// The worker was lent it, or what is around it.
+    Lent {
+        key: u64,
+        offset: usize,
+        len: usize,
+    },
+    Own(borrowed::Place<'a>),
+}
+
+impl<'a> DevicePlace<'a> {
+    fn read(value: &Value<'a>) -> Option<DevicePlace<'a>> {
+        let [handle, offset, len, key, device, _lasts] = value.as_sequence().ok()? else { return None };
+        let (offset, len) = (offset.as_int().ok()?, len.as_int().ok()?);
+        let key: i64 = key.as_int().ok()?;
+        match u64::try_from(key) {
+            Ok(key) => (key & ON_DEVICE > 0).then_some(DevicePlace::Lent { key, offset, len }),
+            Err(_) => {
+                let (handle, device) = (handle.as_bytes().ok()?, device.as_int().ok()?);
+                Some(DevicePlace::Own(borrowed::Place { handle, offset, len, number: key.unsigned_abs(), device }))
+            }
+        }
+    }
+}
+
+/// Who asked for outputs, and says where they go.
+pub trait Asker {
+    fn allocate(&self, name: &Text, len: usize) -> Result<Target, Status>;
+
+    fn wish(&self, name: &Text, len: usize) -> Result<Wish, Status>;
+}
+
+impl Asker for Request {
+    fn allocate(&self, name: &Text, len: usize) -> Result<Target, Status> {
+        self.allocate_output(name, len)
+    }
+
+    fn wish(&self, name: &Text, len: usize) -> Result<Wish, Status> {
+        self.wish_for(name, len)
+    }
+}
+
+impl Asker for ResponseFactory {
+    fn allocate(&self, name: &Text, len: usize) -> Result<Target, Status> {
+        self.allocate_output(name.as_bytes(), len)
+    }
+
+    fn wish(&self, name: &Text, len: usize) -> Result<Wish, Status> {
+        self.wish_for(name.as_bytes(), len)
+    }
+}
+
+/// Brings an output from where it lies on a device to where it is wanted. May block.
+fn bring(output: &mut OutputTensor, slice: DeviceSlice, asker: &impl Asker) -> Result<(), Status> {
+    match asker.wish(&output.name, slice.len())? {
+        Wish::OnHost => {
+            let mut target = asker.allocate(&output.name, slice.len())?;
+            slice.gpu().fetch(&slice, &mut target)?;
+            output.data.push(target.freeze());
+        }
+        Wish::OnDevice => output.on_device = Some(Box::new(slice)),
+        Wish::At(target) => {
+            if target.len() < slice.len() {
+                let text = format!("output '{}' is larger than where it is wanted", output.name);
+                return Err(Status::internal(text));
+            }
+            let target = target.part(0, slice.len());
+            target.gpu().copy_to(&target, &slice)?;
+            output.on_device = Some(Box::new(target.freeze()));
+        }
+    }
+    Ok(())
 }
 
 /// A marshalled list of `count` byte strings and texts, as elements with their lengths before them. `None`: it is not

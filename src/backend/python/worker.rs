@@ -21,6 +21,7 @@ use super::message::{ANSWER, REFUSED, from_worker};
 use super::open::Open;
 use super::post::not_healthy;
 use super::process::{self, Process, ending, wait_readable};
+use crate::gpu::Gpus;
 use crate::queue::{Patience, Spin, Used};
 use crate::request::{Grant, Status, now_ns};
 
@@ -52,6 +53,7 @@ pub struct Plan {
     /// See [`program`].
     pub archive: Arc<OwnedFd>,
     pub bounds: Bounds,
+    pub gpus: Arc<Gpus>,
     pub spin: Spin,
     pub attendant: Arc<dyn Attendant>,
     pub ended: OnEnd,
@@ -105,12 +107,13 @@ pub struct Worker {
 impl Worker {
     /// Starts the process; what it says first is to be waited for.
     pub fn start(plan: Plan) -> Result<Arc<Worker>, Status> {
-        let Plan { name, model, command, archive, bounds, spin, attendant, ended } = plan;
+        let Plan { name, model, command, archive, bounds, gpus, spin, attendant, ended } = plan;
         let cannot =
             |error: std::io::Error| Status::internal(format!("cannot start the Python process of '{name}': {error}"));
         // Its process takes it for as long as it lives: what it looks at is not seen here.
         let core = spin.enter();
-        let (link, socket) = Link::new(bounds, core.as_ref().map_or(0, |_| spin.budget_ns())).map_err(cannot)?;
+        let spin_ns = core.as_ref().map_or(0, |_| spin.budget_ns());
+        let (link, socket) = Link::new(bounds, spin_ns, gpus).map_err(cannot)?;
         let open = Open::new(link.cancellations(), link.aside_bell.another().map_err(cannot)?);
         let worker = Arc::new(Worker {
             name: name.clone(),
@@ -330,7 +333,7 @@ impl Worker {
     /// The worker's arrays refer to these ranges no more.
     pub fn release(&self, keys: &Value<'_>) -> Result<(), Malformed> {
         let keys = keys.as_sequence()?.iter().map(Value::as_int).collect::<Result<Vec<u64>, _>>()?;
-        self.link.inbound.release(keys.into_iter());
+        self.link.release(&keys);
         Ok(())
     }
 
@@ -390,6 +393,7 @@ impl Worker {
             }
             self.attend_aside(&mut payload);
             self.attendant.room_has_come(&self);
+            self.link.tell_freed();
             if readable.get(1) == Some(&true) {
                 break;
             }

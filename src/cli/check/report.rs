@@ -47,14 +47,20 @@ impl Instances {
         let placed = |instance: &Instance| {
             let group = spec.config.instance_group.get(instance.group);
             let (kind, default_policy) = match instance.kind {
-                InstanceKind::Cpu => ("KIND_CPU", "cpu"),
-                InstanceKind::Model => ("KIND_MODEL", "model"),
+                InstanceKind::Cpu => ("KIND_CPU", "cpu".to_owned()),
+                InstanceKind::Gpu(device) => ("KIND_GPU", format!("gpu_{device}")),
+                InstanceKind::Model => ("KIND_MODEL", "model".to_owned()),
             };
             let named = group.map(|group| group.host_policy.as_str()).filter(|name| !name.is_empty());
             Placed {
                 name: instance.name.clone(),
                 kind,
-                place: place(named.unwrap_or(default_policy), options, placement),
+                place: match instance.kind {
+                    InstanceKind::Gpu(device) => {
+                        format!("GPU {device}, {}", place(named.unwrap_or(&default_policy), options, placement))
+                    }
+                    _ => place(named.unwrap_or(&default_policy), options, placement),
+                },
                 is_passive: group.is_some_and(|group| group.passive),
             }
         };

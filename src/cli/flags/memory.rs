@@ -2,7 +2,7 @@
 
 use super::{Flag, Group};
 use crate::cli::values::{Value, ValueError};
-use crate::server::options::{NO_COPYING_THREADS, NO_GPU};
+use crate::server::options::{NO_COPYING_THREADS, NO_GROWING};
 
 const RATE: Group = Group("Rate limiting");
 const MEMORY: Group = Group("Memory and host");
@@ -20,18 +20,16 @@ pub static FLAGS: &[Flag] = &[
         "How much there is of a resource. May be given several times.",
         |g, v| v.rate_limit_resource().map(|given| g.options.rate_limit_resources.push(given)),
     ),
-    MEMORY.idle(
+    MEMORY.for_gpus(
         "pinned-memory-pool-byte-size",
         "integer",
         "Bytes of memory that GPUs reach directly. Default: 268435456.",
-        NO_GPU,
         |g, v| v.int64().map(|given| g.options.pinned_memory_pool_byte_size = given.max(0).unsigned_abs()),
     ),
-    MEMORY.idle(
+    MEMORY.for_gpus(
         "cuda-memory-pool-byte-size",
         "<device>:<integer>",
         "Bytes of a GPU's memory kept for requests. Default: 67108864. May be given several times.",
-        NO_GPU,
         |g, v| {
             let (device, bytes) = v.per_device(|bytes| bytes.bytes())?;
             g.options.cuda_memory_pools.insert(device, bytes);
@@ -42,14 +40,13 @@ pub static FLAGS: &[Flag] = &[
         "cuda-virtual-address-size",
         "<device>:<integer>",
         "Bytes of a GPU's addresses kept for growing states. Default: 1073741824. May be given several times.",
-        NO_GPU,
+        NO_GROWING,
         |_, v| v.per_device(|bytes| bytes.bytes()).map(|_| ()),
     ),
-    MEMORY.idle(
+    MEMORY.for_gpus(
         "min-supported-compute-capability",
         "float",
         "GPUs of a lower compute capability are not used. Default: 0.0.",
-        NO_GPU,
         |g, v| v.float().map(|given| g.options.min_compute_capability = given),
     ),
     MEMORY.idle(

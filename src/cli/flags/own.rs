@@ -38,6 +38,12 @@ pub static FLAGS: &[Flag] = &[
          block, or also those of models whose executions took at most 50 microseconds so far. Default: declared.",
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
     ),
+    NEREID.for_gpus(
+        "strict-device-liveness",
+        "boolean",
+        "Whether the server is live only as long as no GPU is lost to it. Default: false.",
+        |g, v| v.boolean().map(|given| g.options.strict_device_liveness = given),
+    ),
     NEREID.set(
         "python-execute-timeout",
         "seconds",

@@ -3,7 +3,6 @@
 use super::{Flag, Group};
 use crate::cli::given::ControlMode;
 use crate::cli::values::{Value, ValueError};
-use crate::server::options::NO_GPU;
 
 const REPOSITORY: Group = Group("Model repository");
 
@@ -81,18 +80,16 @@ pub static FLAGS: &[Flag] = &[
         "Whether models of one name may lie in several repositories. Default: false.",
         |g, v| v.boolean().map(|given| g.options.model_namespacing = given),
     ),
-    REPOSITORY.idle(
+    REPOSITORY.for_gpus(
         "enable-peer-access",
         "boolean",
         "Whether GPUs may read each other's memory. Default: true.",
-        NO_GPU,
-        |_, v| v.boolean().map(|_| ()),
+        |g, v| v.boolean().map(|given| g.options.enable_peer_access = given),
     ),
-    REPOSITORY.idle(
+    REPOSITORY.for_gpus(
         "model-load-gpu-limit",
         "<device>:<fraction>",
         "Share of a GPU's memory beyond which no model is loaded there. May be given several times.",
-        NO_GPU,
         |g, v| {
             let (device, fraction) = v.per_device(|fraction| fraction.float())?;
             g.gpu_limits.push((device, fraction));

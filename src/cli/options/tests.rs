@@ -20,7 +20,8 @@ fn arguments(words: &[&str]) -> Arguments {
 }
 
 fn parse(words: &[&str]) -> Result<ServeOptions, OptionsError> {
-    ServeOptions::parse(&arguments(words), |_| None)
+    let without_notes = |options| ServeOptions { for_gpus: Vec::new(), ..options };
+    ServeOptions::parse(&arguments(words), |_| None).map(without_notes)
 }
 
 /// The names of the flags that were noted as without effect.
@@ -75,7 +76,7 @@ fn the_table_holds_every_flag_of_triton_once() {
 fn every_flag_with_a_value_has_its_row_here() {
     let with_value: Vec<_> = flags().filter(|flag| flag.takes_value()).map(|flag| flag.name).collect();
     assert_eq!(with_value, rows().map(|row| row.flag).collect::<Vec<_>>());
-    assert_eq!(with_value.len(), 91 - 2 + 13);
+    assert_eq!(with_value.len(), 91 - 2 + 14);
     for row in rows() {
         assert!(!row.good.is_empty(), "--{} is never accepted", row.flag);
     }
@@ -123,6 +124,37 @@ fn flags_without_effect_are_noted_once() {
             assert_eq!(noted(&words), if is_idle { vec![row.flag] } else { vec![] }, "{words:?}");
         }
     }
+}
+
+/// Whether there is a GPU is known later: those that need one are told then.
+#[test]
+fn flags_for_gpus_are_noted_once() {
+    for row in rows() {
+        let is_for_gpus = flags().any(|flag| flag.name == row.flag && matches!(flag.action, Action::ForGpus(_)));
+        let Some((value, _)) = row.good.first().filter(|_| is_for_gpus) else { continue };
+        let word = format!("--{}={value}", row.flag);
+        let options = ServeOptions::parse(&arguments(&[&word, &word]), |_| None).unwrap();
+        assert_eq!(options.for_gpus, [format!("--{}", row.flag)]);
+    }
+    let said = [
+        "--model-load-gpu-limit=0:0.5",
+        "--model-load-gpu-limit=1:0.9",
+        "--enable-peer-access=false",
+        "--cuda-memory-pool-byte-size=1:7",
+        "--pinned-memory-pool-byte-size=9",
+        "--min-supported-compute-capability=8.0",
+    ];
+    let options = ServeOptions::parse(&arguments(&said), |_| None).unwrap();
+    assert_eq!(options.for_gpus.len(), 5);
+    let expected = crate::gpu::Settings {
+        min_compute_capability: 8.0,
+        pinned_pool_bytes: 9,
+        memory_pool_bytes: [(1, 7)].into(),
+        enable_peer_access: false,
+        load_limits: [(0, 0.5), (1, 0.9)].into(),
+    };
+    assert_eq!(options.gpu_settings(), expected);
+    assert_eq!(parse(&[]).unwrap().gpu_settings(), crate::gpu::Settings::default());
 }
 
 #[test]
@@ -219,7 +251,7 @@ fn the_documentation_lists_every_flag_where_it_belongs() {
         let row = format!("| `--{}` | {value}|", flag.name);
         let places = [works, idle].map(|place| place.lines().find(|line| line.starts_with(&row)));
         let (here, more) = match flag.action {
-            Action::Help | Action::Set(_) => (0, None),
+            Action::Help | Action::Set(_) | Action::ForGpus(_) => (0, None),
             Action::Idle(_, reason) => (1, Some(reason)),
         };
         for (at, place) in places.iter().enumerate() {

@@ -9,20 +9,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use super::InstallError;
+use crate::backend::onnxruntime::GPU_SUFFIX;
 
-/// Copies the library, and only it, out of a wheel: the names of what is written are ours to choose, not the
-/// archive's.
+/// Copies the library, and its providers where they are wanted, and only them, out of a wheel: the names of what is
+/// written are ours to choose, not the archive's.
 const UNPACK: &str = r#"
 import os, shutil, sys, zipfile
 wheel, target = sys.argv[1:3]
+prefixes = tuple(sys.argv[3:])
 found = 0
 with zipfile.ZipFile(wheel) as archive:
     for entry in archive.infolist():
         folder, name = os.path.split(entry.filename)
-        if folder == "onnxruntime/capi" and name.startswith("libonnxruntime.so"):
+        if folder == "onnxruntime/capi" and name.startswith(prefixes):
             with archive.open(entry) as source, open(os.path.join(target, name), "wb") as copy:
                 shutil.copyfileobj(source, copy)
-            found += 1
+            found += name.startswith("libonnxruntime.so")
 sys.exit(0 if found else "there is no onnxruntime/capi/libonnxruntime.so in it")
 "#;
 
@@ -32,6 +34,37 @@ const PLATFORM_TAGS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux
 const PYTHON_VERSION: &str = "3.11";
 /// What is shown of a failed command's output.
 const DETAIL_CHARS_MAX: usize = 600;
+
+/// What the library is called, and what computes on GPUs beside it: it is opened from where the library lies.
+const LIBRARY: &str = "libonnxruntime.so";
+const PROVIDERS: &str = "libonnxruntime_providers_";
+
+/// One of the two packages that hold the library.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Package {
+    pub is_for_gpus: bool,
+}
+
+impl Package {
+    pub fn name(self) -> &'static str {
+        if self.is_for_gpus { "onnxruntime-gpu" } else { "onnxruntime" }
+    }
+
+    /// How the names of its wheels begin.
+    fn wheel_prefix(self) -> &'static str {
+        if self.is_for_gpus { "onnxruntime_gpu-" } else { "onnxruntime-" }
+    }
+
+    /// The folder of that version.
+    pub fn folder(self, version: &str) -> String {
+        let suffix = if self.is_for_gpus { GPU_SUFFIX } else { "" };
+        format!("{version}{suffix}")
+    }
+
+    fn files(self) -> &'static [&'static str] {
+        if self.is_for_gpus { &[LIBRARY, PROVIDERS] } else { &[LIBRARY] }
+    }
+}
 
 /// The interpreter that runs pip.
 pub(super) struct Python {
@@ -69,11 +102,12 @@ impl Python {
     }
 
     /// Downloads one version, or the newest that this build can use, into `folder`.
-    pub fn download(&self, version: Option<&str>, folder: &Path) -> Result<Wheel, InstallError> {
+    pub fn download(&self, package: Package, version: Option<&str>, folder: &Path) -> Result<Wheel, InstallError> {
+        let name = package.name();
         let requirement = match version {
-            Some(version) => format!("onnxruntime=={version}"),
+            Some(version) => format!("{name}=={version}"),
             // Older packages hold no library of their own.
-            None => "onnxruntime>=1.20".to_owned(),
+            None => format!("{name}>=1.20"),
         };
         let mut arguments: Vec<OsString> = [
             "-m",
@@ -108,12 +142,14 @@ impl Python {
                 false => InstallError::Download(detail(&output)),
             });
         }
-        wheel_in(folder)
+        wheel_in(folder, package)
     }
 
     /// Copies the library out of `wheel` into `folder`.
-    pub fn unpack(&self, wheel: &Path, folder: &Path) -> Result<(), InstallError> {
-        let output = self.run(&["-c".into(), UNPACK.into(), wheel.into(), folder.into()])?;
+    pub fn unpack(&self, package: Package, wheel: &Path, folder: &Path) -> Result<(), InstallError> {
+        let mut arguments: Vec<OsString> = vec!["-c".into(), UNPACK.into(), wheel.into(), folder.into()];
+        arguments.extend(package.files().iter().map(OsString::from));
+        let output = self.run(&arguments)?;
         match output.status.success() {
             true => Ok(()),
             false => Err(InstallError::Unpack(detail(&output))),
@@ -127,11 +163,11 @@ impl Python {
 }
 
 /// `onnxruntime-<version>-<python>-<abi>-<platform>.whl`
-fn wheel_in(folder: &Path) -> Result<Wheel, InstallError> {
+fn wheel_in(folder: &Path, package: Package) -> Result<Wheel, InstallError> {
     let entries = fs::read_dir(folder).map_err(|source| InstallError::File { path: folder.to_path_buf(), source })?;
     let version_of = |path: &Path| {
         let name = path.file_name()?.to_str()?;
-        let version = name.strip_suffix(".whl")?.strip_prefix("onnxruntime-")?.split('-').next()?;
+        let version = name.strip_suffix(".whl")?.strip_prefix(package.wheel_prefix())?.split('-').next()?;
         super::is_version(version).then(|| version.to_owned())
     };
     let mut wheels = entries.flatten().map(|entry| entry.path());

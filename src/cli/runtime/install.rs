@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Progress;
-use super::download::Python;
+use super::download::{Package, Python};
 use crate::backend::onnxruntime::{Inspected, LibraryError, Surroundings, inspect};
 
 /// The version that this build was tested with (RUNTIMES.md).
@@ -22,6 +22,8 @@ const UNFINISHED: &str = ".unfinished-";
 pub struct InstallOptions {
     /// `None`: [`TESTED_VERSION`], or the newest there is if that one is not offered.
     pub version: Option<String>,
+    /// The build that computes on GPUs too.
+    pub gpu: bool,
     /// Install again what is there already.
     pub force: bool,
 }
@@ -63,8 +65,9 @@ pub(super) fn install_into(
     progress: &mut dyn Progress,
 ) -> Result<PathBuf, InstallError> {
     let wanted = options.version.as_deref().unwrap_or(TESTED_VERSION);
+    let package = Package { is_for_gpus: options.gpu };
     if !options.force
-        && let Some(installed) = usable_in(&folder.join(wanted))
+        && let Some(installed) = usable_in(&folder.join(package.folder(wanted)))
     {
         progress.done(&format!("ONNX Runtime {} is installed already", installed.version));
         return Ok(installed.path);
@@ -73,24 +76,25 @@ pub(super) fn install_into(
     let work = WorkFolder::create(folder)?;
     progress.step("Looking for python3 and pip");
     python.check()?;
-    progress.step(&format!("Downloading onnxruntime {wanted} with pip"));
-    let wheel = match python.download(Some(wanted), &work.0) {
+    let name = package.name();
+    progress.step(&format!("Downloading {name} {wanted} with pip"));
+    let wheel = match python.download(package, Some(wanted), &work.0) {
         Err(InstallError::NoSuchVersion { .. }) if options.version.is_none() => {
-            progress.step("Downloading the newest onnxruntime with pip");
-            python.download(None, &work.0)?
+            progress.step(&format!("Downloading the newest {name} with pip"));
+            python.download(package, None, &work.0)?
         }
         other => other?,
     };
     progress.step("Unpacking the library");
     let unpacked = work.0.join("unpacked");
     create_folder(&unpacked)?;
-    python.unpack(&wheel.path, &unpacked)?;
+    python.unpack(package, &wheel.path, &unpacked)?;
     progress.step("Opening the library");
     let library = only_library_in(&unpacked)?;
     // It is opened where it was unpacked, and moved after that: a broken library never reaches its place.
     let Inspected { version, .. } = inspect(&library)?;
     flush(&library)?;
-    let target = folder.join(&wheel.version);
+    let target = folder.join(package.folder(&wheel.version));
     put_in_place(&unpacked, &target, &work)?;
     let name = library.file_name().unwrap_or_default();
     progress.done(&format!("ONNX Runtime {version} is installed in {}", target.display()));

@@ -81,15 +81,36 @@ fn a_list_that_is_none_is_refused() {
 
 #[test]
 fn without_a_policy_the_cores_of_workers_count() {
-    let other = Confinement::of(&policy(&[("colour", "red")]), &[7, 9]).unwrap();
+    let other = Confinement::of(&policy(&[("colour", "red")]), &[7, 9], None).unwrap();
     assert_eq!((other.cpus, other.numa_node, other.is_asked_for), (vec![7, 9], None, false));
+}
+
+#[test]
+fn without_a_policy_an_instance_is_near_its_device() {
+    let host = Sysfs::new(&[(0, "0-3"), (1, "4-7"), (2, "8")]);
+    let near = |node| {
+        let bounds = Confinement::among(&policy(&[("colour", "red")]), &[2, 3, 4, 5], node, &host.0);
+        assert!(!bounds.is_asked_for && bounds.is_within(&[2, 3, 4, 5]));
+        (bounds.cpus, bounds.numa_node)
+    };
+    assert_eq!(near(Some(1)), (vec![4, 5], Some(1)));
+    assert_eq!(near(Some(0)), (vec![2, 3], Some(0)));
+    let anywhere = (vec![2, 3, 4, 5], None);
+    for node in [None, Some(2), Some(9)] {
+        assert_eq!(near(node), anywhere, "{node:?}");
+    }
+    let small = Confinement::among(&policy(&[]), &[], Some(1), &host.0);
+    assert_eq!((small.cpus, small.numa_node), (vec![], None), "workers have no cores of their own");
+    // A node that is not there after all costs a line in the log.
+    let gone = Confinement { policy: "p".into(), cpus: vec![], numa_node: Some(1000), is_asked_for: false };
+    assert_eq!(std::thread::spawn(move || gone.apply()).join().unwrap(), Ok(()));
 }
 
 #[test]
 fn a_thread_is_confined_to_what_was_asked_for() {
     let ours = sched_getaffinity(None).unwrap();
     let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| ours.is_set(cpu)).unwrap();
-    let asked = Confinement::of(&policy(&[("cpu-cores", &last.to_string())]), &[]).unwrap();
+    let asked = Confinement::of(&policy(&[("cpu-cores", &last.to_string())]), &[], Some(0)).unwrap();
     let seen = std::thread::spawn(move || {
         asked.apply().unwrap();
         let set = sched_getaffinity(None).unwrap();

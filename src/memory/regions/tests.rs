@@ -166,7 +166,7 @@ fn a_use_of_a_former_region_leaves_its_successor_alone() {
     let former = regions.find(b"r").unwrap();
     regions.unregister(b"r").unwrap();
     regions.register(b"r", object.key(), 0, 4).unwrap();
-    assert!(!former.begin_use(), "nobody may begin what is over");
+    assert!(!former.uses.begin(), "nobody may begin what is over");
     assert!(regions.table.remove(&former).is_none());
     assert_eq!(regions.len(), 1);
 }

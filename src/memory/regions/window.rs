@@ -23,6 +23,18 @@ pub enum WindowError {
     Overflow { offset: u64, byte_size: u64 },
 }
 
+/// Offset and length of what is named of a region of `size` bytes, whatever its kind.
+pub fn range_in(size: u64, offset: u64, byte_size: u64) -> Result<(usize, usize), WindowError> {
+    if offset >= size {
+        return Err(WindowError::Offset);
+    }
+    let end = offset.checked_add(byte_size).ok_or(WindowError::Overflow { offset, byte_size })?;
+    match (usize::try_from(offset), usize::try_from(byte_size)) {
+        (Ok(offset), Ok(len)) if end <= size => Ok((offset, len)),
+        _ => Err(WindowError::Size),
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Window {
     region: Arc<Region>,
@@ -32,15 +44,8 @@ pub struct Window {
 
 impl Window {
     pub(super) fn of(region: &Arc<Region>, offset: u64, byte_size: u64) -> Result<Window, WindowError> {
-        let size = region.byte_size() as u64;
-        if offset >= size {
-            return Err(WindowError::Offset);
-        }
-        let end = offset.checked_add(byte_size).ok_or(WindowError::Overflow { offset, byte_size })?;
-        match (usize::try_from(offset), usize::try_from(byte_size)) {
-            (Ok(offset), Ok(len)) if end <= size => Ok(Window { region: Arc::clone(region), offset, len }),
-            _ => Err(WindowError::Size),
-        }
+        let (offset, len) = range_in(region.byte_size() as u64, offset, byte_size)?;
+        Ok(Window { region: Arc::clone(region), offset, len })
     }
 
     pub fn region(&self) -> &Arc<Region> {

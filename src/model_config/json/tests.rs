@@ -44,7 +44,7 @@ fn a_whole_configuration_letter_for_letter() {
         "#,
     );
     super::super::normalize::fill_defaults(&mut config);
-    super::super::normalize::instance_groups(&mut config, &[]);
+    super::super::normalize::instance_groups(&mut config, &[], &super::super::SupportedGpus::NoDriver);
     let expected = json!({
         "name": "m",
         "platform": "onnxruntime_onnx",

@@ -1,5 +1,6 @@
 //! How many instances a model has, of which kind and by which name (rule 6).
 
+use super::super::SupportedGpus;
 use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
@@ -20,40 +21,70 @@ impl PreferredGroup {
     }
 }
 
-/// Rule 6 for a host without GPUs.
+/// Rule 6 for a host with these GPUs.
 ///
-/// KIND_GPU is left as it is: `validate` refuses it with its own words.
-pub fn instance_groups(config: &mut ModelConfig, preferred: &[PreferredGroup]) {
+/// A group on GPUs that cannot be there is left as it is: `validate` refuses it with its own words.
+pub fn instance_groups(config: &mut ModelConfig, preferred: &[PreferredGroup], gpus: &SupportedGpus) {
     if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) {
         return;
     }
     if config.instance_group.is_empty() {
-        // Preferences are in the backend's order; one for a GPU cannot be met here.
-        let choice = preferred.iter().find(|group| group.kind != Kind::Gpu);
-        config.instance_group.push(ModelInstanceGroup {
-            name: config.name.clone(),
-            kind: choice.map_or(Kind::Auto, |group| group.kind).into(),
-            count: choice.map_or(0, |group| group.count),
-            // A check has words for devices of a group that cannot have any.
-            gpus: choice.map(|group| group.gpus.clone()).unwrap_or_default(),
-            ..Default::default()
-        });
+        config.instance_group.push(synthesised(&config.name, preferred, gpus));
     }
     for (index, group) in config.instance_group.iter_mut().enumerate() {
         if group.name.is_empty() {
             group.name = format!("{}_{index}", config.name);
         }
         if group.kind() == Kind::Auto {
-            group.set_kind(Kind::Cpu);
+            // Devices that it names and that are not there leave it on the host, where a check has words for them.
+            let is_there = !gpus.is_empty() && group.gpus.iter().all(|id| gpus.has(*id));
+            group.set_kind(if is_there { Kind::Gpu } else { Kind::Cpu });
+        }
+        let kind = group.kind();
+        for preferred in preferred.iter().filter(|preferred| preferred.kind == kind) {
+            if kind == Kind::Gpu && group.gpus.is_empty() && !preferred.gpus.is_empty() {
+                group.gpus = there_of(preferred, gpus);
+                if group.gpus.is_empty() {
+                    continue;
+                }
+            }
+            if group.count < 1 && preferred.count > 0 {
+                group.count = preferred.count;
+            }
         }
         if group.count < 1 {
-            let kind = group.kind();
-            group.count = preferred
-                .iter()
-                .find(|preferred| preferred.kind == kind && preferred.count > 0)
-                .map_or_else(|| default_instance_count(&config.backend, kind), |preferred| preferred.count);
+            group.count = default_instance_count(&config.backend, kind);
+        }
+        if kind == Kind::Gpu && group.gpus.is_empty() {
+            group.gpus = gpus.ids().iter().copied().collect();
         }
     }
+}
+
+/// The group of a model that names none: the first preference, in the backend's order, that can be met.
+fn synthesised(model: &str, preferred: &[PreferredGroup], gpus: &SupportedGpus) -> ModelInstanceGroup {
+    let can_be_met = |group: &&PreferredGroup| match group.kind {
+        Kind::Gpu if group.gpus.is_empty() => !gpus.is_empty(),
+        Kind::Gpu => !there_of(group, gpus).is_empty(),
+        _ => true,
+    };
+    let choice = preferred.iter().find(can_be_met);
+    ModelInstanceGroup {
+        name: model.to_owned(),
+        kind: choice.map_or(Kind::Auto, |group| group.kind).into(),
+        count: choice.map_or(0, |group| group.count),
+        gpus: choice.map_or_else(Vec::new, |group| match group.kind {
+            Kind::Gpu => there_of(group, gpus),
+            // A check has words for devices of a group that cannot have any.
+            _ => group.gpus.clone(),
+        }),
+        ..Default::default()
+    }
+}
+
+/// Of the devices that a backend prefers, those that there are.
+fn there_of(preferred: &PreferredGroup, gpus: &SupportedGpus) -> Vec<i32> {
+    preferred.gpus.iter().copied().filter(|id| gpus.has(*id)).collect()
 }
 
 /// Instances of a group that does not say how many: one, or two where a CPU model gains from overlapping requests.

@@ -1,5 +1,6 @@
 //! The rules of spec/model_config.md section 5, row by row.
 
+use super::super::SupportedGpus;
 use super::super::layout::Entry;
 use super::*;
 use crate::wire::inference::model_instance_group::Kind;
@@ -213,15 +214,71 @@ fn instance_groups_are_resolved() {
             instance_group: groups.clone(),
             ..Default::default()
         };
-        instance_groups(&mut config, &preferred);
+        instance_groups(&mut config, &preferred, &SupportedGpus::NoDriver);
         assert_eq!(config.instance_group, expected, "{backend} {groups:?}");
-        instance_groups(&mut config, &preferred);
+        instance_groups(&mut config, &preferred, &SupportedGpus::NoDriver);
         assert_eq!(config.instance_group, expected, "twice: {backend} {groups:?}");
     }
     let mut ensemble = ModelConfig {
         scheduling_choice: Some(SchedulingChoice::EnsembleScheduling(ModelEnsembling::default())),
         ..Default::default()
     };
-    instance_groups(&mut ensemble, &[]);
+    instance_groups(&mut ensemble, &[], &on(&[0]));
     assert!(ensemble.instance_group.is_empty());
+}
+
+fn on(ids: &[i32]) -> SupportedGpus {
+    SupportedGpus::Found { ids: ids.iter().copied().collect(), capability_min: 7.5 }
+}
+
+#[test]
+fn groups_move_to_the_gpus_that_are_there() {
+    let group = |name: &str, kind: Kind, count, gpus: &[i32]| ModelInstanceGroup {
+        name: name.into(),
+        kind: kind.into(),
+        count,
+        gpus: gpus.to_vec(),
+        ..Default::default()
+    };
+    let auto = |gpus: &[i32]| vec![group("", Kind::Auto, 0, gpus)];
+    let gpu = |gpus: &[i32]| vec![group("", Kind::Gpu, 0, gpus)];
+    let prefers = |kind, count, gpus: &[i32]| PreferredGroup { kind, count, gpus: gpus.to_vec() };
+    let cpu = || prefers(Kind::Cpu, 3, &[]);
+    type Case<'a> = (&'a [i32], Vec<ModelInstanceGroup>, Vec<PreferredGroup>, ModelInstanceGroup);
+    let cases: [Case<'_>; 18] = [
+        // Nothing is said: the best preference that can be met, else any device.
+        (&[0, 2], vec![], vec![], group("m", Kind::Gpu, 1, &[0, 2])),
+        (&[], vec![], vec![], group("m", Kind::Cpu, 2, &[])),
+        (&[0, 2], vec![], vec![cpu()], group("m", Kind::Cpu, 3, &[])),
+        (&[0, 2], vec![], vec![prefers(Kind::Gpu, 4, &[]), cpu()], group("m", Kind::Gpu, 4, &[0, 2])),
+        (&[], vec![], vec![prefers(Kind::Gpu, 4, &[]), cpu()], group("m", Kind::Cpu, 3, &[])),
+        (&[0, 2], vec![], vec![prefers(Kind::Gpu, 4, &[1, 2, 3]), cpu()], group("m", Kind::Gpu, 4, &[2])),
+        (&[0, 2], vec![], vec![prefers(Kind::Gpu, 4, &[1, 3]), cpu()], group("m", Kind::Cpu, 3, &[])),
+        (&[0, 2], vec![], vec![prefers(Kind::Auto, 4, &[]), cpu()], group("m", Kind::Gpu, 4, &[0, 2])),
+        // "Auto" is a GPU where all that it names are there.
+        (&[0, 2], auto(&[]), vec![], group("m_0", Kind::Gpu, 1, &[0, 2])),
+        (&[0, 2], auto(&[2]), vec![], group("m_0", Kind::Gpu, 1, &[2])),
+        (&[0, 2], auto(&[2, 1]), vec![], group("m_0", Kind::Cpu, 2, &[2, 1])),
+        (&[], auto(&[]), vec![], group("m_0", Kind::Cpu, 2, &[])),
+        // Devices that are named stay; others come from the preference, or are all.
+        (&[0, 2], gpu(&[2]), vec![prefers(Kind::Gpu, 4, &[0])], group("m_0", Kind::Gpu, 4, &[2])),
+        (&[0, 2], gpu(&[]), vec![cpu(), prefers(Kind::Gpu, 4, &[0, 1])], group("m_0", Kind::Gpu, 4, &[0])),
+        (&[0, 2], gpu(&[]), vec![prefers(Kind::Gpu, 4, &[1])], group("m_0", Kind::Gpu, 1, &[0, 2])),
+        (&[0, 2], gpu(&[1]), vec![], group("m_0", Kind::Gpu, 1, &[1])),
+        (&[], gpu(&[]), vec![], group("m_0", Kind::Gpu, 1, &[])),
+        (&[0], vec![group("n", Kind::Gpu, 2, &[0, 0])], vec![], group("n", Kind::Gpu, 2, &[0, 0])),
+    ];
+    for (ids, groups, preferred, expected) in cases {
+        let mut config = ModelConfig {
+            name: "m".into(),
+            backend: "onnxruntime".into(),
+            instance_group: groups.clone(),
+            ..Default::default()
+        };
+        for _ in 0..2 {
+            instance_groups(&mut config, &preferred, &on(ids));
+            // A group that was made keeps the model's name.
+            assert_eq!(config.instance_group, std::slice::from_ref(&expected), "{ids:?} {groups:?} {preferred:?}");
+        }
+    }
 }

@@ -1,22 +1,12 @@
 //! Row "instance".
 
-use std::collections::BTreeSet;
-
+use super::super::SupportedGpus;
 use super::super::normalize::ENSEMBLE_PLATFORM;
 use super::Findings;
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
-/// The GPUs that instances may be placed on.
-#[derive(Debug, Clone, Copy)]
-pub enum Gpus<'a> {
-    /// This build cannot use any.
-    Unsupported,
-    /// Those that have at least the compute capability that the server asks for.
-    Found { ids: &'a BTreeSet<i32>, capability_min: f64 },
-}
-
-pub(super) fn check(config: &ModelConfig, gpus: &Gpus<'_>, findings: &mut Findings) {
+pub(super) fn check(config: &ModelConfig, gpus: &SupportedGpus, findings: &mut Findings) {
     if config.platform == ENSEMBLE_PLATFORM {
         return;
     }
@@ -34,7 +24,7 @@ pub(super) fn check(config: &ModelConfig, gpus: &Gpus<'_>, findings: &mut Findin
 /// The field and what is wrong with it.
 type Refused = Result<(), (&'static str, String)>;
 
-fn check_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &Gpus<'_>) -> Refused {
+fn check_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &SupportedGpus) -> Refused {
     let subject = format!("instance group {} of model {}", group.name, config.name);
     let has_gpus = !group.gpus.is_empty();
     match group.kind() {
@@ -52,8 +42,8 @@ fn check_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &Gpus<'_>
     check_profiles(config, group, &subject)
 }
 
-fn check_gpus(group: &ModelInstanceGroup, gpus: &Gpus<'_>, subject: &str) -> Refused {
-    let Gpus::Found { ids, capability_min } = gpus else {
+fn check_gpus(group: &ModelInstanceGroup, gpus: &SupportedGpus, subject: &str) -> Refused {
+    let SupportedGpus::Found { ids, capability_min } = gpus else {
         return Err(("kind", format!("{subject} has kind KIND_GPU but server does not support GPUs")));
     };
     if group.gpus.is_empty() {

@@ -30,8 +30,8 @@ fn load(text: &str) -> Result<(), String> {
         config.backend = "b".into();
     }
     normalize::fill_defaults(&mut config);
-    normalize::instance_groups(&mut config, &[]);
-    let result = at_load(&config);
+    normalize::instance_groups(&mut config, &[], &SupportedGpus::NoDriver);
+    let result = at_load(&config, &SupportedGpus::NoDriver);
     if let Err(error) = &result {
         assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
     }
@@ -329,7 +329,7 @@ fn ensembles() {
     // An ensemble has no instances of its own to check.
     let mut config = read(&good);
     normalize::fill_defaults(&mut config);
-    assert_eq!(at_load(&config), Ok(()));
+    assert_eq!(at_load(&config, &SupportedGpus::NoDriver), Ok(()));
 }
 
 #[test]
@@ -536,9 +536,15 @@ fn instances() {
         ],
     );
     let unresolved = ModelConfig { name: "m".into(), backend: "b".into(), ..Default::default() };
-    assert_eq!(at_load(&unresolved), Err(Error::invalid("must specify one or more 'instance group's for m")));
+    assert_eq!(
+        at_load(&unresolved, &SupportedGpus::NoDriver),
+        Err(Error::invalid("must specify one or more 'instance group's for m"))
+    );
     let unresolved = read("name: \"m\" backend: \"b\" instance_group { name: \"g\" }");
-    assert_eq!(at_load(&unresolved), Err(Error::invalid("instance group g of model m has unexpected kind KIND_AUTO")));
+    assert_eq!(
+        at_load(&unresolved, &SupportedGpus::NoDriver),
+        Err(Error::invalid("instance group g of model m has unexpected kind KIND_AUTO"))
+    );
 }
 
 #[test]
@@ -568,8 +574,8 @@ fn whatever_parses_can_be_checked() {
     for _ in 0..1500 {
         let mut config = from_dynamic(&random_message(&mut random, super::super::descriptor(), 0)).unwrap();
         let _ = normalize::normalize(&mut config, "m", &Default::default());
-        normalize::instance_groups(&mut config, &[]);
-        for result in [at_poll(&config, "m", true), at_load(&config)] {
+        normalize::instance_groups(&mut config, &[], &SupportedGpus::NoDriver);
+        for result in [at_poll(&config, "m", true), at_load(&config, &SupportedGpus::NoDriver)] {
             match result {
                 Ok(()) => {}
                 Err(error) => _ = refusals.insert(error.to_string()),

@@ -19,6 +19,8 @@ pub struct ModelSample<'a> {
     pub namespace: &'a str,
     /// An ensemble's own series carry version 1, whatever is loaded (metrics.md section 1).
     pub version: i64,
+    /// The device that this is of; empty, and no label, for what has none.
+    pub gpu_uuid: &'a str,
     /// `metric_tags` of the configuration, in any order.
     pub tags: Vec<(&'a str, &'a str)>,
     pub snapshot: &'a Snapshot,
@@ -32,7 +34,16 @@ impl<'a> ModelSample<'a> {
     /// Version 1 of a model without labels of its own.
     pub fn of(name: &'a str, snapshot: &'a Snapshot) -> ModelSample<'a> {
         let tags = Vec::new();
-        ModelSample { name, namespace: "", version: 1, tags, snapshot, distributions: None, load_duration_secs: 0.25 }
+        ModelSample {
+            name,
+            namespace: "",
+            version: 1,
+            gpu_uuid: "",
+            tags,
+            snapshot,
+            distributions: None,
+            load_duration_secs: 0.25,
+        }
     }
 }
 
@@ -63,11 +74,11 @@ pub fn render<'a>(
     }
     let help = "Seconds that the last load of this model version took";
     let mut family = exposition.family("nv_model_load_duration_secs", help, Kind::Gauge);
-    for (labels, model) in &models {
+    for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty()) {
         family.sample(labels.plain(), Value::Real(model.load_duration_secs));
     }
     let mut family = exposition.family(QUEUE_FULL, "Requests refused because their queue was full", Kind::Counter);
-    for (labels, model) in &models {
+    for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty()) {
         family.sample(labels.plain(), Value::Integer(model.snapshot.queue_full));
     }
     distributions::write(&mut exposition, &models, config);
@@ -203,6 +214,9 @@ impl LabelText {
         for (key, value) in tags {
             push_label(&mut until_model, &format!("_{key}"), value);
         }
+        if !model.gpu_uuid.is_empty() {
+            push_label(&mut until_model, "gpu_uuid", model.gpu_uuid);
+        }
         push_label(&mut until_model, "model", model.name);
         if !model.namespace.is_empty() {
             push_label(&mut until_model, "namespace", model.namespace);
@@ -258,6 +272,29 @@ mod tests {
 
     fn render<'a>(models: impl IntoIterator<Item = ModelSample<'a>>, host: &HostGauges, registry: &Registry) -> String {
         super::render(models, &MetricsConfig::default(), host, &[registry])
+    }
+
+    /// metrics.md section 1: a device's series stand behind the one without.
+    #[test]
+    fn executions_on_a_device_have_its_label() {
+        let (idle, busy) = (Snapshot { pending: 2, ..Snapshot::default() }, snapshot());
+        let tags = vec![("zone", "a")];
+        let model = ModelSample { tags: tags.clone(), namespace: "n", ..sample("m", &idle) };
+        let device = ModelSample { gpu_uuid: "GPU-1", tags, namespace: "n", ..sample("m", &busy) };
+        let text = render([model, device], &HostGauges::new(false), &Registry::default());
+        let of = |family: &str| text.lines().filter(|line| line.starts_with(family)).collect::<Vec<_>>();
+        let plain = r#"nv_inference_count{_zone="a",model="m",namespace="n",version="1"} 0"#;
+        let labelled = r#"nv_inference_count{_zone="a",gpu_uuid="GPU-1",model="m",namespace="n",version="1"} 12"#;
+        assert_eq!(of("nv_inference_count"), [plain, labelled]);
+        let failures = of("nv_inference_request_failure");
+        let failed = concat!(
+            r#"nv_inference_request_failure{_zone="a",gpu_uuid="GPU-1",model="m",namespace="n",reason="BACKEND","#,
+            r#"version="1"} 3"#
+        );
+        assert!(failures.len() == 8 && failures.contains(&failed), "{failures:?}");
+        for family in ["nv_model_load_duration_secs", "nereid_queue_full_total"] {
+            assert_eq!(of(family).len(), 1, "{family} is of the whole model");
+        }
     }
 
     /// metrics.md section 1: the five durations and the four of the cache go, the others freeze, gauges live on.

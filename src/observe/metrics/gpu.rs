@@ -30,6 +30,16 @@ pub trait Devices {
     fn read(&self, device: usize, field: Field) -> Result<u64, String>;
 }
 
+impl<D: Devices + ?Sized> Devices for Box<D> {
+    fn uuids(&self) -> Vec<String> {
+        (**self).uuids()
+    }
+
+    fn read(&self, device: usize, field: Field) -> Result<u64, String> {
+        (**self).read(device, field)
+    }
+}
+
 /// So many failures in a row, and a field of a device is not read any more.
 const FAILURES_MAX: u32 = 3;
 

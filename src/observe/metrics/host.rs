@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::exposition::{Exposition, Kind, Value};
-use super::gpu::{GpuGauges, GpuReader};
+use super::gpu::{Devices, GpuGauges, GpuReader};
 use super::nvml::NvmlDevices;
 use crate::observe::log::verbose;
 
@@ -19,6 +19,8 @@ pub struct HostGauges {
     cpu_utilization_bits: AtomicU64,
     memory_total_bytes: AtomicU64,
     memory_used_bytes: AtomicU64,
+    pinned_total_bytes: AtomicU64,
+    pinned_used_bytes: AtomicU64,
     /// Once the poller has found some.
     gpus: OnceLock<GpuGauges>,
 }
@@ -30,12 +32,13 @@ impl HostGauges {
     }
 
     pub(super) fn render(&self, exposition: &mut Exposition) {
-        // Pinned host memory needs a CUDA runtime. Without one Triton, too, has a pool of 0 bytes and shows it.
-        for (name, help) in [
-            ("nv_pinned_memory_pool_total_bytes", "Size of the pool of pinned host memory in bytes"),
-            ("nv_pinned_memory_pool_used_bytes", "Bytes of pinned host memory in use"),
+        // Pinned host memory needs a CUDA driver. Without one Triton, too, has a pool of 0 bytes and shows it.
+        let (total, used) = (&self.pinned_total_bytes, &self.pinned_used_bytes);
+        for (name, help, bytes) in [
+            ("nv_pinned_memory_pool_total_bytes", "Size of the pool of pinned host memory in bytes", total),
+            ("nv_pinned_memory_pool_used_bytes", "Bytes of pinned host memory in use", used),
         ] {
-            exposition.family(name, help, Kind::Gauge).sample("", Value::Integer(0));
+            exposition.family(name, help, Kind::Gauge).sample("", Value::Integer(bytes.load(Ordering::Relaxed)));
         }
         if let Some(gpus) = self.gpus.get() {
             gpus.render(exposition);
@@ -70,6 +73,27 @@ impl HostGauges {
     }
 }
 
+/// Where the poller finds what is not in the host's own files.
+#[derive(Default)]
+pub struct Sources {
+    pub gpus: GpuSource,
+    pub pinned: Option<PinnedUsage>,
+}
+
+/// Bytes of pinned memory in use, and all of them.
+pub type PinnedUsage = Box<dyn Fn() -> (u64, u64) + Send>;
+
+/// Who knows the GPUs of the host.
+#[derive(Default)]
+pub enum GpuSource {
+    /// They are not asked for.
+    #[default]
+    None,
+    /// NVIDIA's management library, if the host has it.
+    Nvml,
+    These(Box<dyn Devices + Send>),
+}
+
 /// The thread that keeps [`HostGauges`] up to date until it is dropped.
 #[derive(Debug)]
 pub struct HostPoller {
@@ -78,16 +102,16 @@ pub struct HostPoller {
 }
 
 impl HostPoller {
-    /// Reads every half of `interval` (`--metrics-interval-ms`), for the first time after one such wait. `with_gpus`:
-    /// those too, if the host has any. They are looked for by the thread itself, since drivers take their time.
-    pub fn start(gauges: Arc<HostGauges>, interval: Duration, with_gpus: bool) -> io::Result<HostPoller> {
+    /// Reads every half of `interval` (`--metrics-interval-ms`), for the first time after one such wait. GPUs are
+    /// looked for by the thread itself, since drivers take their time.
+    pub fn start(gauges: Arc<HostGauges>, interval: Duration, sources: Sources) -> io::Result<HostPoller> {
         let pause = (interval / 2).max(Duration::from_millis(1));
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let poll = move || {
             let mut before = CpuTimes::parse(&read("/proc/stat"));
-            let mut gpus = with_gpus.then(|| find_gpus(&gauges)).flatten();
-            if !gauges.shows_cpu && gpus.is_none() {
+            let mut gpus = find_gpus(sources.gpus, &gauges);
+            if !gauges.shows_cpu && gpus.is_none() && sources.pinned.is_none() {
                 return;
             }
             loop {
@@ -99,6 +123,11 @@ impl HostPoller {
                 }
                 if gauges.shows_cpu {
                     gauges.update(&mut before, &read("/proc/stat"), &read("/proc/meminfo"));
+                }
+                if let Some(usage) = &sources.pinned {
+                    let (used, total) = usage();
+                    gauges.pinned_used_bytes.store(used, Ordering::Relaxed);
+                    gauges.pinned_total_bytes.store(total, Ordering::Relaxed);
                 }
                 if let (Some(reader), Some(shown)) = (&mut gpus, gauges.gpus.get()) {
                     reader.read(shown);
@@ -121,8 +150,15 @@ impl Drop for HostPoller {
     }
 }
 
-fn find_gpus(gauges: &HostGauges) -> Option<GpuReader<NvmlDevices>> {
-    let devices = NvmlDevices::open().map_err(|error| verbose!(1, "there are no metrics of GPUs: {error}")).ok()?;
+fn find_gpus(source: GpuSource, gauges: &HostGauges) -> Option<GpuReader<Box<dyn Devices>>> {
+    let devices: Box<dyn Devices> = match source {
+        GpuSource::None => return None,
+        GpuSource::These(devices) => devices,
+        GpuSource::Nvml => {
+            let opened = NvmlDevices::open().map_err(|error| verbose!(1, "there are no metrics of GPUs: {error}"));
+            Box::new(opened.ok()?)
+        }
+    };
     let (mut reader, shown) = GpuReader::new(devices)?;
     reader.begin();
     gauges.gpus.set(shown).ok()?;
@@ -172,6 +208,7 @@ fn parse_memory(meminfo: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::gpu::Field;
     use super::*;
 
     const MEMINFO: &str = "MemTotal:       1000 kB\nMemFree:         1 kB\nMemAvailable:    400 kB\n";
@@ -227,15 +264,42 @@ mod tests {
     #[test]
     fn the_poller_reads_and_ends() {
         let gauges = Arc::new(HostGauges::new(true));
-        let poller = HostPoller::start(Arc::clone(&gauges), Duration::ZERO, true).unwrap();
+        let sources = Sources { gpus: GpuSource::Nvml, pinned: Some(Box::new(|| (5, 7))) };
+        let poller = HostPoller::start(Arc::clone(&gauges), Duration::ZERO, sources).unwrap();
         while values(&gauges).1 == 0 {
             std::thread::yield_now();
         }
         let (utilization, total, used) = values(&gauges);
         assert!((0.0..=1.0).contains(&utilization) && used <= total);
+        let pinned = || [&gauges.pinned_used_bytes, &gauges.pinned_total_bytes].map(|it| it.load(Ordering::Relaxed));
+        while pinned() != [5, 7] {
+            std::thread::yield_now();
+        }
         drop(poller);
         assert_eq!(Arc::strong_count(&gauges), 1, "the thread is gone");
-        let idle = HostPoller::start(gauges, Duration::from_secs(1_000_000), false).unwrap();
+        // Devices of somebody else's are read as well.
+        struct One;
+        impl Devices for One {
+            fn uuids(&self) -> Vec<String> {
+                vec!["GPU-1".to_owned()]
+            }
+            fn read(&self, _device: usize, _field: Field) -> Result<u64, String> {
+                Ok(3)
+            }
+        }
+        let other = Arc::new(HostGauges::new(false));
+        let sources = Sources { gpus: GpuSource::These(Box::new(One)), pinned: None };
+        let poller = HostPoller::start(Arc::clone(&other), Duration::ZERO, sources).unwrap();
+        let page = || {
+            let mut exposition = Exposition::default();
+            other.render(&mut exposition);
+            exposition.into_text()
+        };
+        while !page().contains("nv_gpu_memory_used_bytes{gpu_uuid=\"GPU-1\"} 3\n") {
+            std::thread::yield_now();
+        }
+        drop(poller);
+        let idle = HostPoller::start(gauges, Duration::from_secs(1_000_000), Sources::default()).unwrap();
         drop(idle);
     }
 }

@@ -22,6 +22,8 @@ pub struct Tensor {
     pub name: Vec<u8>,
     pub datatype: &'static str,
     pub shape: Vec<i64>,
+    /// Of all pieces: who looks at one may have to wait for it.
+    pub byte_size: usize,
     pub pieces: Vec<Piece>,
 }
 
@@ -246,7 +248,7 @@ impl Trace {
     }
 
     pub fn tensor(&self, tensor: Tensor) {
-        let bytes = tensor.pieces.iter().map(|piece| piece.len()).sum::<usize>() + tensor.name.len();
+        let bytes = tensor.byte_size + tensor.name.len();
         self.put(Entry::Tensor { trace: self.id, tensor }, bytes);
     }
 

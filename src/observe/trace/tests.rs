@@ -240,6 +240,7 @@ fn entries_are_written_as_the_format_says() {
         name: b"IN".to_vec(),
         datatype,
         shape: shape.to_vec(),
+        byte_size: pieces.iter().map(|piece| piece.len()).sum(),
         pieces: pieces.iter().map(|piece| Box::new(piece.to_vec()) as _).collect(),
     };
     let one_third = (1.0f32 / 3.0).to_le_bytes();
@@ -294,6 +295,7 @@ fn memory_stays_bounded_however_many_traces_are_collected() {
                 name: b"IN".to_vec(),
                 datatype: "UINT8",
                 shape: vec![number],
+                byte_size: data.len(),
                 pieces: vec![Box::new(data)],
             };
             trace.tensor(tensor);

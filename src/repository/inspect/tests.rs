@@ -31,7 +31,7 @@ fn nothing(_: &str) -> Vec<(String, String)> {
 }
 
 fn inspector(auto_complete: bool) -> Inspector<'static> {
-    Inspector::new(None, auto_complete, Path::new("/nonexistent"), &nothing, 2)
+    Inspector::new(None, auto_complete, Path::new("/nonexistent"), &nothing, 2, Arc::default())
 }
 
 /// What is wrong, with the directory written as `~`.

@@ -87,6 +87,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
     Settings {
         scheduling: Default::default(),
         host: Default::default(),
+        gpus: Arc::default(),
         agents: Default::default(),
         stores: places.iter().map(open).collect(),
         mode,

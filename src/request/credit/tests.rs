@@ -45,7 +45,14 @@ fn response(len: usize) -> Response {
     let data = Slice::copy_of(&vec![0; len]);
     let shape = Shape::from_slice(&[len as i64]);
     let name = Text::from("OUT");
-    response.outputs.push(OutputTensor { name, datatype: DataType::Uint8, shape, data: smallvec![data], index: 0 });
+    response.outputs.push(OutputTensor {
+        name,
+        datatype: DataType::Uint8,
+        shape,
+        data: smallvec![data],
+        index: 0,
+        on_device: None,
+    });
     response
 }
 

@@ -45,6 +45,7 @@ fn answer(outputs: &[(&str, &[&[u8]])]) -> Response {
             shape: Shape::new(),
             data: pieces.iter().map(|piece| Slice::copy_of(piece)).collect(),
             index: 0,
+            on_device: None,
         });
     }
     response

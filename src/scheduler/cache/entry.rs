@@ -38,6 +38,7 @@ impl Entry {
             shape: output.shape.clone(),
             data: SmallVec::from_elem(joined(&output.data), 1),
             index: output.index,
+            on_device: None,
         });
         Arc::new(Entry::new(key.seal, outputs.collect()))
     }
@@ -149,7 +150,7 @@ impl<'a> Reader<'a> {
             return None;
         }
         let data = SmallVec::from_elem(Slice::copy_of(data), 1);
-        Some(OutputTensor { name: Text::new(name), datatype, shape, data, index })
+        Some(OutputTensor { name: Text::new(name), datatype, shape, data, index, on_device: None })
     }
 }
 

@@ -219,6 +219,7 @@ fn output(bytes: &[u8]) -> Response {
         shape: Shape::from_slice(&[bytes.len() as i64]),
         data: [Slice::copy_of(bytes)].into_iter().collect(),
         index: 0,
+        on_device: None,
     });
     response
 }

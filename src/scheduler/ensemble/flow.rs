@@ -9,6 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::plan::{Plan, Route};
+use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
 use crate::request::{CorrelationId, Credit, DataType, Shape};
 use crate::scheduler::mutants::{self, Mutant};
@@ -27,6 +28,8 @@ pub struct Value {
     /// Full shape.
     pub shape: Shape,
     pub data: SmallVec<[Slice; 1]>,
+    /// The elements, where they lie on a device: there are none on the host then.
+    pub on_device: Option<Box<DeviceSlice>>,
     /// Its first dimension is the batch.
     pub is_batched: bool,
     /// Of the step that made it; none for an input of the ensemble.

@@ -198,6 +198,11 @@ impl Route {
         readers.filter(move |step| self.is_needed[*step] && (number == 0 || !self.runs_once[*step]))
     }
 
+    /// There is one response at most.
+    pub fn answers_once(&self) -> bool {
+        self.answers_once
+    }
+
     /// Whether a response can use value `number` of a tensor.
     pub fn is_answer(&self, tensor: usize, number: u64) -> bool {
         self.is_wanted[tensor] && (number == 0 || !self.answers_once)

@@ -6,6 +6,7 @@
 
 mod answers;
 mod steps;
+mod wishes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,7 +18,8 @@ use super::flow::{Credits, Due, Flow, Sequence, Value};
 use super::plan::Route;
 use super::{Composing, Shared};
 use crate::memory::{BlockMut, Exhausted};
-use crate::request::{Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};
+use crate::request::shared::Wish;
+use crate::request::{Asked, Delivery, Home, Job, Request, ResponseFactory, Sink, Status, Ticket, TimeSums, Times};
 use crate::scheduler::mutants::{self, Mutant};
 
 /// Requests to steps that one run has out at a time; what is beyond waits in the run.
@@ -90,7 +92,8 @@ struct State {
     in_line: BTreeMap<u64, InLine>,
     /// What waits for a place in flight.
     queued: VecDeque<(usize, Vec<Option<Value>>)>,
-    next_key: u64,
+    /// Of the next request to a step.
+    next_number: u64,
     /// The first error; nothing begins any more.
     error: Option<Status>,
     is_cancelled: bool,
@@ -146,7 +149,7 @@ impl Run {
             in_flight: BTreeMap::new(),
             in_line: BTreeMap::new(),
             queued: VecDeque::new(),
-            next_key: 0,
+            next_number: 0,
             error,
             is_cancelled: false,
             responses: 0,
@@ -247,6 +250,7 @@ impl Run {
                 datatype: input.datatype,
                 shape: input.model_shape.clone(),
                 data: input.data.clone(),
+                on_device: input.on_device().cloned().map(Box::new),
                 is_batched: plan.is_batching,
                 sequence: None,
                 is_sequence_overridden: false,
@@ -341,6 +345,10 @@ impl Sink for Run {
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
         self.request.allocate(byte_size)
+    }
+
+    fn wish(&self, key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
+        Ok(self.wish_of(self.step_of(key), asked))
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

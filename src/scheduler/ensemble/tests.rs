@@ -1,5 +1,6 @@
 //! The scheduler of ensembles over models that answer when a test says so.
 
+mod devices;
 mod rows;
 mod simulation;
 
@@ -9,9 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::*;
 use crate::memory::{BlockMut, Exhausted, Slice};
 use crate::model_config::{from_dynamic, parse};
+use crate::request::shared::Wish;
 use crate::request::validate::validate;
 use crate::request::{
-    Completion, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text, now_ns,
+    Asked, Completion, DataType, Delivery, Home, InputTensor, Job, OutputTensor, Response, Shape, Sink, Text, now_ns,
 };
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -68,11 +70,16 @@ struct Part {
     asked: Mutex<BTreeMap<String, usize>>,
     refusal: Mutex<Option<Status>>,
     expires_at_ns: Mutex<Option<u64>>,
+    takes_device_tensors: AtomicBool,
 }
 
 impl Composing for Part {
     fn spec(&self) -> &ModelSpec {
         &self.spec
+    }
+
+    fn takes_device_tensors(&self) -> bool {
+        self.takes_device_tensors.load(Ordering::Relaxed)
     }
 
     fn submit(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
@@ -132,7 +139,7 @@ fn response_of(part: &Part, request: &Request, mark: &str) -> Response {
 fn output_tensor(name: &Text, text: &str, is_batched: bool) -> OutputTensor {
     let shape = is_batched.then_some(1).into_iter().chain([text.len() as i64]).collect();
     let data = [Slice::copy_of(text.as_bytes())].into_iter().collect();
-    OutputTensor { name: name.clone(), datatype: DataType::Uint8, shape, data, index: 0 }
+    OutputTensor { name: name.clone(), datatype: DataType::Uint8, shape, data, index: 0, on_device: None }
 }
 
 fn text_of(pieces: &[Slice]) -> String {
@@ -150,6 +157,7 @@ impl Kitchen {
             asked: Mutex::default(),
             refusal: Mutex::default(),
             expires_at_ns: Mutex::default(),
+            takes_device_tensors: AtomicBool::default(),
             spec,
         });
         lock(&self.0).insert(part.spec.name.clone(), Arc::clone(&part));
@@ -177,6 +185,8 @@ struct Client {
     jobs: Mutex<VecDeque<Box<dyn Job>>>,
     timed: Mutex<Vec<(u64, Box<dyn Job>)>>,
     answers: Mutex<BTreeMap<u64, Vec<Delivery>>>,
+    /// Where it wants its outputs.
+    wish: Mutex<Wish>,
 }
 
 impl Sink for Client {
@@ -186,6 +196,10 @@ impl Sink for Client {
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
         Ok(BlockMut::unpooled(byte_size))
+    }
+
+    fn wish(&self, _key: u64, _asked: &Asked<'_>) -> Result<Wish, Status> {
+        Ok(lock(&self.wish).clone())
     }
 
     fn at_home(&self, job: Box<dyn Job>) {

@@ -17,7 +17,7 @@ pub fn model(text: &str) -> (Arc<ModelSpec>, ModelSequenceBatching) {
     let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
     let mut config = model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
-    normalize::instance_groups(&mut config, &[]);
+    normalize::instance_groups(&mut config, &[], &crate::model_config::SupportedGpus::NoDriver);
     let Some(SchedulingChoice::SequenceBatching(batching)) = config.scheduling_choice.clone() else {
         panic!("{text} has no sequences")
     };

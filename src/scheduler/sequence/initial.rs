@@ -8,8 +8,10 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use crate::memory::{BlockMut, Pool, Slice};
-use crate::model_config::ModelSpec;
-use crate::request::{DataType, InputTensor, Request, Shape, StateTensor, States, Status, Text, element_count};
+use crate::model_config::{Instance, InstanceKind, ModelSpec};
+use crate::request::{
+    Buffering, DataType, InputTensor, Request, Shape, StateTensor, States, Status, Text, element_count,
+};
 use crate::wire::inference::ModelSequenceBatching;
 use crate::wire::inference::model_sequence_batching::State;
 use crate::wire::inference::model_sequence_batching::initial_state::StateData;
@@ -23,7 +25,7 @@ const BYTES_MAX: usize = 1 << 30;
 pub(super) struct InitialStates {
     tensors: Vec<StateTensor>,
     shapes: Vec<Shape>,
-    is_single: Vec<bool>,
+    buffering: Vec<Buffering>,
     names: Vec<(Text, usize)>,
     pool: Pool,
     /// Why there are none although the configuration asks for some.
@@ -48,7 +50,7 @@ impl InitialStates {
         Ok(InitialStates {
             shapes: tensors.iter().map(|tensor| tensor.shape.clone()).collect(),
             tensors,
-            is_single: config.state.iter().map(|state| state.use_same_buffer_for_input_output).collect(),
+            buffering: config.state.iter().map(buffering).collect(),
             names: config
                 .state
                 .iter()
@@ -56,7 +58,7 @@ impl InitialStates {
                 .map(|(at, it)| (it.input_name.as_str().into(), first + at))
                 .collect(),
             pool,
-            fault: config.state.iter().find_map(fault),
+            fault: config.state.iter().find_map(|state| fault(state, spec)),
         })
     }
 
@@ -93,25 +95,35 @@ impl InitialStates {
     }
 
     fn states(&self, tensors: Vec<StateTensor>) -> Arc<States> {
-        Arc::new(States::new(tensors).with_buffers(Some(self.pool.clone()), self.is_single.clone()))
+        Arc::new(States::new(tensors).with_buffers(Some(self.pool.clone()), self.buffering.clone()))
     }
 }
 
 /// What upstream says at the start of every sequence of a model whose states it cannot have.
-fn fault(state: &State) -> Option<String> {
+fn fault(state: &State, spec: &ModelSpec) -> Option<String> {
     let name = &state.input_name;
     if !state.use_growable_memory {
         return None;
     }
-    Some(match state.use_same_buffer_for_input_output {
-        false => format!(
+    let is_on_gpu = |instance: &Instance| matches!(instance.kind, InstanceKind::Gpu(_));
+    match state.use_same_buffer_for_input_output {
+        true if spec.instances.iter().all(is_on_gpu) => None,
+        false => Some(format!(
             "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name '{name}'."
-        ),
-        true => format!(
+        )),
+        true => Some(format!(
             "'use_growable_memory' can only work with KIND_GPU model instances right now. There are none for the state \
              input '{name}'."
-        ),
-    })
+        )),
+    }
+}
+
+fn buffering(state: &State) -> Buffering {
+    match (state.use_same_buffer_for_input_output, state.use_growable_memory) {
+        (false, _) => Buffering::Apart,
+        (true, false) => Buffering::Single,
+        (true, true) => Buffering::Growing,
+    }
 }
 
 fn tensor(spec: &ModelSpec, state: &State, directory: &Path, room: &mut usize) -> Result<StateTensor, Status> {
@@ -300,5 +312,20 @@ mod tests {
             assert!(states.fresh().is_none());
             assert!(states.fault.as_deref().unwrap().starts_with(text), "{:?}", states.fault);
         }
+    }
+
+    #[test]
+    fn memory_grows_where_all_instances_are_on_gpus() {
+        let state = "data_type: TYPE_INT8 dims: [ 2 ] use_growable_memory: true use_same_buffer_for_input_output: true";
+        let of = |groups: &str| {
+            let (spec, config) = model(&format!(
+                "{groups} sequence_batching {{ state {{ input_name: \"I\" output_name: \"O\" {state} }} }}"
+            ));
+            InitialStates::new(&spec, &config, Path::new(""), Pool::new(1 << 20)).unwrap().fresh()
+        };
+        let gpu = "instance_group { kind: KIND_GPU gpus: 0 }";
+        assert!(of(&format!("{gpu} instance_group {{ kind: KIND_CPU }}")).is_none(), "one is on the host");
+        let states = of(gpu).expect("all are on a device");
+        assert!(states.handle("O", DataType::Int8, Shape::from_slice(&[4])).is_ok());
     }
 }

@@ -10,6 +10,7 @@ use std::ffi::CStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::memory::{BlockMut, Exhausted, Target};
+use crate::request::shared::Wish;
 use crate::request::{self, Asked, Completion, Delivery, Job, Request, Sink, Status};
 
 /// The requests of one instance whose responses are due, in their order.
@@ -91,6 +92,10 @@ impl Sink for Place {
 
     fn allocate_output(&self, _key: u64, asked: &Asked<'_>) -> Result<Option<Target>, Status> {
         self.next.allocate_in_place(asked)
+    }
+
+    fn wish(&self, _key: u64, asked: &Asked<'_>) -> Result<Wish, Status> {
+        self.next.wish_beyond(asked)
     }
 
     fn begin(&self, _key: u64) -> bool {

@@ -172,7 +172,7 @@ pub fn spec(text: &str) -> Arc<ModelSpec> {
     let document = model_config::parse("m/config.pbtxt", text.as_bytes()).unwrap();
     let mut config = model_config::from_dynamic(&document.message).unwrap();
     normalize::fill_defaults(&mut config);
-    normalize::instance_groups(&mut config, &[]);
+    normalize::instance_groups(&mut config, &[], &crate::model_config::SupportedGpus::NoDriver);
     Arc::new(ModelSpec::new(config).unwrap())
 }
 

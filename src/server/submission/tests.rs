@@ -101,7 +101,8 @@ fn rig(keeps: Keeps) -> Rig {
     });
     let home: Arc<Home> = Arc::default();
     let pin = Pin::of(Arc::clone(&model));
-    let choice = Choice { name: c"m".to_owned(), pin, home: Arc::clone(&home), pool: Pool::new(1 << 20) };
+    let choice =
+        Choice { name: c"m".to_owned(), pin, home: Arc::clone(&home), pool: Pool::new(1 << 20), gpus: Arc::default() };
     let callee = Pinned(Arc::new(choice));
     let (tell, told) = channel();
     let (mut request, call) = callee.request(Arc::new(Tells { told: Mutex::new(tell), home }));

@@ -141,7 +141,7 @@ class Export(unittest.TestCase):
             array = np.ones((2, 2), dlpack.STORED_AS[number]).view(Array)
             gone = weakref.ref(array)
             capsule = dlpack._own_export(array, number)
-            back, known = dlpack.adopt(capsule)
+            back, _, known = dlpack.adopt(capsule)
             self.assertEqual((known, back.tolist(), back.ctypes.data), (number, array.tolist(), array.ctypes.data))
             del array, capsule
             gc.collect()
@@ -226,7 +226,7 @@ class Adopt(unittest.TestCase):
     def test_devices(self):
         array = np.arange(3, dtype=np.int64)
         self.assertEqual(Tensor.from_dlpack("x", Capsule(array, 0, 64, device=(3, 0)).capsule).__dlpack_device__(), (1, 0))
-        for device in ((2, 0), (10, 1)):
+        for device in ((8, 0), (10, 1)):
             source = Capsule(array, 0, 64, device=device)
             kind, text = fake.outcome(lambda: Tensor.from_dlpack("x", source.capsule))
             self.assertEqual(kind, "TritonModelException")

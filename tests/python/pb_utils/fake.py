@@ -16,7 +16,7 @@ link = wire.link
 NAMES = {
     number: name
     for name, number in vars(kinds).items()
-    if name.isupper() and name.split("_")[0] in ("LOG", "METRIC", "FAMILY", "MODEL", "CALL", "SEND")
+    if name.isupper() and name.split("_")[0] in ("LOG", "METRIC", "FAMILY", "MODEL", "CALL", "SEND", "LENT")
 }
 for _name in ("SENDS_BETWEEN_ASKS",):
     NAMES = {number: name for number, name in NAMES.items() if name != _name}
@@ -74,6 +74,8 @@ class Server:
         link.is_connected = True
         link.main = threading.get_ident()
         link.cancelled = bytearray(64)
+        link.lock = threading.RLock()
+        link.lent, link.lent_bytes, link.lent_count, link.let_go = {}, 0, 0, None
         for name in ("tell", "ask", "open_slot", "place", "hold", "view", "mark", "follow", "discard"):
             setattr(link, name, getattr(self, name))
         calls.allow(True)
@@ -100,6 +102,8 @@ class Server:
     def discard(self, outputs):
         for output in outputs:
             self.memory.pop(output[3], None)
+            if type(output[3]) is tuple and len(output[3]) == 6 and output[3][3] < 0:
+                link.forget([-output[3][3]])
 
     def open_slot(self):
         with self.lock:

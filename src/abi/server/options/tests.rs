@@ -36,7 +36,7 @@ fn text(text: &'static CStr) -> *const c_char {
 fn after(change: impl FnOnce(&mut ServerOptions)) -> Options {
     let mut options = ServerOptions::new();
     change(&mut options);
-    options.complete()
+    Options { for_gpus: Vec::new(), ..options.complete() }
 }
 
 /// The options of a new server but for what `change` does.
@@ -105,7 +105,7 @@ fn each_setter_fills_in_its_option() {
         TRITONSERVER_ServerOptionsSetModelLoadThreadCount(0) => |it| it.model_load_thread_count = 1;
         TRITONSERVER_ServerOptionsSetModelLoadRetryCount(7) => |it| it.model_load_retry_count = 7;
         TRITONSERVER_ServerOptionsSetModelNamespacing(true) => |it| it.model_namespacing = true;
-        TRITONSERVER_ServerOptionsSetEnablePeerAccess(false) => |_it| ();
+        TRITONSERVER_ServerOptionsSetEnablePeerAccess(false) => |it| it.enable_peer_access = false;
         TRITONSERVER_ServerOptionsSetMetrics(false) => |it| {
             (it.metrics.allowed, it.allow_cpu_metrics, it.allow_gpu_metrics) = (false, false, false)
         };
@@ -115,7 +115,7 @@ fn each_setter_fills_in_its_option() {
         TRITONSERVER_ServerOptionsSetMetricsInterval(1 << 40) => |it| it.metrics_interval_ms = u32::MAX;
         TRITONSERVER_ServerOptionsSetBackendDirectory(text(c"/b")) => |it| it.backend_directory = "/b".into();
         TRITONSERVER_ServerOptionsSetRepoAgentDirectory(text(c"/r")) => |it| it.agent_directory = "/r".into();
-        TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(2, 0, 0.5) => |_it| ();
+        TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(2, 0, 0.5) => |it| it.gpu_load_limits = [(0, 0.5)].into();
         TRITONSERVER_ServerOptionsSetBackendConfig(text(c"x"), text(c"k"), text(c"v")) => |it| {
             it.backend_settings = vec![BackendSetting { backend: Some("x".into()), key: "k".into(), value: "v".into() }]
         };
@@ -176,11 +176,8 @@ fn what_has_no_effect_is_noted_once() {
         assert_eq!(set!(&mut options, TRITONSERVER_ServerOptionsSetEnablePeerAccess(true)), Ok(()));
         assert_eq!(set!(&mut options, TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(3)), Ok(()));
     }
-    let noted = [
-        ("access of GPUs to each other's memory", NO_GPU),
-        ("the number of threads that copy tensors", NO_COPYING_THREADS),
-    ];
-    assert_eq!(options.idle, noted);
+    assert_eq!(options.idle, [("the number of threads that copy tensors", NO_COPYING_THREADS)]);
+    assert_eq!(options.complete().for_gpus, ["access of GPUs to each other's memory"], "told where there is none");
 }
 
 #[test]

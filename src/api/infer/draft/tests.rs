@@ -12,7 +12,7 @@ use crate::memory::BlockMut;
 use crate::memory::Exhausted;
 use crate::model_config::{self, ModelSpec, normalize};
 use crate::repository::ServedModel;
-use crate::request::{Completion, Delivery, Sink, Status, Ticket, WakeUp};
+use crate::request::{Completion, Delivery, SharedMemory, Sink, Status, Ticket, WakeUp};
 use crate::scheduler::{Accepted, Refused, Scheduler};
 
 struct Nobody;
@@ -46,7 +46,7 @@ const INPUT_BYTES_MAX: usize = 4096;
 struct Rig {
     model: Arc<ServedModel>,
     pool: Pool,
-    regions: Regions,
+    regions: SharedMemory,
 }
 
 fn rig() -> Rig {
@@ -67,7 +67,7 @@ fn rig() -> Rig {
         checks: crate::repository::Checks::new("m", 1),
         pins: AtomicUsize::new(0),
     };
-    Rig { model: Arc::new(model), pool: Pool::new(1 << 24), regions: Regions::default() }
+    Rig { model: Arc::new(model), pool: Pool::new(1 << 24), regions: SharedMemory::default() }
 }
 
 fn request() -> Box<Request> {

@@ -49,7 +49,7 @@ fn model(name: &str, version: i64) -> Arc<ServedModel> {
 
 fn output(name: &str, datatype: DataType, shape: &[i64], data: &[u8]) -> OutputTensor {
     let data = if data.is_empty() { SmallVec::new() } else { SmallVec::from_iter([Slice::copy_of(data)]) };
-    OutputTensor { name: Text::from(name), datatype, shape: Shape::from_slice(shape), data, index: 0 }
+    OutputTensor { name: Text::from(name), datatype, shape: Shape::from_slice(shape), data, index: 0, on_device: None }
 }
 
 fn form(binary_by_default: bool, outputs: &[(&str, bool, bool)]) -> AnswerForm {
@@ -76,13 +76,14 @@ fn shown(mut reply: http1::Response) -> (String, Vec<u8>) {
 fn copy_of(response: &Response) -> Response {
     let mut copy = Response::new(response.id.clone());
     copy.outputs.extend(response.outputs.iter().map(|output| {
-        let OutputTensor { name, datatype, shape, data, index } = output;
+        let OutputTensor { name, datatype, shape, data, index, .. } = output;
         OutputTensor {
             name: name.clone(),
             datatype: *datatype,
             shape: shape.clone(),
             data: data.clone(),
             index: *index,
+            on_device: None,
         }
     }));
     copy.parameters = response.parameters.clone();
@@ -126,6 +127,7 @@ fn plain_answers_are_those_that_are_written_in_steps() {
                                 shape: output.shape.clone(),
                                 data: output.data.clone(),
                                 index: 0,
+                                on_device: None,
                             });
                         }
                         if with_parameters {

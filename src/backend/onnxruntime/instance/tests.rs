@@ -14,15 +14,15 @@ use crate::wire::inference::{
     self as wire, ModelConfig, ModelInput, ModelOutput, ModelParameter, ModelSequenceBatching, ModelTensorReshape,
 };
 
-fn input(name: &str, datatype: DataType, dims: &[i64]) -> ModelInput {
+pub fn input(name: &str, datatype: DataType, dims: &[i64]) -> ModelInput {
     ModelInput { name: name.to_owned(), data_type: datatype as i32, dims: dims.to_vec(), ..ModelInput::default() }
 }
 
-fn output(name: &str, datatype: DataType, dims: &[i64]) -> ModelOutput {
+pub fn output(name: &str, datatype: DataType, dims: &[i64]) -> ModelOutput {
     ModelOutput { name: name.to_owned(), data_type: datatype as i32, dims: dims.to_vec(), ..ModelOutput::default() }
 }
 
-fn config(file: &str, max_batch_size: i32, input: Vec<ModelInput>, output: Vec<ModelOutput>) -> ModelConfig {
+pub fn config(file: &str, max_batch_size: i32, input: Vec<ModelInput>, output: Vec<ModelOutput>) -> ModelConfig {
     let default_model_filename = format!("{file}.onnx");
     ModelConfig {
         name: "m".to_owned(),
@@ -35,7 +35,7 @@ fn config(file: &str, max_batch_size: i32, input: Vec<ModelInput>, output: Vec<M
 }
 
 /// Configuration of the models with two inputs, their sum and their difference.
-fn add_sub(file: &str, max_batch_size: i32, dims: &[i64], output_dims: &[i64]) -> ModelConfig {
+pub fn add_sub(file: &str, max_batch_size: i32, dims: &[i64], output_dims: &[i64]) -> ModelConfig {
     config(
         file,
         max_batch_size,
@@ -44,9 +44,9 @@ fn add_sub(file: &str, max_batch_size: i32, dims: &[i64], output_dims: &[i64]) -
     )
 }
 
-struct Rig {
-    instance: OnnxInstance,
-    answers: Arc<Answers>,
+pub struct Rig<I = OnnxInstance> {
+    pub instance: I,
+    pub answers: Arc<Answers>,
     pool: Pool,
 }
 
@@ -60,14 +60,20 @@ impl Rig {
         let spec = Arc::new(ModelSpec::new(config).unwrap());
         let pool = context.pool.clone();
         let instance = model.instance(InstanceContext::new("m_0", spec, context)).unwrap();
-        Some(Rig { instance, answers: Arc::default(), pool })
+        Some(Rig::of(instance, pool))
+    }
+}
+
+impl<I: Instance> Rig<I> {
+    pub fn of(instance: I, pool: Pool) -> Rig<I> {
+        Rig { instance, answers: Arc::default(), pool }
     }
 
-    fn draft(&self, key: u64) -> Draft {
+    pub fn draft(&self, key: u64) -> Draft {
         Draft::new(&self.answers, key)
     }
 
-    fn run(&mut self, requests: impl IntoIterator<Item = Box<Request>>) -> Vec<(u64, Result<Response, Status>)> {
+    pub fn run(&mut self, requests: impl IntoIterator<Item = Box<Request>>) -> Vec<(u64, Result<Response, Status>)> {
         let mut payload = Payload::default();
         requests.into_iter().for_each(|request| payload.push(request));
         self.instance.execute(&mut payload).unwrap();
@@ -75,7 +81,7 @@ impl Rig {
         self.answers.take()
     }
 
-    fn run_one(&mut self, request: Box<Request>) -> Result<Response, Status> {
+    pub fn run_one(&mut self, request: Box<Request>) -> Result<Response, Status> {
         let mut answers = self.run([request]);
         assert_eq!(answers.len(), 1);
         answers.remove(0).1
@@ -269,7 +275,7 @@ fn an_error_of_the_library_keeps_its_code_and_text() {
     assert_eq!(as_floats(&rig.run_one(request).unwrap().outputs[0].data), [8.], "the instance goes on");
 }
 
-fn strings(elements: &[&[u8]]) -> Vec<u8> {
+pub fn strings(elements: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for element in elements {
         bytes.extend_from_slice(&(element.len() as u32).to_le_bytes());
@@ -456,12 +462,12 @@ fn settings_reach_the_library() {
 }
 
 /// A number of 4 bytes in each element.
-fn numbers(data: &[Slice]) -> Vec<i32> {
+pub fn numbers(data: &[Slice]) -> Vec<i32> {
     let bytes: Vec<u8> = data.iter().flat_map(|piece| piece.iter().copied()).collect();
     bytes.as_chunks::<4>().0.iter().map(|four| i32::from_le_bytes(*four)).collect()
 }
 
-fn ragged() -> ModelConfig {
+pub fn ragged() -> ModelConfig {
     use crate::wire::inference::batch_input::Kind;
     let batch_input = |name: &str, kind, datatype| {
         let mut given = wire::BatchInput {
@@ -529,9 +535,8 @@ fn the_batch_is_told_of_by_requests_and_an_output_that_is_too_short_fails_all() 
     }
 }
 
-#[test]
-fn controls_and_states_are_fed_and_states_are_read_out() {
-    use crate::request::{Origin, StateTensor, States};
+/// A control, and a state that is summed up.
+pub fn running_sum() -> ModelConfig {
     let sequence = ModelSequenceBatching {
         control_input: vec![ControlInput {
             name: "KEEP".into(),
@@ -546,15 +551,21 @@ fn controls_and_states_are_fed_and_states_are_read_out() {
         }],
         ..Default::default()
     };
-    let mut rig = rig!(ModelConfig {
+    ModelConfig {
         scheduling_choice: Some(SchedulingChoice::SequenceBatching(sequence)),
         ..config(
             "running_sum",
             4,
             vec![input("INPUT", DataType::Fp32, &[1])],
-            vec![output("OUTPUT", DataType::Fp32, &[1])]
+            vec![output("OUTPUT", DataType::Fp32, &[1])],
         )
-    });
+    }
+}
+
+#[test]
+fn controls_and_states_are_fed_and_states_are_read_out() {
+    use crate::request::{Origin, StateTensor, States};
+    let mut rig = rig!(running_sum());
     let states: Vec<Arc<States>> = [10., 20., 30.]
         .iter()
         .map(|present: &f32| {
@@ -562,7 +573,7 @@ fn controls_and_states_are_fed_and_states_are_read_out() {
                 input_name: "STATE".into(),
                 output_name: "NEXT".into(),
                 datatype: DataType::Fp32,
-                shape: Shape::from_slice(&[1, 1]),
+                shape: crate::request::Shape::from_slice(&[1, 1]),
                 data: floats(&[*present]),
             }]))
         })

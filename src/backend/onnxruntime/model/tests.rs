@@ -134,10 +134,10 @@ fn a_directory_holds_its_model_and_a_broken_file_is_the_librarys_error() {
     let scratch = Scratch::new("model-files");
     let mut context = context("m", ModelConfig::default());
     context.version_directory = scratch.path("");
-    let error = model_path(&context).unwrap_err();
+    let error = model_path(&context, None).unwrap_err();
     assert!(error.message.ends_with("model.onnx' for model instance 'm'"), "{error}");
     let inner = scratch.file("model.onnx/model.onnx");
-    assert_eq!(model_path(&context), Ok(inner.clone()));
+    assert_eq!(model_path(&context, None), Ok(inner.clone()));
     std::fs::write(&inner, b"no model").unwrap();
     let Some(runtime) = runtime() else { return };
     let backend = BackendSettings::parse(&context).unwrap();
@@ -169,7 +169,7 @@ fn a_file_name_does_not_lead_out_of_the_version_directory() {
     let at = |name: &str| {
         let config = ModelConfig { default_model_filename: name.to_owned(), ..ModelConfig::default() };
         let version_directory = scratch.path("model/1");
-        model_path(&ModelContext { version_directory, ..context("m", config) })
+        model_path(&ModelContext { version_directory, ..context("m", config) }, None)
     };
     let absolute = scratch.path("outside.onnx").display().to_string();
     for name in ["../../outside.onnx", "x/../../../outside.onnx", "..", "/", &*absolute] {
@@ -178,4 +178,11 @@ fn a_file_name_does_not_lead_out_of_the_version_directory() {
         assert_eq!((error.code, &*error.message), (Code::InvalidArg, &*expected));
     }
     assert_eq!(at("inside.onnx").unwrap(), scratch.path("model/1/inside.onnx"));
+    // One for a compute capability takes the place of the default, and is held to the same.
+    let version_directory = scratch.path("model/1");
+    let context = ModelContext { version_directory, ..context("m", ModelConfig::default()) };
+    assert_eq!(model_path(&context, Some("inside.onnx")), Ok(scratch.path("model/1/inside.onnx")));
+    let error = model_path(&context, Some("../../outside.onnx")).unwrap_err();
+    let text = "cc_model_filenames '../../outside.onnx' of model 'm' is outside its version directory";
+    assert_eq!((error.code, &*error.message), (Code::InvalidArg, text));
 }

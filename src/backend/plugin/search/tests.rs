@@ -35,6 +35,7 @@ impl Directories {
             auto_complete: true,
             min_compute_capability: 7.5,
             pool: Pool::new(1 << 20),
+            gpus: Arc::default(),
         })
     }
 

@@ -11,8 +11,7 @@ use crate::request::validate::{add_input, add_output};
 use crate::request::{CorrelationId, InputTensor, Request, Status, Text};
 
 /// (call, slot, model, version, id, correlation, flags, timeout, parameters, requested outputs, inputs, trace,
-/// decoupled, preferred memory). Where the answers lie is the worker's memory in any case, so that nothing is to be
-/// preferred.
+/// decoupled, preferred memory).
 pub struct Question<'a> {
     pub number: u64,
     pub slot: u32,
@@ -21,6 +20,8 @@ pub struct Question<'a> {
     pub is_decoupled: bool,
     /// Of the request whose child the call is.
     pub trace: Option<u64>,
+    /// Where outputs are wanted: a type of memory by its number, and the number of a device.
+    pub preferred: Option<(u32, i64)>,
     /// What the model chose, and may be out of range.
     id: Cow<'a, str>,
     correlation: &'a Value<'a>,
@@ -47,7 +48,7 @@ impl<'a> Question<'a> {
             inputs,
             trace,
             decoupled,
-            _preferred,
+            preferred,
         ] = values
         else {
             return Err(Malformed::Form);
@@ -59,6 +60,10 @@ impl<'a> Question<'a> {
             version: version.as_int()?,
             is_decoupled: decoupled.as_bool()?,
             trace: trace.optional(Value::as_int)?,
+            preferred: preferred.optional(|preferred| {
+                let [memory_type, device] = preferred.as_tuple()?;
+                Ok((memory_type.as_int()?, device.as_int()?))
+            })?,
             id: id.as_text()?,
             correlation,
             flags,
@@ -74,9 +79,11 @@ impl<'a> Question<'a> {
         let input = |value: &'a Value<'a>| {
             let received = Received::read(value).map_err(|malformed| Status::internal(malformed.to_string()))?;
             let (name, datatype, shape) = (received.name.clone(), received.datatype, received.shape.clone());
-            let data = received.elements(link, |len| Ok(pool.get(len)?.into()))?;
             let mut tensor = InputTensor::new(name, datatype, shape);
-            tensor.data.push(data);
+            match received.on_device(link)? {
+                Some(slice) => tensor.beside.get_or_insert_default().on_device = Some(slice),
+                None => tensor.data.push(received.elements(link, |len| Ok(pool.get(len)?.into()))?),
+            }
             Ok(tensor)
         };
         let inputs: Vec<Result<InputTensor, Status>> = self.inputs.iter().map(input).collect();

@@ -1,9 +1,13 @@
 //! An answer to a call, as it goes into the caller's slot: (response or None, whether it is the last one).
 
-use super::super::link::LinkError;
+use smallvec::SmallVec;
+
+use super::super::link::{Link, LinkError};
+use super::super::loans::Loan;
 use super::super::marshal::Writer;
 use super::super::message::{ANSWER, SLOT_STREAM_BYTES};
 use super::super::tensors::{self, Content, Room};
+use super::preference::{Preference, fetch};
 use super::{Caller, WINDOW};
 use crate::queue::frames;
 use crate::request::{Response, Status, Value};
@@ -16,17 +20,36 @@ const WINDOWED_MAX: usize = SLOT_STREAM_BYTES / (WINDOW + 2) / 8 * 8 - frames::H
 /// Bytes of an error's text in an answer that must not need memory.
 const SHORT_TEXT_MAX: usize = 56;
 
-/// Writes an answer. What cannot be written is an error to the model; a slot without room is the worker's fault.
-pub fn write(caller: &dyn Caller, slot: u32, response: Option<&Response>, last: bool, is_windowed: bool) {
-    let most = if is_windowed { WINDOWED_MAX } else { frames::payload_max(SLOT_STREAM_BYTES) };
-    let outcome = match response.map(|response| with_outputs(caller, slot, response, last, most)) {
-        None => bare_end(caller, slot, last),
+/// Where a caller waits.
+pub struct Slot<'a> {
+    pub caller: &'a dyn Caller,
+    pub number: u32,
+    /// Several answers may have to fit into it.
+    pub is_windowed: bool,
+}
+
+impl Slot<'_> {
+    /// Bytes of an answer that lies in the slot itself.
+    fn most(&self) -> usize {
+        if self.is_windowed { WINDOWED_MAX } else { frames::payload_max(SLOT_STREAM_BYTES) }
+    }
+
+    fn link(&self) -> &Link {
+        self.caller.link()
+    }
+}
+
+/// Writes an answer. What cannot be written is an error to the model; a slot without room is the worker's fault. May
+/// wait for a device that an output lies on, or shall.
+pub fn write(slot: &Slot<'_>, response: Option<Response>, last: bool, preference: &Preference) {
+    let outcome = match response.map(|response| with_outputs(slot, response, last, preference)) {
+        None => bare_end(slot, last),
         Some(Ok(())) => Ok(()),
         Some(Err(Failure::Link(error))) => Err(error),
-        Some(Err(Failure::Response(status))) => with_error(caller, slot, &status, last, most),
+        Some(Err(Failure::Response(status))) => with_error(slot, &status, last),
     };
     if let Err(error) = outcome {
-        caller.kill(&format!("was ended because it cannot be answered: {error}"));
+        slot.caller.kill(&format!("was ended because it cannot be answered: {error}"));
     }
 }
 
@@ -42,25 +65,54 @@ impl From<Status> for Failure {
     }
 }
 
-fn bare_end(caller: &dyn Caller, slot: u32, last: bool) -> Result<(), LinkError> {
+fn bare_end(slot: &Slot<'_>, last: bool) -> Result<(), LinkError> {
     let mut writer = Writer::default();
     writer.tuple(2);
     writer.none();
     writer.bool(last);
-    caller.link().answer_within(slot, ANSWER, writer.bytes(), usize::MAX)
+    slot.link().answer_within(slot.number, ANSWER, writer.bytes(), usize::MAX)
 }
 
-fn with_outputs(caller: &dyn Caller, slot: u32, response: &Response, last: bool, most: usize) -> Result<(), Failure> {
-    if let Some(status) = &response.error {
-        return Err(Failure::Response(status.clone()));
+type Loans = SmallVec<[Option<Loan>; 2]>;
+
+fn with_outputs(slot: &Slot<'_>, mut response: Response, last: bool, preference: &Preference) -> Result<(), Failure> {
+    if let Some(status) = response.error.take() {
+        return Err(Failure::Response(status));
     }
-    let link = caller.link();
+    let link = slot.link();
+    preference.apply(&mut response)?;
+    let mut loans = Loans::new();
+    let outcome = lend(&mut response, link, &mut loans)
+        .map_err(Failure::from)
+        .and_then(|()| write_outputs(slot, &response, &loans, last));
+    if outcome.is_err() {
+        let keys: Vec<u64> = loans.iter().flatten().map(|loan| loan.key).collect();
+        link.release(&keys);
+    }
+    outcome
+}
+
+/// Lends the outputs that lie on devices, and brings those to the host that cannot be lent.
+fn lend(response: &mut Response, link: &Link, loans: &mut Loans) -> Result<(), Status> {
+    for output in &mut response.outputs {
+        let loan = output.on_device.as_ref().and_then(|slice| link.loans.lend(slice, output.datatype));
+        if loan.is_none() {
+            fetch(output)?;
+        }
+        loans.push(loan);
+    }
+    Ok(())
+}
+
+fn write_outputs(slot: &Slot<'_>, response: &Response, loans: &Loans, last: bool) -> Result<(), Failure> {
+    let link = slot.link();
     let contents = || {
-        response.outputs.iter().map(|output| Content {
+        response.outputs.iter().zip(loans).map(|(output, loan)| Content {
             name: output.name.as_bytes(),
             datatype: output.datatype,
             shape: &output.shape,
             pieces: &output.data,
+            loan: loan.as_ref(),
         })
     };
     let len = tensors::shared_len(contents())?;
@@ -78,7 +130,7 @@ fn with_outputs(caller: &dyn Caller, slot: u32, response: &Response, last: bool,
         write_parameters(&mut writer, response)?;
         writer.none();
         writer.bool(last);
-        match link.answer_within(slot, ANSWER, writer.bytes(), most) {
+        match link.answer_within(slot.number, ANSWER, writer.bytes(), slot.most()) {
             // The message itself found no place.
             Err(LinkError::Memory(status)) => Err(Failure::Response(status)),
             Err(LinkError::NoMemory) => Err(Failure::Response(full())),
@@ -115,7 +167,7 @@ fn write_parameters(writer: &mut Writer, response: &Response) -> Result<(), Stat
     Ok(())
 }
 
-fn with_error(caller: &dyn Caller, slot: u32, status: &Status, last: bool, most: usize) -> Result<(), LinkError> {
+fn with_error(slot: &Slot<'_>, status: &Status, last: bool) -> Result<(), LinkError> {
     let told = |text: &str| {
         let mut writer = Writer::default();
         writer.tuple(2);
@@ -126,7 +178,7 @@ fn with_error(caller: &dyn Caller, slot: u32, status: &Status, last: bool, most:
         writer.int(status.code as i32);
         writer.text(text.as_bytes());
         writer.bool(last);
-        caller.link().answer_within(slot, ANSWER, writer.bytes(), most)
+        slot.link().answer_within(slot.number, ANSWER, writer.bytes(), slot.most())
     };
     match told(&status.message) {
         Err(LinkError::NoMemory | LinkError::Memory(_)) => told(prefix(&status.message, SHORT_TEXT_MAX)),

@@ -155,11 +155,12 @@ fn rig_with(is_decoupled: bool, max_bytes: usize) -> Rig {
     let server = Arc::new(Server::default());
     server.spec.set(Arc::new(ModelSpec::new(config).unwrap())).unwrap();
     server.me.set(Arc::downgrade(&server)).unwrap();
-    let (link, socket) = Link::new(Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes }, 0).unwrap();
+    let (link, socket) =
+        Link::new(Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes }, 0, Default::default()).unwrap();
     link.add_slots().unwrap();
     let worker = Arc::new(Bare { link, _socket: socket, killed: Mutex::default() });
     let caller = Arc::clone(&worker) as Arc<dyn Caller>;
-    let calls = Arc::new(Calls::new(Host::new(Arc::clone(&server)), Pool::new(1 << 20)));
+    let calls = Arc::new(Calls::new(Host::new(Arc::clone(&server)), Pool::new(1 << 20), Arc::default()));
     Rig { server, worker, caller, calls }
 }
 
@@ -259,7 +260,7 @@ fn response(bytes: &[u8]) -> Response {
     let mut response = Response::new(Text::from("id"));
     let shape = Shape::from_slice(&[(bytes.len() / 4) as i64]);
     let (name, data) = (Text::from("O"), smallvec![Slice::copy_of(bytes)]);
-    response.outputs.push(OutputTensor { name, datatype: DataType::Int32, shape, data, index: 0 });
+    response.outputs.push(OutputTensor { name, datatype: DataType::Int32, shape, data, index: 0, on_device: None });
     response
 }
 
@@ -382,7 +383,7 @@ fn what_goes_wrong_is_an_answer() {
 
 #[test]
 fn without_a_server_there_is_nobody_to_call() {
-    let rig = Rig { calls: Arc::new(Calls::new(Host::default(), Pool::new(1 << 20))), ..rig(false) };
+    let rig = Rig { calls: Arc::new(Calls::new(Host::default(), Pool::new(1 << 20), Arc::default())), ..rig(false) };
     rig.begin(&question(0, false));
     let text = "Model m - Error when running inference: An error occurred while performing BLS request.";
     assert_eq!(rig.seen(0), [(error(Code::Internal, text), true)]);

@@ -42,7 +42,17 @@ impl Recruiter for Sleepers {
         let (name, model) = ("m_0_0".to_owned(), "m".to_owned());
         let archive = super::super::program::archive().unwrap();
         let attendant = Arc::new(Nobody);
-        Worker::start(Plan { name, model, command, archive, bounds, spin: Default::default(), attendant, ended })
+        Worker::start(Plan {
+            name,
+            model,
+            command,
+            archive,
+            bounds,
+            spin: Default::default(),
+            attendant,
+            ended,
+            gpus: Arc::default(),
+        })
     }
 
     fn initialize(&self, _worker: &Arc<Worker>) -> Result<(), Status> {

@@ -32,15 +32,19 @@ case "$*" in
   "-m pip --version") echo pip 23 ;;
   "-m pip download"*)
     for word in "$@"; do
-      case "$word" in onnxruntime==*) wanted="${{word#onnxruntime==}}" ;; esac
+      case "$word" in
+        onnxruntime==*) wanted="${{word#onnxruntime==}}" ;;
+        onnxruntime-gpu*) package=onnxruntime_gpu; wanted="${{word#onnxruntime-gpu}}"; wanted="${{wanted#==}}" ;;
+      esac
       [ "$before" = --dest ] && dest="$word"
       before="$word"
     done
+    case "$wanted" in ">="*) wanted= ;; esac
     if [ -n "$wanted" ] && [ "$wanted" != {offered} ]; then
       echo "ERROR: No matching distribution found for onnxruntime==$wanted" >&2
       exit 1
     fi
-    : > "$dest/onnxruntime-{offered}-cp311-cp311-manylinux_2_28_x86_64.whl" ;;
+    : > "$dest/${{package:-onnxruntime}}-{offered}-cp311-cp311-manylinux_2_28_x86_64.whl" ;;
   -c*) cp "{library}" "$4/libonnxruntime.so.{offered}" ;;
   *) exit 9 ;;
 esac
@@ -93,7 +97,7 @@ fn a_package_that_is_not_a_library_is_not_installed() {
 fn an_asked_for_version_that_is_not_offered_is_an_error() {
     let scratch = Scratch::new("install-version");
     let python = python(&scratch, "1.20.1", &scratch.write("text", b"no library"));
-    let options = InstallOptions { version: Some("1.19.0".to_owned()), force: false };
+    let options = InstallOptions { version: Some("1.19.0".to_owned()), force: false, gpu: false };
     let error = install_into(&scratch.path("runtimes"), &python, &options, &mut Heard::default()).unwrap_err();
     assert!(matches!(&error, InstallError::NoSuchVersion { version, .. } if version == "1.19.0"), "{error}");
 }
@@ -140,13 +144,19 @@ fn a_library_is_installed_once_and_again_only_by_force() {
     assert!(heard.0.iter().any(|step| step.contains("newest")), "{:?}", heard.0);
 
     let nothing = Python::at(scratch.path("missing"));
-    let again = InstallOptions { version: Some("1.2.3".to_owned()), force: false };
+    let again = InstallOptions { version: Some("1.2.3".to_owned()), force: false, gpu: false };
     assert_eq!(install_into(&folder, &nothing, &again, &mut heard).unwrap(), path);
     let forced = InstallOptions { force: true, ..again };
     assert!(matches!(install_into(&folder, &nothing, &forced, &mut heard), Err(InstallError::NoPython(_))));
     assert!(path.exists(), "a failed attempt leaves what was there");
     assert_eq!(install_into(&folder, &python, &forced, &mut heard).unwrap(), path);
     assert_eq!(entries(&folder), ["1.2.3"]);
+    // The build for GPUs is another package, beside the other one.
+    let gpu = InstallOptions { gpu: true, ..InstallOptions::default() };
+    let other = install_into(&folder, &python, &gpu, &mut heard).unwrap();
+    assert_eq!(other, folder.join("1.2.3-gpu/libonnxruntime.so.1.2.3"));
+    assert!(heard.0.iter().any(|step| step.contains("onnxruntime-gpu")), "{:?}", heard.0);
+    assert_eq!(entries(&folder), ["1.2.3", "1.2.3-gpu"]);
 }
 
 #[test]
@@ -176,9 +186,15 @@ with zipfile.ZipFile(sys.argv[1], "w") as archive:
     ]);
     let target = scratch.path("out");
     fs::create_dir_all(&target).unwrap();
-    python.unpack(&wheel, &target).unwrap();
+    python.unpack(Package::default(), &wheel, &target).unwrap();
     assert_eq!(entries(&target), ["libonnxruntime.so.1.2.3"]);
+    let beside = scratch.path("gpu");
+    fs::create_dir_all(&beside).unwrap();
+    python.unpack(Package { is_for_gpus: true }, &wheel, &beside).unwrap();
+    assert_eq!(entries(&beside), ["libonnxruntime.so.1.2.3", "libonnxruntime_providers_shared.so"]);
+    make(&["onnxruntime/capi/libonnxruntime_providers_shared.so"]);
+    assert!(python.unpack(Package { is_for_gpus: true }, &wheel, &beside).is_err(), "no library among them");
     make(&["onnxruntime/__init__.py"]);
-    let error = python.unpack(&wheel, &target).unwrap_err();
+    let error = python.unpack(Package::default(), &wheel, &target).unwrap_err();
     assert!(error.to_string().contains("no onnxruntime/capi/libonnxruntime.so"), "{error}");
 }

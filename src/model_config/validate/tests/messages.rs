@@ -566,12 +566,16 @@ fn instance_cases() -> Vec<Case> {
     let on = |ids: &std::collections::BTreeSet<i32>, group: &str| {
         let config =
             read(&format!("name: \"m\" backend: \"b\" instance_group {{ name: \"g\" kind: KIND_GPU {group} }}"));
-        findings_at_load(&config, &Gpus::Found { ids, capability_min: 7.5 }).first().map_err(|error| error.to_string())
+        let gpus = SupportedGpus::Found { ids: ids.clone(), capability_min: 7.5 };
+        at_load(&config, &gpus).map_err(|error| error.to_string())
     };
     assert_eq!(on(&ids, "gpus: [ 0, 2 ]"), Ok(()));
     let empty = ModelConfig { name: "m".into(), backend: "b".into(), ..Default::default() };
     vec![
-        (at_load(&empty).map_err(|error| error.to_string()), "must specify one or more 'instance group's for m"),
+        (
+            at_load(&empty, &SupportedGpus::NoDriver).map_err(|error| error.to_string()),
+            "must specify one or more 'instance group's for m",
+        ),
         (
             load("instance_group { name: \"g\" kind: KIND_MODEL gpus: 0 }"),
             "instance group g of model m has kind KIND_MODEL but specifies one or more GPUs",
@@ -812,8 +816,8 @@ fn findings_name_their_fields() {
         config.name = "m".into();
         config.backend = "b".into();
         normalize::fill_defaults(&mut config);
-        normalize::instance_groups(&mut config, &[]);
-        let findings: Vec<Finding> = findings_at_load(&config, &Gpus::Unsupported).into_iter().collect();
+        normalize::instance_groups(&mut config, &[], &SupportedGpus::NoDriver);
+        let findings: Vec<Finding> = findings_at_load(&config, &SupportedGpus::NoDriver).into_iter().collect();
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert_eq!(findings[0].path, path);
         assert!(to_dynamic(&config).is_ok());

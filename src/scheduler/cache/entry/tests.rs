@@ -8,7 +8,7 @@ const KEY: Key = Key { hash: 1, seal: 2 };
 
 fn output(name: &str, index: usize, datatype: DataType, shape: &[i64], pieces: &[&[u8]]) -> OutputTensor {
     let data = pieces.iter().map(|piece| Slice::copy_of(piece)).collect();
-    OutputTensor { name: Text::from(name), datatype, shape: Shape::from_slice(shape), data, index }
+    OutputTensor { name: Text::from(name), datatype, shape: Shape::from_slice(shape), data, index, on_device: None }
 }
 
 fn response() -> Response {

@@ -18,6 +18,7 @@ fn entry(number: u64, len: usize) -> Arc<Entry> {
         shape: [len as i64].as_slice().into(),
         data: [Slice::copy_of(&vec![number as u8; len])].into_iter().collect(),
         index: 0,
+        on_device: None,
     });
     Entry::of(&response, key(number))
 }

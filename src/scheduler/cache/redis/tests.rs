@@ -86,6 +86,7 @@ fn entry() -> Arc<Entry> {
         shape: Shape::from_slice(&[3]),
         data: [Slice::copy_of(b"abc")].into_iter().collect(),
         index: 0,
+        on_device: None,
     });
     Entry::of(&response, KEY)
 }

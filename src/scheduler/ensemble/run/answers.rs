@@ -40,6 +40,7 @@ impl Run {
                 datatype: output.datatype,
                 shape: output.shape.clone(),
                 data: output.data.clone(),
+                on_device: output.on_device.clone(),
                 is_batched,
                 sequence: Some(sequence.clone()),
                 is_sequence_overridden: is_told || one.is_sequence_overridden,
@@ -64,6 +65,7 @@ impl Run {
                 shape: adapt(&value.shape, value.is_batched, plan.is_batching, &output.dims),
                 data: value.data.clone(),
                 index,
+                on_device: value.on_device.clone(),
             });
             if let Some(sequence) = &value.sequence {
                 push_sequence(&mut response.parameters, sequence);

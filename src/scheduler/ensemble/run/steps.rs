@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, RESPONSES_MAX, Run, State, lock};
 use crate::model_config::ModelSpec;
-use crate::request::{Completion, Home, InputTensor, Observation, Request, Sink, Status, now_ns};
+use crate::request::{Beside, Completion, Home, InputTensor, Observation, Request, Sink, Status, now_ns};
 use crate::scheduler::ensemble::Composing;
 use crate::scheduler::ensemble::flow::{Credits, Sequence, Value, add_credits};
 use crate::scheduler::ensemble::limiter::{Limiter, PATIENCE_NS, Waiter};
@@ -46,8 +46,8 @@ impl Run {
     }
 
     fn enter(self: &Arc<Self>, state: &mut State, step: usize, inputs: Vec<Option<Value>>, home: &mut dyn Home) {
-        let key = state.next_key;
-        state.next_key += 1;
+        let key = self.key_of(state.next_number, step);
+        state.next_number += 1;
         let Some(limiter) = self.limiter(step) else { return self.submit(state, key, step, &inputs, false, home) };
         match limiter.enter(self, key, home) {
             None => self.submit(state, key, step, &inputs, true, home),
@@ -151,6 +151,10 @@ impl Run {
             let shape = adapt(&value.shape, value.is_batched, spec.is_batching(), dims);
             let mut input = InputTensor::new(name.clone(), value.datatype, shape);
             input.data = value.data.clone();
+            input.beside = value
+                .on_device
+                .as_ref()
+                .map(|slice| Box::new(Beside { on_device: Some((**slice).clone()), ..Beside::default() }));
             request.inputs.push(input);
         }
         let outputs =

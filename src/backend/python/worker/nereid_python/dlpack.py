@@ -16,6 +16,8 @@ from .types import BF16, BOOL, BYTES, STORED_AS
 
 # kDLCPU, and the only one of them.
 HOST = (1, 0)
+# kDLCUDA.
+CUDA = 2
 
 _HOST_DEVICES = (1, 3)  # kDLCPU, and kDLCUDAHost: pinned host memory.
 
@@ -110,18 +112,39 @@ def export(array, number):
     return capsule
 
 
+def export_from(address, shape, number, device, owner):
+    """A capsule of memory on a device that `owner` keeps. The array in between is never looked into."""
+    count = 1
+    for length in shape:
+        count *= length
+    memory = (ctypes.c_char * max(count * STORED_AS[number].itemsize, 1)).from_address(address or 1)
+    memory.owner = owner
+    capsule = export(np.ndarray(shape, STORED_AS[number], memory), number)
+    tensor = _Managed.from_address(_pointer_of(capsule, _NAME)).tensor
+    tensor.device_type, tensor.device_id = CUDA, device
+    return capsule
+
+
 def adopt(source):
-    """The array of a capsule, or of what gives one, with the number of its data type. BF16 comes as integers."""
+    """The elements of a capsule, or of what gives one, with their shape and the number of their data type: an array, of
+    BF16 as integers, or on a device where they lie."""
     if not _is_capsule(source):
         if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
             raise TritonModelException(
                 "Provided tensor is not supported. Tensor must be a DLPack capsule         or have `__dlpack__` and "
                 "`__dlpack_device__` attributes"
             )
-        device = source.__dlpack_device__()
-        if device[0] not in _HOST_DEVICES:
-            raise _elsewhere(device)
-        source = _capsule_of(source)
+        kind, place = source.__dlpack_device__()
+        if kind == CUDA:
+            from . import device
+
+            stream = device.producer_stream(place)
+            source = source.__dlpack__(stream=stream)
+            device.settle(place, stream)
+        elif kind in _HOST_DEVICES:
+            source = _capsule_of(source)
+        else:
+            raise _elsewhere((kind, place))
     for name, layout, used in _KINDS:
         if _is_valid(source, name):
             break
@@ -137,10 +160,14 @@ def adopt(source):
     _set_destructor(source, None)
     owner = _Owner(managed.deleter, address)
     if size == 0:
-        return np.empty(shape, STORED_AS[number]), number
+        return np.empty(shape, STORED_AS[number]), shape, number
+    if managed.tensor.device_type == CUDA:
+        from .device import Foreign
+
+        return Foreign(at, size, managed.tensor.device_id, owner), shape, number
     memory = (ctypes.c_char * size).from_address(at)
     memory.owner = owner
-    return np.ndarray(shape, STORED_AS[number], memory), number
+    return np.ndarray(shape, STORED_AS[number], memory), shape, number
 
 
 def _capsule_of(source):
@@ -163,13 +190,13 @@ def _is_capsule(source):
 def _elsewhere(device):
     return TritonModelException(
         "Provided tensor is not supported. It lies in the memory of the DLPack device (%d, %d), and this server takes "
-        "tensors in host memory." % (device[0], device[1])
+        "tensors in the memory of the host and of CUDA devices." % (device[0], device[1])
     )
 
 
 def _describe(tensor):
     """(shape, number of the data type, address, bytes) of what can be taken."""
-    if tensor.device_type not in _HOST_DEVICES:
+    if tensor.device_type != CUDA and tensor.device_type not in _HOST_DEVICES:
         raise _elsewhere((tensor.device_type, tensor.device_id))
     number = _NUMBERS.get((tensor.code, tensor.bits))
     if tensor.bits == 1 and tensor.code in (_INT, _UINT):

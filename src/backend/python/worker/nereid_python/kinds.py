@@ -6,8 +6,14 @@ whose first elements are the transport's own and whose rest is as told here. `te
 answers, life and death.
 
 Shapes used below:
-    data        bytes | (segment, offset, length). What it holds are the tensor's elements in C order; of a BYTES
-                tensor, one marshalled list (version 2) of bytes and str, in any mixture
+    data        bytes | (segment, offset, length) | device. What it holds are the tensor's elements in C order; of a
+                BYTES tensor, which never lies on a device, one marshalled list (version 2) of bytes and str, in any
+                mixture
+    device      (handle bytes, offset, length, key, device, lasts bool): where a tensor lies in the memory of a GPU, by
+                its number and the handle of an allocation (CUipcMemHandle). The key is the server's, which gets it back
+                as it does those of shared memory; below zero it is the worker's, which keeps the memory until it hears
+                that it is no longer needed. What the server lends has `lasts` if the allocation is there for as long
+                as the server.
     tensor      (name str, datatype int as TRITONSERVER_DataType, shape tuple of int, data)
     parameters  ((name str, bool | int | str | float), ...); floats only from the server
     response    (outputs tuple of tensor, parameters, None | (code int as TRITONSERVER_Error_Code, text str))
@@ -69,6 +75,10 @@ WINDOW = 16
 # passed the response on, which is how a fast sender waits for a slow client: every SENDS_BETWEEN_ASKS-th of a sender is
 # asked, so this many are on their way at most. Flag 1 ends the request.
 SEND = 56
+
+# ask () -> list of numbers. Of what the worker has lent on devices the server needs these no more; their keys were these
+# numbers below zero. Outside of executions it says so itself.
+LENT = 57
 
 SENDS_BETWEEN_ASKS = 16
 # Bytes in shared memory that a response may have which is not asked.

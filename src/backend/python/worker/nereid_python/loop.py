@@ -204,6 +204,8 @@ class Worker:
             elif kind == wire.SWEEP:
                 link.take_back(value[0])
                 link.send(wire.DONE, ([], link.sweep(sys.maxsize)))
+            elif kind == wire.FREED:
+                link.forget(value[0])
             elif kind == wire.FINALIZE:
                 self.finalize()
                 leave(0)

@@ -15,6 +15,12 @@ INLINE_MAX = 4096
 PLACE_BITS = 40
 PLACE_MASK = (1 << PLACE_BITS) - 1
 
+# The keys of tensors that lie on a device begin here.
+ON_DEVICE = 1 << 62
+# Tensors of the model's, and bytes of them, that the server may have before it is asked which it needs no more.
+LENT_MIN = 16
+LENT_BYTES_MAX = 256 << 20
+
 _ndarray = np.ndarray
 _OCTET = np.dtype(np.uint8)
 
@@ -51,6 +57,13 @@ class Memory:
         self.released = []
         # Bytes that came since the last look at what is still in use.
         self.received = 0
+        # What of the model's lies on a device and is lent to the server, by number, with its bytes.
+        self.lent = {}
+        self.lent_bytes = 0
+        self.lent_count = 0
+        self.lent_most = LENT_MIN
+        # Told, before the server is, of keys of the server's tensors on a device that nothing refers to.
+        self.let_go = None
 
     # Memory that this side writes.
 
@@ -154,6 +167,7 @@ class Memory:
         """What was placed for these tensors of a message is not sent."""
         datas = [output[3] for output in outputs]
         self.take_back([(data[0] << PLACE_BITS) | data[1] for data in datas if type(data) is tuple and len(data) == 3])
+        self.forget([-data[3] for data in datas if type(data) is tuple and len(data) == 6 and data[3] < 0])
 
     def place(self, data):
         """What a message carries of a contiguous array or of bytes: themselves when they are few, or where they are."""
@@ -166,6 +180,32 @@ class Memory:
         number, offset = place >> PLACE_BITS, place & PLACE_MASK
         _ndarray(data.shape, data.dtype, self.segments[number], offset)[...] = data
         return number, offset, length
+
+    # Memory on devices that is the model's: (handle, offset, length, key, device, lasts), with a key below zero.
+
+    def lend(self, owner, length):
+        """Keeps what owns a tensor on a device until the server needs it no more; the number that it has there."""
+        if len(self.lent) >= self.lent_most or self.lent_bytes > LENT_BYTES_MAX:
+            # In the midst of an execution nobody is told.
+            self.forget(self._ask_for_lent())
+            self.lent_most = max(LENT_MIN, 2 * len(self.lent))
+        with self.lock:
+            self.lent_count = number = self.lent_count + 1
+            self.lent[number] = (owner, length)
+            self.lent_bytes += length
+        return number
+
+    def forget(self, numbers):
+        """The server needs these no more."""
+        gone = []
+        with self.lock:
+            for number in numbers:
+                found = self.lent.pop(number, None)
+                if found is not None:
+                    self.lent_bytes -= found[1]
+                    gone.append(found)
+        # Outside of the lock: what owns them is the model's code.
+        del gone
 
     # Memory that the server writes: (segment, offset, length, key). A range is the server's again when neither the
     # tuple that names it nor a view of it is referred to by anybody else; counts are looked at after an execution.
@@ -220,6 +260,10 @@ class Memory:
                     kept[key] = values
                 else:
                     released.append(key)
+        if self.let_go is not None:
+            on_device = [key for key in released if key >= ON_DEVICE]
+            if on_device:
+                self.let_go(on_device)
         if released:
             # A message that another thread has sent may name one of them, and is to be heard before it is gone.
             self._settle_others()

@@ -131,11 +131,10 @@ def _has_to_be_heard(wire, flags):
     for output in wire[0]:
         data = output[3]
         if type(data) is tuple:
-            if len(data) == 4:
-                if get_ident() != link.main:
-                    return True
-            else:
+            if len(data) == 3:
                 placed += data[2]
+            elif data[3] >= 0 and get_ident() != link.main:
+                return True
     return placed > kinds.PLACED_BETWEEN_ASKS and flags == 0
 
 

@@ -2,7 +2,7 @@
 
 The class of the request's path, hence two slots, and no checks of what the server has made: `_wire` is the tensor as
 messages carry it (kinds.py), `_array` the array that was given or asked for. A tensor without an array is untouched,
-and goes on as it came.
+and goes on as it came. So does one that lies on a device, where its elements are not looked at here (device.py).
 """
 
 from numpy import ascontiguousarray, ndarray
@@ -45,10 +45,12 @@ class Tensor:
         return self._wire[1]
 
     def is_cpu(self):
-        return True
+        return _device_of(self) is None
 
     def as_numpy(self):
         """The elements, without a copy; of BYTES an array of objects. The same array each time."""
+        if self._array is None and _device_of(self) is not None:
+            raise TritonModelException("Tensor is stored in GPU and cannot be converted to NumPy.")
         if self._wire[1] == BF16:
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
@@ -61,18 +63,25 @@ class Tensor:
         number = self._wire[1]
         if number == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
+        device = _device_of(self)
+        if device is not None:
+            return _export_from(self, device)
         return _dlpack().export(stored(self), number)
 
     def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
-        # The elements lie in host memory and nothing is under way to them: there is no stream to wait for.
-        if dl_device is not None and tuple(dl_device) != _dlpack().HOST:
-            raise BufferError("a tensor in host memory is not exported to the device %r" % (dl_device,))
+        # Nothing is under way to the elements: there is no stream to wait for.
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            place = "host memory" if self.is_cpu() else "the memory of a GPU"
+            raise BufferError("a tensor in %s is not exported to the device %r" % (place, dl_device))
+        if copy and not self.is_cpu():
+            raise BufferError("a tensor in the memory of a GPU is exported as it is only")
         if copy and self._wire[1] != BYTES:
             return _dlpack().export(stored(self).copy(), self._wire[1])
         return self.to_dlpack()
 
     def __dlpack_device__(self):
-        return _dlpack().HOST
+        device = _device_of(self)
+        return _dlpack().HOST if device is None else (_dlpack().CUDA, device)
 
     @staticmethod
     def from_dlpack(name, tensor):
@@ -81,15 +90,21 @@ class Tensor:
             name = text(name, "name")
         if not name:
             raise TritonModelException("Tensor name cannot be an empty string.")
-        array, number = _dlpack().adopt(tensor)
+        elements, shape, number = _dlpack().adopt(tensor)
         made = _new(Tensor)
-        made._wire = (name, number, array.shape, None)
-        made._array = array
+        if isinstance(elements, ndarray):
+            made._wire = (name, number, shape, None)
+            made._array = elements
+        else:
+            made._wire = (name, number, shape, elements)
+            made._array = None
         return made
 
 
 Tensor.__module__ = "c_python_backend_utils"
 _new = Tensor.__new__
+# Elements of the data that names a place on a device.
+_ON_DEVICE = 6
 
 
 def _dlpack():
@@ -97,6 +112,25 @@ def _dlpack():
     from . import dlpack
 
     return dlpack
+
+
+def _device_of(tensor):
+    """The number of the device that a tensor lies on; None: it is in host memory."""
+    data = tensor._wire[3]
+    if data is None or type(data) is bytes:
+        return None
+    if type(data) is tuple:
+        return data[4] if len(data) == _ON_DEVICE else None
+    return data.device
+
+
+def _export_from(tensor, device):
+    name, number, shape, data = tensor._wire
+    if type(data) is not tuple:
+        return _dlpack().export_from(data.address, shape, number, device, data)
+    from .device import address_of
+
+    return _dlpack().export_from(address_of(data), shape, number, device, data)
 
 
 def incoming(wires):
@@ -117,7 +151,9 @@ def outgoing(tensor):
     wire = tensor._wire
     array = tensor._array
     if array is None:
-        return wire
+        if type(wire[3]) is tuple or type(wire[3]) is bytes:
+            return wire
+        return wire[:3] + (_lent(wire[3]),)
     name, number, shape, data = wire
     if number == BYTES:
         try:
@@ -131,6 +167,14 @@ def outgoing(tensor):
     if array.nbytes <= INLINE_MAX:
         return (name, number, shape, array.tobytes())
     return (name, number, shape, link.place(array))
+
+
+def _lent(foreign):
+    """What a message carries of a model's own memory on a device."""
+    from .device import data_of
+
+    data = data_of(foreign)
+    return data if type(data) is tuple or len(data) <= INLINE_MAX else link.put_bytes(data)
 
 
 def stored(tensor):

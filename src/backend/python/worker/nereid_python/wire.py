@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 
+from . import kinds
 from .memory import INLINE_MAX, PLACE_BITS, Memory, Refused, class_bytes  # noqa: F401
 
-VERSION = 2
+VERSION = 3
 FAR = 1 << 31
 SKIP = 0xFFFFFFFF
 
@@ -37,6 +38,7 @@ INITIALIZE = 201
 COMPLETE = 202
 FINALIZE = 203
 SWEEP = 204
+FREED = 205
 
 # Layout of the control segment, in bytes.
 INPUT_WORDS = 0
@@ -456,6 +458,10 @@ class Link(Memory):
         except Refused as refused:
             # Not the exception: its traceback would hold what is held here for as long as it is referred to.
             return refused.code, refused.text
+
+    def _ask_for_lent(self):
+        """The numbers of what the server needs no more of the model's memory on devices."""
+        return self.ask(kinds.LENT)
 
     def _hear_of_memory(self):
         """Whether it is a segment; or else places that are free again. Needs the socket's lock."""

@@ -409,6 +409,12 @@ pub const ROWS: &[Row] = &[
         bad: &[("on", "invalid argument for --run-to-completion")],
     },
     Row {
+        flag: "strict-device-liveness",
+        beside: "",
+        good: &[("true", |o| o.strict_device_liveness = true), ("false", |_| {})],
+        bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+    },
+    Row {
         flag: "python-execute-timeout",
         beside: "",
         good: &[

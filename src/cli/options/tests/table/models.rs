@@ -178,13 +178,17 @@ pub const ROWS: &[Row] = &[
     Row {
         flag: "enable-peer-access",
         beside: "",
-        good: &[("false", |_| {}), ("true", |_| {})],
+        good: &[("false", |o| o.enable_peer_access = false), ("true", |_| {})],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
     },
     Row {
         flag: "model-load-gpu-limit",
         beside: "",
-        good: &[("0:0.5", |_| {}), ("1:1", |_| {}), ("0:0", |_| {})],
+        good: &[
+            ("0:0.5", |o| o.gpu_load_limits = [(0, 0.5)].into()),
+            ("1:1", |o| o.gpu_load_limits = [(1, 1.0)].into()),
+            ("0:0", |o| o.gpu_load_limits = [(0, 0.0)].into()),
+        ],
         bad: &[
             (
                 "0",

@@ -1,0 +1,370 @@
+//! An affine model on a GPU: batches follow each other over the device, each on its own part of the way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::buckets::Buckets;
+use super::model::{AffineModel, output_of, pairs};
+use crate::backend::{Instance, InstanceContext, Payload};
+use crate::gpu::flight::{Fetched, Output};
+use crate::gpu::kernels::AFFINE;
+use crate::gpu::{DeviceSlice, DeviceTarget, DriverError, Flight, Gpu, Kernel, Lanes, Piece};
+use crate::memory::Slice;
+use crate::observe::statistics::Execution;
+use crate::request::shared::Wish;
+use crate::request::{InputTensor, OutputTensor, Request, Response, Status, now_ns};
+
+/// Batches under way: one comes in, one computes, one goes out.
+const UNDER_WAY_MAX: usize = 3;
+
+/// Looks at a batch that is under way before the thread sleeps between them.
+const LOOKS_AWAKE: u32 = 32;
+/// A fifth of what a batch takes on the fastest way there and back.
+const NAP: Duration = Duration::from_micros(20);
+
+pub struct DeviceInstance {
+    /// Before the lanes: what is under way uses them.
+    under_way: VecDeque<Batch>,
+    buckets: Buckets,
+    kernel: Kernel,
+    lanes: Arc<Lanes>,
+    context: InstanceContext,
+    model: AffineModel,
+}
+
+/// Requests that are computed together.
+struct Batch {
+    flight: Flight,
+    requests: Vec<Pending>,
+    rows: u64,
+    start_ns: u64,
+    compute_start_ns: u64,
+    compute_end_ns: Option<u64>,
+}
+
+/// One request of a batch.
+struct Pending {
+    request: Box<Request>,
+    /// Its outputs, in the order in which it asks for them, and where their data come from.
+    outputs: Vec<Option<(OutputTensor, Source)>>,
+}
+
+/// Where the data of one output are when the batch has landed.
+enum Source {
+    /// Part of what was fetched.
+    Host(Fetched, std::ops::Range<usize>),
+    /// Part of an output on the device.
+    Device(Output, std::ops::Range<usize>),
+    /// The client's own memory.
+    Target(DeviceTarget),
+}
+
+/// One request's part of an input, and where the output made of it is wanted.
+struct Part {
+    /// Of the batch.
+    request: usize,
+    /// Of the request's outputs.
+    position: usize,
+    tensor: OutputTensor,
+    len: usize,
+    wish: Wish,
+}
+
+/// All that belongs to one input of the model.
+#[derive(Default)]
+struct Column {
+    index: usize,
+    pieces: Vec<Piece>,
+    parts: Vec<Part>,
+    len: usize,
+}
+
+impl DeviceInstance {
+    pub fn new(context: InstanceContext, gpu: &Gpu, model: AffineModel) -> Result<DeviceInstance, Status> {
+        let lanes = Lanes::new(gpu, context.model.gpus.pinned())?;
+        let kernel = gpu.kernel(&AFFINE)?;
+        let buckets = match model.records_graphs {
+            true => Buckets::record(&context, &model, &lanes, &kernel)?,
+            false => Buckets::default(),
+        };
+        Ok(DeviceInstance { under_way: VecDeque::new(), buckets, kernel, lanes, context, model })
+    }
+
+    /// Sends the requests on their way; what cannot go is answered.
+    fn launch(&mut self, payload: &mut Payload) {
+        let start_ns = now_ns();
+        let requests = payload.take();
+        let rows = requests.iter().map(|request| self.model.rows(request)).fold(0, u64::saturating_add);
+        let mut fitting = Vec::with_capacity(requests.len());
+        let mut columns: Vec<Column> = Vec::new();
+        for request in requests {
+            match self.parts(&request, fitting.len()) {
+                Ok(parts) => {
+                    parts.into_iter().for_each(|(index, pieces, part)| add(&mut columns, index, pieces, part));
+                    fitting.push(request);
+                }
+                Err(status) => self.context.fail(request, status),
+            }
+        }
+        if fitting.is_empty() {
+            return;
+        }
+        let mut requests: Vec<Pending> = fitting
+            .into_iter()
+            .map(|request| Pending { outputs: request.outputs.iter().map(|_| None).collect(), request })
+            .collect();
+        match self.fly(columns, rows, &mut requests) {
+            Ok((flight, compute_start_ns)) => {
+                let compute_end_ns = None;
+                self.under_way.push_back(Batch { flight, requests, rows, start_ns, compute_start_ns, compute_end_ns });
+            }
+            Err(error) => self.fail_all(requests, &error),
+        }
+    }
+
+    /// What one request adds to the columns, each with the index of its input.
+    fn parts(&self, request: &Request, number: usize) -> Result<Vec<(usize, Vec<Piece>, Part)>, Status> {
+        let part = |(position, (input, wanted)): (usize, (&InputTensor, &crate::request::RequestedOutput))| {
+            let pieces: Vec<Piece> = match input.on_device() {
+                Some(slice) => vec![Piece::Device(slice.clone())],
+                None => {
+                    let data = input.data_for(self.context.host_policy.name.as_bytes());
+                    data.iter().filter(|piece| !piece.is_empty()).cloned().map(Piece::Host).collect()
+                }
+            };
+            let len = pieces.iter().map(Piece::len).sum();
+            let wish = request.wish_for(&wanted.name, len)?;
+            let tensor = output_of(input, wanted);
+            Ok((input.index, pieces, Part { request: number, position, tensor, len, wish }))
+        };
+        pairs(request)?.into_iter().enumerate().map(part).collect()
+    }
+
+    /// Enqueues everything: inputs in, the kernel, outputs out.
+    fn fly(&self, columns: Vec<Column>, rows: u64, requests: &mut [Pending]) -> Result<(Flight, u64), DriverError> {
+        let mut flight = Flight::new(&self.lanes)?;
+        let outputs = self.compute(&mut flight, &columns, rows)?;
+        let compute_start_ns = now_ns();
+        for (column, output) in columns.into_iter().zip(outputs) {
+            send_out(&mut flight, column, output, requests)?;
+        }
+        flight.seal()?;
+        Ok((flight, compute_start_ns))
+    }
+
+    fn compute(&self, flight: &mut Flight, columns: &[Column], rows: u64) -> Result<Vec<Output>, DriverError> {
+        if let Some(outputs) = self.replay(flight, columns, rows)? {
+            return Ok(outputs);
+        }
+        let mut pairs = Vec::with_capacity(columns.len());
+        for column in columns {
+            let input = flight.bring(&column.pieces)?;
+            let output = match &column.parts[..] {
+                [Part { wish: Wish::At(target), len, .. }]
+                    if target.gpu().is_same(flight.gpu()) && *len == target.len() =>
+                {
+                    flight.output_at(target.clone())
+                }
+                _ => flight.output(column.len)?,
+            };
+            pairs.push((input, output, column.len / 4));
+        }
+        for (input, output, count) in &pairs {
+            self.model.affine.launch(flight, &self.kernel, *input, *output, *count)?;
+        }
+        Ok(pairs.into_iter().map(|(_, output, _)| output).collect())
+    }
+
+    /// Runs what was recorded for batches of this size, if something was.
+    fn replay(&self, flight: &mut Flight, columns: &[Column], rows: u64) -> Result<Option<Vec<Output>>, DriverError> {
+        // What stays on the device would keep the bucket's buffers.
+        let stays = |part: &Part| matches!(part.wish, Wish::OnDevice);
+        let rows = rows.max(1);
+        let row_bytes = |column: &Column| {
+            let rows = usize::try_from(rows).ok()?;
+            column.len.is_multiple_of(rows).then(|| column.len / rows)
+        };
+        let count = |column: &Column| row_bytes(column).filter(|bytes| bytes.is_multiple_of(4)).map(|bytes| bytes / 4);
+        let are_in_order = columns.iter().enumerate().all(|(at, column)| column.index == at);
+        if !are_in_order || columns.iter().flat_map(|column| &column.parts).any(stays) {
+            return Ok(None);
+        }
+        let Some(row_counts) = columns.iter().map(count).collect::<Option<Vec<usize>>>() else { return Ok(None) };
+        let Some(bucket) = self.buckets.find(rows, &row_counts) else { return Ok(None) };
+        for (column, buffer) in columns.iter().zip(&bucket.inputs) {
+            flight.bring_to(buffer, &column.pieces)?;
+        }
+        flight.run(&bucket.graph)?;
+        Ok(Some(bucket.outputs.iter().map(|buffer| flight.output_to(buffer)).collect()))
+    }
+
+    /// Looks after what is under way; false: nothing has changed.
+    fn attend(&mut self) -> bool {
+        for batch in &mut self.under_way {
+            if batch.compute_end_ns.is_none() && batch.flight.is_computed().is_ok_and(|is_computed| is_computed) {
+                batch.compute_end_ns = Some(now_ns());
+            }
+        }
+        let Some(first) = self.under_way.front_mut() else { return false };
+        match first.flight.has_landed() {
+            Ok(false) => false,
+            Ok(true) => {
+                if let Some(batch) = self.under_way.pop_front() {
+                    self.answer(batch);
+                }
+                true
+            }
+            Err(error) => {
+                if let Some(batch) = self.under_way.pop_front() {
+                    self.fail_all(batch.requests, &error);
+                }
+                true
+            }
+        }
+    }
+
+    fn answer(&self, mut batch: Batch) {
+        let end_ns = now_ns();
+        let execution = Execution {
+            exec_start_ns: batch.start_ns,
+            compute_start_ns: batch.compute_start_ns,
+            compute_end_ns: batch.compute_end_ns.unwrap_or(end_ns),
+            exec_end_ns: end_ns,
+        };
+        let landed = Landed::of(&mut batch);
+        self.context.report_batch(batch.rows, &execution);
+        for pending in batch.requests {
+            let (request, response) = landed.complete(pending);
+            self.context.succeed(request, response, &execution);
+        }
+    }
+
+    fn fail_all(&self, requests: Vec<Pending>, error: &DriverError) {
+        let status = Status::from(error.clone());
+        let message = format!("instance '{}' on GPU {}: {}", self.context.name, self.lanes.gpu(), status.message);
+        let status = Status { message: message.into(), ..status };
+        requests.into_iter().for_each(|pending| self.context.fail(pending.request, status.clone()));
+    }
+}
+
+/// Puts a request's part into the column of its input.
+fn add(columns: &mut Vec<Column>, index: usize, pieces: Vec<Piece>, part: Part) {
+    let at = columns.iter().position(|column| column.index >= index).unwrap_or(columns.len());
+    if columns.get(at).is_none_or(|column| column.index != index) {
+        columns.insert(at, Column { index, ..Column::default() });
+    }
+    if let Some(column) = columns.get_mut(at) {
+        column.pieces.extend(pieces);
+        column.len += part.len;
+        column.parts.push(part);
+    }
+}
+
+/// Has an output copied to all who want it: neighbours on the host as one copy.
+fn send_out(flight: &mut Flight, column: Column, output: Output, requests: &mut [Pending]) -> Result<(), DriverError> {
+    let is_host = |part: &Part| matches!(part.wish, Wish::OnHost);
+    let mut at = 0;
+    let mut parts = column.parts.into_iter().peekable();
+    while let Some(part) = parts.next() {
+        let mut run = vec![part];
+        while is_host(&run[0]) && parts.peek().is_some_and(is_host) {
+            run.extend(parts.next());
+        }
+        let len: usize = run.iter().map(|part| part.len).sum();
+        let fetched = if is_host(&run[0]) { Some(flight.fetch(output, at, len)?) } else { None };
+        let mut offset = 0;
+        for Part { request, position, tensor, len, wish } in run {
+            let source = match (fetched, wish) {
+                (Some(fetched), _) => Source::Host(fetched, offset..offset + len),
+                (None, Wish::At(target)) => {
+                    if flight.output_address(output) != target.address() {
+                        flight.deliver(output, at, len, &target)?;
+                    }
+                    Source::Target(target)
+                }
+                (None, _) => Source::Device(output, at..at + len),
+            };
+            if let Some(slot) = requests.get_mut(request).and_then(|pending| pending.outputs.get_mut(position)) {
+                *slot = Some((tensor, source));
+            }
+            offset += len;
+        }
+        at += len;
+    }
+    Ok(())
+}
+
+/// What a batch brought back.
+struct Landed {
+    fetched: Vec<(Fetched, Slice)>,
+    outputs: Vec<Option<DeviceSlice>>,
+}
+
+impl Landed {
+    fn of(batch: &mut Batch) -> Landed {
+        let mut fetched: Vec<(Fetched, Slice)> = Vec::new();
+        for (_, source) in batch.requests.iter().flat_map(|pending| pending.outputs.iter().flatten()) {
+            if let Source::Host(number, _) = source
+                && fetched.iter().all(|(known, _)| known != number)
+                && let Some(slice) = batch.flight.take_fetched(*number)
+            {
+                fetched.push((*number, slice));
+            }
+        }
+        Landed { fetched, outputs: batch.flight.take_outputs() }
+    }
+
+    /// The answer with its data.
+    fn complete(&self, pending: Pending) -> (Box<Request>, Response) {
+        let Pending { request, outputs } = pending;
+        let mut response = Response::new(request.id.clone());
+        for (mut output, source) in outputs.into_iter().flatten() {
+            match source {
+                Source::Host(number, range) => {
+                    let slice = self.fetched.iter().find(|(known, _)| *known == number);
+                    output.data.extend(slice.map(|(_, slice)| slice.window(range)));
+                }
+                Source::Device(number, range) => {
+                    let slice = self.outputs.get(number.index()).and_then(Option::as_ref);
+                    output.on_device = slice.map(|slice| Box::new(slice.window(range)));
+                }
+                Source::Target(target) => output.on_device = Some(Box::new(target.freeze())),
+            }
+            response.outputs.push(output);
+        }
+        (request, response)
+    }
+}
+
+impl Instance for DeviceInstance {
+    fn takes_device_tensors(&self) -> bool {
+        true
+    }
+
+    fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
+        self.launch(payload);
+        let mut looks = 0u32;
+        while !self.under_way.is_empty() {
+            let next = if self.under_way.len() < UNDER_WAY_MAX { payload.more() } else { None };
+            if let Some(mut next) = next {
+                self.launch(&mut next);
+                looks = 0;
+                continue;
+            }
+            if self.attend() {
+                looks = 0;
+                continue;
+            }
+            looks = looks.saturating_add(1);
+            if self.context.spin.is_allowed() {
+                std::hint::spin_loop();
+            } else if looks < LOOKS_AWAKE {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(NAP);
+            }
+        }
+        Ok(())
+    }
+}

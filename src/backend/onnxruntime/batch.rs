@@ -1,0 +1,198 @@
+//! Requests as one batch: what they have in common is checked, joined, and told to the model (backends.md section 4,
+//! "Execution").
+
+use smallvec::SmallVec;
+
+use super::binding::BoundInput;
+use super::plan::{InputPlan, Plan};
+use super::runtime::Runtime;
+use super::strings::Strings;
+use super::value::Value;
+use crate::backend::ModelContext;
+use crate::memory::Pool;
+use crate::request::{InputTensor, Request, Shape, Status, element_count, format_shape};
+
+/// Who is to blame when nothing was computed.
+#[derive(Debug)]
+pub enum Failure {
+    All(Status),
+    /// The request at this place; the others can be run without it.
+    One(usize, Status),
+}
+
+impl<E: Into<Status>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::All(error.into())
+    }
+}
+
+impl Plan {
+    /// Rows that `request` has in the batch.
+    pub fn rows(&self, request: &Request) -> u64 {
+        if self.batching { request.batch_size } else { 1 }
+    }
+
+    /// The core has validated the request; a plug-in's or an ensemble's tensor may still be inconsistent, and then
+    /// the library would read what is not there.
+    pub fn check(&self, request: &Request) -> Result<(), Status> {
+        for (index, plan) in self.inputs.iter().enumerate() {
+            let Some(input) = find(request, index) else {
+                if plan.optional {
+                    continue;
+                }
+                return Err(Status::internal(format!("failed to get input '{}'", plan.label)));
+            };
+            let rows = i64::try_from(request.batch_size).ok();
+            if self.batching && (rows.is_none() || model_shape(input).first().copied() != rows) {
+                return Err(Status::internal(format!(
+                    "input '{}' has the shape {}, but the request's batch size is {}",
+                    plan.label,
+                    format_shape(model_shape(input)),
+                    request.batch_size
+                )));
+            }
+            let size = plan.element.datatype().byte_size();
+            let expected = element_count(model_shape(input))
+                .and_then(|count| usize::try_from(count).ok())
+                .and_then(|count| count.checked_mul(size.max(1)));
+            if expected.is_none() || (size > 0 && expected != Some(input.byte_size())) {
+                return Err(Status::internal(format!(
+                    "input '{}' has {} bytes, which do not fit its shape {}",
+                    plan.label,
+                    input.byte_size(),
+                    format_shape(model_shape(input))
+                )));
+            }
+        }
+        match request.outputs.iter().find(|output| self.outputs.get(output.index).is_none()) {
+            Some(output) => Err(Status::internal(format!("the model has no output '{}'", output.name))),
+            None => Ok(()),
+        }
+    }
+
+    /// The shape that input number `index` of all requests has as one tensor; `None` if it is optional and absent.
+    pub fn joined_shape(
+        &self,
+        index: usize,
+        requests: &[Box<Request>],
+        rows: u64,
+        context: &ModelContext,
+    ) -> Result<Option<Shape>, Failure> {
+        let Some(plan) = self.inputs.get(index) else { return Ok(None) };
+        let given = requests.iter().filter_map(|request| find(request, index)).count();
+        let Some(first) = requests.first().and_then(|request| find(request, index)).filter(|_| given > 0) else {
+            return match given {
+                0 => Ok(None),
+                _ => Err(mixed(plan).into()),
+            };
+        };
+        if given != requests.len() {
+            return Err(mixed(plan).into());
+        }
+        let tensors = || requests.iter().filter_map(|request| find(request, index));
+        let mut shape = Shape::from_slice(model_shape(first));
+        if plan.ragged {
+            // One behind the other, whatever their shapes.
+            let mut counts = tensors().map(|tensor| element_count(model_shape(tensor)));
+            let total = counts.try_fold(0i64, |sum, count| sum.checked_add(count?));
+            let too_many = || Status::internal(format!("input '{}' has too many elements", plan.label));
+            shape.clear();
+            shape.push(total.ok_or_else(too_many)?);
+        } else if self.batching {
+            if tensors().any(|tensor| model_shape(tensor).get(1..) != model_shape(first).get(1..)) {
+                let text = format!("requests of a batch differ in the shape of '{}'", plan.label);
+                return Err(Status::internal(text).into());
+            }
+            if let Some(batch) = shape.first_mut() {
+                *batch = i64::try_from(rows).map_err(|_| too_large(context, rows, self.max_batch_size))?;
+            }
+        } else if plan.scalar {
+            shape.clear();
+        }
+        Ok(Some(shape))
+    }
+
+    /// The strings that are input number `index` of all requests.
+    pub fn join_strings(
+        &self,
+        index: usize,
+        requests: &[Box<Request>],
+        shape: &[i64],
+        runtime: &'static Runtime,
+        strings: &mut Strings,
+    ) -> Result<BoundInput, Failure> {
+        let tensors = || requests.iter().filter_map(|request| find(request, index));
+        let label = self.inputs.get(index).map_or("", |plan| &plan.label);
+        strings.clear();
+        let total: usize = tensors().map(InputTensor::byte_size).sum();
+        for (at, tensor) in tensors().enumerate() {
+            let count = element_count(model_shape(tensor)).and_then(|count| usize::try_from(count).ok());
+            count.and_then(|count| strings.append(&tensor.data, count).ok()).ok_or_else(|| {
+                let text = format!("buffer size for input '{label}' exceeds batch byte size {total}");
+                Failure::One(at, Status::internal(text))
+            })?;
+        }
+        Ok(BoundInput::owned(Value::strings(runtime, shape, &strings.as_c_strs())?))
+    }
+
+    /// Tells the model about the batch itself: adds a tensor to `bound` for every target, in the order of the plan.
+    pub fn make_batch_inputs(
+        &self,
+        requests: &[Box<Request>],
+        runtime: &'static Runtime,
+        pool: &Pool,
+        bound: &mut SmallVec<[BoundInput; 4]>,
+    ) -> Result<(), Failure> {
+        for plan in &self.batch_inputs {
+            let sources: Option<Vec<&[i64]>> =
+                requests.iter().map(|request| Some(model_shape(find(request, plan.source)?))).collect();
+            let sources = sources.ok_or_else(|| {
+                Status::internal(format!("some request has no input that '{}' could tell of", plan.label))
+            })?;
+            let (shape, bytes) = plan.make(&sources, self.batching, pool)?;
+            for _ in &plan.names {
+                bound.push(BoundInput::over(runtime, bytes.clone(), &shape, plan.element)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape and the bytes of output number `index` of a batch, if the model fixes them.
+    pub fn fixed_output(
+        &self,
+        index: usize,
+        rows: u64,
+        context: &ModelContext,
+    ) -> Result<Option<(Shape, usize)>, Status> {
+        let Some(plan) = self.outputs.get(index) else { return Ok(None) };
+        let Some(fixed) = plan.fixed.as_ref() else { return Ok(None) };
+        let mut shape = Shape::new();
+        if self.batching {
+            shape.push(i64::try_from(rows).map_err(|_| too_large(context, rows, self.max_batch_size))?);
+        }
+        shape.extend_from_slice(fixed);
+        let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
+        let len = count.and_then(|count| count.checked_mul(plan.element.datatype().byte_size()));
+        let len = len.ok_or_else(|| {
+            Status::internal(format!("output '{}' of shape {} is too large", plan.text, format_shape(&shape)))
+        })?;
+        Ok(Some((shape, len)))
+    }
+}
+
+pub fn find(request: &Request, index: usize) -> Option<&InputTensor> {
+    request.inputs.iter().find(|input| input.index == index)
+}
+
+/// What the server itself adds to requests, nobody has reshaped.
+pub fn model_shape(input: &InputTensor) -> &[i64] {
+    if input.model_shape.is_empty() { &input.shape } else { &input.model_shape }
+}
+
+fn mixed(plan: &InputPlan) -> Status {
+    Status::internal(format!("some requests of a batch have the optional input '{}' and some have not", plan.label))
+}
+
+pub fn too_large(context: &ModelContext, rows: u64, max: u64) -> Status {
+    Status::internal(format!("batch size {rows} for '{}', max allowed is {max}", context.name))
+}

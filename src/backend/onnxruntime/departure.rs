@@ -1,0 +1,173 @@
+//! What leaves a device with a batch: the parts of its outputs that each request gets, on the host or where they lie.
+
+use std::ops::Range;
+
+use super::plan::Plan;
+use crate::gpu::flight::{Fetched, Output};
+use crate::gpu::{DeviceSlice, DeviceTarget, DriverError, Flight};
+use crate::memory::{Pool, Slice};
+use crate::request::shared::Wish;
+use crate::request::{OutputTensor, Request, Response, Shape, Status};
+
+/// One request of a batch, with all but the bytes of its answer.
+pub struct Departure {
+    pub request: Box<Request>,
+    pub parts: Vec<Part>,
+}
+
+/// One request's part of one output.
+pub struct Part {
+    output: OutputTensor,
+    /// Of the model.
+    shape: Shape,
+    source: Source,
+    is_wanted: bool,
+    has_state: bool,
+}
+
+/// Where the bytes of a part are when the batch has landed.
+enum Source {
+    /// With the output already.
+    Here,
+    /// Part of what was fetched.
+    Host(Fetched, Range<usize>),
+    /// Part of an output on the device.
+    Device(Output, Range<usize>),
+    /// The client's own memory.
+    Target(DeviceTarget),
+}
+
+impl Part {
+    /// One that was never on the device.
+    pub fn here(output: OutputTensor, shape: Shape, is_wanted: bool, has_state: bool) -> Part {
+        Part { output, shape, source: Source::Here, is_wanted, has_state }
+    }
+}
+
+/// A part that is to leave.
+pub struct Leaving {
+    /// Of the request in its batch.
+    pub number: usize,
+    pub output: OutputTensor,
+    pub shape: Shape,
+    pub bytes: Range<usize>,
+    pub wish: Wish,
+    /// Its client asked for it.
+    pub is_wanted: bool,
+    /// It is kept for the sequence's next request.
+    pub has_state: bool,
+}
+
+/// Has an output copied to all who want it: neighbours on the host as one copy.
+pub fn send_out(
+    flight: &mut Flight,
+    output: Output,
+    leaving: Vec<Leaving>,
+    parts: &mut [Vec<Part>],
+) -> Result<(), DriverError> {
+    let joins = |one: &Leaving, next: &Leaving| {
+        matches!((&one.wish, &next.wish), (Wish::OnHost, Wish::OnHost)) && one.bytes.end == next.bytes.start
+    };
+    let mut leaving = leaving.into_iter().peekable();
+    while let Some(first) = leaving.next() {
+        let begin = first.bytes.start;
+        let mut run = vec![first];
+        while let Some(last) = run.last()
+            && leaving.peek().is_some_and(|next| joins(last, next))
+        {
+            run.extend(leaving.next());
+        }
+        let end = run.last().map_or(begin, |last| last.bytes.end);
+        let is_host = run.iter().all(|part| matches!(part.wish, Wish::OnHost));
+        let fetched = if is_host { Some(flight.fetch(output, begin, end - begin)?) } else { None };
+        for Leaving { number, output: tensor, shape, bytes, wish, is_wanted, has_state } in run {
+            let source = match (fetched, wish) {
+                (Some(fetched), _) => Source::Host(fetched, bytes.start - begin..bytes.end - begin),
+                (None, Wish::At(target)) => {
+                    let target = target.part(0, bytes.len());
+                    if flight.output_address(output) != target.address() {
+                        flight.deliver(output, bytes.start, bytes.len(), &target)?;
+                    }
+                    Source::Target(target)
+                }
+                (None, _) => Source::Device(output, bytes),
+            };
+            let part = Part { output: tensor, shape, source, is_wanted, has_state };
+            if let Some(parts) = parts.get_mut(number) {
+                parts.push(part);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a batch brought back.
+pub struct Landed {
+    fetched: Vec<(Fetched, Slice)>,
+    outputs: Vec<Option<DeviceSlice>>,
+}
+
+impl Landed {
+    pub fn of(flight: &mut Flight, departures: &[Departure]) -> Landed {
+        let mut fetched: Vec<(Fetched, Slice)> = Vec::new();
+        for part in departures.iter().flat_map(|departure| &departure.parts) {
+            if let Source::Host(number, _) = &part.source
+                && fetched.iter().all(|(known, _)| known != number)
+                && let Some(slice) = flight.take_fetched(*number)
+            {
+                fetched.push((*number, slice));
+            }
+        }
+        Landed { fetched, outputs: flight.take_outputs() }
+    }
+
+    /// The answer with its bytes, once what is kept for the sequence's next request is kept.
+    pub fn complete(
+        &self,
+        departure: Departure,
+        plan: &Plan,
+        pool: &Pool,
+    ) -> Result<(Box<Request>, Response), (Box<Request>, Status)> {
+        let Departure { request, parts } = departure;
+        let mut response = Response::new(request.id.clone());
+        for part in parts {
+            let is_wanted = part.is_wanted;
+            match self.fill(part, &request, plan, pool) {
+                Ok(output) if is_wanted => response.outputs.push(output),
+                Ok(_) => {}
+                Err(status) => return Err((request, status)),
+            }
+        }
+        // As the request names them.
+        let place = |index| request.outputs.iter().position(|output| output.index == index);
+        response.outputs.sort_by_key(|output| place(output.index));
+        Ok((request, response))
+    }
+
+    fn fill(&self, part: Part, request: &Request, plan: &Plan, pool: &Pool) -> Result<OutputTensor, Status> {
+        let Part { mut output, shape, source, has_state, .. } = part;
+        let name = output.name.clone();
+        let lost = || Status::internal(format!("output '{name}' did not come back from its device"));
+        match source {
+            Source::Here => {}
+            Source::Host(number, range) => {
+                let slice = self.fetched.iter().find(|(known, _)| *known == number).ok_or_else(lost)?;
+                output.data = smallvec::smallvec![slice.1.window(range)];
+            }
+            Source::Device(number, range) => {
+                let slice = self.outputs.get(number.index()).and_then(Option::as_ref).ok_or_else(lost)?;
+                output.on_device = Some(Box::new(slice.window(range)));
+            }
+            Source::Target(target) => output.on_device = Some(Box::new(target.freeze())),
+        }
+        let Some(planned) = plan.outputs.get(output.index) else { return Ok(output) };
+        if let Some(states) = request.states.as_ref().filter(|_| has_state)
+            && let Some(data) = output.data.first()
+        {
+            let kept = super::instance::copy(data, pool)?;
+            states.update(&planned.text.to_str_lossy(), planned.element.datatype(), shape.clone(), kept)?;
+        }
+        output.shape = planned.client_shape(&shape, plan.batching);
+        Ok(output)
+    }
+}

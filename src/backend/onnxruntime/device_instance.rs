@@ -1,0 +1,568 @@
+//! One session on a GPU and the batches that it runs there, one behind the other.
+//!
+//! A batch is a flight: its inputs are copied in, or used where they lie, the library enqueues its work in the stream
+//! of the instance, outputs are copied out or stay. While one batch computes the next one comes in and the last one
+//! goes out. What the library reads on the host it gets there: strings, and small tensors of numbers that tell of
+//! shapes.
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::batch::{Failure, find, model_shape, too_large};
+use super::binding::{BoundInput, Produced, Returns, contiguous};
+use super::departure::{self, Departure, Part};
+use super::instance::is_shape_conflict;
+use super::io_binding::{Binding, Made, Memory, Place};
+use super::options::RunOptions;
+use super::plan::Plan;
+use super::recording::{Form, Recording, Recordings};
+use super::result::{ResultTensor, part, too_few_elements, too_few_rows};
+use super::session::Session;
+use super::strings::{Content, Strings};
+use crate::backend::{Instance, InstanceContext, Payload};
+use crate::gpu::flight::{Input, Output};
+use crate::gpu::{DriverError, Flight, Gpu, Lanes, Piece};
+use crate::observe::statistics::Execution;
+use crate::request::shared::Wish;
+use crate::request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape, now_ns};
+
+/// Batches under way: one comes in, one computes, one goes out.
+const UNDER_WAY_MAX: usize = 3;
+/// Looks at a batch that is under way before the thread sleeps between them.
+const LOOKS_AWAKE: u32 = 32;
+const NAP: Duration = Duration::from_micros(20);
+
+pub struct DeviceInstance {
+    /// First, so that it is dropped first: what is under way uses all the rest.
+    under_way: VecDeque<Batch>,
+    context: InstanceContext,
+    plan: Plan,
+    running: Running,
+    returns: Arc<Returns>,
+    session: Arc<Session>,
+    memory: Memory,
+    lanes: Arc<Lanes>,
+    strings: Strings,
+    content: Content,
+    /// The model gave another shape than it declares: its outputs are not bound any more.
+    declares_wrongly: bool,
+}
+
+/// How runs are asked for.
+pub struct Running {
+    pub options: RunOptions,
+    /// Where the configuration asks for graphs.
+    pub recordings: Option<Recordings>,
+}
+
+/// Requests that are computed together.
+struct Batch {
+    flight: Flight,
+    departures: Vec<Departure>,
+    rows: u64,
+    start_ns: u64,
+    compute_start_ns: u64,
+    compute_end_ns: Option<u64>,
+    /// What the library may still read on the host.
+    _read: Vec<BoundInput>,
+}
+
+/// A batch that is on its way, but for its requests.
+struct Flown {
+    flight: Flight,
+    /// Of each request.
+    parts: Vec<Vec<Part>>,
+    read: Vec<BoundInput>,
+    compute_start_ns: u64,
+}
+
+impl Running {
+    fn recording(&self, number: Option<usize>) -> Option<&Recording> {
+        self.recordings.as_ref()?.get(number?)
+    }
+}
+
+/// An input on its way to the model.
+enum Fed {
+    Host(BoundInput),
+    Device(Input, Shape),
+}
+
+/// An output of a run.
+enum Computed {
+    Device { output: Output, shape: Shape },
+    Strings(ResultTensor),
+}
+
+impl DeviceInstance {
+    pub fn new(
+        context: InstanceContext,
+        lanes: Arc<Lanes>,
+        session: Session,
+        plan: Plan,
+        running: Running,
+    ) -> Result<DeviceInstance, Status> {
+        lanes.gpu().enter()?;
+        let session = Arc::new(session);
+        Ok(DeviceInstance {
+            under_way: VecDeque::new(),
+            context,
+            plan,
+            running,
+            returns: Returns::new(Arc::clone(&session)),
+            memory: Memory::new(session.runtime(), lanes.gpu())?,
+            session,
+            lanes,
+            strings: Strings::default(),
+            content: Content::default(),
+            declares_wrongly: false,
+        })
+    }
+
+    fn gpu(&self) -> &Gpu {
+        self.lanes.gpu()
+    }
+
+    /// Sends the requests on their way; what cannot go is answered.
+    fn launch(&mut self, payload: &mut Payload) {
+        let start_ns = now_ns();
+        let requests = payload.take();
+        let rows = requests.iter().map(|request| self.plan.rows(request)).fold(0, u64::saturating_add);
+        if rows != 1 && rows > self.plan.max_batch_size {
+            let status = too_large(&self.context.model, rows, self.plan.max_batch_size);
+            requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
+            return;
+        }
+        let mut fitting: Vec<Box<Request>> = Vec::with_capacity(requests.len());
+        for mut request in requests {
+            match self.plan.check(&request).and_then(|()| self.bring_home(&mut request)) {
+                Ok(()) => fitting.push(request),
+                Err(status) => self.context.fail(request, status),
+            }
+        }
+        // Each round but the last takes one request away.
+        while !fitting.is_empty() {
+            let rows = fitting.iter().map(|request| self.plan.rows(request)).sum();
+            match self.fly(&fitting, rows) {
+                Ok(Flown { flight, parts, read, compute_start_ns }) => {
+                    let departures = fitting.into_iter().zip(parts);
+                    let departures = departures.map(|(request, parts)| Departure { request, parts }).collect();
+                    return self.under_way.push_back(Batch {
+                        flight,
+                        departures,
+                        rows,
+                        start_ns,
+                        compute_start_ns,
+                        compute_end_ns: None,
+                        _read: read,
+                    });
+                }
+                Err(Failure::One(at, status)) if at < fitting.len() => self.context.fail(fitting.remove(at), status),
+                Err(Failure::One(_, status) | Failure::All(status)) => {
+                    self.note(&status);
+                    fitting.drain(..).for_each(|request| self.context.fail(request, status.clone()));
+                }
+            }
+        }
+    }
+
+    /// Inputs that the library reads on the host.
+    fn bring_home(&self, request: &mut Request) -> Result<(), Status> {
+        for at in 0..request.inputs.len() {
+            let Some(input) = request.inputs.get(at) else { continue };
+            let stays = self.plan.inputs.get(input.index).is_some_and(|plan| plan.stays_on_host());
+            let Some(slice) = input.on_device().filter(|_| stays).cloned() else { continue };
+            let mut block = self.context.model.pool.get(slice.len())?;
+            slice.gpu().fetch(&slice, &mut block)?;
+            if let Some(input) = request.inputs.get_mut(at) {
+                input.data = smallvec::smallvec![block.freeze()];
+                input.beside.iter_mut().for_each(|beside| beside.on_device = None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues everything: inputs in, the run, outputs out.
+    fn fly(&mut self, requests: &[Box<Request>], rows: u64) -> Result<Flown, Failure> {
+        let mut flight = Flight::new(&self.lanes)?;
+        let recording = self.recording(requests, rows)?;
+        let mut fed: Vec<(usize, Fed)> = Vec::with_capacity(self.plan.inputs.len());
+        for index in 0..self.plan.inputs.len() {
+            let input = self.feed(&mut flight, index, requests, rows, recording)?;
+            fed.extend(input.map(|input| (index, input)));
+        }
+        let mut made: SmallVec<[BoundInput; 4]> = SmallVec::new();
+        let pool = &self.context.model.pool;
+        self.plan.make_batch_inputs(requests, self.session.runtime(), pool, &mut made)?;
+        // The library may look at what is bound at once, on a stream of its own.
+        flight.await_inputs()?;
+        let compute_start_ns = now_ns();
+        let computed = match self.run(&mut flight, requests, &fed, &made, (rows, recording)) {
+            Err(status) if !self.declares_wrongly && is_shape_conflict(&status.message) => {
+                // The file declares a fixed shape and computes another: once more, into the library's own memory.
+                self.declares_wrongly = true;
+                let again = self.run(&mut flight, requests, &fed, &made, (rows, None));
+                self.declares_wrongly = again.is_ok();
+                again?
+            }
+            computed => computed?,
+        };
+        let parts = self.hand_out(&mut flight, requests, computed)?;
+        flight.seal()?;
+        let on_host = fed.into_iter().filter_map(|(_, input)| match input {
+            Fed::Host(bound) => Some(bound),
+            Fed::Device(..) => None,
+        });
+        Ok(Flown { flight, parts, read: on_host.chain(made).collect(), compute_start_ns })
+    }
+
+    /// Input number `index` of all requests; `None` if it is optional and absent.
+    fn feed(
+        &mut self,
+        flight: &mut Flight,
+        index: usize,
+        requests: &[Box<Request>],
+        rows: u64,
+        recording: Option<usize>,
+    ) -> Result<Option<Fed>, Failure> {
+        let context = &self.context.model;
+        let (Some(plan), Some(shape)) =
+            (self.plan.inputs.get(index), self.plan.joined_shape(index, requests, rows, context)?)
+        else {
+            return Ok(None);
+        };
+        let runtime = self.session.runtime();
+        let size = plan.element.datatype().byte_size();
+        if size == 0 {
+            let strings = self.plan.join_strings(index, requests, &shape, runtime, &mut self.strings)?;
+            return Ok(Some(Fed::Host(strings)));
+        }
+        let tensors = requests.iter().filter_map(|request| find(request, index));
+        if plan.stays_on_host() {
+            let bytes = contiguous(tensors.flat_map(|tensor| tensor.data.iter()), size, &context.pool)?;
+            return Ok(Some(Fed::Host(BoundInput::over(runtime, bytes, &shape, plan.element)?)));
+        }
+        let policy = self.context.host_policy.name.as_bytes();
+        let mut pieces = Vec::with_capacity(requests.len());
+        for tensor in tensors {
+            match tensor.on_device() {
+                Some(slice) => pieces.push(Piece::Device(slice.clone())),
+                None => {
+                    let data = tensor.data_for(policy).iter();
+                    pieces.extend(data.filter(|piece| !piece.is_empty()).cloned().map(Piece::Host));
+                }
+            }
+        }
+        let len: usize = pieces.iter().map(Piece::len).sum();
+        let expected = element_count(&shape).and_then(|count| usize::try_from(count).ok());
+        if expected.and_then(|count| count.checked_mul(size)) != Some(len) {
+            let (label, shape) = (&plan.label, format_shape(&shape));
+            let text = format!("input '{label}' has {len} bytes, which do not fit its shape {shape}");
+            return Err(Status::internal(text).into());
+        }
+        let input = match self.running.recording(recording).and_then(|one| one.inputs.get(index)) {
+            Some(buffer) => flight.bring_to(buffer, &pieces)?,
+            None => flight.bring(&pieces)?,
+        };
+        Ok(Some(Fed::Device(input, shape)))
+    }
+
+    /// The buffers of batches like this one, if it can be recorded: all of its tensors have to lie on the device, in
+    /// sizes that are known, and none may stay there.
+    fn recording(&mut self, requests: &[Box<Request>], rows: u64) -> Result<Option<usize>, Failure> {
+        if self.running.recordings.is_none() || self.declares_wrongly || !self.plan.batch_inputs.is_empty() {
+            return Ok(None);
+        }
+        let context = &self.context.model;
+        let mut form = Form { shapes: Vec::new(), input_lens: Vec::new(), output_lens: Vec::new() };
+        for (index, plan) in self.plan.inputs.iter().enumerate() {
+            let shape = self.plan.joined_shape(index, requests, rows, context)?;
+            let Some(shape) = shape.filter(|_| !plan.stays_on_host()) else { return Ok(None) };
+            let tensors = requests.iter().filter_map(|request| find(request, index));
+            form.input_lens.push(tensors.map(InputTensor::byte_size).sum());
+            form.shapes.push(shape);
+        }
+        for (index, plan) in self.plan.outputs.iter().enumerate() {
+            let Some((_, len)) = self.plan.fixed_output(index, rows, context)? else { return Ok(None) };
+            for request in requests.iter().filter(|one| one.outputs.iter().any(|output| output.index == index)) {
+                if matches!(request.wish_for(&plan.text, len)?, Wish::OnDevice) {
+                    return Ok(None);
+                }
+            }
+            form.output_lens.push(len);
+        }
+        let Some(recordings) = &mut self.running.recordings else { return Ok(None) };
+        Ok(recordings.find(form, self.lanes.gpu())?)
+    }
+
+    /// Binds everything and begins the run.
+    fn run(
+        &mut self,
+        flight: &mut Flight,
+        requests: &[Box<Request>],
+        fed: &[(usize, Fed)],
+        made: &[BoundInput],
+        (rows, recording): (u64, Option<usize>),
+    ) -> Result<Vec<Computed>, Status> {
+        let recording = self.running.recording(recording);
+        let mut binding = Binding::new(&self.session, &self.memory)?;
+        for (index, input) in fed {
+            let Some(plan) = self.plan.inputs.get(*index) else { continue };
+            match input {
+                Fed::Host(bound) => binding.input(&plan.name, bound.value())?,
+                Fed::Device(input, shape) => {
+                    let place = Place { at: flight.input_address(*input), len: flight.input_len(*input) };
+                    // SAFETY: the flight keeps its inputs until all of its work is complete, and has them unwritten.
+                    unsafe { binding.device_input(&plan.name, place, shape, plan.element) }?;
+                }
+            }
+        }
+        let names = self.plan.batch_inputs.iter().flat_map(|input| &input.names);
+        for (name, bound) in names.zip(made) {
+            binding.input(name, bound.value())?;
+        }
+        let mut bound: Vec<Option<Computed>> = Vec::with_capacity(self.plan.outputs.len());
+        for (index, plan) in self.plan.outputs.iter().enumerate() {
+            let fixed = match self.declares_wrongly {
+                true => None,
+                false => self.plan.fixed_output(index, rows, &self.context.model)?,
+            };
+            let Some((shape, len)) = fixed else {
+                binding.open_output(&plan.name, plan.element)?;
+                bound.push(None);
+                continue;
+            };
+            let output = match (recording.and_then(|one| one.outputs.get(index)), self.target(requests, index, len)?) {
+                (Some(buffer), _) => flight.output_to(buffer),
+                (None, Some(target)) => flight.output_at(target),
+                (None, None) => flight.output(len)?,
+            };
+            let place = Place { at: flight.output_address(output), len };
+            // SAFETY: the flight keeps its outputs until all of its work is complete; they are its alone.
+            unsafe { binding.device_output(&plan.name, place, &shape, plan.element) }?;
+            bound.push(Some(Computed::Device { output, shape }));
+        }
+        let opened = binding.run(recording.map_or(&self.running.options, |one| &one.options), &self.returns)?;
+        let outputs = self.plan.outputs.iter().zip(bound).zip(opened);
+        let pool = &self.context.model.pool;
+        let content = &mut self.content;
+        let computed = outputs.map(|((plan, bound), made)| match (bound, made) {
+            (Some(bound), _) => Ok(bound),
+            (None, Some(Made::Device { shape, slice })) => {
+                Ok(Computed::Device { output: flight.output_made(slice), shape })
+            }
+            (None, Some(Made::Strings { shape, value })) => {
+                let produced = Produced::Strings { shape, value };
+                Ok(Computed::Strings(ResultTensor::new(produced, plan, content, pool)?))
+            }
+            (None, None) => Err(Status::internal(format!("output '{}' was not computed", plan.text))),
+        });
+        computed.collect()
+    }
+
+    /// The client's own memory on this device, if one request has all rows of an output and wants it there.
+    fn target(
+        &self,
+        requests: &[Box<Request>],
+        index: usize,
+        len: usize,
+    ) -> Result<Option<crate::gpu::DeviceTarget>, Status> {
+        let ([only], Some(plan)) = (requests, self.plan.outputs.get(index)) else { return Ok(None) };
+        if !only.outputs.iter().any(|output| output.index == index) {
+            return Ok(None);
+        }
+        match only.wish_for(&plan.text, len)? {
+            Wish::At(target) if target.gpu().is_same(self.gpu()) && target.len() >= len => {
+                Ok(Some(target.part(0, len)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What each request gets of the outputs, and has those copied that leave the device.
+    fn hand_out(
+        &self,
+        flight: &mut Flight,
+        requests: &[Box<Request>],
+        computed: Vec<Computed>,
+    ) -> Result<Vec<Vec<Part>>, Status> {
+        let mut parts: Vec<Vec<Part>> =
+            requests.iter().map(|request| Vec::with_capacity(request.outputs.len())).collect();
+        for (index, (plan, computed)) in self.plan.outputs.iter().zip(computed).enumerate() {
+            let (mut first_row, mut scattered) = (0, 0usize);
+            let mut leaving = Vec::new();
+            for (number, request) in requests.iter().enumerate() {
+                let rows = self.plan.batching.then_some((first_row, request.batch_size));
+                first_row += self.plan.rows(request);
+                let is_wanted = request.outputs.iter().any(|output| output.index == index);
+                let has_state = plan.is_state && request.states.is_some();
+                let scatter = plan.scatter.as_ref().map(|scatter| {
+                    let source = find(request, scatter.source).map(model_shape).unwrap_or_default();
+                    scatter.shape(plan, source)
+                });
+                let scatter = scatter.transpose()?;
+                let from = scattered;
+                if let Some(shape) = &scatter {
+                    let count = element_count(shape).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+                    scattered = scattered.saturating_add(count);
+                }
+                if !is_wanted && !has_state {
+                    continue;
+                }
+                let output = OutputTensor {
+                    name: plan.text.clone(),
+                    datatype: plan.element.datatype(),
+                    shape: Shape::new(),
+                    data: SmallVec::new(),
+                    index,
+                    on_device: None,
+                };
+                match &computed {
+                    Computed::Strings(result) => {
+                        let (shape, data) = match scatter {
+                            Some(shape) => result.scatter(plan, shape, &mut { from })?,
+                            None => result.cut(plan, rows)?,
+                        };
+                        let output = OutputTensor { data: smallvec::smallvec![data], ..output };
+                        let part = Part::here(output, shape, is_wanted, has_state);
+                        if let Some(parts) = parts.get_mut(number) {
+                            parts.push(part);
+                        }
+                    }
+                    Computed::Device { shape: whole, .. } => {
+                        let (shape, elements) = match scatter {
+                            Some(shape) => {
+                                let all = part(whole, None).map_or(0, |(_, all)| all.end);
+                                let end = Some(scattered).filter(|end| *end <= all);
+                                let end = end.ok_or_else(|| too_few_elements(plan, whole))?;
+                                (shape, from..end)
+                            }
+                            None => part(whole, rows).ok_or_else(|| too_few_rows(plan, whole))?,
+                        };
+                        let size = plan.element.datatype().byte_size();
+                        let bytes = elements.start.saturating_mul(size)..elements.end.saturating_mul(size);
+                        let wish = match is_wanted && !has_state {
+                            true => request.wish_for(&plan.text, bytes.len())?,
+                            // What is kept for the next request is kept on the host.
+                            false => Wish::OnHost,
+                        };
+                        leaving.push(departure::Leaving { number, output, shape, bytes, wish, is_wanted, has_state });
+                    }
+                }
+            }
+            if let Computed::Device { output, .. } = computed {
+                departure::send_out(flight, output, leaving, &mut parts)?;
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Looks after what is under way; false: nothing has changed.
+    fn attend(&mut self) -> bool {
+        for batch in &mut self.under_way {
+            if batch.compute_end_ns.is_none() && batch.flight.is_computed().is_ok_and(|is_computed| is_computed) {
+                batch.compute_end_ns = Some(now_ns());
+            }
+        }
+        let Some(first) = self.under_way.front_mut() else { return false };
+        let landed = match first.flight.has_landed() {
+            Ok(false) => return false,
+            landed => landed,
+        };
+        let Some(batch) = self.under_way.pop_front() else { return false };
+        match landed {
+            Ok(_) => self.answer(batch),
+            Err(error) => self.fail_all(batch.departures, &error),
+        }
+        true
+    }
+
+    fn answer(&self, mut batch: Batch) {
+        let end_ns = now_ns();
+        let execution = Execution {
+            exec_start_ns: batch.start_ns,
+            compute_start_ns: batch.compute_start_ns,
+            compute_end_ns: batch.compute_end_ns.unwrap_or(end_ns),
+            exec_end_ns: end_ns,
+        };
+        let landed = departure::Landed::of(&mut batch.flight, &batch.departures);
+        self.context.report_batch(batch.rows, &execution);
+        for departure in batch.departures {
+            match landed.complete(departure, &self.plan, &self.context.model.pool) {
+                Ok((request, response)) => self.context.succeed(request, response, &execution),
+                Err((request, status)) => self.context.fail(request, status),
+            }
+        }
+    }
+
+    fn fail_all(&self, departures: Vec<Departure>, error: &DriverError) {
+        let status = Status::from(error.clone());
+        let message = format!("instance '{}' on GPU {}: {}", self.context.name, self.gpu(), status.message);
+        let status = Status { message: message.into(), ..status };
+        departures.into_iter().for_each(|departure| self.context.fail(departure.request, status.clone()));
+    }
+
+    /// Remembers an error of the device that the library reports.
+    fn note(&self, status: &Status) {
+        if let Some(error) = device_error(&status.message) {
+            self.gpu().note_failure(&error);
+        }
+    }
+}
+
+/// An error of CUDA in a text of the library: `CUDA failure 700: an illegal memory access was encountered ; …`.
+fn device_error(text: &str) -> Option<DriverError> {
+    let (_, behind) = text.split_once("CUDA failure ")?;
+    let digits = behind.split(|letter: char| !letter.is_ascii_digit()).next()?;
+    let code = digits.parse().ok()?;
+    let text = behind.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ':' || letter == ' ');
+    let text = text.split(';').next().unwrap_or_default().trim().to_owned();
+    Some(DriverError { call: "OrtApi::RunWithBinding", code, name: "CUDA failure".to_owned(), text })
+}
+
+impl Instance for DeviceInstance {
+    fn takes_device_tensors(&self) -> bool {
+        true
+    }
+
+    fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
+        self.gpu().enter()?;
+        self.returns.drain();
+        // What a request leaves for the next one of its sequence is there once it is answered.
+        let has_states = self.plan.outputs.iter().any(|output| output.is_state);
+        let most = if has_states { 1 } else { UNDER_WAY_MAX };
+        self.launch(payload);
+        let mut looks = 0u32;
+        while !self.under_way.is_empty() {
+            let next = if self.under_way.len() < most { payload.more() } else { None };
+            if let Some(mut next) = next {
+                self.launch(&mut next);
+                looks = 0;
+                continue;
+            }
+            if self.attend() {
+                looks = 0;
+                continue;
+            }
+            looks = looks.saturating_add(1);
+            if self.context.spin.is_allowed() {
+                std::hint::spin_loop();
+            } else if looks < LOOKS_AWAKE {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(NAP);
+            }
+        }
+        self.strings.clear();
+        self.content.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

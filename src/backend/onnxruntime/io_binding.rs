@@ -1,0 +1,277 @@
+//! Runs whose tensors lie on a device: what is bound before, and what is taken afterwards.
+//!
+//! The library enqueues its work in the stream that it was given and returns; the tensors are kept by whoever asked for
+//! the run until the work is complete. On a stand-in for a device the library computes on the host, at once, and the
+//! memory of the device is that of the host.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::ffi::CStr;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use ort::sys;
+
+use super::binding::Lease;
+use super::binding::Returns;
+use super::element::ElementType;
+use super::options::RunOptions;
+use super::runtime::{Runtime, RuntimeError, filled};
+use super::session::Session;
+use super::value::Value;
+use crate::gpu::driver::DeviceAddress;
+use crate::gpu::{DeviceSlice, Gpu};
+use crate::memory::Slice;
+use crate::request::{Shape, Status, element_count, format_shape};
+
+/// Where a kind of memory lies, in the library's words.
+pub struct MemoryInfo {
+    runtime: &'static Runtime,
+    at: NonNull<sys::OrtMemoryInfo>,
+}
+
+// SAFETY: immutable.
+unsafe impl Send for MemoryInfo {}
+
+impl MemoryInfo {
+    /// The memory of a device of CUDA.
+    fn cuda(runtime: &'static Runtime, device: usize) -> Result<MemoryInfo, RuntimeError> {
+        let device = i32::try_from(device).map_err(|_| RuntimeError::here("the number of a device is too large"))?;
+        let mut info = ptr::null_mut();
+        // SAFETY: a handle is written to the given place; the name is copied.
+        runtime.check(unsafe {
+            (runtime.api.CreateMemoryInfo)(
+                c"Cuda".as_ptr(),
+                sys::OrtAllocatorType::OrtDeviceAllocator,
+                device,
+                sys::OrtMemType::OrtMemTypeDefault,
+                &mut info,
+            )
+        })?;
+        Ok(MemoryInfo { runtime, at: filled(info)? })
+    }
+}
+
+impl Drop for MemoryInfo {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns it, and nobody uses it afterwards.
+        unsafe { (self.runtime.api.ReleaseMemoryInfo)(self.at.as_ptr()) }
+    }
+}
+
+/// The memory of one device, for tensors of the library.
+pub struct Memory {
+    gpu: Gpu,
+    runtime: &'static Runtime,
+    /// `None`: a stand-in's, which the host reads and writes.
+    info: Option<MemoryInfo>,
+}
+
+impl Memory {
+    pub fn new(runtime: &'static Runtime, gpu: &Gpu) -> Result<Memory, RuntimeError> {
+        let info = match is_simulated(gpu) {
+            true => None,
+            false => Some(MemoryInfo::cuda(runtime, gpu.ordinal())?),
+        };
+        Ok(Memory { gpu: gpu.clone(), runtime, info })
+    }
+
+    /// A tensor on the device.
+    ///
+    /// # Safety
+    /// As [`Value::over`], until the work is complete that a run with the value begins.
+    unsafe fn value(
+        &self,
+        at: DeviceAddress,
+        len: usize,
+        shape: &[i64],
+        element: ElementType,
+    ) -> Result<Value, RuntimeError> {
+        let (data, info) = match &self.info {
+            Some(info) => (ptr::with_exposed_provenance_mut(at.0 as usize), info.at.as_ptr().cast_const()),
+            None => {
+                let outside = || RuntimeError::here("a tensor lies outside of its device");
+                let view = if len == 0 { ptr::dangling_mut() } else { self.view(at, len).ok_or_else(outside)? };
+                (view, self.runtime.memory())
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { Value::in_memory(self.runtime, info, data, len, shape, element) }
+    }
+
+    fn view(&self, at: DeviceAddress, len: usize) -> Option<*mut u8> {
+        self.gpu.driver().host_view(at, len)
+    }
+
+    /// Where the library leaves outputs whose size it finds out itself.
+    fn info(&self) -> *const sys::OrtMemoryInfo {
+        self.info.as_ref().map_or_else(|| self.runtime.memory(), |info| info.at.as_ptr().cast_const())
+    }
+}
+
+/// A stand-in for a driver has no context that a library could use.
+pub fn is_simulated(gpu: &Gpu) -> bool {
+    gpu.driver().context(gpu.ordinal()).is_null()
+}
+
+/// Memory that an input is read from, or an output is written to: of a flight, which keeps it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub at: DeviceAddress,
+    pub len: usize,
+}
+
+/// What the library allocated for an output.
+pub enum Made {
+    Device { shape: Shape, slice: DeviceSlice },
+    Strings { shape: Shape, value: Value },
+}
+
+/// The tensors of one run.
+pub struct Binding<'a> {
+    session: &'a Session,
+    memory: &'a Memory,
+    at: NonNull<sys::OrtIoBinding>,
+    /// Bound, and dropped after the binding: the library counts them as well.
+    values: Vec<Value>,
+    /// Of each output whether the library allocates it.
+    open: Vec<bool>,
+}
+
+impl<'a> Binding<'a> {
+    pub fn new(session: &'a Session, memory: &'a Memory) -> Result<Binding<'a>, RuntimeError> {
+        let runtime = session.runtime();
+        let mut binding = ptr::null_mut();
+        // SAFETY: the session is alive; a handle is written to the given place.
+        runtime.check(unsafe { (runtime.api.CreateIoBinding)(session.as_ptr(), &mut binding) })?;
+        Ok(Binding { session, memory, at: filled(binding)?, values: Vec::new(), open: Vec::new() })
+    }
+
+    /// An input that lies on the host; the library brings it where it is needed, at once.
+    pub fn input(&mut self, name: &CStr, value: &Value) -> Result<(), RuntimeError> {
+        let runtime = self.session.runtime();
+        // SAFETY: all handles are alive; the library counts the value.
+        runtime.check(unsafe { (runtime.api.BindInput)(self.at.as_ptr(), name.as_ptr(), value.as_ptr()) })
+    }
+
+    /// An input on the device, where it has arrived.
+    ///
+    /// # Safety
+    /// Until the work of the run is complete the place stays, and is not written.
+    pub unsafe fn device_input(
+        &mut self,
+        name: &CStr,
+        place: Place,
+        shape: &[i64],
+        element: ElementType,
+    ) -> Result<(), RuntimeError> {
+        // SAFETY: the caller's promise.
+        let value = unsafe { self.memory.value(place.at, place.len, shape, element) }?;
+        self.input(name, &value)?;
+        self.values.push(value);
+        Ok(())
+    }
+
+    /// The next output goes to that place.
+    ///
+    /// # Safety
+    /// Until the work of the run is complete the place stays, and is nobody else's.
+    pub unsafe fn device_output(
+        &mut self,
+        name: &CStr,
+        place: Place,
+        shape: &[i64],
+        element: ElementType,
+    ) -> Result<(), RuntimeError> {
+        let runtime = self.session.runtime();
+        // SAFETY: the caller's promise.
+        let value = unsafe { self.memory.value(place.at, place.len, shape, element) }?;
+        // SAFETY: all handles are alive; the library counts the value.
+        runtime.check(unsafe { (runtime.api.BindOutput)(self.at.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
+        self.values.push(value);
+        self.open.push(false);
+        Ok(())
+    }
+
+    /// The library allocates the next output: strings on the host, numbers on the device.
+    pub fn open_output(&mut self, name: &CStr, element: ElementType) -> Result<(), RuntimeError> {
+        let runtime = self.session.runtime();
+        let is_string = element.datatype().byte_size() == 0;
+        let info = if is_string { runtime.memory() } else { self.memory.info() };
+        // SAFETY: all handles are alive; the library copies the description.
+        runtime.check(unsafe { (runtime.api.BindOutputToDevice)(self.at.as_ptr(), name.as_ptr(), info) })?;
+        self.open.push(true);
+        Ok(())
+    }
+
+    /// Begins the run; for the stand-in it is over then. What the library allocated comes back, by the output's number.
+    pub fn run(self, options: &RunOptions, returns: &Arc<Returns>) -> Result<Vec<Option<Made>>, Status> {
+        let runtime = self.session.runtime();
+        // SAFETY: all handles are alive, and what is bound stays until the work is complete by the promise of who bound
+        // it.
+        let status = unsafe { (runtime.api.RunWithBinding)(self.session.as_ptr(), options.as_ptr(), self.at.as_ptr()) };
+        runtime.check(status)?;
+        if !self.open.contains(&true) {
+            return Ok(self.open.iter().map(|_| None).collect());
+        }
+        let values = self.take_values()?;
+        if values.len() != self.open.len() {
+            return Err(RuntimeError::here("outputs and their values differ in number").into());
+        }
+        let made = values.into_iter().zip(&self.open);
+        made.map(|(value, is_open)| is_open.then(|| self.made(value, returns)).transpose()).collect()
+    }
+
+    fn take_values(&self) -> Result<Vec<Value>, RuntimeError> {
+        let runtime = self.session.runtime();
+        let (mut list, mut count) = (ptr::null_mut(), 0);
+        // SAFETY: the binding is alive; a list of values, and its length, are written to the given places.
+        runtime.check(unsafe {
+            (runtime.api.GetBoundOutputValues)(self.at.as_ptr(), runtime.allocator(), &mut list, &mut count)
+        })?;
+        let Some(list) = NonNull::new(list) else { return Ok(Vec::new()) };
+        let values = (0..count).filter_map(|at| {
+            // SAFETY: the list has that many values, each ours to release.
+            let value = NonNull::new(unsafe { list.as_ptr().add(at).read() })?;
+            // SAFETY: as above.
+            Some(unsafe { Value::from_raw(runtime, value) })
+        });
+        let values = values.collect();
+        // SAFETY: the list came from this allocator; its values have been taken.
+        runtime.check(unsafe { (runtime.api.AllocatorFree)(runtime.allocator(), list.as_ptr().cast()) })?;
+        Ok(values)
+    }
+
+    fn made(&self, value: Value, returns: &Arc<Returns>) -> Result<Made, Status> {
+        let (element, shape) = value.tensor_type()?;
+        let size = element.map(|element| element.datatype().byte_size());
+        let Some(size) = size else { return Err(RuntimeError::here("an output has an unknown type").into()) };
+        if size == 0 {
+            return Ok(Made::Strings { shape, value });
+        }
+        let count = element_count(&shape).and_then(|count| usize::try_from(count).ok());
+        let len = count
+            .and_then(|count| count.checked_mul(size))
+            .ok_or_else(|| RuntimeError::here(format!("an output has the shape {}", format_shape(&shape))))?;
+        let data = value.data()?;
+        let gpu = &self.memory.gpu;
+        if self.memory.info.is_none() {
+            // SAFETY: the tensor's bytes stay where they are, unwritten, until the lease drops the value.
+            let bytes = unsafe { Slice::foreign(data, len, Lease::owner(value, returns)) };
+            return Ok(Made::Device { shape, slice: gpu.put(&bytes)? });
+        }
+        let owner: Arc<dyn Any + Send + Sync> = Lease::owner(value, returns);
+        // SAFETY: the tensor stays until the lease drops the value. It is not complete yet: it goes into the flight
+        // whose work writes it, and leaves that once it has landed.
+        let slice = unsafe { DeviceSlice::foreign(gpu.clone(), DeviceAddress(data.addr() as u64), len, owner) };
+        Ok(Made::Device { shape, slice })
+    }
+}
+
+impl Drop for Binding<'_> {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns it, and nobody uses it afterwards.
+        unsafe { (self.session.runtime().api.ReleaseIoBinding)(self.at.as_ptr()) }
+    }
+}

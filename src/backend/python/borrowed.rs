@@ -1,0 +1,235 @@
+//! Tensors on devices that a worker lends: outputs of its model, and inputs of its requests to other models.
+//!
+//! Each is opened by the handle of the allocation around it, and is a tensor like any other from then on. The worker
+//! keeps what owns it until it is told that nobody needs it any more, which is after the allocation was closed: memory
+//! that is freed while another process has it open is nobody's.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::link::Bell;
+use crate::gpu::{self, DeviceSlice, Gpus, Imported};
+use crate::request::Status;
+
+/// Tensors that a worker may have out at a time; an honest one asks long before which of them it may forget.
+const BORROWED_MAX: usize = 1 << 16;
+/// Allocations that are remembered, before those are looked for that are gone.
+const OPENED_MIN: usize = 16;
+
+/// An allocation, as a worker names it: the device and the handle.
+type Name = (i32, [u8; 64]);
+
+/// See the [module](self).
+pub struct Borrowed {
+    gpus: Arc<Gpus>,
+    /// Rung when there is something to tell the worker.
+    keeper: Bell,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Those that are open, or were.
+    opened: HashMap<Name, Weak<Imported>>,
+    out: usize,
+    /// Numbers of which the worker is still to be told.
+    freed: Vec<u64>,
+}
+
+/// A tensor's place, as a message names it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    pub handle: &'a [u8],
+    pub offset: usize,
+    pub len: usize,
+    /// Of the worker's own.
+    pub number: u64,
+    pub device: i32,
+}
+
+impl Borrowed {
+    pub fn new(gpus: Arc<Gpus>, keeper: Bell) -> Borrowed {
+        Borrowed { gpus, keeper, state: Mutex::default() }
+    }
+
+    /// The tensor at that place. Whatever becomes of it, the worker will hear of its number. May block.
+    pub fn open(self: &Arc<Self>, place: &Place<'_>) -> Result<DeviceSlice, Status> {
+        self.lock().out += 1;
+        // From here on it is given back.
+        let held = Held { borrowed: Arc::clone(self), number: place.number, imported: None };
+        let failed = |text: String| {
+            Status::internal(format!("memory of a Python model on GPU {} cannot be used: {text}", place.device))
+        };
+        if self.lock().out > BORROWED_MAX {
+            return Err(failed(format!("its process has lent {BORROWED_MAX} tensors already")));
+        }
+        let handle = place.handle.try_into().map_err(|_| failed("its handle is none".to_owned()))?;
+        let gpu = self.gpus.get(place.device).ok_or_else(|| failed("the server does not use that GPU".to_owned()))?;
+        let imported = self.imported((place.device, handle), gpu).map_err(|error| failed(error.to_string()))?;
+        let held = held.of(Arc::clone(&imported));
+        imported.slice(place.offset, place.len, held).map_err(|error| failed(error.to_string()))
+    }
+
+    /// The allocation, opened once for all tensors in it.
+    fn imported(&self, name: Name, gpu: &gpu::Gpu) -> gpu::driver::Result<Arc<Imported>> {
+        if let Some(open) = self.lock().opened.get(&name).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        // Outside the lock: it takes its time. Who opens it a second time meanwhile closes it a second time.
+        let imported = Imported::open(gpu, &name.1)?;
+        let mut state = self.lock();
+        if state.opened.len() >= OPENED_MIN {
+            state.opened.retain(|_, open| open.strong_count() > 0);
+        }
+        state.opened.insert(name, Arc::downgrade(&imported));
+        Ok(imported)
+    }
+
+    /// Nobody needs that one any more, and nothing of it was opened or is open.
+    pub fn give_back(&self, number: u64) {
+        self.lock().freed.push(number);
+        self.keeper.ring();
+    }
+
+    /// What the worker is to be told of; it has to be put back if that comes to nothing.
+    pub fn take_freed(&self, most: usize) -> Vec<u64> {
+        let mut state = self.lock();
+        let kept = state.freed.len().saturating_sub(most);
+        state.freed.split_off(kept)
+    }
+
+    pub fn put_back_freed(&self, numbers: Vec<u64>) {
+        self.lock().freed.extend(numbers);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A tensor of the worker's that is in use.
+struct Held {
+    borrowed: Arc<Borrowed>,
+    number: u64,
+    imported: Option<Arc<Imported>>,
+}
+
+impl Held {
+    fn of(mut self, imported: Arc<Imported>) -> Held {
+        self.imported = Some(imported);
+        self
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let (borrowed, number, imported) = (Arc::clone(&self.borrowed), self.number, self.imported.take());
+        // The thread that closes allocations: what it does after this one's last hold is done after the closing.
+        gpu::entrust(move || {
+            drop(imported);
+            let mut state = borrowed.lock();
+            state.out = state.out.saturating_sub(1);
+            drop(state);
+            borrowed.give_back(number);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::backend::python::link::{Bounds, Link};
+    use crate::backend::python::loans::Loans;
+    use crate::gpu::Settings;
+    use crate::gpu::simulated::{Simulated, Spec};
+    use crate::request::DataType;
+
+    /// Memory of a worker, which a file stands for.
+    fn lent(content: &[u8]) -> (File, [u8; 64]) {
+        let memory = rustix::fs::memfd_create(c"lent", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let memory = File::from(memory);
+        memory.set_len(8192).unwrap();
+        memory.write_all_at(content, 512).unwrap();
+        let mut handle = [0; 64];
+        handle[..8].copy_from_slice(b"nereid-1");
+        handle[8..12].copy_from_slice(&std::process::id().to_le_bytes());
+        handle[12..16].copy_from_slice(&memory.as_raw_fd().to_le_bytes());
+        handle[24..32].copy_from_slice(&8192u64.to_le_bytes());
+        (memory, handle)
+    }
+
+    fn link(simulated: &Arc<Simulated>) -> Link {
+        let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
+        let gpus = Gpus::with(Arc::clone(simulated) as Arc<_>, &Settings::default());
+        Link::new(bounds, 0, gpus).unwrap().0
+    }
+
+    /// What the worker would be told of, once that many are there.
+    fn freed(borrowed: &Borrowed, count: usize) -> Vec<u64> {
+        let began = Instant::now();
+        let mut freed = Vec::new();
+        while freed.len() < count {
+            assert!(began.elapsed() < Duration::from_secs(60), "only {freed:?}");
+            freed.extend(borrowed.take_freed(100));
+            std::thread::yield_now();
+        }
+        freed.sort_unstable();
+        freed
+    }
+
+    #[test]
+    fn a_workers_tensor_is_read_where_it_lies_and_given_back() {
+        let simulated = Arc::new(Simulated::new(Spec::prompt(2, 1)));
+        let link = link(&simulated);
+        let (_memory, handle) = lent(b"numbers");
+        let place = Place { handle: &handle, offset: 512, len: 7, number: 3, device: 1 };
+        let first = link.borrowed.open(&place).unwrap();
+        let second = link.borrowed.open(&Place { number: 4, offset: 514, len: 5, ..place }).unwrap();
+        let mut read = [0; 5];
+        second.gpu().fetch(&second, &mut read).unwrap();
+        assert_eq!((&read, second.gpu().ordinal()), (b"mbers", 1));
+        drop(first);
+        assert_eq!(freed(&link.borrowed, 1), [3]);
+        let copy = second.clone();
+        drop(second);
+        assert!(link.borrowed.take_freed(9).is_empty());
+        // What another process has lent is not handed on: it is copied before.
+        assert!(copy.export().is_err());
+        let loans = Loans::default();
+        let loan = loans.lend(&copy, DataType::Uint8).unwrap();
+        drop(copy);
+        assert_eq!(freed(&link.borrowed, 1), [4]);
+        loans.release(std::iter::once(loan.key));
+        assert_eq!(simulated.violations(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_place_is_an_error_and_comes_back_too() {
+        let simulated = Arc::new(Simulated::new(Spec::prompt(1, 1)));
+        let link = link(&simulated);
+        let (_memory, handle) = lent(b"");
+        let good = Place { handle: &handle, offset: 0, len: 8, number: 1, device: 0 };
+        let nowhere = [0x6e; 64];
+        let cases = [
+            Place { handle: &handle[..63], ..good },
+            Place { handle: &nowhere, number: 2, ..good },
+            Place { device: 1, number: 3, ..good },
+            Place { device: -1, number: 4, ..good },
+            Place { len: 8193, number: 5, ..good },
+            Place { offset: usize::MAX, number: 6, ..good },
+        ];
+        for place in &cases {
+            let status = link.borrowed.open(place).unwrap_err();
+            let begin = format!("memory of a Python model on GPU {} cannot be used: ", place.device);
+            assert!(status.message.starts_with(&begin), "{status}");
+        }
+        assert_eq!(freed(&link.borrowed, 6), [1, 2, 3, 4, 5, 6]);
+        assert!(link.borrowed.open(&good).is_ok());
+        assert_eq!(simulated.violations(), Vec::<String>::new());
+    }
+}

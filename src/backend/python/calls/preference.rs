@@ -1,0 +1,92 @@
+//! Where a model wants the outputs of its requests to other models (python_backend.md section 3, "PreferredMemory").
+
+use std::sync::Arc;
+
+use crate::gpu::{Gpu, Gpus};
+use crate::memory::BlockMut;
+use crate::request::shared::Wish;
+use crate::request::{DataType, MemoryType, OutputTensor, Response, Status};
+
+/// See the [module](self).
+#[derive(Debug, Clone, Default)]
+pub enum Preference {
+    #[default]
+    Host,
+    /// Where the model that computes them leaves them.
+    Anywhere,
+    On(Gpu),
+}
+
+impl Preference {
+    /// What the message says: a type of memory and the number of a device. A device that there is not is the host.
+    pub fn new(said: Option<(u32, i64)>, gpus: &Arc<Gpus>) -> Preference {
+        if gpus.iter().next().is_none() {
+            return Preference::Host;
+        }
+        let Some((memory_type, device)) = said else { return Preference::Anywhere };
+        let gpu = || i32::try_from(device).ok().and_then(|device| gpus.get(device)).cloned();
+        match MemoryType::from_number(memory_type) {
+            Some(MemoryType::Gpu) => gpu().map_or(Preference::Host, Preference::On),
+            _ => Preference::Host,
+        }
+    }
+
+    /// Where a model that computes on a device leaves its outputs.
+    pub fn wish(&self) -> Wish {
+        match self {
+            Preference::Host => Wish::OnHost,
+            Preference::Anywhere | Preference::On(_) => Wish::OnDevice,
+        }
+    }
+
+    /// Answers may lie on devices.
+    pub fn is_of_devices(&self) -> bool {
+        !matches!(self, Preference::Host)
+    }
+
+    /// An answer cannot be written without a device.
+    pub fn waits_for_device(&self, response: &Response) -> bool {
+        matches!(self, Preference::On(_)) || response.outputs.iter().any(|output| output.on_device.is_some())
+    }
+
+    /// Brings the outputs where they are wanted. May wait for a device.
+    pub fn apply(&self, response: &mut Response) -> Result<(), Status> {
+        match self {
+            Preference::Anywhere => Ok(()),
+            Preference::Host => response.outputs.iter_mut().try_for_each(fetch),
+            Preference::On(gpu) => response.outputs.iter_mut().try_for_each(|output| put(output, gpu)),
+        }
+    }
+}
+
+/// Brings an output to the host, if it is not there.
+pub fn fetch(output: &mut OutputTensor) -> Result<(), Status> {
+    let Some(slice) = output.on_device.take() else { return Ok(()) };
+    let mut block = BlockMut::unpooled(slice.len());
+    slice.gpu().fetch(&slice, &mut block)?;
+    output.data = smallvec::smallvec![block.freeze()];
+    Ok(())
+}
+
+/// Brings an output to a device, if it is not there. Strings stay on the host, where alone they can be told apart.
+fn put(output: &mut OutputTensor, gpu: &Gpu) -> Result<(), Status> {
+    let slice = match &output.on_device {
+        Some(slice) if slice.gpu().is_same(gpu) => return Ok(()),
+        Some(slice) => gpu.take_over(slice)?,
+        None if output.datatype == DataType::Bytes || output.byte_size() == 0 => return Ok(()),
+        None => match &output.data[..] {
+            [only] => gpu.put(only)?,
+            pieces => {
+                let mut joined = BlockMut::unpooled(output.byte_size());
+                joined.set_len(0);
+                for piece in pieces {
+                    joined.append(piece);
+                }
+                gpu.put(&joined.freeze())?
+            }
+        },
+    };
+    output.data.clear();
+    output.on_device = Some(Box::new(slice));
+    Ok(())
+}

@@ -1,0 +1,328 @@
+"""Memory of GPUs: what the server lends is opened when a model asks where it lies, and what a model made is lent to the
+server.
+
+Both go by the handles of CUDA's inter-process interface, through the driver's library and ctypes, so that no worker
+needs a package for it. Only models that ask for such memory import this module. Where the server computes on a stand-in
+for a driver, a handle names a file of its memory, which is mapped: its addresses can be read by the host as well.
+
+Messages say of such a tensor (handle, offset, length, key, device, lasts): the key is the server's for what it has
+lent, and below zero for what is lent to it; with `lasts` the allocation is the server's for as long as it lives.
+"""
+
+import ctypes
+import mmap
+import os
+import struct
+import threading
+
+from .errors import TritonModelException
+from .wire import link
+
+# The stand-in's handles: how they begin, and (process, descriptor, offset, length) behind that.
+MAGIC = b"nereid-1"
+HANDLE = struct.Struct("<8sIIQQ")
+HANDLE_BYTES = 64
+
+_SIMULATED = "NEREID_SIMULATED_GPUS"
+_PAGE = mmap.ALLOCATIONGRANULARITY
+
+_lock = threading.RLock()
+
+
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle."""
+
+    _fields_ = [("bytes", ctypes.c_ubyte * HANDLE_BYTES)]
+
+
+def _failed(call, text):
+    return TritonModelException("Failed to use the memory of a GPU: %s failed: %s" % (call, text))
+
+
+class _Cuda:
+    """CUDA's driver, in the primary contexts of the devices, which the model's libraries use as well."""
+
+    def __init__(self):
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise _failed("opening libcuda.so.1", error) from None
+        self._library = library
+        self._contexts = {}
+        self._streams = {}
+        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        address = ctypes.c_uint64
+        to = ctypes.POINTER
+        for name, arguments in (
+            ("cuInit", (ctypes.c_uint,)),
+            ("cuDeviceGet", (to(number), number)),
+            ("cuDevicePrimaryCtxRetain", (to(pointer), number)),
+            ("cuCtxPushCurrent_v2", (pointer,)),
+            ("cuCtxPopCurrent_v2", (to(pointer),)),
+            ("cuCtxSynchronize", ()),
+            ("cuIpcOpenMemHandle_v2", (to(address), _Handle, ctypes.c_uint)),
+            ("cuIpcCloseMemHandle", (address,)),
+            ("cuIpcGetMemHandle", (to(_Handle), address)),
+            ("cuMemGetAddressRange_v2", (to(address), to(size), address)),
+            ("cuMemcpyDtoH_v2", (pointer, address, size)),
+            ("cuStreamCreate", (to(pointer), ctypes.c_uint)),
+            ("cuStreamSynchronize", (pointer,)),
+            ("cuGetErrorName", (number, to(ctypes.c_char_p))),
+        ):
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, number
+        self._call("cuInit", 0)
+
+    def _call(self, name, *arguments):
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorName(code, ctypes.byref(text))
+            raise _failed(name, "%s (%d)" % ((text.value or b"unknown error").decode(), code))
+
+    def _context(self, device):
+        context = self._contexts.get(device)
+        if context is None:
+            number, context = ctypes.c_int(), ctypes.c_void_p()
+            self._call("cuDeviceGet", ctypes.byref(number), device)
+            # Never released: it is there for as long as the process.
+            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+            self._contexts[device] = context
+        return context
+
+    def _within(self, device, name, *arguments):
+        """A call in the device's context; the calling thread has its own again afterwards."""
+        self._call("cuCtxPushCurrent_v2", self._context(device))
+        try:
+            self._call(name, *arguments)
+        finally:
+            self._library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def open(self, handle, device):
+        """(address of the allocation, what keeps it open)"""
+        base = ctypes.c_uint64()
+        # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag that there is.
+        self._within(device, "cuIpcOpenMemHandle_v2", ctypes.byref(base), _Handle.from_buffer_copy(handle), 1)
+        return base.value, base
+
+    def close(self, device, kept):
+        self._within(device, "cuIpcCloseMemHandle", kept)
+
+    def export(self, device, address):
+        """(handle of the allocation around an address, the address's place in it)"""
+        base, length, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
+        self._within(device, "cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(length), address)
+        self._within(device, "cuIpcGetMemHandle", ctypes.byref(handle), base)
+        return bytes(handle.bytes), address - base.value
+
+    def read(self, device, address, length):
+        content = bytearray(length)
+        if length:
+            place = (ctypes.c_char * length).from_buffer(content)
+            self._within(device, "cuMemcpyDtoH_v2", ctypes.addressof(place), address, length)
+        return content
+
+    def wait(self, device):
+        """Until all that the process does on the device is done."""
+        self._within(device, "cuCtxSynchronize")
+
+    def stream(self, device):
+        """A stream that producers let wait for their work; its number, as DLPack hands it over."""
+        stream = self._streams.get(device)
+        if stream is None:
+            stream = ctypes.c_void_p()
+            # CU_STREAM_NON_BLOCKING: it waits for nothing but what it is told to.
+            self._within(device, "cuStreamCreate", ctypes.byref(stream), 1)
+            self._streams[device] = stream
+        return stream.value
+
+    def settle(self, device, stream=None):
+        """Waits for a stream; without one for the default stream of the libraries."""
+        self._within(device, "cuStreamSynchronize", stream)
+
+
+class _Simulated:
+    """Memory that is a file's: of the server, or of the process itself."""
+
+    def open(self, handle, device):
+        _, process, descriptor, offset, length = HANDLE.unpack_from(handle)
+        try:
+            descriptor = os.open("/proc/%d/fd/%d" % (process, descriptor), os.O_RDWR | os.O_CLOEXEC)
+            try:
+                before = offset % _PAGE
+                memory = mmap.mmap(descriptor, length + before, offset=offset - before)
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError, OverflowError) as error:
+            raise _failed("opening a simulated GPU's memory", error) from None
+        place = (ctypes.c_char * len(memory)).from_buffer(memory)
+        return ctypes.addressof(place) + before, place
+
+    def close(self, device, kept):
+        # It is unmapped when nothing refers to it any more.
+        pass
+
+    def export(self, device, address):
+        """By what the system knows of the process's mappings."""
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                fields = line.split(None, 5)
+                start, _, end = fields[0].partition("-")
+                start, end = int(start, 16), int(end, 16)
+                if start <= address < end:
+                    break
+            else:
+                raise _failed("looking for an address", "it is not mapped")
+        major, _, minor = fields[3].partition(":")
+        file = (os.makedev(int(major, 16), int(minor, 16)), int(fields[4]))
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                found = os.stat("/proc/self/fd/" + name)
+                if (found.st_dev, found.st_ino) == file:
+                    break
+            except OSError:
+                # Closed meanwhile, as the one is by which this is listed.
+                continue
+        else:
+            raise _failed("looking for an address", "it is in no file that is open")
+        # A mapping goes on to the end of a page, its file may not.
+        offset = int(fields[2], 16)
+        handle = HANDLE.pack(MAGIC, os.getpid(), int(name), offset, min(end - start, found.st_size - offset))
+        return handle.ljust(HANDLE_BYTES, b"\0"), address - start
+
+    def read(self, device, address, length):
+        return bytearray(ctypes.string_at(address, length))
+
+    def wait(self, device):
+        pass
+
+    def stream(self, device):
+        return None
+
+    def settle(self, device, stream=None):
+        pass
+
+
+_simulated = _Simulated()
+_cuda = None
+
+
+def _driver(is_simulated):
+    global _cuda
+    if is_simulated:
+        return _simulated
+    with _lock:
+        if _cuda is None:
+            _cuda = _Cuda()
+    return _cuda
+
+
+def _own():
+    """The driver of what the process itself has."""
+    return _driver(_SIMULATED in os.environ)
+
+
+# What the server lends.
+
+
+class _Opened:
+    """An allocation of the server's."""
+
+    __slots__ = ("driver", "device", "base", "kept", "lasts", "keys")
+
+    def __init__(self, handle, device, lasts):
+        self.driver = _driver(handle.startswith(MAGIC))
+        self.device = device
+        self.base, self.kept = self.driver.open(handle, device)
+        self.lasts = lasts
+        # Of the tensors in it that are open.
+        self.keys = set()
+
+
+# By handle and device.
+_opened = {}
+# By the key of a tensor in them: (address, end, its data).
+_lent = {}
+
+
+def address_of(data):
+    """Where a tensor lies that the server has lent."""
+    handle, offset, length, key, device, lasts = data
+    with _lock:
+        found = _lent.get(key)
+        if found is not None:
+            return found[0]
+        opened = _opened.get((handle, device))
+        if opened is None:
+            opened = _opened[(handle, device)] = _Opened(handle, device, lasts)
+        link.let_go = let_go
+        opened.keys.add(key)
+        address = opened.base + offset
+        _lent[key] = (address, address + length, data[:3] + (key, device, lasts))
+    return address
+
+
+def let_go(keys):
+    """Nothing of the model refers to these tensors any more, but what it has begun with them may be under way."""
+    with _lock:
+        keys = [key for key in keys if _lent.pop(key, None) is not None]
+        if not keys:
+            return
+        used = [(name, opened) for name, opened in _opened.items() if not opened.keys.isdisjoint(keys)]
+        for device, driver in {opened.device: opened.driver for _, opened in used}.items():
+            driver.wait(device)
+        for name, opened in used:
+            opened.keys.difference_update(keys)
+            if not opened.keys and not opened.lasts:
+                # The server may free it from here on.
+                del _opened[name]
+                opened.driver.close(opened.device, opened.kept)
+
+
+# What a model lends.
+
+
+class Foreign:
+    """A tensor's memory on a device that is the model's. Whoever refers to it keeps the memory."""
+
+    __slots__ = ("address", "length", "device", "owner")
+
+    def __init__(self, address, length, device, owner):
+        self.address = address
+        self.length = length
+        self.device = device
+        self.owner = owner
+
+
+def producer_stream(device):
+    """What `__dlpack__` is told of the stream on which its tensor shall be complete."""
+    return _own().stream(device)
+
+
+def settle(device, stream):
+    """Waits until a tensor is complete on that stream."""
+    if stream is not None:
+        _own().settle(device, stream)
+
+
+def data_of(foreign):
+    """What a message carries of a model's own memory; bytes where another process cannot open it."""
+    address, length, device = foreign.address, foreign.length, foreign.device
+    if length == 0:
+        return b""
+    with _lock:
+        for start, end, data in _lent.values():
+            if start <= address and address + length <= end and data[4] == device:
+                # The server's own, or a part of it: what the message says keeps it until the server has heard of it.
+                part = (data[0], data[1] + address - start, length) + data[3:]
+                link.hold(part)
+                return part
+    driver = _own()
+    # A capsule says nothing of its stream: that of the library it is from, mostly.
+    driver.settle(device)
+    try:
+        handle, offset = driver.export(device, address)
+    except TritonModelException:
+        # Of a pool that is not shared, or opened from elsewhere.
+        return driver.read(device, address, length)
+    return (handle, offset, length, -link.lend(foreign, length), device, False)

@@ -1,0 +1,39 @@
+//! GPUs: the devices of this host, their memory, their streams.
+//!
+//! Everything here goes through one [`Driver`]: CUDA's, opened when it is there, or a stand-in on host memory that
+//! keeps an order only where a stream or an event asks for one ([`simulated`]). The server is built without CUDA and
+//! runs without it; then there are no devices, and nobody asks for one.
+//!
+//! What the layers above see is safe: buffers go back when they are dropped, and whoever holds a [`DeviceSlice`] may
+//! read it, because a slice is only made when all that writes it is complete. The calls that start something
+//! asynchronous, and the promises that go with them, stay in [`stream`] and [`flight`].
+
+#![allow(unsafe_code)]
+
+mod arena;
+mod buffer;
+mod cuda;
+mod device;
+pub mod driver;
+pub mod flight;
+mod gather;
+pub mod graph;
+mod ipc;
+mod kernel;
+pub mod kernels;
+mod memory;
+mod pinned;
+mod regions;
+mod settings;
+pub mod simulated;
+pub mod stream;
+
+pub use buffer::{DeviceBuffer, DeviceSlice};
+pub use device::{Gpu, Gpus};
+pub use driver::{Description, Driver, DriverError, Program};
+pub use flight::{Flight, Lanes, Piece};
+pub use ipc::{Exported, Imported, entrust};
+pub use kernel::Kernel;
+pub use pinned::{PinnedBuffer, PinnedPool};
+pub use regions::{DeviceRegion, DeviceRegions, DeviceTarget, DeviceUse, Lent, OpenError};
+pub use settings::Settings;

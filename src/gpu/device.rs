@@ -1,0 +1,454 @@
+//! The devices that the server uses, and what each of them does for everybody.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use super::buffer::{DeviceBuffer, DeviceSlice};
+use super::driver::{
+    self, Description, DeviceAddress, Driver, DriverError, EventHandle, EventOptions, Program, StreamHandle,
+};
+use super::kernel::Kernel;
+use super::memory::{DeviceMemory, Source};
+use super::pinned::PinnedPool;
+use super::regions::{DeviceRegions, DeviceTarget};
+use super::settings::Settings;
+use super::stream::Stream;
+use super::{cuda, simulated};
+
+/// The environment's word for a server that looks for no GPU (cli.md section 4).
+const CPU_ONLY: &str = "TRITON_SERVER_CPU_ONLY";
+
+/// All devices of the server. There is always one value of it; without a driver it is empty.
+#[derive(Default)]
+pub struct Gpus {
+    driver: Option<Arc<dyn Driver>>,
+    devices: Vec<Gpu>,
+    min_compute_capability: f64,
+    is_simulated: bool,
+    pinned: PinnedPool,
+    regions: DeviceRegions,
+}
+
+impl Gpus {
+    /// What this host has: the stand-in's devices if the environment asks for them, else those of CUDA's driver.
+    pub fn discover(settings: &Settings) -> Arc<Gpus> {
+        if std::env::var_os(CPU_ONLY).is_some() {
+            return Arc::default();
+        }
+        let simulated = match simulated::from_environment() {
+            Ok(simulated) => simulated,
+            Err(text) => {
+                error!("there are no simulated GPUs: {text}");
+                return Arc::default();
+            }
+        };
+        let is_simulated = simulated.is_some();
+        match simulated.or_else(cuda::open) {
+            Some(driver) => Arc::new(Gpus { is_simulated, ..Gpus::of(driver, settings) }),
+            None => Arc::default(),
+        }
+    }
+
+    /// The devices of `driver` that are good enough.
+    pub fn with(driver: Arc<dyn Driver>, settings: &Settings) -> Arc<Gpus> {
+        Arc::new(Gpus::of(driver, settings))
+    }
+
+    fn of(driver: Arc<dyn Driver>, settings: &Settings) -> Gpus {
+        let found = (0..driver.device_count()).filter_map(|ordinal| match driver.describe(ordinal) {
+            Ok(description) if description.capability() + 1e-6 < settings.min_compute_capability => {
+                let (name, has) = (&description.name, description.capability());
+                let least = settings.min_compute_capability;
+                warn!(
+                    "GPU {ordinal} ({name}) is not used: its compute capability is {has:.1}, \
+                     at least {least:.1} is asked"
+                );
+                None
+            }
+            Ok(description) => Some(Gpu::new(Arc::clone(&driver), ordinal, description, settings)),
+            Err(error) => {
+                warn!("GPU {ordinal} is not used: {error}");
+                None
+            }
+        });
+        let devices: Vec<Gpu> = found.collect();
+        if settings.enable_peer_access {
+            connect(&devices);
+        }
+        // Only where there is a device to use it, and with that one's context.
+        let pinned = devices.first().map_or_else(PinnedPool::default, |first| {
+            if let Err(error) = first.enter() {
+                warn!("GPU {first} cannot be entered: {error}");
+            }
+            let pinned = PinnedPool::new(Arc::clone(&driver), settings.pinned_pool_bytes);
+            pinned.prepare();
+            pinned
+        });
+        for gpu in &devices {
+            let Description { name, memory_bytes, pci_address, .. } = gpu.description();
+            let capability = gpu.description().capability();
+            info!("GPU {gpu}: {name} at {pci_address}, compute capability {capability:.1}, {memory_bytes} bytes");
+        }
+        Gpus {
+            driver: Some(driver),
+            devices,
+            min_compute_capability: settings.min_compute_capability,
+            is_simulated: false,
+            pinned,
+            regions: DeviceRegions::default(),
+        }
+    }
+
+    /// Is there a driver at all?
+    pub fn is_supported(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    /// Are they those of the stand-in, of which no other library knows?
+    pub fn is_simulated(&self) -> bool {
+        self.is_simulated
+    }
+
+    /// What a device had to have to be one of these.
+    pub fn min_compute_capability(&self) -> f64 {
+        self.min_compute_capability
+    }
+
+    pub fn driver(&self) -> Option<&Arc<dyn Driver>> {
+        self.driver.as_ref()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Gpu> {
+        self.devices.iter()
+    }
+
+    pub fn get(&self, ordinal: i32) -> Option<&Gpu> {
+        let ordinal = usize::try_from(ordinal).ok()?;
+        self.devices.iter().find(|gpu| gpu.ordinal() == ordinal)
+    }
+
+    /// The numbers of the devices.
+    pub fn ids(&self) -> BTreeSet<i32> {
+        self.devices.iter().map(Gpu::id).collect()
+    }
+
+    pub fn pinned(&self) -> &PinnedPool {
+        &self.pinned
+    }
+
+    /// CUDA memory that clients have registered.
+    pub fn regions(&self) -> &DeviceRegions {
+        &self.regions
+    }
+
+    /// What broke a device for good, if one is broken.
+    pub fn failure(&self) -> Option<String> {
+        self.devices.iter().find_map(|gpu| gpu.failure().map(|text| format!("GPU {gpu}: {text}")))
+    }
+}
+
+impl std::fmt::Debug for Gpus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.devices).finish()
+    }
+}
+
+/// Opens the ways between devices; where there is none, copies pass through the host.
+fn connect(devices: &[Gpu]) {
+    for gpu in devices {
+        for peer in devices.iter().filter(|peer| peer.ordinal() != gpu.ordinal()) {
+            match gpu.shared.driver.enable_peer_access(gpu.ordinal(), peer.ordinal()) {
+                Ok(true) => {}
+                Ok(false) => info!("GPU {gpu} cannot reach the memory of GPU {peer}"),
+                Err(error) => warn!("GPU {gpu} does not reach the memory of GPU {peer}: {error}"),
+            }
+        }
+    }
+}
+
+/// One device. Clones are the same.
+#[derive(Clone)]
+pub struct Gpu {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    driver: Arc<dyn Driver>,
+    ordinal: usize,
+    description: Description,
+    memory: DeviceMemory,
+    load_limit: Option<f64>,
+    /// For what is done at once: one after the other.
+    service: Mutex<Option<Service>>,
+    failure: OnceLock<String>,
+}
+
+/// A stream whose work its user waits for. Handles only: a [`Stream`] would hold the device that holds it.
+#[derive(Clone, Copy)]
+struct Service {
+    stream: StreamHandle,
+    done: EventHandle,
+}
+
+/// How often a driver is asked again that answers with an error of the call, not of the device: such a driver is on
+/// its way out with the process.
+const SETTLING_ATTEMPTS: u32 = 100;
+const SETTLING_PAUSE: Duration = Duration::from_millis(1);
+
+impl Gpu {
+    fn new(driver: Arc<dyn Driver>, ordinal: usize, description: Description, settings: &Settings) -> Gpu {
+        let pool_bytes = usize::try_from(settings.memory_pool_of(ordinal)).unwrap_or(usize::MAX);
+        let memory = DeviceMemory::new(Arc::clone(&driver), ordinal, pool_bytes);
+        let shared = Shared {
+            driver,
+            ordinal,
+            description,
+            memory,
+            load_limit: i32::try_from(ordinal).ok().and_then(|id| settings.load_limits.get(&id)).copied(),
+            service: Mutex::default(),
+            failure: OnceLock::new(),
+        };
+        Gpu { shared: Arc::new(shared) }
+    }
+
+    pub fn ordinal(&self) -> usize {
+        self.shared.ordinal
+    }
+
+    /// The ordinal as configurations write it.
+    pub fn id(&self) -> i32 {
+        i32::try_from(self.shared.ordinal).unwrap_or(i32::MAX)
+    }
+
+    pub fn description(&self) -> &Description {
+        &self.shared.description
+    }
+
+    pub fn driver(&self) -> &Arc<dyn Driver> {
+        &self.shared.driver
+    }
+
+    pub fn is_same(&self, other: &Gpu) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// What broke the device, after which nothing on it succeeds in this process.
+    pub fn failure(&self) -> Option<&str> {
+        self.shared.failure.get().map(String::as_str)
+    }
+
+    /// Remembers an error that breaks the device. Every result of the driver passes here.
+    pub(super) fn noted<T>(&self, result: driver::Result<T>) -> driver::Result<T> {
+        if let Err(error) = &result
+            && error.is_sticky()
+            && self.shared.failure.set(error.to_string()).is_ok()
+        {
+            error!("GPU {self} is lost to this process: {error}");
+        }
+        result
+    }
+
+    /// Remembers an error that a library reported of the device.
+    pub fn note_failure(&self, error: &DriverError) {
+        let _ = self.noted::<()>(Err(error.clone()));
+    }
+
+    /// Free and total bytes, all processes counted.
+    pub fn memory(&self) -> driver::Result<(u64, u64)> {
+        self.noted(self.shared.driver.memory(self.ordinal()))
+    }
+
+    /// Is more of its memory in use, by all processes, than `--model-load-gpu-limit` lets models be loaded at?
+    pub fn is_over_load_limit(&self) -> driver::Result<bool> {
+        let Some(limit) = self.shared.load_limit else { return Ok(false) };
+        let (free, total) = self.memory()?;
+        Ok(total.saturating_sub(free) as f64 > total as f64 * limit)
+    }
+
+    /// Makes the device this thread's, for libraries that look for it there.
+    pub fn enter(&self) -> driver::Result<()> {
+        self.noted(self.shared.driver.enter(self.ordinal()))
+    }
+
+    pub fn stream(&self) -> driver::Result<Stream> {
+        Stream::new(self)
+    }
+
+    /// The program as a kernel of this device.
+    pub fn kernel(&self, program: &'static Program) -> driver::Result<Kernel> {
+        Kernel::load(self, program)
+    }
+
+    /// `len` bytes of the device, of the pool while it has some. May wait for the device.
+    pub fn allocate(&self, len: usize) -> driver::Result<DeviceBuffer> {
+        let (at, source) = self.noted(self.shared.memory.take(len))?;
+        Ok(DeviceBuffer::new(self.clone(), at, len, source))
+    }
+
+    /// Takes back what was allocated. Never waits for the device: it may be a shard that drops the last tensor.
+    pub(super) fn give_back(&self, at: DeviceAddress, len: usize, source: Source) {
+        self.shared.memory.give_back(at, len, source);
+    }
+
+    /// Memory of the pool is there for as long as the device.
+    pub(super) fn is_pooled(&self, at: DeviceAddress) -> bool {
+        self.shared.memory.is_pooled(at)
+    }
+
+    /// Bytes of the pool that are out, and all of them.
+    pub fn pool_usage(&self) -> (usize, usize) {
+        self.shared.memory.pool_usage()
+    }
+
+    /// Copies a tensor to the host, and waits for it.
+    ///
+    /// # Panics
+    /// If the lengths differ, or the tensor is on another device.
+    pub fn fetch(&self, from: &DeviceSlice, to: &mut [u8]) -> driver::Result<()> {
+        assert!(from.gpu().is_same(self) && from.len() == to.len(), "as many bytes as there are on this device");
+        if to.is_empty() {
+            return Ok(());
+        }
+        self.at_once(|driver, stream| {
+            // SAFETY: both are borrowed until the copy is complete, and a slice is complete.
+            unsafe { driver.copy_out(self.ordinal(), stream, to.as_mut_ptr(), from.address(), to.len()) }
+        })
+    }
+
+    /// Copies bytes of the host to the device, and waits for it.
+    pub fn put(&self, from: &[u8]) -> driver::Result<DeviceSlice> {
+        let buffer = self.allocate(from.len())?;
+        if !from.is_empty() {
+            self.at_once(|driver, stream| {
+                // SAFETY: the buffer is new, and both live until the copy is complete.
+                unsafe { driver.copy_in(self.ordinal(), stream, buffer.address(), from.as_ptr(), from.len()) }
+            })?;
+        }
+        Ok(buffer.freeze())
+    }
+
+    /// Copies bytes of the host to where a client wants them, and waits for it.
+    ///
+    /// # Panics
+    /// If the target is shorter, or on another device.
+    pub fn put_at(&self, to: &DeviceTarget, from: &[u8]) -> driver::Result<()> {
+        assert!(to.gpu().is_same(self) && from.len() <= to.len(), "a target on this device, long enough");
+        if from.is_empty() {
+            return Ok(());
+        }
+        self.at_once(|driver, stream| {
+            // SAFETY: the target is the caller's alone, and both live until the copy is complete.
+            unsafe { driver.copy_in(self.ordinal(), stream, to.address(), from.as_ptr(), from.len()) }
+        })
+    }
+
+    /// Copies a tensor, of this device or another one, to where a client wants it, and waits for it.
+    ///
+    /// # Panics
+    /// If the target is shorter, or on another device.
+    pub fn copy_to(&self, to: &DeviceTarget, from: &DeviceSlice) -> driver::Result<()> {
+        assert!(to.gpu().is_same(self) && from.len() <= to.len(), "a target on this device, long enough");
+        if from.is_empty() {
+            return Ok(());
+        }
+        self.at_once(|driver, stream| {
+            let target = (self.ordinal(), to.address());
+            let source = (from.gpu().ordinal(), from.address());
+            // SAFETY: the target is the caller's alone, a slice is complete, and both live until the copy is complete.
+            unsafe { driver.copy_across(self.ordinal(), stream, target, source, from.len()) }
+        })
+    }
+
+    /// Copies a tensor of another device to this one, and waits for it.
+    pub fn take_over(&self, from: &DeviceSlice) -> driver::Result<DeviceSlice> {
+        let buffer = self.allocate(from.len())?;
+        if !from.is_empty() {
+            self.at_once(|driver, stream| {
+                let source = (from.gpu().ordinal(), from.address());
+                // SAFETY: the buffer is new, a slice is complete, and both live until the copy is complete.
+                unsafe {
+                    driver.copy_across(self.ordinal(), stream, (self.ordinal(), buffer.address()), source, from.len())
+                }
+            })?;
+        }
+        Ok(buffer.freeze())
+    }
+
+    /// Does something on the service stream and waits for it. On an error of the device itself nothing on it runs any
+    /// more.
+    fn at_once(&self, enqueue: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>) -> driver::Result<()> {
+        let driver = &*self.shared.driver;
+        self.shared.memory.trim();
+        // Held to the end: one after the other.
+        let mut service = lock(&self.shared.service);
+        let service = match *service {
+            Some(service) => service,
+            None => *service.insert(self.noted(self.start_service())?),
+        };
+        let enqueued = enqueue(driver, service.stream);
+        self.noted(self.settle(service).and(enqueued))
+    }
+
+    fn start_service(&self) -> driver::Result<Service> {
+        let (driver, ordinal) = (&*self.shared.driver, self.ordinal());
+        let stream = driver.create_stream(ordinal)?;
+        match driver.create_event(ordinal, EventOptions { sleeps: true, is_timed: false }) {
+            Ok(done) => Ok(Service { stream, done }),
+            Err(error) => {
+                // SAFETY: nobody has seen it.
+                unsafe { driver.destroy_stream(ordinal, stream) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until nothing is under way in the service stream. What its work uses is borrowed: nobody returns before.
+    fn settle(&self, Service { stream, done }: Service) -> driver::Result<()> {
+        let (driver, ordinal) = (&*self.shared.driver, self.ordinal());
+        for attempt in 1.. {
+            let settled = driver.record(ordinal, done, stream).and_then(|()| driver.synchronize(ordinal, done));
+            match settled {
+                Err(error) if !error.is_sticky() && attempt < SETTLING_ATTEMPTS => {
+                    warn!("GPU {self} does not say whether a copy is complete: {error}");
+                    std::thread::sleep(SETTLING_PAUSE);
+                }
+                settled => return settled,
+            }
+        }
+        unreachable!("an attempt is the last one")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(Service { stream, done }) = self.service.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            // SAFETY: whoever used them waited for their end.
+            unsafe {
+                self.driver.destroy_event(self.ordinal, done);
+                self.driver.destroy_stream(self.ordinal, stream);
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.shared.ordinal)
+    }
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gpu({}, {})", self.shared.ordinal, self.shared.description.name)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

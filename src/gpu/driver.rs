@@ -1,0 +1,337 @@
+//! What a GPU driver does for the server: CUDA's driver interface, without its global state.
+//!
+//! Calls name the device, so that no thread has to remember which context is current; handles are numbers that mean
+//! something to their driver only. Nothing here waits for a whole device.
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// An address in the memory of a device. CUDA gives each byte of all devices and of pinned memory its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceAddress(pub u64);
+
+impl DeviceAddress {
+    /// The address `bytes` further on.
+    pub fn offset(self, bytes: usize) -> DeviceAddress {
+        DeviceAddress(self.0.wrapping_add(bytes as u64))
+    }
+}
+
+/// A queue of work: what is in it runs in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamHandle(pub u64);
+
+/// A point in a stream that others can wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EventHandle(pub u64);
+
+/// A function on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KernelHandle(pub u64);
+
+/// Recorded work that is launched as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GraphHandle(pub u64);
+
+/// What another process needs to see an allocation (`CUipcMemHandle`).
+pub type IpcHandle = [u8; 64];
+
+/// What is known of a device (cuDeviceGetAttribute and friends).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Description {
+    pub name: String,
+    /// `GPU-…`, as NVML names it.
+    pub uuid: String,
+    pub memory_bytes: u64,
+    /// Compute capability, major and minor.
+    pub compute_capability: (i32, i32),
+    /// `0000:3b:00.0`.
+    pub pci_address: String,
+    /// Of the host, where it is known.
+    pub numa_node: Option<usize>,
+}
+
+impl Description {
+    /// 7.5 for (7, 5): how flags and file names write it.
+    pub fn capability(&self) -> f64 {
+        f64::from(self.compute_capability.0) + f64::from(self.compute_capability.1) / 10.0
+    }
+}
+
+/// An error of the driver.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{call} failed: {name} ({code}): {text}")]
+pub struct DriverError {
+    /// The function of the driver.
+    pub call: &'static str,
+    /// `CUresult`.
+    pub code: i32,
+    /// `CUDA_ERROR_ILLEGAL_ADDRESS`.
+    pub name: String,
+    pub text: String,
+}
+
+impl DriverError {
+    /// `CUresult` of an exhausted memory.
+    pub const OUT_OF_MEMORY: i32 = 2;
+    /// `CUresult` of an argument that is none.
+    pub const INVALID_VALUE: i32 = 1;
+    /// `CUresult` of an access outside of what is allocated.
+    pub const ILLEGAL_ADDRESS: i32 = 700;
+    /// `CUresult` of a failed launch.
+    pub const LAUNCH_FAILED: i32 = 719;
+
+    /// True for an error after which every further call in this process fails too: the device's context is broken, and
+    /// only a new process gets another (CUDA's documentation of the errors marks them).
+    pub fn is_sticky(&self) -> bool {
+        // ECC, hardware stack, illegal instruction, misaligned address, invalid address space, invalid PC, launch
+        // failed, illegal address, launch timeout, assert, contained, tensor memory leak, external device, and device
+        // lost.
+        matches!(self.code, 214 | 226 | 700 | 702 | 710 | 714..=719 | 721 | 911 | 912 | 999)
+    }
+}
+
+pub type Result<T> = std::result::Result<T, DriverError>;
+
+/// An argument of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Argument {
+    Address(DeviceAddress),
+    U32(u32),
+    U64(u64),
+    F32(f32),
+}
+
+/// The size of a launch: one-dimensional, as all kernels of this server are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub blocks: u32,
+    pub threads: u32,
+}
+
+/// Bytes that a kernel reads or writes: what a driver that checks accesses is told about a launch. What is written, and
+/// not named as read too, is written to its last byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    pub at: DeviceAddress,
+    pub len: usize,
+    pub writes: bool,
+}
+
+/// The two forms of a kernel: text for a device, and a function that does the same on the host.
+pub struct Program {
+    /// Its name in the text, and everywhere.
+    pub name: &'static str,
+    /// PTX, which the driver compiles for whatever device it has.
+    pub ptx: &'static str,
+    /// The same computation for a driver on host memory.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel takes, and the memory they name is its alone meanwhile.
+    pub on_host: unsafe fn(&[Argument]),
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({})", self.name)
+    }
+}
+
+/// How an event is waited for and whether it takes the time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EventOptions {
+    /// Who waits sleeps, instead of looking all the time.
+    pub sleeps: bool,
+    /// It can be asked for the time between it and another.
+    pub is_timed: bool,
+}
+
+/// See the [module](self).
+///
+/// # Safety
+/// Of the implementation: an event is reported complete only when all that was enqueued before it in its stream is, and
+/// addresses that are handed out are valid, and belong to nobody else, until they are freed.
+pub unsafe trait Driver: Send + Sync {
+    /// `CUDA 13.0`: for the log.
+    fn name(&self) -> String;
+
+    fn device_count(&self) -> usize;
+
+    fn describe(&self, device: usize) -> Result<Description>;
+
+    /// Free and total bytes of the device, all processes counted.
+    fn memory(&self, device: usize) -> Result<(u64, u64)>;
+
+    /// Makes the device's context current for this thread, for libraries that look for it there.
+    fn enter(&self, device: usize) -> Result<()>;
+
+    /// The context as a library may want it: `CUcontext`. Null for a stand-in.
+    fn context(&self, device: usize) -> *mut std::ffi::c_void;
+
+    /// Lets `device` read and write the memory of `peer`. False: the hardware cannot.
+    fn enable_peer_access(&self, device: usize, peer: usize) -> Result<bool>;
+
+    fn allocate(&self, device: usize, len: usize) -> Result<DeviceAddress>;
+
+    /// # Safety
+    /// `at` was allocated, and nothing that was enqueued uses it any more.
+    unsafe fn free(&self, device: usize, at: DeviceAddress) -> Result<()>;
+
+    /// Memory of the host that devices reach by themselves.
+    fn allocate_pinned(&self, len: usize) -> Result<*mut u8>;
+
+    /// # Safety
+    /// `at` was allocated, and nothing that was enqueued uses it any more.
+    unsafe fn free_pinned(&self, at: *mut u8) -> Result<()>;
+
+    fn create_stream(&self, device: usize) -> Result<StreamHandle>;
+
+    /// # Safety
+    /// The stream is not used afterwards. What is in it runs to its end.
+    unsafe fn destroy_stream(&self, device: usize, stream: StreamHandle);
+
+    /// The stream as a library takes it: `CUstream`.
+    fn stream_pointer(&self, stream: StreamHandle) -> *mut std::ffi::c_void;
+
+    fn create_event(&self, device: usize, options: EventOptions) -> Result<EventHandle>;
+
+    /// # Safety
+    /// The event is not used afterwards.
+    unsafe fn destroy_event(&self, device: usize, event: EventHandle);
+
+    /// The event stands for all that is in the stream by now.
+    fn record(&self, device: usize, event: EventHandle, stream: StreamHandle) -> Result<()>;
+
+    /// What comes into the stream from now on waits for the event, on the device.
+    fn wait(&self, device: usize, stream: StreamHandle, event: EventHandle) -> Result<()>;
+
+    /// Is all complete that the event stands for? An error of that work comes out here.
+    fn query(&self, device: usize, event: EventHandle) -> Result<bool>;
+
+    /// Blocks until it is.
+    fn synchronize(&self, device: usize, event: EventHandle) -> Result<()>;
+
+    /// Time between two complete events that are timed.
+    fn elapsed(&self, device: usize, from: EventHandle, to: EventHandle) -> Result<Duration>;
+
+    /// # Safety
+    /// Of this and the next three: both ranges are valid until the work is complete. Nobody writes the source or looks
+    /// at the destination before that, unless a stream or an event orders it.
+    unsafe fn copy_in(
+        &self,
+        device: usize,
+        stream: StreamHandle,
+        to: DeviceAddress,
+        from: *const u8,
+        len: usize,
+    ) -> Result<()>;
+
+    /// # Safety
+    /// As [`copy_in`](Driver::copy_in).
+    unsafe fn copy_out(
+        &self,
+        device: usize,
+        stream: StreamHandle,
+        to: *mut u8,
+        from: DeviceAddress,
+        len: usize,
+    ) -> Result<()>;
+
+    /// Between memories of devices: of one, or of two. `stream` belongs to `device`.
+    ///
+    /// # Safety
+    /// As [`copy_in`](Driver::copy_in).
+    unsafe fn copy_across(
+        &self,
+        device: usize,
+        stream: StreamHandle,
+        to: (usize, DeviceAddress),
+        from: (usize, DeviceAddress),
+        len: usize,
+    ) -> Result<()>;
+
+    /// # Safety
+    /// As [`copy_in`](Driver::copy_in).
+    unsafe fn fill(&self, device: usize, stream: StreamHandle, at: DeviceAddress, value: u8, len: usize) -> Result<()>;
+
+    /// Compiles the program for the device, or finds what it compiled before.
+    fn load(&self, device: usize, program: &'static Program) -> Result<KernelHandle>;
+
+    /// # Safety
+    /// The arguments are those that the kernel takes, `accesses` names all memory that they lead to, and it is valid
+    /// until the work is complete, as for a copy.
+    unsafe fn launch(
+        &self,
+        device: usize,
+        stream: StreamHandle,
+        kernel: KernelHandle,
+        extent: Extent,
+        arguments: &[Argument],
+        accesses: &[Access],
+    ) -> Result<()>;
+
+    /// What comes into the stream from now on, and into streams that wait for its events, is recorded instead of run.
+    fn begin_capture(&self, device: usize, stream: StreamHandle) -> Result<()>;
+
+    /// The end of a recording, ready to be launched.
+    fn end_capture(&self, device: usize, stream: StreamHandle) -> Result<GraphHandle>;
+
+    /// # Safety
+    /// The memory that the recorded work names is valid until this launch is complete, as for a copy.
+    unsafe fn launch_graph(&self, device: usize, stream: StreamHandle, graph: GraphHandle) -> Result<()>;
+
+    /// # Safety
+    /// The graph is not used afterwards, and no launch of it is incomplete.
+    unsafe fn destroy_graph(&self, device: usize, graph: GraphHandle);
+
+    /// What another process needs to see the allocation that begins at `at`.
+    fn ipc_export(&self, device: usize, at: DeviceAddress) -> Result<IpcHandle>;
+
+    /// The beginning of another process's allocation.
+    fn ipc_open(&self, device: usize, handle: &IpcHandle) -> Result<DeviceAddress>;
+
+    /// # Safety
+    /// `at` was opened, and nothing that was enqueued uses it any more.
+    unsafe fn ipc_close(&self, device: usize, at: DeviceAddress) -> Result<()>;
+
+    /// Where the allocation begins that holds `at`, and its length.
+    fn allocation_of(&self, device: usize, at: DeviceAddress) -> Result<(DeviceAddress, usize)>;
+
+    /// The address at which the host reads and writes the memory of the device, where it can: a stand-in's can.
+    fn host_view(&self, at: DeviceAddress, len: usize) -> Option<*mut u8>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: i32) -> DriverError {
+        DriverError { call: "cuEventQuery", code, name: "CUDA_ERROR_X".to_owned(), text: "why".to_owned() }
+    }
+
+    #[test]
+    fn an_error_says_what_failed_and_whether_the_device_is_lost() {
+        assert_eq!(error(700).to_string(), "cuEventQuery failed: CUDA_ERROR_X (700): why");
+        for code in [700, 715, 716, 719] {
+            assert!(error(code).is_sticky(), "{code}");
+        }
+        for code in [1, 2, 201, 600, 900] {
+            assert!(!error(code).is_sticky(), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_capability_reads_as_in_flags() {
+        let description = Description {
+            name: String::new(),
+            uuid: String::new(),
+            memory_bytes: 0,
+            compute_capability: (8, 9),
+            pci_address: String::new(),
+            numa_node: None,
+        };
+        assert!((description.capability() - 8.9).abs() < 1e-9);
+    }
+}

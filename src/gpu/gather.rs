@@ -1,0 +1,27 @@
+//! One tensor on a device out of pieces that lie anywhere, at once.
+
+use super::buffer::DeviceSlice;
+use super::device::Gpu;
+use super::driver;
+use super::flight::Piece;
+use super::regions::DeviceTarget;
+
+impl Gpu {
+    /// Joins the pieces in memory of this device, and waits for it.
+    pub fn gather(&self, pieces: &[Piece]) -> driver::Result<DeviceSlice> {
+        let len = pieces.iter().map(Piece::len).fold(0, usize::saturating_add);
+        let buffer = self.allocate(len)?;
+        // SAFETY: the buffer is new and outlives the copies, which are complete when this returns.
+        let target = unsafe { DeviceTarget::foreign(self.clone(), buffer.address(), len, std::sync::Arc::new(())) };
+        let mut at = 0;
+        for piece in pieces {
+            let part = target.part(at, piece.len());
+            match piece {
+                Piece::Host(bytes) => self.put_at(&part, bytes)?,
+                Piece::Device(bytes) => self.copy_to(&part, bytes)?,
+            }
+            at += piece.len();
+        }
+        Ok(buffer.freeze())
+    }
+}

@@ -1,0 +1,104 @@
+//! Memory of devices between processes: what another one may open, and what is opened of another one.
+
+use std::any::Any;
+use std::sync::{Arc, LazyLock};
+
+use super::buffer::DeviceSlice;
+use super::device::Gpu;
+use super::driver::{self, DeviceAddress, DriverError, IpcHandle};
+use crate::memory::regions::Clerk;
+
+/// What another process needs to see a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// Of the allocation around it.
+    pub handle: IpcHandle,
+    /// Where in it the tensor begins.
+    pub offset: usize,
+    /// The allocation is there for as long as the server.
+    pub lasts: bool,
+}
+
+impl DeviceSlice {
+    /// Says how another process opens the memory. What was opened of another process cannot be handed on: that is an
+    /// error.
+    pub fn export(&self) -> driver::Result<Exported> {
+        let (gpu, at) = (self.gpu(), self.address());
+        let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
+        let (base, _) = gpu.noted(driver.allocation_of(ordinal, at))?;
+        let handle = gpu.noted(driver.ipc_export(ordinal, base))?;
+        let offset = usize::try_from(at.0.saturating_sub(base.0)).unwrap_or(usize::MAX);
+        Ok(Exported { handle, offset, lasts: gpu.is_pooled(at) })
+    }
+}
+
+/// Does what may wait for a device on a thread of its own, for those who must not wait; one job after the other.
+pub fn entrust(job: impl FnOnce() + Send + 'static) {
+    clerk().entrust(job);
+}
+
+fn clerk() -> &'static Clerk {
+    static CLERK: LazyLock<Clerk> = LazyLock::new(Clerk::default);
+    &CLERK
+}
+
+/// An allocation of another process. It is closed by the thread of [`entrust`] once nothing points into it any more.
+#[derive(Debug)]
+pub struct Imported {
+    gpu: Gpu,
+    base: DeviceAddress,
+    len: usize,
+}
+
+impl Imported {
+    /// Opens what another process has exported on `gpu`. May block.
+    pub fn open(gpu: &Gpu, handle: &IpcHandle) -> driver::Result<Arc<Imported>> {
+        // Here and not by whoever drops the last slice, which may be a thread that has a core to itself.
+        let _ = clerk().start();
+        let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
+        let base = gpu.noted(driver.ipc_open(ordinal, handle))?;
+        // From here on it is closed whatever happens.
+        let mut imported = Imported { gpu: gpu.clone(), base, len: 0 };
+        let (begin, len) = gpu.noted(driver.allocation_of(ordinal, base))?;
+        let before = usize::try_from(base.0.saturating_sub(begin.0)).unwrap_or(usize::MAX);
+        imported.len = len.saturating_sub(before);
+        Ok(Arc::new(imported))
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// `offset..offset + len` as a tensor's bytes, kept by `owner` beside the allocation itself. Its process has
+    /// completed what writes them.
+    pub fn slice(
+        self: &Arc<Self>,
+        offset: usize,
+        len: usize,
+        owner: impl Any + Send + Sync,
+    ) -> driver::Result<DeviceSlice> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            let text = format!("{len} bytes from {offset} on do not lie in an allocation of {} bytes", self.len);
+            let name = "CUDA_ERROR_INVALID_VALUE".to_owned();
+            return Err(DriverError { call: "cuIpcOpenMemHandle", code: DriverError::INVALID_VALUE, name, text });
+        }
+        // In this order, so that an owner that holds the allocation as well is the last to let go of it.
+        let owner = Arc::new((Arc::clone(self), owner));
+        // SAFETY: the range lies in the allocation, which the owner keeps open. What its process does to it meanwhile
+        // changes numbers, nothing else.
+        Ok(unsafe { DeviceSlice::foreign(self.gpu.clone(), self.base.offset(offset), len, owner) })
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        let (gpu, base) = (self.gpu.clone(), self.base);
+        entrust(move || {
+            // SAFETY: slices hold it, and who lets work use them holds those until it is complete.
+            let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), base) };
+            if let Err(error) = gpu.noted(closed) {
+                tracing::warn!("memory of another process on GPU {gpu} is not closed: {error}");
+            }
+        });
+    }
+}

@@ -1,0 +1,342 @@
+//! CUDA memory that clients have registered: allocations of other processes, opened by their handles.
+//!
+//! Regions of both kinds live by the same rules (see [`crate::memory::regions`]): while a request uses one it stays
+//! listed, and it is closed when nothing points into it any more. Closing may wait for a device, so that it is left to
+//! the thread that maps and unmaps regions of the host.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::buffer::DeviceSlice;
+use super::device::{Gpu, Gpus};
+use super::driver::{DeviceAddress, IpcHandle};
+use crate::memory::WindowError;
+use crate::memory::regions::{Clerk, REGIONS_MAX, TEXT_BYTES_MAX, Uses, range_in};
+
+/// One registration.
+pub struct DeviceRegion {
+    name: Box<[u8]>,
+    device_id: i64,
+    gpu: Gpu,
+    at: DeviceAddress,
+    byte_size: usize,
+    /// As its client gave it.
+    handle: IpcHandle,
+    uses: Uses,
+    clerk: Clerk,
+}
+
+impl DeviceRegion {
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub fn device_id(&self) -> i64 {
+        self.device_id
+    }
+
+    pub fn byte_size(&self) -> usize {
+        self.byte_size
+    }
+
+    /// What its client knows the allocation by.
+    pub fn handle(&self) -> &IpcHandle {
+        &self.handle
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// `offset..offset + len` as a tensor's bytes; `None`: there is no such range.
+    pub fn slice(self: &Arc<Self>, offset: usize, len: usize) -> Option<DeviceSlice> {
+        let at = self.start(offset, len)?;
+        // SAFETY: the range lies in the opened allocation, which the region holds. What its client does to it meanwhile
+        // is its own risk: it changes numbers, nothing else.
+        Some(unsafe { DeviceSlice::foreign(self.gpu.clone(), at, len, Arc::clone(self) as Arc<_>) })
+    }
+
+    /// `offset..offset + len` as the place of an output; `None`: there is no such range.
+    pub fn target(self: &Arc<Self>, offset: usize, len: usize) -> Option<DeviceTarget> {
+        let at = self.start(offset, len)?;
+        Some(DeviceTarget { gpu: self.gpu.clone(), at, len, owner: Arc::clone(self) as Arc<_> })
+    }
+
+    fn start(&self, offset: usize, len: usize) -> Option<DeviceAddress> {
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.byte_size);
+        is_inside.then(|| self.at.offset(offset))
+    }
+}
+
+impl Drop for DeviceRegion {
+    fn drop(&mut self) {
+        let (gpu, at, name) = (self.gpu.clone(), self.at, std::mem::take(&mut self.name));
+        self.clerk.entrust(move || {
+            // SAFETY: slices and targets hold the region, and who lets work use them holds those until it is complete.
+            let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), at) };
+            if let Err(error) = gpu.noted(closed) {
+                let name = String::from_utf8_lossy(&name);
+                tracing::warn!("CUDA shared memory region '{name}' is not closed: {error}");
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for DeviceRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = String::from_utf8_lossy(&self.name);
+        write!(f, "DeviceRegion({name}, {} bytes on GPU {})", self.byte_size, self.gpu)
+    }
+}
+
+/// A request that has to do with a region.
+pub struct DeviceUse {
+    region: Arc<DeviceRegion>,
+    table: Arc<Table>,
+    is_over: AtomicBool,
+}
+
+impl DeviceUse {
+    pub fn region(&self) -> &Arc<DeviceRegion> {
+        &self.region
+    }
+
+    /// A part of the region as an input's bytes.
+    pub fn slice(&self, offset: u64, byte_size: u64) -> Result<DeviceSlice, WindowError> {
+        let (offset, len) = range_in(self.region.byte_size as u64, offset, byte_size)?;
+        self.region.slice(offset, len).ok_or(WindowError::Size)
+    }
+
+    /// A part of the region as the place of an output.
+    pub fn target(&self, offset: u64, byte_size: u64) -> Result<DeviceTarget, WindowError> {
+        let (offset, len) = range_in(self.region.byte_size as u64, offset, byte_size)?;
+        self.region.target(offset, len).ok_or(WindowError::Size)
+    }
+
+    /// The request is answered: the region may go, though it stays open for whoever still looks at it.
+    pub fn end(&self) {
+        if !self.is_over.swap(true, Ordering::AcqRel) && self.region.uses.end() {
+            self.table.remove(&self.region);
+        }
+    }
+}
+
+impl Drop for DeviceUse {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for DeviceUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DeviceUse").field(&self.region).finish()
+    }
+}
+
+/// Where an output goes that its client wants on a device.
+#[derive(Clone)]
+pub struct DeviceTarget {
+    gpu: Gpu,
+    at: DeviceAddress,
+    len: usize,
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+impl DeviceTarget {
+    /// # Safety
+    /// `at..at + len` is memory of `gpu` that only this target's holders write, until `owner` is dropped.
+    pub unsafe fn foreign(gpu: Gpu, at: DeviceAddress, len: usize, owner: Arc<dyn Any + Send + Sync>) -> DeviceTarget {
+        DeviceTarget { gpu, at, len, owner }
+    }
+
+    /// A place that somebody else keeps, for tests.
+    #[cfg(test)]
+    pub fn of_slice(slice: &DeviceSlice) -> DeviceTarget {
+        let (gpu, at, len) = (slice.gpu().clone(), slice.address(), slice.len());
+        DeviceTarget { gpu, at, len, owner: Arc::new(slice.clone()) }
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    pub fn address(&self) -> DeviceAddress {
+        self.at
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// `len` bytes from `from` on, or as many as there are.
+    pub fn part(&self, from: usize, len: usize) -> DeviceTarget {
+        let from = from.min(self.len);
+        let len = len.min(self.len - from);
+        DeviceTarget { at: self.at.offset(from), len, ..self.clone() }
+    }
+
+    /// What is there when all that writes it is complete.
+    pub fn freeze(self) -> DeviceSlice {
+        let DeviceTarget { gpu, at, len, owner } = self;
+        // SAFETY: the owner keeps the range, as it did for the target.
+        unsafe { DeviceSlice::foreign(gpu, at, len, owner) }
+    }
+}
+
+impl std::fmt::Debug for DeviceTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DeviceTarget({} bytes on GPU {})", self.len, self.gpu)
+    }
+}
+
+/// Why an allocation is not registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpenError {
+    /// Its name has more than [`TEXT_BYTES_MAX`] bytes.
+    LongName,
+    /// There is one of that name.
+    Exists,
+    /// The server does not use that device.
+    NoDevice,
+    /// The driver does not open the handle, or knows nothing of what it opened.
+    InvalidArgs(String),
+    /// Of the allocation, what the client says does not fit.
+    TooLong,
+    TooMany,
+}
+
+/// Regions that are listed without letting go of the lock.
+const LISTED_AT_ONCE: usize = 64;
+
+#[derive(Default)]
+struct Table(Mutex<BTreeMap<Box<[u8]>, Arc<DeviceRegion>>>);
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, Arc<DeviceRegion>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes this region off the list; another one may have its name by now.
+    fn remove(&self, region: &Arc<DeviceRegion>) -> Option<Arc<DeviceRegion>> {
+        let mut regions = self.lock();
+        let is_this = regions.get(&region.name).is_some_and(|listed| Arc::ptr_eq(listed, region));
+        if is_this { regions.remove(&region.name) } else { None }
+    }
+}
+
+/// What a client says of an allocation.
+#[derive(Debug, Clone, Copy)]
+pub struct Lent<'a> {
+    pub handle: &'a IpcHandle,
+    pub device_id: i64,
+    pub byte_size: u64,
+}
+
+/// All that are registered. One value for the process.
+#[derive(Default)]
+pub struct DeviceRegions {
+    table: Arc<Table>,
+}
+
+impl DeviceRegions {
+    /// Opens another process's allocation under a name that no other region has; `clerk` will close it. May block: not
+    /// for a shard.
+    pub fn register(&self, gpus: &Gpus, clerk: &Clerk, name: &[u8], lent: Lent<'_>) -> Result<(), OpenError> {
+        if name.len() > TEXT_BYTES_MAX {
+            return Err(OpenError::LongName);
+        }
+        {
+            let regions = self.table.lock();
+            if regions.contains_key(name) {
+                return Err(OpenError::Exists);
+            }
+            if regions.len() >= REGIONS_MAX {
+                return Err(OpenError::TooMany);
+            }
+            // Opening takes its time, and lookups must not wait for it.
+        }
+        let Lent { handle, device_id, byte_size } = lent;
+        let gpu = i32::try_from(device_id).ok().and_then(|id| gpus.get(id)).ok_or(OpenError::NoDevice)?.clone();
+        let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
+        let invalid = |error: super::DriverError| OpenError::InvalidArgs(error.to_string());
+        let at = gpu.noted(driver.ipc_open(ordinal, handle)).map_err(invalid)?;
+        let byte_size = usize::try_from(byte_size).unwrap_or(usize::MAX);
+        // From here on it is closed whatever happens.
+        let region = Arc::new(DeviceRegion {
+            name: name.into(),
+            device_id,
+            gpu: gpu.clone(),
+            at,
+            byte_size,
+            handle: *handle,
+            uses: Uses::default(),
+            clerk: clerk.clone(),
+        });
+        let (base, len) = gpu.noted(driver.allocation_of(ordinal, at)).map_err(invalid)?;
+        let before = usize::try_from(at.0.saturating_sub(base.0)).unwrap_or(usize::MAX);
+        if byte_size > len.saturating_sub(before) {
+            return Err(OpenError::TooLong);
+        }
+        let mut regions = self.table.lock();
+        // Somebody else may have been quicker.
+        if regions.contains_key(name) {
+            drop(regions);
+            return Err(OpenError::Exists);
+        }
+        regions.insert(name.into(), region);
+        Ok(())
+    }
+
+    /// Forgets a region, at once or with its last use; that there is none is no error. Not for shards.
+    pub fn unregister(&self, name: &[u8]) {
+        let Some(region) = self.find(name) else { return };
+        if region.uses.mark() {
+            drop(self.table.remove(&region));
+        }
+    }
+
+    /// Begins a use of a region; `None`: there is none of that name.
+    pub fn get(&self, name: &[u8]) -> Option<DeviceUse> {
+        let region = self.table.lock().get(name).filter(|region| region.uses.begin()).cloned()?;
+        Some(DeviceUse { region, table: Arc::clone(&self.table), is_over: AtomicBool::new(false) })
+    }
+
+    /// The region of that name, for who wants to know of it.
+    pub fn find(&self, name: &[u8]) -> Option<Arc<DeviceRegion>> {
+        self.table.lock().get(name).cloned()
+    }
+
+    /// All regions in the order of their names.
+    pub fn list(&self) -> Vec<Arc<DeviceRegion>> {
+        let mut listed: Vec<Arc<DeviceRegion>> = Vec::new();
+        loop {
+            let from = listed.last().map_or(Bound::Unbounded, |last| Bound::Excluded(&*last.name));
+            let regions = self.table.lock();
+            let next: Vec<Arc<DeviceRegion>> = regions
+                .range::<[u8], _>((from, Bound::Unbounded))
+                .take(LISTED_AT_ONCE)
+                .map(|(_, one)| Arc::clone(one))
+                .collect();
+            drop(regions);
+            if next.is_empty() {
+                return listed;
+            }
+            listed.extend(next);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,127 @@
+//! Streams and events of a device, which go when they are dropped.
+
+use std::time::Duration;
+
+use super::device::Gpu;
+use super::driver::{self, Access, Argument, DeviceAddress, EventHandle, EventOptions, Extent, StreamHandle};
+use super::kernel::Kernel;
+
+/// A queue of work of one device: what is in it runs in order, beside what is in others.
+pub struct Stream {
+    gpu: Gpu,
+    handle: StreamHandle,
+}
+
+/// A point in a stream.
+pub struct Event {
+    gpu: Gpu,
+    handle: EventHandle,
+}
+
+impl Stream {
+    pub(super) fn new(gpu: &Gpu) -> driver::Result<Stream> {
+        let handle = gpu.noted(gpu.driver().create_stream(gpu.ordinal()))?;
+        Ok(Stream { gpu: gpu.clone(), handle })
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    pub fn handle(&self) -> StreamHandle {
+        self.handle
+    }
+
+    /// `CUstream`, for libraries that enqueue by themselves.
+    pub fn as_ptr(&self) -> *mut std::ffi::c_void {
+        self.gpu.driver().stream_pointer(self.handle)
+    }
+
+    /// An event of this stream's device.
+    pub fn event(&self, options: EventOptions) -> driver::Result<Event> {
+        let handle = self.gpu.noted(self.gpu.driver().create_event(self.gpu.ordinal(), options))?;
+        Ok(Event { gpu: self.gpu.clone(), handle })
+    }
+
+    /// The event stands for all that is in the stream by now.
+    pub fn record(&self, event: &Event) -> driver::Result<()> {
+        self.gpu.noted(self.gpu.driver().record(self.gpu.ordinal(), event.handle, self.handle))
+    }
+
+    /// What comes from now on waits for the event, on the device.
+    pub fn wait(&self, event: &Event) -> driver::Result<()> {
+        self.gpu.noted(self.gpu.driver().wait(self.gpu.ordinal(), self.handle, event.handle))
+    }
+
+    /// # Safety
+    /// As [`Driver::copy_in`](driver::Driver::copy_in); so for all below.
+    pub unsafe fn copy_in(&self, to: DeviceAddress, from: *const u8, len: usize) -> driver::Result<()> {
+        // SAFETY: the caller's promise.
+        self.gpu.noted(unsafe { self.gpu.driver().copy_in(self.gpu.ordinal(), self.handle, to, from, len) })
+    }
+
+    /// # Safety
+    /// See [`copy_in`](Stream::copy_in).
+    pub unsafe fn copy_out(&self, to: *mut u8, from: DeviceAddress, len: usize) -> driver::Result<()> {
+        // SAFETY: the caller's promise.
+        self.gpu.noted(unsafe { self.gpu.driver().copy_out(self.gpu.ordinal(), self.handle, to, from, len) })
+    }
+
+    /// # Safety
+    /// See [`copy_in`](Stream::copy_in).
+    pub unsafe fn copy_across(
+        &self,
+        to: (usize, DeviceAddress),
+        from: (usize, DeviceAddress),
+        len: usize,
+    ) -> driver::Result<()> {
+        // SAFETY: the caller's promise.
+        self.gpu.noted(unsafe { self.gpu.driver().copy_across(self.gpu.ordinal(), self.handle, to, from, len) })
+    }
+
+    /// # Safety
+    /// As [`Driver::launch`](driver::Driver::launch).
+    pub unsafe fn launch(
+        &self,
+        kernel: &Kernel,
+        extent: Extent,
+        arguments: &[Argument],
+        accesses: &[Access],
+    ) -> driver::Result<()> {
+        let (driver, ordinal) = (self.gpu.driver(), self.gpu.ordinal());
+        // SAFETY: the caller's promise.
+        let launched = unsafe { driver.launch(ordinal, self.handle, kernel.handle(), extent, arguments, accesses) };
+        self.gpu.noted(launched)
+    }
+}
+
+impl Event {
+    /// Is all complete that it stands for? An error of that work comes out here.
+    pub fn is_complete(&self) -> driver::Result<bool> {
+        self.gpu.noted(self.gpu.driver().query(self.gpu.ordinal(), self.handle))
+    }
+
+    /// Blocks until it is.
+    pub fn synchronize(&self) -> driver::Result<()> {
+        self.gpu.noted(self.gpu.driver().synchronize(self.gpu.ordinal(), self.handle))
+    }
+
+    /// Time between this event and a later one; both complete and timed.
+    pub fn elapsed_until(&self, later: &Event) -> driver::Result<Duration> {
+        self.gpu.noted(self.gpu.driver().elapsed(self.gpu.ordinal(), self.handle, later.handle))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the handle any more.
+        unsafe { self.gpu.driver().destroy_stream(self.gpu.ordinal(), self.handle) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the handle any more.
+        unsafe { self.gpu.driver().destroy_event(self.gpu.ordinal(), self.handle) }
+    }
+}

@@ -1,0 +1,45 @@
+//! How many requests use a region, and whether it was unregistered meanwhile: one word for both.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const MARKED: usize = 1;
+const ONE_USE: usize = 2;
+
+/// The state word of a region.
+#[derive(Debug, Default)]
+pub struct Uses(AtomicUsize);
+
+impl Uses {
+    /// One more. False if nobody uses it any more and it was unregistered.
+    pub fn begin(&self) -> bool {
+        let more = |state: usize| (state != MARKED).then(|| state.checked_add(ONE_USE)).flatten();
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// One less. True if it was the last one of a region that was unregistered.
+    pub fn end(&self) -> bool {
+        self.0.fetch_sub(ONE_USE, Ordering::AcqRel) == ONE_USE | MARKED
+    }
+
+    /// It was unregistered. True if nobody uses it.
+    pub fn mark(&self) -> bool {
+        self.0.fetch_or(MARKED, Ordering::AcqRel) < ONE_USE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_use_of_a_marked_one_says_so_and_nobody_begins_another() {
+        let uses = Uses::default();
+        assert!(uses.begin() && uses.begin());
+        assert!(!uses.mark(), "it is used");
+        assert!(uses.begin(), "and may be used by others until then");
+        assert_eq!((uses.end(), uses.end(), uses.end()), (false, false, true));
+        assert!(!uses.begin());
+        let unused = Uses::default();
+        assert!(unused.begin() && !unused.end() && unused.mark() && !unused.begin());
+    }
+}

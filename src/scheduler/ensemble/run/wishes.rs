@@ -1,0 +1,47 @@
+//! Where the tensors are wanted that a step makes: on a device, if all who read them take them there.
+//!
+//! A step asks on its own thread while others go on with the run, so that nothing here looks at the run's state: the
+//! number of a request tells its step.
+
+use super::Run;
+use crate::request::Asked;
+use crate::request::shared::Wish;
+
+impl Run {
+    /// The key of request number `number`, which goes to `step`.
+    pub(super) fn key_of(&self, number: u64, step: usize) -> u64 {
+        number.wrapping_mul(self.shared.plan.steps.len() as u64).wrapping_add(step as u64)
+    }
+
+    pub(super) fn step_of(&self, key: u64) -> usize {
+        (key % (self.shared.plan.steps.len() as u64).max(1)) as usize
+    }
+
+    /// Where an output of that step is wanted.
+    pub(super) fn wish_of(&self, step: usize, asked: &Asked<'_>) -> Wish {
+        let plan = &self.shared.plan;
+        let outputs = plan.steps.get(step).map_or(&[][..], |step| &step.outputs);
+        let Some((_, tensor)) = outputs.iter().find(|(name, _)| name.as_bytes() == asked.name) else {
+            return Wish::OnHost;
+        };
+        let mut readers = self.route.readers(plan, *tensor, 0).peekable();
+        let has_readers = readers.peek().is_some();
+        let takes = |step: usize| self.models[step].as_ref().is_some_and(|model| model.takes_device_tensors());
+        if !readers.all(takes) {
+            return Wish::OnHost;
+        }
+        let answers = self.route.outputs.iter().filter_map(|&index| plan.outputs.get(index));
+        let mut wanted = answers.filter(|answer| answer.tensor == *tensor);
+        match (wanted.next(), wanted.next()) {
+            (None, _) if has_readers => Wish::OnDevice,
+            (Some(answer), None) => match self.request.wish_for(&answer.name, asked.byte_size) {
+                // The place is not written before the response is complete: another value may come before that.
+                Ok(Wish::At(_)) if has_readers || !self.route.answers_once() => Wish::OnDevice,
+                Ok(wish) => wish,
+                // Whoever sends the response finds that out, too, and says so in the ensemble's name.
+                Err(_) => Wish::OnHost,
+            },
+            _ => Wish::OnHost,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What the server does with the GPUs of its host beside running models on them: it reads them for the metrics, and
+//! says what was asked for in vain where there are none.
+
+use std::sync::Arc;
+
+use tracing::info;
+
+use super::options::{NO_GPU, Options};
+use crate::gpu::Gpus;
+use crate::observe::metrics::{Devices, Field, GpuSource, Sources};
+
+/// Says of each option that is about GPUs that it changes nothing, if there is none.
+pub fn tell_idle(options: &Options, gpus: &Gpus) {
+    if gpus.iter().next().is_none() {
+        options.for_gpus.iter().for_each(|option| info!("{option} has no effect: {NO_GPU}"));
+    }
+}
+
+/// Where the metrics of GPUs and of what is kept for them come from. `are_allowed` is `--allow-gpu-metrics`.
+pub fn sources(gpus: &Arc<Gpus>, are_allowed: bool) -> Sources {
+    let of_pool = Arc::clone(gpus);
+    Sources {
+        gpus: match (are_allowed, gpus.is_simulated()) {
+            (false, _) => GpuSource::None,
+            (true, false) => GpuSource::Nvml,
+            (true, true) => GpuSource::These(Box::new(Simulated(Arc::clone(gpus)))),
+        },
+        pinned: gpus.is_supported().then(|| Box::new(move || of_pool.pinned().usage()) as Box<_>),
+    }
+}
+
+/// The stand-in's devices. They have memory, and neither load nor power.
+struct Simulated(Arc<Gpus>);
+
+impl Devices for Simulated {
+    fn uuids(&self) -> Vec<String> {
+        self.0.iter().map(|gpu| gpu.description().uuid.clone()).collect()
+    }
+
+    fn read(&self, device: usize, field: Field) -> Result<u64, String> {
+        let gpu = self.0.iter().nth(device).ok_or("there is no such device")?;
+        let memory = || gpu.memory().map_err(|error| error.to_string());
+        match field {
+            Field::MemoryTotal => memory().map(|(_, total)| total),
+            Field::MemoryUsed => memory().map(|(free, total)| total.saturating_sub(free)),
+            Field::Utilization | Field::PowerUsage | Field::PowerLimit | Field::Energy => Ok(0),
+        }
+    }
+}

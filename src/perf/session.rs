@@ -129,8 +129,7 @@ impl Session<'_> {
         self.crew.connect(self.connections(point)).map_err(Left::Failed)?;
         let warm_up = self.plan.rules.warm_up_requests;
         if warm_up > 0 {
-            self.begin(point, Some(warm_up), 0);
-            let before = self.crew.counts();
+            let before = self.begin(point, Some(warm_up), 0);
             self.wait(Stage::WarmUp, before, Until::Ended(warm_up))?;
             self.come_home()?;
         }
@@ -149,8 +148,7 @@ impl Session<'_> {
     fn measure_count(&mut self, point: LoadPoint, count: u64) -> Result<Sample, Left> {
         let watched = self.watch_server()?;
         self.open_window()?;
-        let before = self.crew.counts();
-        self.begin(point, Some(count), self.plan.records_max);
+        let before = self.begin(point, Some(count), self.plan.records_max);
         self.wait(Stage::Trial(1), before, Until::Ended(count))?;
         // Sequences end in good order before the statistics are asked, but behind the window.
         let mut tally = self.mark(self.plan.records_max)?;
@@ -165,9 +163,8 @@ impl Session<'_> {
 
     /// Windows without a gap between them, until three agree or there were too many.
     fn measure_windows(&mut self, point: LoadPoint) -> Result<(Vec<Sample>, Vec<WindowFigures>), Left> {
-        self.begin(point, None, self.plan.records_max);
+        let before = self.begin(point, None, self.plan.records_max);
         // Connections settle before anything counts.
-        let before = self.crew.counts();
         self.wait(Stage::WarmUp, before, Until::Ended(1))?;
         let mut watched = self.watch_server()?;
         self.open_window()?;
@@ -312,7 +309,10 @@ impl Session<'_> {
         }
     }
 
-    fn begin(&self, point: LoadPoint, budget: Option<u64>, records_max: usize) {
+    /// Gives every thread its part, and says what had ended before: asked afterwards, the first requests may be among
+    /// it, and who waits for the last of them waits for ever.
+    fn begin(&self, point: LoadPoint, budget: Option<u64>, records_max: usize) -> Counts {
+        let before = self.crew.counts();
         let began_ns = crate::request::now_ns();
         let rules = &self.plan.rules;
         let crew = &self.crew;
@@ -352,6 +352,7 @@ impl Session<'_> {
                 records_max: records_max / workers.max(1),
             }
         });
+        before
     }
 
     /// Forgets what was counted so far: a window begins.

@@ -47,7 +47,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use crate::gpu::Gpus;
-use crate::memory::{Gather, Pool, Slab, Slice};
+use crate::memory::{Gather, Pool, Portions, Slab, Slice};
 use crate::observe::metrics::Registry;
 use crate::observe::trace::Traces;
 use crate::protocol::compression::Level;
@@ -216,6 +216,8 @@ pub struct Api {
     metrics: Arc<Registry>,
     writer: grpc_reply::Writer,
     recurring: Recurring,
+    /// Contents of small tensors.
+    portions: Portions,
     work: Slab<waiting::Work>,
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
@@ -272,6 +274,7 @@ impl Api {
             metrics,
             writer: grpc_reply::Writer::default(),
             recurring: Recurring::default(),
+            portions: Portions::default(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),
             in_flight: 0,

@@ -54,7 +54,7 @@ pub use parameters::{Parameter, Parameters, Value};
 pub use placement::{Apart, Beside, Kept, MemoryType, Place};
 pub use regions::SharedMemory;
 pub use reshape::{OutputShape, OutputShapes};
-pub use response::{OutputTensor, Response};
+pub use response::{OutputTensor, Response, ResponseParts};
 pub use stamps::{Stamps, now_ns};
 pub use states::{Buffering, StateHandle, StateTensor, States};
 pub use status::{Code, Status};
@@ -188,6 +188,47 @@ impl Request {
             keeper: None,
             lending: None,
         }
+    }
+
+    /// Makes it blank again, but for the memory of its lists: a field at a time, because nearly all of them are blank.
+    fn clear(&mut self) {
+        let Request {
+            id,
+            inputs,
+            outputs,
+            parameters,
+            flags,
+            correlation_id,
+            priority,
+            timeout_us,
+            batch_size,
+            origin,
+            is_on_shard,
+            is_checked,
+            stamps,
+            states,
+            grant,
+            loan,
+            times,
+            shared,
+            output_shapes,
+            gpus,
+            observer,
+            completion,
+            keeper,
+            lending,
+        } = self;
+        (*id, *parameters, *correlation_id) = (Text::default(), Parameters::default(), CorrelationId::None);
+        inputs.clear();
+        outputs.clear();
+        (*flags, *priority, *timeout_us, *batch_size) = (0, 0, 0, 1);
+        (*origin, *is_on_shard, *is_checked, *stamps) = (Origin::Client, false, false, Stamps::default());
+        (*states, *grant, *loan, *times, *shared) = (None, None, None, None, None);
+        (*output_shapes, *gpus, *observer) = (None, None, None);
+        // In the order of the fields, as when a request is dropped.
+        *completion = completion::Holder::default();
+        *keeper = None;
+        *lending = None;
     }
 
     /// Makes a blank one a request.

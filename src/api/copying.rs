@@ -99,7 +99,7 @@ impl Api {
             return Err(status);
         }
         request.share();
-        self.submit(token, peer, &model, request, form)
+        self.submit(token, peer, model, request, form)
     }
 
     /// Copies on, and hands the request in when that is done.

@@ -3,6 +3,7 @@
 //! Triton sleeps in its handlers. A shard never sleeps: what is to be late is put off by a timer, and comes back by
 //! mail.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::infer::AnswerForm;
@@ -60,7 +61,7 @@ pub struct PutOff {
     pub peer: Peer,
     pub model: Arc<ServedModel>,
     pub request: Box<Request>,
-    pub form: AnswerForm,
+    pub form: Rc<AnswerForm>,
 }
 
 impl Api {
@@ -91,12 +92,12 @@ impl Api {
         let Some(place @ Work::PutOff(_)) = self.work_mut(key) else { return };
         let Work::PutOff(put_off) = std::mem::replace(place, Work::Reserved) else { return };
         let PutOff { peer, model, request, form } = *put_off;
-        let id = request.id.clone();
-        let Err(status) = self.submit_now(Token(key), peer, &model, request, form) else { return };
+        let (id, decoupled) = (request.id.clone(), model.spec.decoupled);
+        let Err(status) = self.submit_now(Token(key), peer, model, request, form) else { return };
         self.end_work(key);
         match peer {
             Peer::Stream(stream) => {
-                self.refuse_streamed(stream, Token(key), &id, &status, model.spec.decoupled, replies);
+                self.refuse_streamed(stream, Token(key), &id, &status, decoupled, replies);
             }
             Peer::Grpc(call) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
             Peer::Http(_) => {}

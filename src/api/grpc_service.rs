@@ -1,5 +1,6 @@
 //! The RPCs of GRPCInferenceService and of the health protocol (grpc.md sections 1 to 6).
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::health::Probe;
@@ -273,7 +274,7 @@ impl Api {
             form.watch = self.watch_grpc(&model.name, plan);
             form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
         }
-        match self.submit(token, Peer::Grpc(call), &model, request, form) {
+        match self.submit(token, Peer::Grpc(call), model, request, form.into()) {
             Ok(()) => Ok(token),
             Err(status) => {
                 self.end_work(token.0);
@@ -321,16 +322,24 @@ impl Api {
         if plan.streaming && !token.is_some_and(|token| self.takes_at_once(token)) {
             return false;
         }
-        let Some(Ok(contents)) = prototype.contents(&outline, &self.pool) else { return false };
+        if !prototype.fits(&outline) {
+            return false;
+        }
         let Ok((work, mut request)) = self.new_request() else { return false };
-        prototype.fill(&mut request, outline.id, contents);
-        let mut form = prototype.form.clone();
+        if prototype.fill(&mut request, &outline, &mut self.portions, &self.pool).is_err() {
+            self.give_up(work, request);
+            return false;
+        }
+        let mut form = Rc::clone(&prototype.form);
         if let Some(stream) = token.filter(|_| plan.streaming) {
-            self.submit_streamed(stream, work, &model, request, form, replies);
+            self.submit_streamed(stream, work, model, request, form, replies);
             return true;
         }
-        form.packing = Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
-        match self.submit(work, Peer::Grpc(call), &model, request, form) {
+        let packing = Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
+        if form.packing != packing {
+            Rc::make_mut(&mut form).packing = packing;
+        }
+        match self.submit(work, Peer::Grpc(call), model, request, form) {
             Ok(()) => *token = Some(work),
             Err(status) => {
                 self.end_work(work.0);

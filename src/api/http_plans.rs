@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
@@ -250,7 +251,8 @@ impl Api {
         let token = self.work.insert(super::waiting::Work::Reserved).ok().map(|key| Token(key.to_u64()))?;
         let mut request = self.request_of(token);
         let tail = body.window(json_len..body.len());
-        let Some(mut form) = draft.put(id, &mut request, &tail, &self.pool, &self.facts.regions) else {
+        let copies = (&mut self.portions, &self.pool);
+        let Some(mut form) = draft.put(id, &mut request, &tail, copies, &self.facts.regions) else {
             self.plans.draft = Draft::default();
             self.give_up(token, request);
             return None;
@@ -262,8 +264,10 @@ impl Api {
             }
         }
         log_request(head);
-        form.packing = plan.packing;
-        if let Err(status) = self.submit(token, Peer::Http(call), &model, request, form) {
+        if form.packing != plan.packing {
+            Rc::make_mut(&mut form).packing = plan.packing;
+        }
+        if let Err(status) = self.submit(token, Peer::Http(call), model, request, form) {
             self.refuse_http(token.0, call, Dialect::Kserve, &status, replies);
         }
         Some(token)

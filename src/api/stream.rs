@@ -7,6 +7,7 @@
 mod packed;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::infer::grpc_reply::{self, StreamedFrom};
@@ -179,9 +180,9 @@ impl Api {
         &mut self,
         token: Token,
         key: Token,
-        model: &Arc<ServedModel>,
+        model: Arc<ServedModel>,
         request: Box<Request>,
-        form: AnswerForm,
+        form: Rc<AnswerForm>,
         replies: &mut Replies,
     ) {
         let (id, decoupled) = (request.id.clone(), model.spec.decoupled);
@@ -226,7 +227,7 @@ impl Api {
                     form.watch = self.watch_grpc(&model.name, &plan);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
                 }
-                self.submit(key, Peer::Stream(token), &model, request, form)
+                self.submit(key, Peer::Stream(token), model, request, form.into())
             }
             Err(status) => {
                 request.withdraw();
@@ -301,6 +302,7 @@ impl Api {
                 let credit = response.credit.take();
                 let message = self.encode_streamed(&mut response, &from);
                 fatal = self.fatal(token, &response);
+                response.retire();
                 Some((message, credit))
             }
             None if delivery.last && waiting.form.empty_final_response => {

@@ -6,6 +6,7 @@
 //! docs/streaming.md).
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::generate::{load, reply};
@@ -26,7 +27,7 @@ const FINAL: &str = "triton_final_response";
 pub struct Telling {
     call: CallKey,
     model: Arc<ServedModel>,
-    form: AnswerForm,
+    form: Rc<AnswerForm>,
     /// Responses that nobody has begun to write.
     queue: VecDeque<Response>,
     /// The one that is being written.
@@ -81,12 +82,12 @@ enum Written {
 
 impl Telling {
     /// None for answers that are given in one piece.
-    pub fn of(call: CallKey, model: &Arc<ServedModel>, form: &AnswerForm) -> Option<Box<Telling>> {
+    pub fn of(call: CallKey, model: &Arc<ServedModel>, form: &Rc<AnswerForm>) -> Option<Box<Telling>> {
         (form.manner != Manner::Whole).then(|| {
             Box::new(Telling {
                 call,
                 model: Arc::clone(model),
-                form: form.clone(),
+                form: Rc::clone(form),
                 queue: VecDeque::new(),
                 writing: None,
                 first: None,
@@ -170,7 +171,7 @@ impl Telling {
         let encoder = match response.error.take() {
             Some(status) => Err(status),
             None if self.form.manner == Manner::Events => {
-                http_reply::Encoder::new(response, &self.model, self.form.clone(), pool)
+                http_reply::Encoder::new(response, &self.model, Rc::clone(&self.form), pool)
                     .map(Box::new)
                     .map(Encoder::Whole)
             }
@@ -311,7 +312,7 @@ impl Api {
     fn finish_telling(&mut self, key: u64, replies: &mut Replies) {
         let pool = self.pool.clone();
         let Some(telling) = self.telling(Token(key)) else { return };
-        let (call, watch) = (telling.call, telling.form.watch.take());
+        let (call, watch) = (telling.call, Rc::make_mut(&mut telling.form).watch.take());
         let part = (!telling.tells_each()).then(|| {
             let (status, json) = telling.only_part(&pool);
             (status, if telling.is_events() { events::framed(json, &pool) } else { json })

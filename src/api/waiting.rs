@@ -1,5 +1,6 @@
 //! Requests between their arrival and their answer.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -70,7 +71,8 @@ pub enum Work {
 pub struct Waiting {
     pub peer: Peer,
     pub model: Arc<ServedModel>,
-    pub form: AnswerForm,
+    /// Shared by requests that come again.
+    pub form: Rc<AnswerForm>,
     /// An HTTP answer that is told in parts.
     pub telling: Option<Box<Telling>>,
     /// As soon as the scheduler has given it.
@@ -78,7 +80,7 @@ pub struct Waiting {
     /// When its time in the queue is up, if ever.
     expires_at_ns: Option<u64>,
     /// Of several, the first; of one, the one that came before the news that it was the last.
-    response: Option<Box<Response>>,
+    response: Option<Response>,
     responses: usize,
     /// The response came with the news that it is the last one.
     is_final: bool,
@@ -159,7 +161,7 @@ impl Api {
                 Ok(Progress::Ready) => {
                     let (model, request, form) = decoder.finish();
                     let peer = Peer::Http(call);
-                    if let Err(status) = self.submit(Token(key), peer, &model, request, form) {
+                    if let Err(status) = self.submit(Token(key), peer, model, request, form.into()) {
                         self.refuse_http(key, call, dialect, &status, replies);
                     }
                     return;
@@ -194,19 +196,20 @@ impl Api {
         &mut self,
         token: Token,
         peer: Peer,
-        model: &Arc<ServedModel>,
+        model: Arc<ServedModel>,
         mut request: Box<Request>,
-        mut form: AnswerForm,
+        mut form: Rc<AnswerForm>,
     ) -> Result<(), Status> {
         if form.wants_timing {
-            Api::watch_by_parameter(&mut form.watch, matches!(peer, Peer::Http(_)), &mut request);
+            let watch = &mut Rc::make_mut(&mut form).watch;
+            Api::watch_by_parameter(watch, matches!(peer, Peer::Http(_)), &mut request);
         }
         if request.shared.is_some() {
-            return self.submit_shared(token, PutOff { peer, model: Arc::clone(model), request, form });
+            return self.submit_shared(token, PutOff { peer, model, request, form });
         }
         let by_ns = self.delays.request_ns;
         if by_ns > 0 && !matches!(peer, Peer::Http(_)) {
-            let put_off = PutOff { peer, model: Arc::clone(model), request, form };
+            let put_off = PutOff { peer, model, request, form };
             if let Some(place) = self.work_mut(token.0) {
                 *place = Work::PutOff(Box::new(put_off));
             }
@@ -220,11 +223,10 @@ impl Api {
         &mut self,
         token: Token,
         peer: Peer,
-        model: &Arc<ServedModel>,
+        model: Arc<ServedModel>,
         request: Box<Request>,
-        form: AnswerForm,
+        form: Rc<AnswerForm>,
     ) -> Result<(), Status> {
-        let model = Arc::clone(model);
         let telling = match peer {
             Peer::Http(call) => Telling::of(call, &model, &form),
             Peer::Grpc(_) | Peer::Stream(_) => None,
@@ -243,31 +245,29 @@ impl Api {
             responses: 0,
             is_final: false,
         };
-        let model = Arc::clone(&waiting.model);
+        let Some(place) = self.work_mut(token.0) else {
+            request.withdraw();
+            return Err(Status::internal("the request has no place to wait for its answer"));
+        };
         // Before the scheduler has it: the answer may be in the mailbox when it returns.
-        if let Some(place) = self.work_mut(token.0) {
-            *place = Work::Waiting(waiting);
-        }
-        let Accepted { wake_up, ticket, expires_at_ns } = match model.submit(request) {
-            Ok(accepted) => accepted,
+        *place = Work::Waiting(waiting);
+        let Work::Waiting(waiting) = place else { return Ok(()) };
+        match waiting.model.submit(request) {
+            Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
+                (waiting.ticket, waiting.expires_at_ns) = (Some(ticket), expires_at_ns);
+                self.wake(wake_up);
+                self.in_flight += 1;
+                if let Some(at_ns) = expires_at_ns {
+                    self.time(at_ns, Timed::Expiry(token.0));
+                }
+                Ok(())
+            }
             Err(Refused { status, request }) => {
                 request.withdraw();
-                if let Some(place) = self.work_mut(token.0) {
-                    *place = Work::Reserved;
-                }
-                return Err(status);
-            }
-        };
-        self.wake(wake_up);
-        self.in_flight += 1;
-        if let Some(Work::Waiting(waiting)) = self.work_mut(token.0) {
-            waiting.ticket = Some(ticket);
-            waiting.expires_at_ns = expires_at_ns;
-            if let Some(at_ns) = expires_at_ns {
-                self.time(at_ns, Timed::Expiry(token.0));
+                *place = Work::Reserved;
+                Err(status)
             }
         }
-        Ok(())
     }
 
     pub(super) fn time(&mut self, at_ns: u64, timed: Timed) {
@@ -344,7 +344,7 @@ impl Api {
         }
         if !delivery.last {
             if let Some(response) = delivery.response {
-                waiting.response.get_or_insert_with(|| Box::new(response));
+                waiting.response.get_or_insert(response);
             }
             return;
         }
@@ -353,7 +353,7 @@ impl Api {
         let Waiting { peer, model, form, ticket, response: first, responses, mut is_final, .. } = waiting;
         let mut response = match (responses, delivery.response, first) {
             (1, Some(only), _) => only,
-            (1, None, Some(only)) => *only,
+            (1, None, Some(only)) => only,
             _ => {
                 is_final = true;
                 let status = Status::internal(format!("expected a single response, got {responses}"));
@@ -376,6 +376,7 @@ impl Api {
                     response.id = id;
                 }
                 self.answer_stream(stream, key, &mut response, &StreamedFrom::new(&model, &form, is_final), replies);
+                response.retire();
             }
         }
     }
@@ -400,16 +401,17 @@ impl Api {
     fn answer_grpc(
         &mut self,
         call: CallKey,
-        response: Response,
+        mut response: Response,
         model: &Arc<ServedModel>,
         form: &AnswerForm,
         replies: &mut Replies,
     ) {
         let watch = form.watch.as_ref();
-        let encoded = match response.error {
+        let encoded = match response.error.take() {
             Some(status) => Err(status),
             None => grpc_reply::unary(&mut self.writer, &response, model, &self.pool),
         };
+        response.retire();
         match encoded {
             Ok(message) => {
                 if watch.is_none() && form.packing.is_none() {
@@ -436,7 +438,7 @@ impl Api {
         call: CallKey,
         mut response: Response,
         model: &Arc<ServedModel>,
-        form: AnswerForm,
+        form: Rc<AnswerForm>,
         replies: &mut Replies,
     ) {
         if response.error.is_none()
@@ -448,13 +450,14 @@ impl Api {
                 &self.pool,
             )
         {
-            return replies.push(call, Reply::HttpPlain(reply));
+            replies.push(call, Reply::HttpPlain(reply));
+            return response.retire();
         }
         let dialect = form.dialect;
         let encoder = match response.error.take() {
             // What goes wrong once a model has been asked is not labelled as JSON, here and below (http.md section 1).
             Some(status) => {
-                form.watch.inspect(|watch| watch.leaves(call, replies));
+                form.watch.as_ref().inspect(|watch| watch.leaves(call, replies));
                 return replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));
             }
             None => http_reply::Encoder::new(response, model, form, &self.pool),

@@ -212,7 +212,7 @@ struct Answer(Sender<Result<(), Status>>);
 
 impl Sink for Answer {
     fn deliver(&self, _key: u64, delivery: Delivery) {
-        let _ = self.0.send(delivery.response.and_then(|response| response.error).map_or(Ok(()), Err));
+        let _ = self.0.send(delivery.response.and_then(|mut response| response.error.take()).map_or(Ok(()), Err));
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {

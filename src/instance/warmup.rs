@@ -149,7 +149,7 @@ impl Answers {
 impl Sink for Answers {
     fn deliver(&self, key: u64, delivery: Delivery) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(status) = delivery.response.and_then(|response| response.error)
+        if let Some(status) = delivery.response.and_then(|mut response| response.error.take())
             && let Some(error) = usize::try_from(key).ok().and_then(|key| state.errors.get_mut(key))
         {
             error.get_or_insert(status.message.into_owned());

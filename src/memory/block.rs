@@ -109,10 +109,14 @@ pub(super) fn retain(header: NonNull<Header>) {
 /// The caller owns one reference and does not use the block afterwards.
 pub(super) unsafe fn release(header: NonNull<Header>) {
     // SAFETY: the caller's reference keeps the header alive up to the decrement.
-    if unsafe { header.as_ref() }.refs.fetch_sub(1, Ordering::Release) != 1 {
-        return;
+    let refs = unsafe { &header.as_ref().refs };
+    // Who has the only reference need not count it down: nobody else can add one.
+    if refs.load(Ordering::Acquire) != 1 {
+        if refs.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
     }
-    fence(Ordering::Acquire);
     // SAFETY: that was the last reference, so this thread owns the block alone.
     unsafe {
         match (*header.as_ptr()).pool.take() {
@@ -198,6 +202,13 @@ impl BlockMut {
         self.start += at;
         self.len -= at;
         front
+    }
+
+    /// Gives up the first `n` bytes.
+    pub fn skip(&mut self, n: usize) {
+        assert!(n <= self.len, "cannot skip {n} bytes of {}", self.len);
+        self.start += n;
+        self.len -= n;
     }
 
     /// Gives up the right to write: the window becomes shared.

@@ -53,6 +53,19 @@ impl Gather {
         }
     }
 
+    /// Copies `parts` to the end, one behind the other.
+    pub fn put_all(&mut self, pool: &Pool, parts: &[&[u8]]) {
+        let len = parts.iter().map(|part| part.len()).sum();
+        if let Some(open) = self.open.as_mut().filter(|open| open.spare() >= len) {
+            self.len += len;
+            for part in parts {
+                open.append(part);
+            }
+            return;
+        }
+        parts.iter().for_each(|part| self.put(pool, part));
+    }
+
     /// Appends `slice` without copying it, unless it is so short that copying is cheaper.
     pub fn push(&mut self, pool: &Pool, slice: Slice) {
         if slice.len() < COPY_BELOW {
@@ -203,8 +216,9 @@ mod tests {
         for round in 0..3000u32 {
             let mut bytes = |most: u64| vec![round as u8; random(most) as usize];
             let (short, long) = (bytes(40), bytes(3000));
-            match round % 7 {
+            match round % 8 {
                 0 => gather.put(&pool, &short),
+                7 => gather.put_all(&pool, &[&short, &long, b""]),
                 1 => gather.push(&pool, Slice::copy_of(&long)),
                 2 => gather.push_whole(Slice::copy_of(&short)),
                 3 | 4 => {
@@ -212,7 +226,7 @@ mod tests {
                     other.push_whole(Slice::copy_of(&short));
                     other.put(&pool, &long);
                     other.push_whole(Slice::copy_of(&long));
-                    match round % 7 {
+                    match round % 8 {
                         3 => gather.append(&mut other),
                         _ => gather.push_all(&pool, &mut other),
                     }
@@ -224,7 +238,8 @@ mod tests {
                     pieces.iter().for_each(|piece| taken.extend_from_slice(piece));
                 }
             }
-            match round % 7 {
+            match round % 8 {
+                7 => [&short, &long].iter().for_each(|bytes| model.extend_from_slice(bytes)),
                 0 | 2 => model.extend_from_slice(&short),
                 1 => model.extend_from_slice(&long),
                 3 | 4 => [&short, &long, &long].iter().for_each(|bytes| model.extend_from_slice(bytes)),

@@ -156,7 +156,7 @@ impl Admission {
     pub(super) fn let_go(&self) -> bool {
         let is_last = self.holders.fetch_sub(1, Ordering::AcqRel) == 1;
         let taken_back = [State::Expired as u8, State::Cancelled as u8];
-        is_last && !taken_back.contains(&self.state.load(Ordering::Acquire)) && self.end()
+        is_last && !self.has_ended() && !taken_back.contains(&self.state.load(Ordering::Acquire)) && self.end()
     }
 }
 

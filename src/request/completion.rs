@@ -208,7 +208,7 @@ impl Completion {
         if self.admission.let_go() {
             self.admission.responded();
             let status = Status::internal("the model ended the request without a final response");
-            let response = Some(Response { error: Some(status), ..Response::default() });
+            let response = Some(Response::failed(Text::default(), status));
             self.sink.deliver(self.key, Delivery { response, last: true });
         }
     }
@@ -294,7 +294,9 @@ impl ResponseFactory {
 
     /// A response in the making, which is about to ask for memory.
     pub fn begin(&self, id: Text) -> Response {
-        Response { is_begun: self.0.begin(), ..Response::new(id) }
+        let mut response = Response::new(id);
+        response.is_begun = self.0.begin();
+        response
     }
 
     pub(super) fn completion(&self) -> &Completion {

@@ -57,6 +57,11 @@ impl Parameters {
 
     /// True if both hold the same in the same order (see [`Value::is_same`]).
     pub fn is_same(&self, other: &Parameters) -> bool {
+        if let (Some(ours), Some(theirs)) = (self.all_common(), other.all_common())
+            && Arc::ptr_eq(ours, theirs)
+        {
+            return true;
+        }
         let same = |(a, b): (&Parameter, &Parameter)| a.name == b.name && a.value.is_same(&b.value);
         self.len() == other.len() && self.iter().zip(other.iter()).all(same)
     }

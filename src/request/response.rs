@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Credit, DataType, Parameters, Shape, Status, Text};
+use super::{Credit, DataType, Parameters, Shape, Status, Text, spare};
 use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
 
@@ -25,8 +25,13 @@ impl OutputTensor {
     }
 }
 
+/// One answer. It is large and goes through many hands, so what is passed on is where it lies; a shard makes it where an
+/// earlier one lay (see [`spare`](super::spare)).
 #[derive(Debug, Default)]
-pub struct Response {
+pub struct Response(Box<ResponseParts>);
+
+#[derive(Debug, Default)]
+pub struct ResponseParts {
     /// Id of the request this answers.
     pub id: Text,
     pub outputs: SmallVec<[OutputTensor; 2]>,
@@ -41,10 +46,54 @@ pub struct Response {
 
 impl Response {
     pub fn new(id: Text) -> Response {
-        Response { id, ..Response::default() }
+        let mut response = spare::response().map_or_else(Response::default, Response);
+        response.id = id;
+        response
     }
 
     pub fn failed(id: Text, status: Status) -> Response {
-        Response { id, error: Some(status), ..Response::default() }
+        let mut response = Response::new(id);
+        response.error = Some(status);
+        response
+    }
+
+    pub fn into_parts(self) -> ResponseParts {
+        *self.0
+    }
+
+    /// Ends it, as dropping does.
+    pub fn retire(mut self) {
+        if spare::keeps_responses() {
+            self.0.clear();
+            spare::keep_response(self.0);
+        }
+    }
+}
+
+impl ResponseParts {
+    /// As new; a field at a time, because nearly all of them are empty.
+    fn clear(&mut self) {
+        self.id = Text::default();
+        self.outputs.clear();
+        self.parameters = Parameters::default();
+        self.error = None;
+        self.credit = None;
+        self.is_begun = false;
+    }
+}
+
+impl std::ops::Deref for Response {
+    type Target = ResponseParts;
+
+    #[inline]
+    fn deref(&self) -> &ResponseParts {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Response {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut ResponseParts {
+        &mut self.0
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! A shard makes a request for each that arrives. Where one also ends on that thread, as it does when the shard
 //! executed it, the next one takes over its memory, the lists of its inputs and outputs included. Other threads keep
-//! nothing.
+//! nothing. The same goes for responses that a shard made or passed on.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use super::{Admission, Completion, Request, Sink};
+use super::{Admission, Completion, Request, ResponseParts, Sink};
 
 /// Of each kind, on each thread.
 const MOST: usize = 256;
@@ -19,6 +19,8 @@ thread_local! {
     static KEEPS: Cell<bool> = const { Cell::new(false) };
     #[expect(clippy::vec_box, reason = "requests travel in boxes, and the boxes are to be used again")]
     static REQUESTS: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
+    #[expect(clippy::vec_box, reason = "responses lie in boxes, and the boxes are to be used again")]
+    static RESPONSES: RefCell<Vec<Box<ResponseParts>>> = const { RefCell::new(Vec::new()) };
     static ADMISSIONS: RefCell<Vec<Arc<Admission>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -42,16 +44,28 @@ impl Request {
         if !KEEPS.get() || self.inputs.capacity() > LONGEST || self.outputs.capacity() > LONGEST {
             return;
         }
-        self.inputs.clear();
-        self.outputs.clear();
-        let (inputs, outputs) = (std::mem::take(&mut self.inputs), std::mem::take(&mut self.outputs));
-        *self = Request { inputs, outputs, ..Request::blank() };
+        self.clear();
         REQUESTS.with_borrow_mut(|requests| {
             if requests.len() < MOST {
                 requests.push(self);
             }
         });
     }
+}
+
+/// Where an earlier response lay, if one is left here.
+pub(super) fn response() -> Option<Box<ResponseParts>> {
+    RESPONSES.with_borrow_mut(Vec::pop)
+}
+
+/// Whether there is room for what is left of another response.
+pub(super) fn keeps_responses() -> bool {
+    KEEPS.get() && RESPONSES.with_borrow(|responses| responses.len() < MOST)
+}
+
+/// Keeps a response that is as new.
+pub(super) fn keep_response(response: Box<ResponseParts>) {
+    RESPONSES.with_borrow_mut(|responses| responses.push(response));
 }
 
 /// Takes the state word of a request that is over, if nobody else holds it.

@@ -23,7 +23,7 @@ use crate::request::shared::Wish;
 use crate::request::validate::{Raw, raw_input};
 use crate::request::{
     Admission, Apart, Asked, Beside, Call, Callee, Delivery, InputTensor, MemoryType, Observation, OutputTensor, Place,
-    Request, RequestedOutput, Response, Sink, Status, Text, log_id,
+    Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
 };
 use crate::server::access::Access;
 
@@ -303,7 +303,7 @@ impl Answers {
     }
 
     fn respond(&self, response: Response) -> InferenceResponse {
-        let Response { outputs, parameters, mut error, is_begun, credit: _credit, .. } = response;
+        let ResponseParts { outputs, parameters, mut error, is_begun, credit: _credit, .. } = response.into_parts();
         if !is_begun && !self.is_begun.swap(false, Ordering::AcqRel) {
             self.answering.allocating.start();
         }

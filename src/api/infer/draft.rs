@@ -6,6 +6,7 @@
 //! every rule and finds the words.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -13,7 +14,7 @@ use super::http_request::{OUTPUTS_MAX, element_of, json_byte_size};
 use super::regions::Place;
 use super::{AnswerForm, OutputForm};
 use crate::api::timing::PARAMETER;
-use crate::memory::{ALIGNMENT, Pool, Slice};
+use crate::memory::{ALIGNMENT, Pool, Portions, Slice};
 use crate::protocol::json::Cursor;
 use crate::request::validate::{add_input, add_output};
 use crate::request::{
@@ -42,6 +43,8 @@ pub struct Draft {
     timeout_us: u64,
     binary_by_default: bool,
     wants_timing: bool,
+    /// How requests of this text are answered, once it is read.
+    form: Option<Rc<AnswerForm>>,
     /// Members of the root, and parameters, that were read.
     seen: u32,
 }
@@ -120,6 +123,12 @@ impl Draft {
                 _ => return None,
             }
         }
+        self.form = Some(Rc::new(AnswerForm {
+            outputs: self.outputs.iter().map(|(output, _)| output.clone()).collect(),
+            binary_by_default: self.binary_by_default,
+            wants_timing: self.wants_timing,
+            ..AnswerForm::default()
+        }));
         (cursor.is_at_end() && self.seen & (1 << Once::Inputs as u32) != 0).then_some(())
     }
 
@@ -140,9 +149,9 @@ impl Draft {
         id: &[u8],
         request: &mut Request,
         tail: &Slice,
-        pool: &Pool,
+        (portions, pool): (&mut Portions, &Pool),
         regions: &SharedMemory,
-    ) -> Option<AnswerForm> {
+    ) -> Option<Rc<AnswerForm>> {
         request.id = Text::new(id);
         request.correlation_id.clone_from(&self.correlation_id);
         (request.flags, request.priority, request.timeout_us) = (self.flags, self.priority, self.timeout_us);
@@ -156,8 +165,12 @@ impl Draft {
             let mut tensor = InputTensor::new(input.name.clone(), input.datatype, shape);
             match &input.source {
                 Source::Tail(len) => {
-                    let end = at.checked_add(*len).filter(|end| *end <= tail.len())?;
-                    tensor.data = smallvec![aligned(tail.window(at..end), pool)?];
+                    let end = at.checked_add(*len)?;
+                    let bytes = tail.get(at..end)?;
+                    // Models are owed alignment: a tensor behind another one of odd size is copied.
+                    let is_fine = bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
+                    let data = if is_fine { tail.window(at..end) } else { portions.copy(pool, bytes).ok()? };
+                    tensor.data.push(data);
                     at = end;
                 }
                 Source::Region(place) => place.lend(regions, request).ok()?.give_to(&mut tensor),
@@ -168,19 +181,13 @@ impl Draft {
         if at != tail.len() {
             return None;
         }
-        let mut form = AnswerForm {
-            binary_by_default: self.binary_by_default,
-            wants_timing: self.wants_timing,
-            ..AnswerForm::default()
-        };
         for (output, place) in &self.outputs {
             add_output(request, output.name.clone()).ok()?;
             if let Some(place) = place {
                 place.set_aside(output.name.clone(), regions, request).ok()?;
             }
-            form.outputs.push(output.clone());
         }
-        Some(form)
+        self.form.clone()
     }
 
     /// Says that a member is read now; `None` if it was before.
@@ -272,16 +279,6 @@ impl Draft {
         self.parameters.push(Text::new(key), value);
         Some(())
     }
-}
-
-/// Models are owed alignment: a tensor behind another one of odd size is copied.
-fn aligned(data: Slice, pool: &Pool) -> Option<Slice> {
-    if data.is_empty() || data.is_aligned_to(ALIGNMENT) {
-        return Some(data);
-    }
-    let mut block = pool.get(data.len()).ok()?;
-    block.copy_from_slice(&data);
-    Some(block.freeze())
 }
 
 impl Input {

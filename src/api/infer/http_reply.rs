@@ -2,6 +2,7 @@
 //!
 //! Written in bounded steps for the same reason as requests are read in steps.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -120,7 +121,7 @@ fn write_json(response: &Response, model: &ServedModel, form: &AnswerForm, text:
 /// An answer being written.
 pub struct Encoder {
     response: Response,
-    form: AnswerForm,
+    form: Rc<AnswerForm>,
     json: Gather,
     tail: Gather,
     /// Outputs written.
@@ -131,7 +132,12 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    pub fn new(response: Response, model: &Arc<ServedModel>, form: AnswerForm, pool: &Pool) -> Result<Encoder, Status> {
+    pub fn new(
+        response: Response,
+        model: &Arc<ServedModel>,
+        form: Rc<AnswerForm>,
+        pool: &Pool,
+    ) -> Result<Encoder, Status> {
         let mut encoder =
             Encoder { response, form, json: Gather::new(), tail: Gather::new(), done: 0, array: None, finished: false };
         encoder.write_head(model, pool)?;

@@ -5,12 +5,11 @@
 //! requests of which nothing but the size of the contents matters: none with strings, shared memory or typed contents,
 //! none that is watched.
 
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use smallvec::{SmallVec, smallvec};
-
 use super::AnswerForm;
-use crate::memory::{Exhausted, Pool, Slice, align_up};
+use crate::memory::{Exhausted, Pool, Portions};
 use crate::protocol::grpc::Outline;
 use crate::protocol::service::CallKey;
 use crate::repository::ServedModel;
@@ -33,7 +32,7 @@ pub struct Recurring {
 struct Place {
     /// The hash of the head that fell here last.
     seen: u64,
-    prototype: Option<Arc<Prototype>>,
+    prototype: Option<Rc<Prototype>>,
 }
 
 /// What equal requests have in common, as bytes.
@@ -56,7 +55,7 @@ pub struct Prototype {
     priority: u64,
     timeout_us: u64,
     batch_size: u64,
-    pub form: AnswerForm,
+    pub form: Rc<AnswerForm>,
 }
 
 struct Input {
@@ -71,7 +70,7 @@ struct Input {
 impl Recurring {
     /// What is known of requests like this one. If nothing is, the request may be noted, to be learnt when it comes as
     /// the message of `call`.
-    pub fn recognise(&mut self, call: CallKey, outline: &Outline<'_>) -> Option<Arc<Prototype>> {
+    pub fn recognise(&mut self, call: CallKey, outline: &Outline<'_>) -> Option<Rc<Prototype>> {
         self.due = None;
         // Typed contents are part of the head: who learnt that it is in order without raw ones would take both.
         if outline.head_len() > HEAD_BYTES_MAX || outline.contents().next().is_none() {
@@ -85,7 +84,7 @@ impl Recurring {
         if let Some(prototype) = &place.prototype
             && prototype.head.is_of(hash, outline)
         {
-            return Some(Arc::clone(prototype));
+            return Some(Rc::clone(prototype));
         }
         if std::mem::replace(&mut place.seen, hash) == hash {
             let head = Head { hash, model: outline.model.into(), tensors: outline.tensors.into() };
@@ -118,7 +117,7 @@ impl Recurring {
             index: input.index,
             byte_size: input.byte_size(),
         });
-        place.prototype = Some(Arc::new(Prototype {
+        place.prototype = Some(Rc::new(Prototype {
             head,
             model: Arc::downgrade(model),
             inputs: inputs.collect(),
@@ -129,7 +128,7 @@ impl Recurring {
             priority: request.priority,
             timeout_us: request.timeout_us,
             batch_size: request.batch_size,
-            form: form.clone(),
+            form: Rc::new(form.clone()),
         }));
     }
 
@@ -151,50 +150,42 @@ impl Prototype {
         self.model.upgrade()
     }
 
-    /// Copies the contents to aligned places; `None` if they are not of the sizes that passed.
-    pub fn contents(&self, outline: &Outline<'_>, pool: &Pool) -> Option<Result<SmallVec<[Slice; 4]>, Exhausted>> {
+    /// Whether the contents are of the sizes that passed.
+    pub fn fits(&self, outline: &Outline<'_>) -> bool {
         let mut given = outline.contents();
         let fits = self.inputs.iter().all(|input| given.next().is_some_and(|given| given.len() == input.byte_size));
-        if !fits || given.next().is_some() {
-            return None;
-        }
-        let whole = self.inputs.iter().map(|input| align_up(input.byte_size)).sum();
-        let mut block = match pool.get(whole) {
-            Ok(block) => block,
-            Err(exhausted) => return Some(Err(exhausted)),
-        };
-        let contents = outline.contents().map(|given| {
-            if let Some(place) = block.get_mut(..given.len()) {
-                place.copy_from_slice(given);
-            }
-            let padded = align_up(given.len()).min(block.len());
-            block.split_to(padded).window(0..given.len())
-        });
-        Some(Ok(contents.collect()))
+        fits && given.next().is_none()
     }
 
-    /// Makes `request` what the head says.
-    pub fn fill(&self, request: &mut Request, id: &[u8], contents: SmallVec<[Slice; 4]>) {
-        if !id.is_empty() {
-            request.id = Text::new(id);
+    /// Makes `request` what the head says, with copies of contents that fit.
+    pub fn fill(
+        &self,
+        request: &mut Request,
+        outline: &Outline<'_>,
+        portions: &mut Portions,
+        pool: &Pool,
+    ) -> Result<(), Exhausted> {
+        if !outline.id.is_empty() {
+            request.id = Text::new(outline.id);
         }
         request.inputs.reserve_exact(self.inputs.len());
-        for (input, data) in self.inputs.iter().zip(contents) {
-            request.inputs.push(InputTensor {
-                shape: Shape::from_slice(&input.shape),
-                model_shape: Shape::from_slice(&input.model_shape),
-                data: smallvec![data],
-                index: input.index,
-                ..InputTensor::new(input.name.clone(), input.datatype, Shape::new())
-            });
+        for (input, given) in self.inputs.iter().zip(outline.contents()) {
+            let mut tensor = InputTensor::new(input.name.clone(), input.datatype, Shape::from_slice(&input.shape));
+            tensor.model_shape = Shape::from_slice(&input.model_shape);
+            tensor.data.push(portions.copy(pool, given)?);
+            tensor.index = input.index;
+            request.inputs.push(tensor);
         }
         request.outputs.clone_from(&self.outputs);
-        request.parameters.clone_from(&self.parameters);
+        if !self.parameters.is_empty() {
+            request.parameters.clone_from(&self.parameters);
+        }
         request.flags = self.flags;
         request.correlation_id.clone_from(&self.correlation_id);
         request.priority = self.priority;
         request.timeout_us = self.timeout_us;
         request.batch_size = self.batch_size;
         request.is_checked = true;
+        Ok(())
     }
 }

@@ -107,7 +107,7 @@ impl Rig {
         assert!(end.last && others.iter().all(|delivery| !delivery.last));
         let show = |delivery: &Delivery| match &delivery.response {
             None => "end".to_owned(),
-            Some(Response { error: Some(status), .. }) => status.to_string(),
+            Some(response) if response.error.is_some() => response.error.as_ref().unwrap().to_string(),
             Some(response) => {
                 let output = &response.outputs[0];
                 let bytes: Vec<u8> = output.data[0].to_vec();

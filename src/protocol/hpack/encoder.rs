@@ -86,10 +86,16 @@ impl Encoder {
         }
     }
 
+    /// The block that [`Encoder::encode_known`] would append, if it is known.
+    pub fn known<'k>(&self, known: &'k Known) -> Option<&'k [u8]> {
+        let is_current = known.generation == self.generation && self.smallest_since_block.is_none();
+        is_current.then_some(&known.block)
+    }
+
     /// Appends a whole block, as [`Encoder::encode`] does, from memory where it would come out the same.
     pub fn encode_known(&mut self, known: &mut Known, out: &mut Vec<u8>) {
-        if known.generation == self.generation && self.smallest_since_block.is_none() {
-            return out.extend_from_slice(&known.block);
+        if let Some(block) = self.known(known) {
+            return out.extend_from_slice(block);
         }
         let (generation, at) = (self.generation, out.len());
         let is_plain = self.smallest_since_block.is_none();

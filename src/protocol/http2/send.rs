@@ -122,15 +122,30 @@ impl Connection {
         if !is_free {
             return false;
         }
-        self.put_known(id, head, false);
         let frame = FrameHead { length: n as u32, kind: kind::DATA, flags: 0, stream: id };
         if let Some(stream) = self.streams.get_mut(id) {
             stream.send_window -= n as i64;
         }
         self.count_data(n);
-        self.output.put(&self.pool, &frame.bytes());
-        self.output.push_all(&self.pool, data);
-        self.put_known(id, trailers, true);
+        let max = self.peer.max_frame_size as usize;
+        match (self.encoder.known(head), self.encoder.known(trailers)) {
+            (Some(head), Some(trailers)) if head.len().max(trailers.len()) <= max => {
+                let block_of = |block: &[u8], flags| {
+                    let flags = flags | flag::END_HEADERS;
+                    FrameHead { length: block.len() as u32, kind: kind::HEADERS, flags, stream: id }.bytes()
+                };
+                let (first, last) = (block_of(head, 0), block_of(trailers, flag::END_STREAM));
+                self.output.put_all(&self.pool, &[&first, head, &frame.bytes()]);
+                self.output.push_all(&self.pool, data);
+                self.output.put_all(&self.pool, &[&last, trailers]);
+            }
+            _ => {
+                self.put_known(id, head, false);
+                self.output.put(&self.pool, &frame.bytes());
+                self.output.push_all(&self.pool, data);
+                self.put_known(id, trailers, true);
+            }
+        }
         self.set_sending(id, Sending::Ended);
         true
     }

@@ -88,18 +88,20 @@ impl Stream {
     }
 
     fn clear(&mut self) {
-        let mut queue = std::mem::take(&mut self.queue);
-        let mut trailers = std::mem::take(&mut self.trailers);
         // Most were never used.
-        if queue.capacity() > 0 {
-            queue.clear();
-            queue.shrink_to(KEPT_PIECES);
+        if self.queue.capacity() > 0 {
+            self.queue.clear();
+            self.queue.shrink_to(KEPT_PIECES);
         }
-        if trailers.capacity() > 0 {
-            trailers.clear();
-            trailers.shrink_to(1024);
+        if self.trailers.capacity() > 0 {
+            self.trailers.clear();
+            self.trailers.shrink_to(1024);
         }
-        *self = Stream { queue, trailers, ..Stream::new() };
+        let Stream { queue: _, trailers: _, id, receiving, sending, .. } = self;
+        (*id, *receiving, *sending) = (0, Receiving::Ended, Sending::Ended);
+        (self.send_window, self.receive_window) = (0, 0);
+        (self.untaken, self.credit, self.queued) = (0, 0, 0);
+        (self.content_left, self.ready) = (None, false);
     }
 }
 

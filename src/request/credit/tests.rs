@@ -203,7 +203,7 @@ fn a_response_that_was_paid_for_is_not_paid_for_again() {
 fn what_is_made_from_a_response_keeps_its_credit_and_pays_for_its_growth() {
     let (kept, request) = limited(2);
     request.responses().send(response(1), false);
-    let credit = Arc::new(kept.take().response.unwrap().credit.unwrap());
+    let credit = Arc::new(kept.take().response.unwrap().into_parts().credit.unwrap());
     assert!(Credit::passed_on(&[], 7).is_none());
     let passed_on = Credit::passed_on(&[credit], BYTES_MAX).unwrap();
     let (thread, told) = sender(&request, 1, 8);

@@ -52,7 +52,7 @@ fn answer(outputs: &[(&str, &[&[u8]])]) -> Response {
 }
 
 fn error_of(heard: &Heard) -> Option<String> {
-    heard.recv().unwrap().1.response.unwrap().error.map(|status| status.message.into_owned())
+    heard.recv().unwrap().1.response.unwrap().into_parts().error.map(|status| status.message.into_owned())
 }
 
 #[test]

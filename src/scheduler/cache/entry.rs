@@ -61,7 +61,9 @@ impl Entry {
 
     /// The answer to another request with the same inputs: all outputs of the first one.
     pub fn response(&self, id: Text) -> Response {
-        Response { outputs: self.outputs.iter().cloned().collect(), ..Response::new(id) }
+        let mut response = Response::new(id);
+        response.outputs.extend(self.outputs.iter().cloned());
+        response
     }
 
     /// The form that leaves the process; `None` where a number does not fit into it.

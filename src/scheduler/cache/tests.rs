@@ -351,7 +351,7 @@ fn what_is_called_back_during_the_lookup_never_runs() {
     let _ = scene.cached.cancel(&ticket);
     let _ = scene.cached.cancel(&ticket);
     let (key, delivery) = scene.answer();
-    assert_eq!((key, delivery.response.unwrap().error.unwrap().code), (1, Code::Cancelled));
+    assert_eq!((key, delivery.response.unwrap().into_parts().error.unwrap().code), (1, Code::Cancelled));
     assert_eq!(scene.statistics.snapshot().failures.canceled, 1);
     drop(closed);
     scene.work();
@@ -370,7 +370,7 @@ fn what_is_called_back_later_is_the_schedulers() {
     let (at_ns, expire) = scene.host.timers.pop().unwrap();
     assert_eq!(at_ns, 77);
     expire.run(&mut scene.host);
-    assert_eq!(scene.answer().1.response.unwrap().error.unwrap().message, "late");
+    assert_eq!(scene.answer().1.response.unwrap().into_parts().error.unwrap().message, "late");
     let _ = scene.cached.cancel(&ticket);
     assert_eq!(*scene.inner.calls.lock().unwrap(), ["expire", "cancel"]);
     // One that is over leaves its timer nothing to do.
@@ -390,7 +390,7 @@ fn a_refusal_after_the_lookup_is_an_answer() {
     let mut scene = Scene::over(Box::new(Arc::new(Far::default())), inner);
     scene.send(1, b"a");
     scene.work();
-    assert_eq!(scene.answer().1.response.unwrap().error.unwrap().message, "full");
+    assert_eq!(scene.answer().1.response.unwrap().into_parts().error.unwrap().message, "full");
     assert_eq!(scene.counts(), [0, 0, 0, 0]);
 }
 

@@ -20,7 +20,7 @@ struct Answers(Mutex<Vec<(u64, Option<Status>)>>);
 impl Sink for Answers {
     fn deliver(&self, key: u64, delivery: Delivery) {
         assert!(delivery.last);
-        self.0.lock().unwrap().push((key, delivery.response.and_then(|response| response.error)));
+        self.0.lock().unwrap().push((key, delivery.response.and_then(|mut response| response.error.take())));
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {

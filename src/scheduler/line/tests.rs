@@ -22,7 +22,7 @@ struct Answers(Mutex<Vec<(u64, Option<Status>, std::thread::ThreadId)>>);
 
 impl Sink for Answers {
     fn deliver(&self, key: u64, delivery: Delivery) {
-        let error = delivery.response.and_then(|response| response.error);
+        let error = delivery.response.and_then(|mut response| response.error.take());
         self.0.lock().unwrap().push((key, error, std::thread::current().id()));
     }
 

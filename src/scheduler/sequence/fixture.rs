@@ -54,7 +54,7 @@ impl Answers {
 
     /// The ends that came since the last call: keys, and the messages of errors.
     pub fn take(&self) -> Vec<(u64, Option<String>)> {
-        let error = |delivery: Delivery| delivery.response.and_then(|response| response.error);
+        let error = |delivery: Delivery| delivery.response.and_then(|mut response| response.error.take());
         let ends = self.0.lock().unwrap().drain(..).collect::<Vec<_>>();
         ends.into_iter().map(|(key, delivery)| (key, error(delivery).map(|status| status.to_string()))).collect()
     }

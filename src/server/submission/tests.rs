@@ -60,7 +60,9 @@ impl Sink for Tells {
     fn deliver(&self, _key: u64, delivery: Delivery) {
         let what = match delivery.response {
             None => "end".to_owned(),
-            Some(response) => response.error.map_or("answer".to_owned(), |error| error.message.into_owned()),
+            Some(response) => {
+                response.into_parts().error.map_or("answer".to_owned(), |error| error.message.into_owned())
+            }
         };
         let last = if delivery.last { "!" } else { "" };
         let _ = self.told.lock().unwrap().send((format!("{what}{last}"), self.home.is_here()));

@@ -114,7 +114,13 @@ impl Rig {
         let id = text.get(draft.id().unwrap_or_default())?;
         let mut request = request();
         let body = self.body(text, tail);
-        let form = draft.put(id, &mut request, &body.window(text.len()..body.len()), &self.pool, &self.regions);
+        let form = draft.put(
+            id,
+            &mut request,
+            &body.window(text.len()..body.len()),
+            (&mut Portions::default(), &self.pool),
+            &self.regions,
+        );
         let told = form.map(|form| told(&request, &form));
         request.withdraw();
         told
@@ -293,7 +299,8 @@ fn one_draft_serves_requests_with_other_ids() {
     let tail = Slice::copy_of(&vec![5; tail]);
     for id in ["", "a", "a much longer id than the one before it, which does not fit in place"] {
         let mut request = request();
-        let form = draft.put(id.as_bytes(), &mut request, &tail, &rig.pool, &rig.regions).unwrap();
+        let form =
+            draft.put(id.as_bytes(), &mut request, &tail, (&mut Portions::default(), &rig.pool), &rig.regions).unwrap();
         let same = rig.by_decoder(text.replace("some id", id).as_bytes(), &tail);
         assert_eq!(Some(told(&request, &form)), same);
         request.withdraw();

@@ -64,7 +64,7 @@ fn form(binary_by_default: bool, outputs: &[(&str, bool, bool)]) -> AnswerForm {
 
 /// Head and body, written in steps.
 fn in_steps(response: Response, model: &Arc<ServedModel>, form: &AnswerForm, pool: &Pool) -> (String, Vec<u8>) {
-    let mut encoder = Encoder::new(response, model, form.clone(), pool).unwrap();
+    let mut encoder = Encoder::new(response, model, form.clone().into(), pool).unwrap();
     while !encoder.step(pool).unwrap() {}
     shown(encoder.finish())
 }

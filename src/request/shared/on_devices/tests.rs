@@ -172,7 +172,7 @@ fn too_small_a_place_is_the_answer_and_nothing_is_written() {
         let (request, heard) = rig.request(&[("A", "zero", 0, 4)]);
         let long = rig.gpu(0).put(b"abcde").unwrap();
         request.finish(answer([if is_on_device { on_device("A", &long) } else { output("A", &[b"abcde"]) }]));
-        let error = heard.recv().unwrap().1.response.unwrap().error.unwrap();
+        let error = heard.recv().unwrap().1.response.unwrap().into_parts().error.unwrap();
         assert!(error.message.contains("(4 bytes) should be at least 5 bytes"), "{error}");
     }
     assert_eq!(rig.read("zero", 0, 8), "........");

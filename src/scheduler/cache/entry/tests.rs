@@ -91,7 +91,8 @@ fn nothing_that_is_read_is_believed() {
         }
     }
     let of = |outputs: Vec<OutputTensor>| {
-        let response = Response { outputs: outputs.into(), ..Response::default() };
+        let mut response = Response::default();
+        response.outputs = outputs.into();
         Entry::decode(&Entry::of(&response, KEY).encode().unwrap(), &spec()).is_some()
     };
     let eight: &[&[u8]] = &[&[0; 8]];

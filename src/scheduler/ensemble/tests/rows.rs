@@ -480,7 +480,7 @@ fn who_reads_slowly_holds_the_first_step_back_through_the_others() {
         bench.answer("j");
         assert_eq!(bench.told(1), format!("Y=j.O(d.O#{number}(x))"));
         let delivery = lock(&bench.client.answers).get_mut(&1).unwrap().remove(0);
-        let credit = delivery.response.unwrap().credit.unwrap();
+        let credit = delivery.response.unwrap().into_parts().credit.unwrap();
         if number < 2 {
             let most = number + 2;
             while sent.load(Ordering::SeqCst) < most || !credit.is_wanted() {

@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::memory::{BlockMut, Exhausted};
-    use crate::request::{DataType, Delivery, InputTensor, Response, Shape, Text};
+    use crate::request::{DataType, Delivery, InputTensor, OutputTensor, Response, Shape, Status, Text, Value};
 
     #[derive(Default)]
     struct Keys(Mutex<Vec<(u64, bool)>>);
@@ -138,10 +138,33 @@ mod tests {
     }
 
     #[test]
+    fn a_response_lies_where_an_earlier_one_lay_and_has_nothing_of_it() {
+        KEEPS.set(true);
+        let mut first = Response::failed(Text::from("a"), Status::internal("no"));
+        first.outputs.push(OutputTensor {
+            name: Text::from("o"),
+            datatype: DataType::Fp32,
+            shape: Shape::new(),
+            data: Default::default(),
+            index: 0,
+            on_device: None,
+        });
+        first.parameters.push(Text::from("p"), Value::Bool(true));
+        first.is_begun = true;
+        let at = &raw const *first;
+        first.retire();
+        let second = Response::new(Text::from("b"));
+        assert_eq!((at, second.id.as_bytes()), (&raw const *second, &b"b"[..]));
+        assert!(second.outputs.is_empty() && second.parameters.is_empty());
+        assert!(second.error.is_none() && second.credit.is_none() && !second.is_begun);
+    }
+
+    #[test]
     fn a_thread_that_makes_none_keeps_none() {
         let sink = Arc::new(Keys::default());
         let request = Box::new(Request::new(Completion::new(sink, 1)));
         request.retire();
-        assert!(REQUESTS.with_borrow(Vec::is_empty));
+        Response::default().retire();
+        assert!(REQUESTS.with_borrow(Vec::is_empty) && RESPONSES.with_borrow(Vec::is_empty));
     }
 }

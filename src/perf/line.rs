@@ -72,7 +72,10 @@ impl Line {
         let Some(tls) = &mut self.tls else { return self.exchange.receive(bytes, now_ns, heard) };
         self.plain.resize(PLAIN_BYTES, 0);
         while !bytes.is_empty() {
-            tls.read_tls(&mut bytes).map_err(|error| format!("TLS: {error}"))?;
+            if tls.read_tls(&mut bytes).map_err(|error| format!("TLS: {error}"))? == 0 {
+                // Nothing behind its goodbye is the peer's any more, and would never be taken.
+                return Err("the server closed the connection".to_owned());
+            }
             let state = tls.process_new_packets().map_err(|error| format!("TLS: {error}"))?;
             let mut left = state.plaintext_bytes_to_read();
             while left > 0 {
@@ -119,5 +122,72 @@ impl Line {
 
     pub fn part(&mut self) -> bool {
         self.exchange.part()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use rustls::crypto::ring;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::*;
+    use crate::perf::plan::tests::plan;
+    use crate::perf::plan::{Endpoint, Protocol, Target, Tls};
+    use crate::perf::tls::Security;
+
+    fn server() -> ServerConnection {
+        let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tls").join(name);
+        let certificate = CertificateDer::from_pem_file(file("certificate.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let mut config = builder.with_single_cert(vec![certificate], key).unwrap();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        ServerConnection::new(Arc::new(config)).unwrap()
+    }
+
+    /// What the server has to say.
+    fn words(server: &mut ServerConnection) -> Vec<u8> {
+        let mut words = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut words).unwrap();
+        }
+        words
+    }
+
+    /// More of it than one look at the bytes takes in.
+    fn goodbye_and_more() -> Result<(), String> {
+        let tls = Some(Tls { accept_any_certificate: true, ..Tls::default() });
+        let target = Target { endpoint: Endpoint::Unix("/".into()), tls, protocol: Protocol::Http };
+        let session = Security::new(&target)?.unwrap().session()?;
+        let book = Arc::new(Book::new(&plan(target), Vec::new(), Vec::new()));
+        let mut line = Line::new(&book, &Pool::new(1 << 20), Some(session));
+        let (mut server, mut heard) = (server(), Heard::default());
+        while server.is_handshaking() {
+            for piece in line.take_output(Vec::new())? {
+                server.read_tls(&mut &piece[..]).unwrap();
+                server.process_new_packets().unwrap();
+            }
+            line.receive(&words(&mut server), 0, &mut heard)?;
+        }
+        server.send_close_notify();
+        let mut last = words(&mut server);
+        last.resize(100_000, 0);
+        line.receive(&last, 0, &mut heard)
+    }
+
+    #[test]
+    fn what_follows_a_goodbye_ends_the_line() {
+        let (said, outcome) = mpsc::channel();
+        std::thread::spawn(move || said.send(goodbye_and_more()));
+        // A line that waits for somebody to take the rest would do so for ever.
+        let outcome = outcome.recv_timeout(Duration::from_secs(60)).expect("an outcome");
+        assert_eq!(outcome, Err("the server closed the connection".to_owned()));
     }
 }

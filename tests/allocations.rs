@@ -1,7 +1,8 @@
-//! What a request costs in memory: how often the server asks its allocator for some, and how many of a tensor's bytes
-//! are copied in user space on their way from the socket to the model and back (DESIGN.md, decisions 6 and 7).
+//! What a request costs, in counts: how often the server asks its allocator for memory, how many of a tensor's bytes
+//! are copied in user space on their way from the socket to the model and back (DESIGN.md, decisions 6 and 7), and how
+//! often the kernel is called.
 //!
-//! The server of these tests is this binary itself, started once more: so its allocator and its memcpy are ours, and
+//! The server of the first two is this binary itself, started once more: so its allocator and its memcpy are ours, and
 //! count thread by thread, whatever code calls them. The client is another process and does not appear in any count.
 //! A count belongs to requests that came after the warm-up, and is taken while nothing is in flight in the server.
 //!
@@ -14,6 +15,7 @@ mod support {
     pub mod repository;
     pub mod server;
     pub mod skip;
+    pub mod strace;
     pub mod variant;
 }
 
@@ -41,4 +43,5 @@ mod allocations_life {
     mod ledger;
     mod measurement;
     mod models;
+    mod system_calls;
 }

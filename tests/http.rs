@@ -20,5 +20,6 @@ mod http_port {
     mod forms;
     mod management;
     mod order;
+    mod recurring;
     mod validation;
 }

@@ -15,6 +15,7 @@ mod support {
 }
 
 mod perf_life {
+    mod encryption;
     mod exits;
     mod input_data;
     mod loads;
@@ -23,5 +24,6 @@ mod perf_life {
     mod reports;
     mod sequences;
     mod shared_memory;
+    mod signals;
     mod trouble;
 }

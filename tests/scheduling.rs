@@ -19,6 +19,7 @@ mod scheduling_life {
     mod ensemble;
     mod ensemble_decoupled;
     mod ensemble_graph;
+    mod ensemble_reload;
     mod rate_limiter;
     mod sequence;
 }

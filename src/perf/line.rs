@@ -83,6 +83,10 @@ impl Line {
                 left = left.saturating_sub(n);
                 self.exchange.receive(self.plain.get(..n).unwrap_or_default(), now_ns, heard)?;
             }
+            if state.peer_has_closed() {
+                // No request would be answered, and no byte behind its goodbye would ever be taken.
+                return Err("the server closed the connection".to_owned());
+            }
         }
         Ok(())
     }
@@ -119,5 +123,75 @@ impl Line {
 
     pub fn part(&mut self) -> bool {
         self.exchange.part()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use rustls::crypto::ring;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::*;
+    use crate::perf::plan::tests::plan;
+    use crate::perf::plan::{Endpoint, Protocol, Target, Tls};
+    use crate::perf::tls::Security;
+
+    fn server() -> ServerConnection {
+        let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tls").join(name);
+        let certificate = CertificateDer::from_pem_file(file("certificate.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap();
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let mut config = builder.with_single_cert(vec![certificate], key).unwrap();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        ServerConnection::new(Arc::new(config)).unwrap()
+    }
+
+    /// What the server has to say.
+    fn words(server: &mut ServerConnection) -> Vec<u8> {
+        let mut words = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut words).unwrap();
+        }
+        words
+    }
+
+    /// With so many bytes behind it.
+    fn goodbye(more: usize) -> Result<(), String> {
+        let tls = Some(Tls { accept_any_certificate: true, ..Tls::default() });
+        let target = Target { endpoint: Endpoint::Unix("/".into()), tls, protocol: Protocol::Http };
+        let session = Security::new(&target)?.unwrap().session()?;
+        let book = Arc::new(Book::new(&plan(target), Vec::new(), Vec::new()));
+        let mut line = Line::new(&book, &Pool::new(1 << 20), Some(session));
+        let (mut server, mut heard) = (server(), Heard::default());
+        while server.is_handshaking() {
+            for piece in line.take_output(Vec::new())? {
+                server.read_tls(&mut &piece[..]).unwrap();
+                server.process_new_packets().unwrap();
+            }
+            line.receive(&words(&mut server), 0, &mut heard)?;
+        }
+        server.send_close_notify();
+        let mut last = words(&mut server);
+        last.resize(last.len() + more, 0);
+        line.receive(&last, 0, &mut heard)
+    }
+
+    #[test]
+    fn a_goodbye_ends_the_line() {
+        // More than one look at the bytes takes in.
+        for more in [0, 100_000] {
+            let (said, outcome) = mpsc::channel();
+            std::thread::spawn(move || said.send(goodbye(more)));
+            // A line that waits for somebody to take the rest would do so for ever.
+            let outcome = outcome.recv_timeout(Duration::from_secs(60)).expect("an outcome");
+            assert_eq!(outcome, Err("the server closed the connection".to_owned()));
+        }
     }
 }

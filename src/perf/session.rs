@@ -117,6 +117,9 @@ impl Session<'_> {
                     course.measured(fine);
                     self.progress.measured(&measurement);
                     measured.push(measurement);
+                    if self.look_for_end().is_err() {
+                        break;
+                    }
                 }
                 Err(Left::Stopped) => break,
                 Err(Left::Failed(error)) => return Err(error),
@@ -144,20 +147,23 @@ impl Session<'_> {
         Ok(self.conclude(point, samples, windows))
     }
 
-    /// Exactly so many requests.
+    /// Exactly so many requests, unless somebody wants the run to end.
     fn measure_count(&mut self, point: LoadPoint, count: u64) -> Result<Sample, Left> {
         let watched = self.watch_server()?;
         self.open_window()?;
         let before = self.begin(point, Some(count), self.plan.records_max);
-        self.wait(Stage::Trial(1), before, Until::Ended(count))?;
+        let is_cut = self.wait_for_window(1, before, Until::Ended(count))?;
         // Sequences end in good order before the statistics are asked, but behind the window.
         let mut tally = self.mark(self.plan.records_max)?;
-        if tally.last_ns > tally.began_ns {
+        if is_cut && tally.ended() == 0 {
+            return Err(Left::Stopped);
+        }
+        if !is_cut && tally.last_ns > tally.began_ns {
             // Not when somebody looked whether the last one had ended.
             tally.ended_ns = tally.last_ns;
         }
         let sample = self.sample(tally, watched);
-        self.come_home()?;
+        self.leave()?;
         sample
     }
 
@@ -176,8 +182,15 @@ impl Session<'_> {
                 Window::Time(time) => Until::Time(time),
                 Window::Count(count) => Until::Ended(count),
             };
-            self.wait(Stage::Trial(trial), before, until)?;
+            let is_cut = self.wait_for_window(trial, before, until)?;
+            // Whole windows tell more than one that was cut off.
+            if is_cut && !samples.is_empty() {
+                break;
+            }
             let tally = self.mark(self.plan.records_max)?;
+            if is_cut && tally.ended() == 0 {
+                return Err(Left::Stopped);
+            }
             let unsustainable = tally.unsustainable;
             let sample = self.sample(tally, watched)?;
             watched = self.watch_server()?;
@@ -186,11 +199,11 @@ impl Session<'_> {
             if samples.len() > WINDOWS {
                 samples.remove(0);
             }
-            if unsustainable || is_stable(&figures, &self.plan.rules) {
+            if unsustainable || is_cut || is_stable(&figures, &self.plan.rules) {
                 break;
             }
         }
-        self.come_home()?;
+        self.leave()?;
         Ok((samples, figures))
     }
 
@@ -223,7 +236,6 @@ impl Session<'_> {
         let rules = &self.plan.rules;
         let uncounted = windows.len().saturating_sub(samples.len());
         windows.iter_mut().take(uncounted).for_each(|window| window.counted = false);
-        let stable = rules.request_count.is_some() || is_stable(&windows, rules);
         let mut sum = Tally::default();
         let mut wall = Duration::ZERO;
         let mut server: Option<ServerSide> = None;
@@ -246,6 +258,10 @@ impl Session<'_> {
         let judged_ns = match rules.percentile {
             Some(percentile) => sum.latency_ns.value_at_percentile(percentile) as f64,
             None => sum.latency_ns.mean(),
+        };
+        let stable = match rules.request_count {
+            Some(count) => sum.ended() >= count || sum.unsustainable,
+            None => is_stable(&windows, rules),
         };
         let within = |threshold: Duration| sum.completed > 0 && judged_ns <= threshold.as_nanos() as f64;
         Measurement {
@@ -414,8 +430,25 @@ impl Session<'_> {
         }
     }
 
+    /// True if somebody wants the run to end before the window does.
+    fn wait_for_window(&mut self, trial: u32, before: Counts, until: Until) -> Result<bool, Left> {
+        match self.wait(Stage::Trial(trial), before, until) {
+            Ok(()) => Ok(false),
+            Err(Left::Stopped) => Ok(true),
+            Err(failed) => Err(failed),
+        }
+    }
+
     fn look_for_end(&mut self) -> Result<(), Left> {
         if self.interrupt.is_raised() || self.progress.stop_wanted() { Err(Left::Stopped) } else { Ok(()) }
+    }
+
+    /// Comes home behind the last window. Who wants the run to end does not wait for that; what was measured counts.
+    fn leave(&mut self) -> Result<(), Left> {
+        match self.come_home() {
+            Err(Left::Stopped) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Begins nothing more, and waits for what is in flight.

@@ -144,6 +144,11 @@ impl Tally {
         self.busiest = if wall_ns == 0 { 0.0 } else { cpu_ns as f64 / wall_ns as f64 };
     }
 
+    /// Requests that are over, well or not.
+    pub fn ended(&self) -> u64 {
+        self.completed + self.failed
+    }
+
     pub fn wall_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.began_ns)
     }

@@ -1,28 +1,103 @@
 //! `nereid perf` as a user starts it.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
 
 use crate::support::repository::{Pair, Repository};
-use crate::support::server::Server;
+use crate::support::server::{PATIENCE, Server};
 use crate::support::variant::usual;
 
 /// How a run ended, and what it said.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
+    /// That ended it, if one did.
+    pub signal: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
 pub fn perf<S: AsRef<OsStr>>(arguments: &[S]) -> Outcome {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nereid"));
-    command.arg("perf").args(arguments).stdin(Stdio::null());
+    let mut command = command(arguments);
     let output = command.output().unwrap_or_else(|error| panic!("nereid perf does not start: {error}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Outcome { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    let status = output.status;
+    Outcome { code: status.code(), signal: status.signal(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+}
+
+fn command<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nereid"));
+    command.arg("perf").args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A run that is under way. Dropping it ends it.
+pub struct Running {
+    child: Child,
+    stdout: Option<JoinHandle<String>>,
+    progress: Receiver<String>,
+    stderr: String,
+}
+
+impl Running {
+    pub fn start<S: AsRef<OsStr>>(arguments: &[S]) -> Running {
+        let mut command = command(arguments);
+        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.unwrap_or_else(|error| panic!("nereid perf does not start: {error}"));
+        let mut stdout = child.stdout.take().expect("it is piped");
+        let stdout = std::thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).expect("text");
+            text
+        });
+        let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        let (say, progress) = mpsc::channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| say.send(line)));
+        Running { child, stdout: Some(stdout), progress, stderr: String::new() }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it tells of this on stderr.
+    pub fn wait_for(&mut self, part: &str) {
+        loop {
+            let line = self.progress.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|error| panic!("it never says {part:?}: {error}: {}", self.stderr));
+            self.stderr += &format!("{line}\n");
+            if line.contains(part) {
+                return;
+            }
+        }
+    }
+
+    pub fn finish(mut self) -> Outcome {
+        let silence = loop {
+            match self.progress.recv_timeout(PATIENCE) {
+                Ok(line) => self.stderr += &format!("{line}\n"),
+                Err(silence) => break silence,
+            }
+        };
+        let stderr = std::mem::take(&mut self.stderr);
+        assert_eq!(silence, RecvTimeoutError::Disconnected, "it does not end: {stderr}");
+        let status = self.child.wait().expect("its end");
+        let stdout = self.stdout.take().and_then(|reader| reader.join().ok()).expect("what it printed");
+        Outcome { code: status.code(), signal: status.signal(), stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// The same, and it has to end well.

@@ -1,12 +1,8 @@
 //! What a request takes of a worker, in system calls: counts, which say the same on every machine at every hour.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-
 use super::models;
 use crate::support::http::Peer;
-use crate::support::server::signal;
-use crate::support::skip::skip;
+use crate::support::strace::{Scope, Strace};
 use crate::support::variant::usual;
 
 const REQUESTS: usize = 200;
@@ -35,24 +31,9 @@ fn a_tiny_request_takes_two_system_calls_of_its_worker() {
     let workers = children(server.pid());
     let [worker] = workers[..] else { panic!("one model has one instance, hence one worker: {workers:?}") };
     let trace = repository.path().join("trace.txt");
-    let mut strace = Command::new("strace");
-    strace.arg("-f").arg("-o").arg(&trace).args(["-p", &worker.to_string()]).stderr(Stdio::piped());
-    let Ok(mut strace) = strace.spawn() else { return skip("there is no strace") };
-    let mut said = BufReader::new(strace.stderr.take().expect("it is piped"));
-    let mut line = String::new();
-    // It says so when it is attached, or why it cannot be.
-    let is_attached = said.read_line(&mut line).is_ok() && line.contains("attached");
-    if !is_attached {
-        let _ = strace.kill();
-        let _ = strace.wait();
-        return skip(&format!("strace may not look at a process: {line}"));
-    }
+    let Some(strace) = Strace::attach(Scope::Process(worker), &trace) else { return };
     (0..REQUESTS).for_each(|_| ask());
-    signal(strace.id(), "INT");
-    strace.wait().expect("strace ends");
-    let text = std::fs::read_to_string(&trace).expect("a trace");
-    let is_call = |line: &&str| line.contains('(') && !line.contains(" resumed>");
-    let calls: Vec<&str> = text.lines().filter(is_call).collect();
+    let calls = strace.finish();
     // A few more, now and then, where the interpreter asks for memory.
     let most = 2 * REQUESTS + REQUESTS / 10;
     let shown = &calls[..calls.len().min(40)];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::perf::connector::connect_tcp;
+use crate::perf::connector::{connect_tcp, connect_unix};
 use crate::perf::plan::Endpoint;
 use crate::perf::tls::Security;
 
@@ -36,7 +36,7 @@ impl Wire {
                 })
             }
             Endpoint::Unix(path) => {
-                let stream = UnixStream::connect(path).map_err(text)?;
+                let stream = connect_unix(path).map_err(text)?;
                 stream.set_read_timeout(Some(PATIENCE)).map_err(text)?;
                 stream.set_write_timeout(Some(PATIENCE)).map_err(text)?;
                 Ok(match session {

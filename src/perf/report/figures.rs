@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::perf::stability::WINDOWS;
 use crate::perf::{LoadPoint, Measurement, ServerSide};
 
 /// In microseconds, like what follows; nought of nothing.
@@ -143,7 +144,11 @@ pub fn doubts(point: &Measurement) -> Vec<String> {
         doubts.push("the client fell behind its schedule; give it more cores, or more with --threads".to_owned());
     }
     if !point.stable && !limits.unsustainable {
-        doubts.push("not stable: rates or latencies of the last windows differ too much; try a longer -p".to_owned());
+        let reason = match point.windows.len() < WINDOWS {
+            true => "it ended too early to tell",
+            false => "rates or latencies of the last windows differ too much; try a longer -p",
+        };
+        doubts.push(format!("not stable: {reason}"));
     }
     if point.failed > 0 {
         doubts.push(format!("{} requests failed", point.failed));
@@ -218,7 +223,10 @@ mod tests {
         let mut point = samples::point(LoadPoint::Rate(4.0), 100);
         assert_eq!(doubts(&point), Vec::<String>::new());
         point.stable = false;
-        assert!(doubts(&point)[0].starts_with("not stable"));
+        point.windows.resize_with(WINDOWS, Default::default);
+        assert!(doubts(&point)[0].starts_with("not stable: rates"));
+        point.windows.truncate(WINDOWS - 1);
+        assert_eq!(doubts(&point), ["not stable: it ended too early to tell"]);
         point.limits.unsustainable = true;
         assert!(doubts(&point)[0].starts_with("not sustainable"));
         point.limits.busiest_thread = 0.97;

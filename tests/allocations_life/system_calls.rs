@@ -1,0 +1,100 @@
+//! System calls for one request, on the thread that serves it: a shard gathers what a turn has to say to a connection
+//! into one send, looks at the kernel no oftener than it has to, and asks it for nothing else.
+
+use std::path::Path;
+
+use super::models::{Protocol, Row, SMALL, repository};
+use crate::side::load::Load;
+use crate::support::server::Server;
+use crate::support::strace::{Scope, Strace, name_of, thread_called};
+use crate::support::variant::{ALL, each};
+
+const fn row(name: &'static str, protocol: Protocol, in_flight: usize) -> Row {
+    Row { name, protocol, model: "identity", shape: SMALL, connections: 1, in_flight, requests: 2000 }
+}
+
+/// What is received in one piece is answered in one piece, and the client asks again when it has read all that came: so
+/// all that is in flight stays together. Were each answer sent alone, there would be more than one transfer a request.
+/// The bounds leave room for some that come apart.
+const ROWS: [(Row, Calls); 5] = [
+    (row("gRPC, one in flight", Protocol::Grpc, 1), ONE_BY_ONE),
+    (row("HTTP, one in flight", Protocol::Http, 1), ONE_BY_ONE),
+    (row("gRPC, 16 in flight", Protocol::Grpc, 16), Calls { transfers: 0.5, turns: 0.5, others: 0.01 }),
+    (row("gRPC, 64 in flight", Protocol::Grpc, 64), Calls { transfers: 0.25, turns: 0.25, others: 0.01 }),
+    (row("stream, 16 in flight", Protocol::Stream, 16), Calls { transfers: 0.5, turns: 0.5, others: 0.01 }),
+];
+
+/// The request and its answer; a turn that finds nothing more to do, and one that waits.
+const ONE_BY_ONE: Calls = Calls { transfers: 2.1, turns: 2.2, others: 0.01 };
+
+/// For one request.
+#[derive(Clone, Copy, Debug)]
+struct Calls {
+    /// Receives and sends: calls of them, or operations given to the ring.
+    transfers: f64,
+    /// Calls that wait for events or only look for them, or give operations to the ring.
+    turns: f64,
+    others: f64,
+}
+
+impl Calls {
+    fn counted(calls: &[String], answers: u64) -> Calls {
+        let (mut transfers, mut turns, mut others) = (0, 0, 0);
+        for call in calls {
+            match name_of(call) {
+                "recvfrom" | "recvmsg" | "sendto" | "sendmsg" => transfers += 1,
+                "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => turns += 1,
+                "io_uring_enter" => {
+                    turns += 1;
+                    transfers += operations(call);
+                }
+                _ => others += 1,
+            }
+        }
+        let [transfers, turns, others] = [transfers, turns, others].map(|count: u64| count as f64 / answers as f64);
+        Calls { transfers, turns, others }
+    }
+
+    fn is_within(&self, bound: &Calls) -> bool {
+        self.transfers <= bound.transfers && self.turns <= bound.turns && self.others <= bound.others
+    }
+}
+
+/// `io_uring_enter(14, 2, 0, …` gives two operations to the ring.
+fn operations(call: &str) -> u64 {
+    call.split(", ").nth(1).and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("operations of {call:?}"))
+}
+
+/// None, visibly: there is no strace.
+fn measure(row: &Row, server: &Server, repository: &Path) -> Option<Calls> {
+    let mut load = Load::connect(row.peers(server).expect("peers")).expect("a connection");
+    // What is learnt at first is not a request's.
+    load.answer(row.requests).expect("answers");
+    let shard = thread_called("shard-0", server.pid());
+    let strace = Strace::attach(Scope::Thread(shard), &repository.join("trace.txt"))?;
+    let answers = load.answer(row.requests).expect("answers");
+    Some(Calls::counted(&strace.finish(), answers))
+}
+
+#[test]
+fn requests_keep_to_their_system_calls() {
+    // Of one shard: which of several has a connection is not told.
+    let variants: Vec<_> = ALL.into_iter().filter(|variant| variant.io_cores == "1").collect();
+    each(&variants, |variant| {
+        let repository = repository(false);
+        // Who spins looks again and again, as many times as there is time.
+        let server = Server::start(variant, repository.path(), &["--allow-metrics=false", "--spin-us=0"]);
+        let mut beyond = Vec::new();
+        for (row, bound) in ROWS {
+            let Some(calls) = measure(&row, &server, repository.path()) else { return };
+            let told = format!("{} on {}: {calls:.3?} for a request, at most {bound:?}", row.name, variant.io_engine);
+            println!("{told}");
+            // None at all would be a trace of the wrong thread.
+            if !calls.is_within(&bound) || calls.transfers * row.in_flight as f64 <= 1.0 {
+                beyond.push(told);
+            }
+        }
+        server.stop();
+        assert!(beyond.is_empty(), "more system calls than allowed:\n{}", beyond.join("\n"));
+    });
+}

@@ -1,0 +1,82 @@
+//! System calls of a process or of one of its threads, call by call, as strace sees them.
+
+#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use super::server::signal;
+use super::skip::skip;
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All threads of the process with this number.
+    Process(u32),
+    /// The one thread with this number.
+    Thread(u32),
+}
+
+/// A strace that is attached.
+pub struct Strace {
+    child: Child,
+    /// Kept open for what it says at its end.
+    said: BufReader<ChildStderr>,
+    trace: PathBuf,
+}
+
+impl Strace {
+    /// Returns once it is attached; it writes to `trace`. None, visibly: there is no strace, or it may not attach.
+    pub fn attach(scope: Scope, trace: &Path) -> Option<Strace> {
+        let mut command = Command::new("strace");
+        let number = match scope {
+            Scope::Process(number) => {
+                command.arg("-f");
+                number
+            }
+            Scope::Thread(number) => number,
+        };
+        command.arg("-o").arg(trace).args(["-p", &number.to_string()]).stderr(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            skip("there is no strace");
+            return None;
+        };
+        let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        // It says so when it is attached, or why it cannot be.
+        let is_attached = said.read_line(&mut line).is_ok() && line.contains("attached");
+        if !is_attached {
+            let _ = child.kill();
+            let _ = child.wait();
+            skip(&format!("strace may not look at a process: {line}"));
+            return None;
+        }
+        Some(Strace { child, said, trace: trace.to_path_buf() })
+    }
+
+    /// Detaches and returns what was called, a line for each call in the order of their beginnings.
+    pub fn finish(mut self) -> Vec<String> {
+        signal(self.child.id(), "INT");
+        self.child.wait().expect("strace ends");
+        drop(self.said);
+        let text = std::fs::read_to_string(&self.trace).expect("a trace");
+        let is_call = |line: &&str| line.contains('(') && !line.contains(" resumed>");
+        text.lines().filter(is_call).map(str::to_owned).collect()
+    }
+}
+
+/// The name of the system call on a line of a trace.
+pub fn name_of(call: &str) -> &str {
+    let before = call.split('(').next().unwrap_or_default();
+    before.split_whitespace().last().unwrap_or_default()
+}
+
+/// The thread of process `pid` that is called `name`.
+pub fn thread_called(name: &str, pid: u32) -> u32 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads of the server");
+    let is_it = |path: &Path| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name);
+    let found = tasks.flatten().find(|task| is_it(&task.path()));
+    let number = found.and_then(|task| task.file_name().to_str().and_then(|number| number.parse().ok()));
+    number.unwrap_or_else(|| panic!("process {pid} has no thread called {name}"))
+}

@@ -78,8 +78,15 @@ impl MessageReader {
 
     /// Drops whatever was read and begins anew, for another call.
     pub fn reset(&mut self, mode: Mode, encoding: Encoding) {
-        (self.mode, self.encoding, self.state) = (mode, encoding, BEGINNING);
-        self.drop_message();
+        (self.mode, self.encoding) = (mode, encoding);
+        match &mut self.state {
+            // Most calls leave it so. The scanner holds nothing as long as no message has begun.
+            State::Prefix { len, .. } => *len = 0,
+            _ => {
+                self.state = BEGINNING;
+                self.drop_message();
+            }
+        }
     }
 
     /// Says how messages with the compressed flag are packed: the call's `grpc-encoding`.
@@ -144,6 +151,9 @@ impl MessageReader {
 
     /// The message, once it arrived whole.
     pub fn next_message(&mut self) -> Option<Message> {
+        if !self.is_ready() {
+            return None;
+        }
         match std::mem::replace(&mut self.state, BEGINNING) {
             State::Ready(Ready::Scanned) => {
                 let spare = self.spare.take();

@@ -116,10 +116,6 @@ pub const KNOWN: [Known; 30] = [
                 || is_counted(it, "echo_request")
         },
     },
-    Known {
-        name: "Arrays of text of one width",
-        is: |it| is_of(it, &["interface: tensors that cannot be"]) && it.field.contains("list[7]"),
-    },
     Known { name: "The datatype of a tensor", is: |it| is_of(it, &["interface: the types of tensors"]) },
     Known { name: "A region beyond its end", is: |it| is_of(it, &["regions: register too much"]) },
     Known {

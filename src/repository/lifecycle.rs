@@ -246,8 +246,8 @@ impl Lifecycle {
         job(self)
     }
 
-    /// The same on behalf of a model that may be loading itself at this moment. Its load has a permit, and would wait for
-    /// ever if what it asks for needed another one, or its own slot.
+    /// The same on behalf of a model that may be loading itself at this moment. Its load has a permit, and would wait
+    /// for ever if what it asks for needed another one, or its own slot.
     pub fn run_for_model<T>(
         self: &Arc<Self>,
         asker: &LoadUnderWay,

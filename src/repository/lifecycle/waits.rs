@@ -5,7 +5,7 @@
 //! over however many others. What would close such a circle is refused instead, with the reason.
 //!
 //! Each operation that has a slot has a number, and models know the number of the load that they are part of
-//! ([`LoadUnderWay`]). One lock covers the look and the entry, so that of two that close a circle together one finds it.
+//! ([`LoadUnderWay`]). One lock covers the look and the entry: of two that close a circle together one finds it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};

@@ -137,6 +137,41 @@ fn models_that_load_each_other_are_told_whoever_begins() {
     server.stop();
 }
 
+/// An ensemble needs its parts, and looks at them again when they change.
+#[test]
+fn a_part_that_loads_its_ensemble_is_told_that_it_is_missing_itself() {
+    let repository = Repository::new();
+    let try_it = ["tried(pb_utils.load_model, 'whole')", "tried(pb_utils.load_model, 'other')"];
+    add(&repository, "part", &try_it, &[]);
+    add(&repository, "other", &[], &[]);
+    let steps = ["part", "other"].map(|model| {
+        let io = "input_map { key: \"IN\" value: \"IN\" } output_map { key: \"OUT\" value: ";
+        format!("step {{ model_name: \"{model}\" model_version: -1 {io}\"{model}\" }} }}\n")
+    });
+    let outputs =
+        ["part", "other"].map(|name| format!("output {{ name: \"{name}\" data_type: TYPE_INT32 dims: [ 1 ] }}\n"));
+    let config = format!(
+        "platform: \"ensemble\"\ninput {{ name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ] }}\n{}\
+         ensemble_scheduling {{ {} }}\n",
+        outputs.concat(),
+        steps.concat()
+    );
+    repository.model("whole", &config);
+    let Some(server) = models::serve(usual(), &repository, &[EXPLICIT]) else { return };
+    let mut peer = Peer::connect(server.http);
+    // From the part's own load the ensemble cannot be loaded; from outside it loads, with the part.
+    for model in ["part", "whole"] {
+        assert_eq!(load(&mut peer, model), (200, String::new()), "{}", server.log());
+    }
+    let log = server.log();
+    let said = log.lines().find(|line| line.contains("part: load_model whole: ")).expect("a refusal");
+    assert!(said.contains("Failed to load model: ") && said.contains("'part'"), "{said}");
+    assert!(log.contains("model 'part' cannot load or unload itself while it is being loaded"), "{log}");
+    assert!(log.contains("part: load_model other: None"), "{log}");
+    assert!(is_ready(&mut peer, "whole"));
+    server.stop();
+}
+
 /// The state of a model in the index.
 fn state(peer: &mut Peer, model: &str) -> String {
     let index = peer.post("/v2/repository/index", &[], b"{}").json();

@@ -83,7 +83,6 @@ fn a_model_that_loads_itself_is_refused_and_others_it_may_load() {
     let Some(server) = models::serve(usual(), &repository, &[EXPLICIT]) else { return };
     let mut peer = Peer::connect(server.http);
     assert_eq!(load(&mut peer, "selfish").0, 200, "{}", server.log());
-    let log = server.log();
     for line in [
         format!("selfish: load_model selfish: Failed to load model: {ITSELF}"),
         format!("selfish: unload_model selfish: Failed to unload model: {ITSELF}"),
@@ -91,10 +90,10 @@ fn a_model_that_loads_itself_is_refused_and_others_it_may_load() {
         "selfish: is_model_ready echo: True".to_owned(),
         "selfish: is_model_ready selfish: False".to_owned(),
     ] {
-        assert!(log.contains(&line), "{line}\n{log}");
+        server.wait_for_log(&line);
     }
     assert_eq!(infer(&mut peer, "selfish").status, 200);
-    assert!(server.log().contains("selfish: load_model selfish: None"), "{}", server.log());
+    server.wait_for_log("selfish: load_model selfish: None");
     // Who lets the error through does not load, and says why.
     let (status, text) = load(&mut peer, "stubborn");
     let expected = "Failed to load model: model 'stubborn' cannot load or unload itself while it is being loaded";
@@ -163,13 +162,12 @@ fn a_part_that_loads_its_ensemble_is_told_that_it_is_missing_itself() {
     for model in ["part", "whole"] {
         assert_eq!(load(&mut peer, model), (200, String::new()), "{}", server.log());
     }
-    let log = server.log();
+    assert!(is_ready(&mut peer, "whole"));
+    let log = server.stop();
     let said = log.lines().find(|line| line.contains("part: load_model whole: ")).expect("a refusal");
     assert!(said.contains("Failed to load model: ") && said.contains("'part'"), "{said}");
     assert!(log.contains("model 'part' cannot load or unload itself while it is being loaded"), "{log}");
     assert!(log.contains("part: load_model other: None"), "{log}");
-    assert!(is_ready(&mut peer, "whole"));
-    server.stop();
 }
 
 /// The state of a model in the index.
@@ -199,7 +197,7 @@ fn a_load_that_another_load_waits_for_does_not_wait_for_its_turn() {
         for load in [first, second] {
             assert_eq!(load.join().expect("an answer"), (200, String::new()), "{}", server.log());
         }
-        assert!(server.log().contains("first: load_model second: None"), "{}", server.log());
+        server.wait_for_log("first: load_model second: None");
     });
     server.stop();
 }
@@ -223,7 +221,7 @@ fn models_are_not_controlled_while_the_server_starts_or_ends() {
     let Some(server) = models::serve(usual(), &repository, &flags) else { return };
     let mut peer = Peer::connect(server.http);
     for line in said {
-        assert!(server.log().contains(&format!("early: {line}")), "{line}\n{}", server.log());
+        server.wait_for_log(&format!("early: {line}"));
     }
     assert!(!is_ready(&mut peer, "echo"));
     let http = server.http;

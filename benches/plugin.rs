@@ -184,6 +184,7 @@ fn context(pool: &Pool, directory: &Path) -> ModelContext {
         pool: pool.clone(),
         worker_cpu_count: 1,
         host: Default::default(),
+        load: Default::default(),
         gpus: Default::default(),
     }
 }

@@ -31,7 +31,7 @@ use crate::model_config::normalize::PreferredGroup;
 use crate::observe::metrics::Registry;
 use crate::observe::statistics::{Execution, FailureReason, ModelStatistics};
 use crate::queue::Spin;
-use crate::request::{Control, Request, Response, Status, Submit, TimeSums, now_ns};
+use crate::request::{Control, LoadUnderWay, Request, Response, Status, Submit, TimeSums, now_ns};
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
@@ -204,6 +204,8 @@ pub struct ModelContext {
     pub worker_cpu_count: usize,
     /// The server that it runs in.
     pub host: Host,
+    /// Whether it is being loaded, for what it asks of its host.
+    pub load: LoadUnderWay,
     /// The devices that it may use.
     pub gpus: Arc<Gpus>,
 }

@@ -41,7 +41,7 @@ use crate::memory::{BlockMut, Exhausted, Lending};
 
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
-pub use control::{Control, Replacement};
+pub use control::{Control, LoadUnderWay, Replacement};
 pub use credit::{Credit, NeverWaits, Room, never_wait_here, never_waits};
 pub use datatype::DataType;
 pub use grant::{Grant, Lender, Loan};

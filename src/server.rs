@@ -83,7 +83,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     }) {
         Ok(shards) => shards,
         Err(failure) => {
-            drain::unload(lifecycle);
+            drain::unload(lifecycle, options.exit_timeout_secs);
             return Err(failure);
         }
     };

@@ -23,6 +23,7 @@ mod python_life {
     mod faults;
     mod leftovers;
     mod life;
+    mod loading;
     mod minilm;
     pub mod models;
     mod numbers;

@@ -46,6 +46,7 @@ pub(super) fn model_context_on(gpus: Arc<Gpus>, config: &ModelConfig) -> Arc<Mod
         pool: Pool::new(1 << 20),
         worker_cpu_count: 1,
         host: Default::default(),
+        load: Default::default(),
         gpus,
     })
 }

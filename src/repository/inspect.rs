@@ -366,6 +366,7 @@ impl<'a> Inspector<'a> {
             pool: self.pool.clone(),
             worker_cpu_count: self.worker_cpu_count,
             host: Default::default(),
+            load: Default::default(),
             gpus: Arc::clone(&self.gpus),
         }
     }

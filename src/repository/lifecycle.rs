@@ -17,8 +17,8 @@ mod operation;
 mod polling;
 mod registration;
 mod retirement;
+mod waits;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -33,11 +33,12 @@ use super::overrides::{Override, Parameter};
 use super::store::Store;
 use super::version::{Loader, RunningVersion};
 use super::{ControlMode, Settings};
-use crate::request::Status;
+use crate::request::{LoadUnderWay, Status};
 use graph::Graph;
 pub(super) use graph::parts_of;
 use operation::{Loaded, Source};
 pub use retirement::InFlight;
+use waits::{OnBehalf, Waits};
 
 /// Operations of the API that run or wait at the same time; each has a thread.
 const OPERATIONS_MAX: usize = 64;
@@ -62,6 +63,8 @@ struct Slot {
     source: Option<Arc<Source>>,
     /// What polling saw when it last tried, and how that ended.
     attempt: Option<polling::Attempt>,
+    /// The number of who has the slot, where models may wait for that ([`Waits`]).
+    operation: u64,
 }
 
 /// What everybody can see.
@@ -86,6 +89,7 @@ pub struct Lifecycle {
     directory: Arc<Directory>,
     graph: Mutex<Graph>,
     load_permits: Permits,
+    waits: Waits,
     /// Operations that were asked for and are not answered yet.
     operations: AtomicUsize,
     /// Versions that finish their work in the background.
@@ -117,6 +121,7 @@ impl Lifecycle {
         Lifecycle {
             loader: Loader::new(Arc::clone(&settings)),
             load_permits: Permits::new(settings.load_thread_count.max(1)),
+            waits: Waits::default(),
             stores: RwLock::new(Arc::new(settings.stores.clone())),
             settings,
             slots: Mutex::default(),
@@ -201,6 +206,19 @@ impl Lifecycle {
         Arc::clone(lock(&self.slots).entry(id.clone()).or_default())
     }
 
+    /// Runs `job` with the slot of a model; refused where whoever asked for it would wait for itself.
+    fn with_slot<T>(&self, id: &ModelId, job: impl FnOnce(&mut Slot) -> T) -> Result<T, Status> {
+        let wanted = OnBehalf::load().map(|load| self.waits.want(load, id)).transpose();
+        let _wanted = wanted.inspect_err(|status| error!("{}", status.message))?;
+        // What has the slot and waits for a permit needs none any more.
+        self.load_permits.look_again();
+        let slot = self.slot(id);
+        let mut slot = lock(&slot);
+        let held = self.waits.hold(id);
+        slot.operation = held.operation;
+        Ok(job(&mut slot))
+    }
+
     fn slots(&self) -> Vec<(ModelId, Arc<Mutex<Slot>>)> {
         lock(&self.slots).iter().map(|(id, slot)| (id.clone(), Arc::clone(slot))).collect()
     }
@@ -226,6 +244,17 @@ impl Lifecycle {
     pub fn run<T>(self: &Arc<Self>, job: impl FnOnce(&Arc<Lifecycle>) -> Result<T, Status>) -> Result<T, Status> {
         let _operation = self.begin()?;
         job(self)
+    }
+
+    /// The same on behalf of a model that may be loading itself at this moment. Its load has a permit, and would wait
+    /// for ever if what it asks for needed another one, or its own slot.
+    pub fn run_for_model<T>(
+        self: &Arc<Self>,
+        asker: &LoadUnderWay,
+        job: impl FnOnce(&Arc<Lifecycle>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let _on_behalf = OnBehalf::of(asker);
+        self.run(job)
     }
 
     fn begin(self: &Arc<Self>) -> Result<Operation, Status> {
@@ -262,13 +291,6 @@ impl Lifecycle {
         let outcome = self.load_named(name, &given, operation::Asker::Api, &mut changed);
         self.follow(&changed, &changed);
         outcome
-    }
-
-    /// The same on behalf of a model that may be loading itself at this moment: it has the permit of its own load, and
-    /// would wait for ever if this load needed another one.
-    pub fn load_for_model(self: &Arc<Self>, name: &str, parameters: Vec<Parameter>) -> Result<(), Status> {
-        let _exempt = Exempt::here();
-        self.load(name, parameters)
     }
 
     /// Loads a model wherever it lies: in one repository, or with namespacing in each that has it.
@@ -327,17 +349,20 @@ impl Lifecycle {
         self.refuse_unless_explicit()?;
         let ids = self.slots().into_iter().map(|(id, _)| id).filter(|id| id.name == name);
         let mut pending: Vec<ModelId> = ids.collect();
-        let mut changed = BTreeSet::new();
+        let (mut changed, mut outcome) = (BTreeSet::new(), Ok(()));
         while let Some(id) = pending.pop() {
             let parts = lock(&self.graph).parts(&id);
-            self.unload_slot(&id, &mut lock(&self.slot(&id)));
+            if let Err(status) = self.with_slot(&id, |slot| self.unload_slot(&id, slot)) {
+                outcome = Err(status);
+                continue;
+            }
             if unload_dependents {
                 pending.extend(self.unneeded(&id.namespace, &parts));
             }
             changed.insert(id);
         }
         self.follow(&changed, &changed);
-        Ok(())
+        outcome
     }
 
     /// Refuses changes from now on, because the server ends.
@@ -391,8 +416,8 @@ impl Permits {
         Permits { free: Mutex::new(count), freed: Condvar::new() }
     }
 
-    /// Runs `job` once there is a permit, if it needs one.
-    fn with<T>(&self, is_exempt: bool, job: impl FnOnce() -> T) -> T {
+    /// Runs `job` once there is a permit, or it needs none.
+    fn with<T>(&self, is_exempt: impl Fn() -> bool, job: impl FnOnce() -> T) -> T {
         struct Return<'a>(&'a Permits);
         impl Drop for Return<'_> {
             fn drop(&mut self) {
@@ -400,38 +425,27 @@ impl Permits {
                 self.0.freed.notify_one();
             }
         }
-        if is_exempt {
-            return job();
-        }
-        let free = self.freed.wait_while(lock(&self.free), |free| *free == 0);
-        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
-        let _permit = Return(self);
-        job()
-    }
-}
-
-thread_local! {
-    static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// While this lives, what its thread loads needs no permit.
-struct Exempt {
-    before: bool,
-}
-
-impl Exempt {
-    fn here() -> Exempt {
-        Exempt { before: IS_EXEMPT.replace(true) }
+        let mut free = lock(&self.free);
+        let permit = loop {
+            if is_exempt() {
+                break None;
+            }
+            if *free > 0 {
+                *free -= 1;
+                break Some(Return(self));
+            }
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(free);
+        let outcome = job();
+        drop(permit);
+        outcome
     }
 
-    fn is_here() -> bool {
-        IS_EXEMPT.get()
-    }
-}
-
-impl Drop for Exempt {
-    fn drop(&mut self) {
-        IS_EXEMPT.set(self.before);
+    /// Those who wait may not need a permit any more.
+    fn look_again(&self) {
+        let _free = lock(&self.free);
+        self.freed.notify_all();
     }
 }
 

@@ -24,7 +24,7 @@ use crate::instance::{Instances, Plan, confined};
 use crate::model_config::{ModelSpec, SupportedGpus, labels, layout, normalize, text, to_dynamic, validate, warmup};
 use crate::observe::log::verbose;
 use crate::observe::statistics::ModelStatistics;
-use crate::request::Status;
+use crate::request::{LoadUnderWay, Status};
 use crate::scheduler::{self, Purpose, Registration, Scheduling};
 use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_config::SchedulingChoice;
@@ -120,19 +120,20 @@ impl Loader {
         Loader { settings, backends: NativeBackends::default(), plugins }
     }
 
-    /// Loads a version, again as often as `--model-load-retry-count` says.
+    /// Loads a version, again as often as `--model-load-retry-count` says. `operation`: the number of who does it.
     pub fn load(
         &self,
         id: &ModelId,
         version: i64,
         directory: &Directory,
         polled: &Polled,
+        operation: u64,
     ) -> Result<RunningVersion, Status> {
         let mut retries = self.settings.load_retry_count;
         loop {
             info!("loading: {}:{version}", id.name);
             // A backend that panics fails its version, not the server.
-            let load = AssertUnwindSafe(|| self.attempt(id, version, directory, polled));
+            let load = AssertUnwindSafe(|| self.attempt(id, version, directory, polled, operation));
             let panicked = Status::internal("the backend panicked while it loaded the model");
             match catch_unwind(load).unwrap_or(Err(panicked)) {
                 Err(status) if retries > 0 => {
@@ -166,6 +167,7 @@ impl Loader {
         version: i64,
         directory: &Directory,
         polled: &Polled,
+        operation: u64,
     ) -> Result<RunningVersion, Status> {
         let started = Instant::now();
         let name = &id.name;
@@ -189,8 +191,10 @@ impl Loader {
             pool: self.settings.pool.clone(),
             worker_cpu_count: self.settings.worker_cpu_count,
             host: self.settings.host.clone(),
+            load: LoadUnderWay::default(),
             gpus: Arc::clone(&self.settings.gpus),
         });
+        let _under_way = context.load.begin(operation);
         // A runtime may start its threads as soon as it opens a model.
         let model = confined(&self.settings.worker_cpus, || backend.create_model(Arc::clone(&context)))?;
         let completed = model.completed_config();
@@ -294,8 +298,13 @@ impl Loader {
     }
 
     /// Takes over, while it serves, a polled configuration that differs in instance groups and version policy only. On
-    /// an error nothing has changed.
-    pub fn change_placement(&self, running: &mut RunningVersion, polled: &ModelConfig) -> Result<(), Status> {
+    /// an error nothing has changed. `operation`: the number of who does it.
+    pub fn change_placement(
+        &self,
+        running: &mut RunningVersion,
+        polled: &ModelConfig,
+        operation: u64,
+    ) -> Result<(), Status> {
         let old = &running.served.spec.config;
         let mut config = ModelConfig {
             version_policy: polled.version_policy.clone(),
@@ -313,6 +322,7 @@ impl Loader {
             let RunningVersion { model, context, attributes, directory, .. } = &*running;
             let plan = self.plan(&spec, model, context, attributes, directory)?;
             self.register(running, &spec.config)?;
+            let _under_way = running.context.load.begin(operation);
             if let Err(status) = running.instances.update(&plan) {
                 // What was there before fits, unless a model came meanwhile that excludes it: the limits are held then
                 // against what is registered, and the instances that are there wait for what there is.

@@ -1,6 +1,36 @@
 //! Models that control models: what code inside the server may ask of the repository.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::Status;
+
+/// The load that a model is part of, as those know it who ask for something on the model's behalf: the load may be
+/// waiting for them. All clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct LoadUnderWay(Arc<AtomicU64>);
+
+/// No operation has this number.
+const NONE: u64 = 0;
+
+impl LoadUnderWay {
+    /// An operation loads the model, or instances of it, until the returned value goes.
+    pub fn begin(&self, operation: u64) -> impl Drop + use<> {
+        struct End(LoadUnderWay);
+        impl Drop for End {
+            fn drop(&mut self) {
+                self.0.0.store(NONE, Ordering::SeqCst);
+            }
+        }
+        self.0.store(operation, Ordering::SeqCst);
+        End(self.clone())
+    }
+
+    /// The number of the operation that loads the model now.
+    pub fn operation(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::SeqCst)).filter(|operation| *operation != NONE)
+    }
+}
 
 /// What stands in for what the repository has of a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,13 +42,13 @@ pub struct Replacement {
 }
 
 /// Loads and unloads models as the API does for clients, with the same errors. Every call may block for as long as that
-/// takes, and none may come from a shard.
+/// takes, and none may come from a shard. What waits for the end of the asker's own load is refused.
 pub trait Control: Send + Sync {
     /// Returns when the model serves, or why it does not.
-    fn load(&self, model: &str, replacement: Replacement) -> Result<(), Status>;
+    fn load(&self, asker: &LoadUnderWay, model: &str, replacement: Replacement) -> Result<(), Status>;
 
     /// Returns when the model takes no more requests.
-    fn unload(&self, model: &str, with_dependents: bool) -> Result<(), Status>;
+    fn unload(&self, asker: &LoadUnderWay, model: &str, with_dependents: bool) -> Result<(), Status>;
 
     /// Whether the version is there and its instances agree; `None`: the highest. A model that nobody knows is not
     /// ready, which is no error.

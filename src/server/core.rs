@@ -136,10 +136,11 @@ impl Core {
         let is_complete = lifecycle.start().map_err(Failure::Creating)?;
         tables::log_start(options, &gpus, &lifecycle.map(), &lifecycle.agents());
         if options.exit_on_error && !is_complete {
-            drain::unload(&lifecycle);
+            drain::unload(&lifecycle, options.exit_timeout_secs);
             return Err(Failure::Creating(Status::internal("failed to load all models")));
         }
-        let facts = start_facts(options, &lifecycle, Arc::clone(&gpus)).inspect_err(|_| drain::unload(&lifecycle))?;
+        let facts = start_facts(options, &lifecycle, Arc::clone(&gpus))
+            .inspect_err(|_| drain::unload(&lifecycle, options.exit_timeout_secs))?;
         let traces = Arc::clone(&facts.settings.traces);
         let mut kept = trace_metrics(&own_metrics, &traces);
         kept.extend(general_metrics(&own_metrics, &facts, &pool));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as SignalStream;
-use tracing::info;
+use tracing::{error, info};
 
 use super::Failure;
 use super::options::Options;
@@ -85,6 +85,10 @@ pub fn tell_of_end(ends: Sender<End>, shard: usize) {
 struct Budget(Instant);
 
 impl Budget {
+    fn of(exit_timeout_secs: u32) -> Budget {
+        Budget(Instant::now() + Duration::from_secs(u64::from(exit_timeout_secs)))
+    }
+
     fn left(&self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
@@ -101,7 +105,7 @@ pub fn run(
     shards: Shards,
     lifecycle: &Arc<Lifecycle>,
 ) -> Result<ExitCode, Failure> {
-    let budget = Budget(Instant::now() + Duration::from_secs(u64::from(options.exit_timeout_secs)));
+    let budget = Budget::of(options.exit_timeout_secs);
     facts.set_state(ServerState::Exiting);
     lifecycle.refuse_changes();
     shards.drain();
@@ -116,7 +120,7 @@ pub fn run(
 
 /// The same for a server without ports.
 pub fn run_without_ports(exit_timeout_secs: u32, facts: &Facts, lifecycle: &Arc<Lifecycle>) -> Result<(), Status> {
-    let budget = Budget(Instant::now() + Duration::from_secs(u64::from(exit_timeout_secs)));
+    let budget = Budget::of(exit_timeout_secs);
     facts.set_state(ServerState::Exiting);
     lifecycle.refuse_changes();
     if finish(lifecycle, &budget) { Ok(()) } else { Err(expired()) }
@@ -199,13 +203,12 @@ fn wait_for_connections(shards: &Shards, budget: &Budget) {
     }
 }
 
-/// Ends models that will not be served after all.
-pub fn unload(lifecycle: &Arc<Lifecycle>) {
-    lifecycle.unload_all();
-    while lifecycle.live_models() > 0 {
-        std::thread::sleep(POLL);
+/// Ends models that will not be served after all. Those that take longer than the end of a server may are left.
+pub fn unload(lifecycle: &Arc<Lifecycle>, exit_timeout_secs: u32) {
+    lifecycle.refuse_changes();
+    if !wait_for_models(lifecycle, &Budget::of(exit_timeout_secs)) {
+        error!("{}", expired().message);
     }
-    lifecycle.close();
 }
 
 #[cfg(test)]

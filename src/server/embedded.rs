@@ -193,7 +193,7 @@ impl Access {
 impl Embedded {
     fn start(core: Arc<Core>) -> Result<Embedded, Status> {
         let cannot = |error| {
-            drain::unload(&core.lifecycle);
+            drain::unload(&core.lifecycle, core.options.exit_timeout_secs);
             Status::internal(format!("cannot start a thread: {error}"))
         };
         let housekeeping = ControlThread::start("memory", Some(core.pool.clone())).map_err(cannot)?;

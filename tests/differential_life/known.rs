@@ -44,7 +44,7 @@ fn is_counted(difference: &Difference, model: &str) -> bool {
             && difference.field.contains(&format!("\"{model}\"")))
 }
 
-pub const KNOWN: [Known; 30] = [
+pub const KNOWN: [Known; 29] = [
     Known { name: "The release", is: |it| it.field.ends_with(".version") && text(it.theirs) == "2.51.0" },
     Known {
         name: "Readiness of models that do not serve",
@@ -115,10 +115,6 @@ pub const KNOWN: [Known; 30] = [
                 || they_say(it, "InferenceResponse(output_tensors: List[c_python_backend_utils.Tensor] = [], error:")
                 || is_counted(it, "echo_request")
         },
-    },
-    Known {
-        name: "Arrays of text of one width",
-        is: |it| is_of(it, &["interface: tensors that cannot be"]) && it.field.contains("list[7]"),
     },
     Known { name: "The datatype of a tensor", is: |it| is_of(it, &["interface: the types of tensors"]) },
     Known { name: "A region beyond its end", is: |it| is_of(it, &["regions: register too much"]) },

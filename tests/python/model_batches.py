@@ -83,6 +83,23 @@ def together(client):
         raise SystemExit(f"too many rows: {answer}")
 
 
+def ragged(client):
+    """Requests of different shapes are executed together, and each keeps its own; batch inputs are for backends that
+    join requests into one tensor, which Python's does not."""
+
+    def start(rows, length, height):
+        shapes = {"LIST": (rows, length), "GRID": (rows, height, 2), "SAME": (rows, 3)}
+        arrays = {name: np.full(shape, rows, dtype=np.int32) for name, shape in shapes.items()}
+        told = {"requests": 3, "shapes": {name: list(shape) for name, shape in shapes.items()}}
+        return client.start("ragged", arrays), told, rows * (length + 2 * height + 3)
+
+    waiting = [start(1, 4, 1), start(2, 1, 3), start(1, 0, 2)]
+    for wait, told, total in waiting:
+        answer, rows = wait(), told["shapes"]["LIST"][0]
+        expect("the request as its model saw it", [json.loads(text) for text in answer["TOLD"].reshape(-1)], [told] * rows)
+        expect("its own numbers", answer["SUM"].tolist(), [[total]] * rows)
+
+
 def sequences(client):
     for model in ("sequence", "sequence_oldest", "sequence_texts"):
         ids = ("first", "é2") if model.endswith("texts") else (7, MOST[client.name])
@@ -136,6 +153,7 @@ def main():
     for client in clients:
         facts(client)
         together(client)
+        ragged(client)
         sequences(client)
         iterative(client, stream)
         not_to_be_put_back(client)

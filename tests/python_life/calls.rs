@@ -1,6 +1,7 @@
 //! Models that call models (spec: python_backend.md section 4): what a call carries and what comes of it, hundreds at a
 //! time from one model, decoupled ones, chains, sequences, and what is left when something dies.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -209,32 +210,65 @@ fn a_caller_lends_what_it_holds() {
     assert_eq!(answered(&mut peer, "gathered", &json!({"count": 20, "size": 1})), json!([20, true]));
 }
 
-/// A call with its request's trace is a child of it.
+/// The times of one trace, by their names.
+fn stamps(traces: &[Value], id: &Value) -> BTreeMap<String, u64> {
+    let mine = traces.iter().filter(|entry| entry["id"] == *id);
+    let stamps = mine.filter_map(|entry| entry["timestamps"].as_array()).flatten();
+    let stamp = |stamp: &Value| Some((stamp["name"].as_str()?.to_owned(), stamp["ns"].as_u64()?));
+    stamps.filter_map(stamp).collect()
+}
+
+/// A call with its request's trace is a child of it, and both have all the times of a model's execution.
 #[test]
 fn calls_are_children_in_traces() {
-    let repository = models::repository(&["caller", "echo"]);
+    let repository = models::repository(&["caller", "echo", "several"]);
     let file = repository.path().with_extension("traces.json");
     let setting = format!("--trace-config=triton,file={}", file.display());
     let flags = ["--trace-config=level=TIMESTAMPS", "--trace-config=rate=1", &setting];
     let Some(server) = models::serve(usual(), &repository, &flags) else { return };
-    assert_eq!(answered(&mut Peer::connect(server.http), "traced", &json!({})), json!([{"OUT": [1]}, {"OUT": [2]}]));
+    let mut peer = Peer::connect(server.http);
+    assert_eq!(answered(&mut peer, "traced", &json!({})), json!([{"OUT": [1]}, {"OUT": [2]}]));
+    let of_two = answered(&mut peer, "traced_to_the_end", &json!({}));
+    assert_eq!(
+        of_two.as_array().map(|of_two| of_two[..2].to_vec()),
+        Some(vec![json!({"OUT": [0]}), json!({"OUT": [1]})])
+    );
     server.stop();
     let text = std::fs::read_to_string(&file).expect("traces");
     let _ = std::fs::remove_file(&file);
     let traces: Vec<Value> = serde_json::from_str(&text).expect("JSON");
     let of = |model: &str| traces.iter().filter(|entry| entry["model_name"] == model).collect::<Vec<_>>();
-    let (callers, callees) = (of("caller"), of("echo"));
-    assert_eq!((callers.len(), callees.len()), (1, 1), "the second call had no trace: {text}");
-    assert_eq!(callees[0]["parent_id"], callers[0]["id"], "{text}");
-    let names = |entry: &Value| {
-        let mine = traces.iter().filter(|other| other["id"] == entry["id"]);
-        let stamps = mine.filter_map(|other| other["timestamps"].as_array()).flatten();
-        stamps.map(|stamp| stamp["name"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
-    };
-    let seen = names(callees[0]);
-    for name in ["REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_END", "REQUEST_END"] {
-        assert!(seen.iter().any(|one| one == name), "{name}: {seen:?}");
+    let (callers, echoes, severals) = (of("caller"), of("echo"), of("several"));
+    let counts = (callers.len(), echoes.len(), severals.len());
+    assert_eq!(counts, (2, 1, 1), "the second call had no trace: {text}");
+    const ORDER: [&str; 7] = [
+        "REQUEST_START",
+        "QUEUE_START",
+        "COMPUTE_START",
+        "COMPUTE_INPUT_END",
+        "COMPUTE_OUTPUT_START",
+        "COMPUTE_END",
+        "REQUEST_END",
+    ];
+    for (caller, callee) in callers.iter().zip([echoes[0], severals[0]]) {
+        assert_eq!(callee["parent_id"], caller["id"], "{text}");
+        assert!(
+            caller.get("parent_id").is_none_or(|parent| *parent == json!(0)),
+            "a client's is nobody's child: {caller}"
+        );
+        let (above, below) = (stamps(&traces, &caller["id"]), stamps(&traces, &callee["id"]));
+        for stamps in [&above, &below] {
+            let times: Vec<u64> = ORDER.iter().filter_map(|name| stamps.get(*name).copied()).collect();
+            assert!(times.len() == ORDER.len() && times[..6].is_sorted(), "{stamps:?}");
+            assert!(times[0] <= times[6], "{stamps:?}");
+        }
+        // The call is made by the code that the caller's execution waits for.
+        assert!(above["COMPUTE_INPUT_END"] <= below["REQUEST_START"], "{above:?} {below:?}");
+        assert!(below["COMPUTE_INPUT_END"] <= above["COMPUTE_OUTPUT_START"], "{above:?} {below:?}");
     }
+    // Who serves clients says when it read and wrote; of a call there is nothing to read.
+    let of_wire = |id: &Value| stamps(&traces, id).keys().any(|name| name.starts_with("HTTP_"));
+    assert!(of_wire(&callers[0]["id"]) && !of_wire(&echoes[0]["id"]), "{text}");
 }
 
 /// What a caller leaves behind when it is killed in the midst of its calls: nothing that keeps others.

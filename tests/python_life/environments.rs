@@ -76,6 +76,14 @@ impl Place {
         }
     }
 
+    /// An archive as conda-pack makes it, with an interpreter of its own.
+    fn conda(&self, name: &str, more: &[&str]) -> PathBuf {
+        let (archive, packages) = (self.path(name), self.python.packages());
+        let [given, packages] = [&archive, &packages].map(|path| path.display().to_string());
+        self.python.run("conda_packed.py", &[&[given.as_str(), &packages], more].concat());
+        archive
+    }
+
     /// A server whose temporary directory is our own.
     fn serve(&self, repository: &Repository, flags: &[&str], probe: &str) -> Server {
         let interpreter = format!("--backend-config=python,interpreter={}", self.python.interpreter().display());
@@ -170,6 +178,43 @@ fn environments_are_directories_or_archives_which_models_share() {
     }
     let log = server.stop();
     assert!(log.contains("(EXECUTION_ENV_PATH)") && log.contains("(--backend-config=python,interpreter)"), "{log}");
+    assert_eq!(place.left(), [""; 0], "removed with the server");
+}
+
+/// An environment that needs nothing of where it was made: it runs where it was unpacked, and knows that.
+#[test]
+fn what_conda_pack_packed_runs_where_it_is_unpacked() {
+    let Some(place) = Place::new("conda") else { return };
+    if Command::new("bash").arg("--version").output().is_err() {
+        return skip("the activation script of conda-pack is one for bash, which is not here");
+    }
+    let repository = Repository::new();
+    for (model, exit_code) in [("moved", "0"), ("half_moved", "3")] {
+        let archive = place.conda(model, &["--unpack-exits", exit_code]);
+        places(&repository, model, &environment_of(&archive.display().to_string()));
+    }
+    let server = place.serve(&repository, &[], "/v2/health/ready");
+    for model in ["moved", "half_moved"] {
+        let places = ask(&server, model);
+        let prefix = Path::new(&places[0]);
+        assert!(prefix.starts_with(place.path("tmp")), "its own interpreter and libraries run: {places:?}");
+        assert_eq!(places[1], format!("by {}", places[0]), "what packages have to say is heard");
+        assert_eq!(places[2], "/as/before");
+        let read = |name: &str| fs::read_to_string(prefix.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(read("share/of the environment.txt"), format!("prefix={}\n", places[0]));
+        assert_eq!(read("bin/tool").lines().next(), Some(format!("#!{}/bin/python", places[0]).as_str()));
+        let long = format!("share/{}é/file", "a long name, ".repeat(9));
+        assert_eq!(read(&long), "a name that needs an extended header\n");
+        assert!(prefix.join("var/empty").is_dir());
+        let link = fs::read_link(prefix.join("bin/python")).expect("a link");
+        assert_eq!(link, Path::new(&format!("python{}", places[7])), "links lead to where they led");
+        let [one, other] = ["", "-again"].map(|end| fs::read(prefix.join(format!("bin/python{}{end}", places[7]))));
+        assert_eq!(one.expect("the interpreter"), other.expect("its other name"));
+    }
+    let log = server.stop();
+    // What the script has done until it failed is done, and the environment is used.
+    let failed = "bin/conda-unpack' failed: ";
+    assert_eq!(log.matches(failed).count(), 1, "{log}");
     assert_eq!(place.left(), [""; 0], "removed with the server");
 }
 

@@ -36,6 +36,7 @@ fn models_see_their_requests_whole_and_together() {
     let models = [
         "echo_request",
         "together",
+        "ragged",
         "sequence",
         "sequence_oldest",
         "sequence_texts",

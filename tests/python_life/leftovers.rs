@@ -1,7 +1,7 @@
 //! What is left of workers after any kind of end: nothing.
 
 use super::{models, trouble};
-use crate::support::http::Peer;
+use crate::support::http::{Peer, request};
 use crate::support::server::{Server, signal};
 use crate::support::variant::usual;
 
@@ -92,4 +92,41 @@ fn a_finalize_that_hangs_holds_the_server_no_longer_than_its_time_to_exit() {
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(1), "{log}");
     trouble::wait_until("the worker is gone", || !trouble::runs(worker));
+}
+
+#[test]
+fn what_hangs_since_an_unload_or_a_load_holds_the_server_no_longer_either() {
+    let repository = models::repository(&["sums"]);
+    trouble::add(&repository, "ending", 2, &trouble::parameter("finalize", "sleep 3600"));
+    trouble::add(&repository, "beginning", 1, &trouble::parameter("initialize", "sleep 3600"));
+    let flags = [&EXPLICIT[..], &["--load-model=ending", "--exit-timeout-secs=1"]].concat();
+    let Some(server) = models::serve(usual(), &repository, &flags) else { return };
+    control(&mut Peer::connect(server.http), "unload", "ending");
+    let mut loading = Peer::connect(server.http);
+    loading.send(&request("POST", "/v2/repository/models/beginning/load", &[], b"{}"));
+    trouble::wait_until("it loads", || models::workers(&server, "beginning").len() == 1);
+    let workers = [models::workers(&server, "ending"), models::workers(&server, "beginning")].concat();
+    assert_eq!(workers.len(), 3, "{workers:?}");
+    server.terminate();
+    let (status, log) = server.wait();
+    assert_eq!(status.code(), Some(1), "{log}");
+    for worker in workers {
+        trouble::wait_until("the worker is gone", || !trouble::runs(worker));
+    }
+}
+
+/// What was loaded before another model failed is unloaded, within the same time.
+#[test]
+fn a_server_that_cannot_start_ends_whatever_its_models_do() {
+    let Some(interpreter) = models::interpreter() else { return };
+    let repository = models::repository(&[]);
+    trouble::add(&repository, "failing", 1, &trouble::parameter("initialize", "raise on purpose"));
+    trouble::add(&repository, "loaded_in_vain", 1, &trouble::parameter("finalize", "sleep 3600"));
+    let interpreter = format!("--backend-config=python,interpreter={}", interpreter.display());
+    let flags = [interpreter.as_str(), "--exit-timeout-secs=1"];
+    let server = Server::start_saying(usual(), repository.path(), &flags, "successfully loaded 'loaded_in_vain'");
+    let (status, log) = server.wait();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("failed to load all models") && log.contains("Exit timeout expired"), "{log}");
+    trouble::wait_until("the worker is gone", || models::workers_of_any("loaded_in_vain").is_empty());
 }

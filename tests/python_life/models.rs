@@ -50,12 +50,17 @@ pub fn serve(variant: Variant, repository: &Repository, flags: &[&str]) -> Optio
 /// The processes of a model's instances.
 pub fn workers(server: &Server, model: &str) -> Vec<u32> {
     let parent = format!("\nPPid:\t{}\n", server.pid());
+    let is_ours = |id: &u32| fs::read_to_string(format!("/proc/{id}/status")).is_ok_and(|text| text.contains(&parent));
+    workers_of_any(model).into_iter().filter(is_ours).collect()
+}
+
+/// The same whatever server had them, also one that is no more.
+pub fn workers_of_any(model: &str) -> Vec<u32> {
     let title = format!("{model}_");
     let is_worker = |id: &u32| {
-        let read = |what: &str| fs::read(format!("/proc/{id}/{what}")).unwrap_or_default();
-        let (status, words) = (read("status"), read("cmdline"));
+        let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
         let last = words.split(|byte| *byte == 0).rfind(|word| !word.is_empty()).unwrap_or_default();
-        String::from_utf8_lossy(&status).contains(&parent) && last.starts_with(title.as_bytes())
+        last.starts_with(title.as_bytes())
     };
     let all = fs::read_dir("/proc").expect("processes").flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_worker).collect()

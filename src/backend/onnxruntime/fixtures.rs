@@ -64,6 +64,7 @@ pub(crate) fn context(name: &str, config: ModelConfig) -> ModelContext {
         pool: Pool::new(64 << 20),
         worker_cpu_count: 1,
         host: Default::default(),
+        load: Default::default(),
         gpus: Arc::default(),
     }
 }

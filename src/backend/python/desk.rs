@@ -44,7 +44,7 @@ impl Desk {
         Desk {
             calls: Arc::new(Calls::new(context.host.clone(), context.pool.clone(), Arc::clone(&context.gpus))),
             metrics: Metrics::new(Registry::of_process()),
-            models: Models::new(context.host.clone()),
+            models: Models::new(context.host.clone(), context.load.clone()),
         }
     }
 }

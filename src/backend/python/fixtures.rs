@@ -62,6 +62,7 @@ impl Place {
             pool: Pool::new(1 << 20),
             worker_cpu_count: 1,
             host: Default::default(),
+            load: Default::default(),
             gpus: std::sync::Arc::default(),
         }
     }

@@ -165,8 +165,10 @@ impl Lifecycle {
 
     /// Loads an ensemble anew because of its parts, or takes it out of service. True if anything changed.
     fn look_again(self: &Arc<Self>, id: &ModelId) -> bool {
-        let slot = self.slot(id);
-        let mut slot = lock(&slot);
+        self.with_slot(id, |slot| self.look_again_at(id, slot)).unwrap_or(false)
+    }
+
+    fn look_again_at(self: &Arc<Self>, id: &ModelId, slot: &mut Slot) -> bool {
         let Some(source) = slot.source.clone() else { return false };
         if self.is_stopping.load(Ordering::SeqCst) {
             return false;
@@ -176,11 +178,11 @@ impl Lifecycle {
                 lock(&self.graph).set_problem(id, None);
                 let plan = Plan::all(&fitted);
                 // Why it failed is in the log, and the old one serves on.
-                self.bring_up(id, &mut slot, source, &fitted, &plan).is_ok()
+                self.bring_up(id, slot, source, &fitted, &plan).is_ok()
             }
             Err(status) => {
-                let was_running = self.take_down(id, &mut slot);
-                self.misfit(id, &slot, &status);
+                let was_running = self.take_down(id, slot);
+                self.misfit(id, slot, &status);
                 was_running
             }
         }

@@ -14,7 +14,8 @@ use super::super::poll::{Polled, poll};
 use super::super::store::{Store, TreeStamp};
 use super::super::version::{Directory, RunningVersion};
 use super::graph::parts_of;
-use super::{Exempt, Lifecycle, Slot, lock, poll_failed};
+use super::waits::OnBehalf;
+use super::{Lifecycle, Slot, lock, poll_failed};
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
 
@@ -86,9 +87,7 @@ impl Lifecycle {
         asker: Asker,
         may_wait: bool,
     ) -> Result<Loading, Status> {
-        let slot = self.slot(id);
-        let mut slot = lock(&slot);
-        self.load_slot(id, &mut slot, store, given, asker, may_wait)
+        self.with_slot(id, |slot| self.load_slot(id, slot, store, given, asker, may_wait))?
     }
 
     pub(super) fn load_slot(
@@ -169,7 +168,7 @@ impl Lifecycle {
         fitted: &Polled,
         plan: &Plan,
     ) -> Result<bool, Status> {
-        let fresh = self.load_versions(id, plan, &source.directory, fitted)?;
+        let fresh = self.load_versions(id, slot.operation, plan, &source.directory, fitted)?;
         if self.is_stopping.load(Ordering::SeqCst) {
             fresh.into_values().for_each(RunningVersion::end);
             return Err(Status::unavailable("Server not ready"));
@@ -200,11 +199,11 @@ impl Lifecycle {
     fn change_in_place(&self, slot: &mut Slot, versions: &[i64], config: &ModelConfig) -> Result<(), (i64, Status)> {
         for (at, version) in versions.iter().enumerate() {
             let Some(running) = slot.running.get_mut(version) else { continue };
-            let Err(status) = self.loader.change_placement(running, config) else { continue };
+            let Err(status) = self.loader.change_placement(running, config, slot.operation) else { continue };
             let before = slot.loaded.as_ref().map(|loaded| loaded.config.clone());
             for changed in &versions[..at] {
                 if let (Some(running), Some(before)) = (slot.running.get_mut(changed), &before)
-                    && let Err(status) = self.loader.change_placement(running, before)
+                    && let Err(status) = self.loader.change_placement(running, before, slot.operation)
                 {
                     error!("version {changed} keeps its new instances, since it cannot get its old ones: {status}");
                 }
@@ -245,6 +244,7 @@ impl Lifecycle {
     fn load_versions(
         &self,
         id: &ModelId,
+        operation: u64,
         plan: &Plan,
         directory: &Directory,
         polled: &Polled,
@@ -261,10 +261,13 @@ impl Lifecycle {
             }
         });
         let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-        let is_exempt = Exempt::is_here();
+        // A model that is loading and waits for this load has a permit, or waits for somebody who has one.
+        let is_for_model = OnBehalf::is_here();
+        let is_exempt = || is_for_model || self.waits.is_wanted(id);
         let work = || {
             while let Some(&version) = plan.to_load.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let outcome = self.load_permits.with(is_exempt, || self.loader.load(id, version, directory, polled));
+                let outcome =
+                    self.load_permits.with(is_exempt, || self.loader.load(id, version, directory, polled, operation));
                 lock(&outcomes).insert(version, outcome);
             }
         };

@@ -287,6 +287,7 @@ fn identity(more: &str, lending: Lending) -> Identity {
         pool: Pool::new(1 << 20),
         worker_cpu_count: 1,
         host: Default::default(),
+        load: Default::default(),
         gpus: Arc::default(),
     });
     let plan = Plan {

@@ -24,7 +24,7 @@ class Constructor(unittest.TestCase):
             self.assertIs(made.as_numpy(), array)
             self.assertIs(type(made.shape()), list)
             self.assertIs(type(made.triton_dtype()), int)
-        for array in (np.array([b"a", "b"], dtype=object), np.array([b"ab"]), np.array(["ab"])):
+        for array in (np.array([b"a", "b"], dtype=object), np.array([b"ab"])):
             made = Tensor("x", array)
             self.assertEqual(made.triton_dtype(), 13)
             self.assertIs(made.as_numpy(), array)
@@ -49,7 +49,8 @@ class Constructor(unittest.TestCase):
     def test_errors(self):
         array = values(2, dtype=np.float32)
         unsupported = ("TritonModelException", "NumPy dtype is not supported.")
-        for other in (np.complex64, ">f4", "datetime64[s]", "V4"):
+        # Texts of fixed width too: Triton's stub takes arrays of objects, and of numpy's own strings bytes alone.
+        for other in (np.complex64, ">f4", "datetime64[s]", "V4", "U4", "U0"):
             self.assertEqual(fake.outcome(lambda: Tensor("x", np.zeros(1, dtype=other))), unsupported, other)
         record = np.zeros(1, dtype=[("a", "i4")])
         self.assertEqual(fake.outcome(lambda: Tensor("x", record)), unsupported)
@@ -139,7 +140,7 @@ class Sent(unittest.TestCase):
         self.assertEqual((len(data), self.server.memory[data]), (3, array.tobytes()))
 
     def test_strings(self):
-        for array in (np.array([b"a", "b", 3], dtype=object), np.array([[b"ab"], [b"c"]]), np.array(["x"])):
+        for array in (np.array([b"a", "b", 3], dtype=object), np.array([[b"ab"], [b"c"]])):
             name, number, shape, data = tensor.outgoing(Tensor("x", array))
             self.assertEqual((name, number, shape), ("x", 13, array.shape))
             self.assertEqual(data, strings.encode(array))

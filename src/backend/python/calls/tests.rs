@@ -13,7 +13,7 @@ use super::*;
 use crate::memory::Slice;
 use crate::model_config::{self, ModelSpec, normalize};
 use crate::request::{
-    Code, Control, CorrelationId, DataType, Loan, OutputTensor, Replacement, Shape, Submit, validate,
+    Code, Control, CorrelationId, DataType, LoadUnderWay, Loan, OutputTensor, Replacement, Shape, Submit, validate,
 };
 
 /// A worker without a process.
@@ -59,11 +59,11 @@ impl Submit for Server {
 }
 
 impl Control for Server {
-    fn load(&self, _model: &str, _replacement: Replacement) -> Result<(), Status> {
+    fn load(&self, _asker: &LoadUnderWay, _model: &str, _replacement: Replacement) -> Result<(), Status> {
         Ok(())
     }
 
-    fn unload(&self, _model: &str, _with_dependents: bool) -> Result<(), Status> {
+    fn unload(&self, _asker: &LoadUnderWay, _model: &str, _with_dependents: bool) -> Result<(), Status> {
         Ok(())
     }
 

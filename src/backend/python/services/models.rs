@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::link::Link;
 use super::super::marshal::{Malformed, Value, Writer};
 use crate::backend::Host;
-use crate::request::{Control, Replacement, Status};
+use crate::request::{Control, LoadUnderWay, Replacement, Status};
 
 /// Questions of one worker that wait for their answers.
 const OPEN_MAX: usize = 32;
@@ -16,15 +16,22 @@ const OPEN_MAX: usize = 32;
 /// Where an answer goes, on the thread that has it.
 pub type Reply = Box<dyn FnOnce(Result<Writer, Status>) + Send>;
 
+/// What is asked of the server, on behalf of a model that may be part of a load.
+trait Question: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + 'static {}
+
+impl<F: FnOnce(&dyn Control, &LoadUnderWay) -> Result<Writer, Status> + Send + 'static> Question for F {}
+
 /// See the [module](self).
 pub struct Models {
     host: Host,
+    /// Of the model that asks.
+    load: LoadUnderWay,
     open: Arc<AtomicUsize>,
 }
 
 impl Models {
-    pub fn new(host: Host) -> Models {
-        Models { host, open: Arc::default() }
+    pub fn new(host: Host, load: LoadUnderWay) -> Models {
+        Models { host, load, open: Arc::default() }
     }
 
     /// (name, configuration or "", files) -> None
@@ -42,7 +49,7 @@ impl Models {
         let files = files.collect::<Result<Vec<_>, Malformed>>()?;
         let config = Some(config).filter(|config| !config.is_empty());
         let replacement = Replacement { config, files };
-        self.ask(reply, move |control| control.load(&name, replacement).map(|()| none()));
+        self.ask(reply, move |control, load| control.load(load, &name, replacement).map(|()| none()));
         Ok(())
     }
 
@@ -50,7 +57,7 @@ impl Models {
     pub fn unload(&self, values: &[Value<'_>], reply: Reply) -> Result<(), Malformed> {
         let [name, with_dependents] = values else { return Err(Malformed::Form) };
         let (name, with_dependents) = (name.as_text()?.into_owned(), with_dependents.as_bool()?);
-        self.ask(reply, move |control| control.unload(&name, with_dependents).map(|()| none()));
+        self.ask(reply, move |control, load| control.unload(load, &name, with_dependents).map(|()| none()));
         Ok(())
     }
 
@@ -59,7 +66,7 @@ impl Models {
         let [name, version] = values else { return Err(Malformed::Form) };
         let (name, version) = (name.as_text()?.into_owned(), version.as_int::<i64>()?);
         let version = Some(version).filter(|version| *version != -1);
-        self.ask(reply, move |control| {
+        self.ask(reply, move |control, _| {
             control.is_ready(&name, version).map(|is_ready| {
                 let mut writer = Writer::default();
                 writer.bool(is_ready);
@@ -69,7 +76,7 @@ impl Models {
         Ok(())
     }
 
-    fn ask(&self, reply: Reply, question: impl FnOnce(&dyn Control) -> Result<Writer, Status> + Send + 'static) {
+    fn ask(&self, reply: Reply, question: impl Question) {
         let Some(control) = self.host.control() else { return reply(Err(Status::unavailable("Server not ready"))) };
         let open = Asked::begin(&self.open);
         if self.open.load(Ordering::Acquire) > OPEN_MAX {
@@ -78,9 +85,10 @@ impl Models {
         }
         // Whoever asked is answered, also where the thread cannot be started or the answer panics.
         let pledge = Pledge { reply: Some(reply), _open: open };
+        let load = self.load.clone();
         let work = move || {
             let mut pledge = pledge;
-            let answer = question(&*control);
+            let answer = question(&*control, &load);
             // Before whoever asked may go on.
             drop(control);
             pledge.keep(answer);
@@ -170,13 +178,13 @@ mod tests {
     }
 
     impl Control for Server {
-        fn load(&self, model: &str, replacement: Replacement) -> Result<(), Status> {
-            self.note(format!("load {model} {replacement:?}"));
+        fn load(&self, asker: &LoadUnderWay, model: &str, replacement: Replacement) -> Result<(), Status> {
+            self.note(format!("load {model} {replacement:?} for {:?}", asker.operation()));
             Err(Status::invalid("not today"))
         }
 
-        fn unload(&self, model: &str, with_dependents: bool) -> Result<(), Status> {
-            self.note(format!("unload {model} {with_dependents}"));
+        fn unload(&self, asker: &LoadUnderWay, model: &str, with_dependents: bool) -> Result<(), Status> {
+            self.note(format!("unload {model} {with_dependents} for {:?}", asker.operation()));
             Ok(())
         }
 
@@ -193,10 +201,10 @@ mod tests {
         Box::new(move |answer| drop(tell.send(answer.map(Writer::finish))))
     }
 
-    fn rig() -> (Arc<Server>, Models, Sender<Told>, Receiver<Told>) {
+    fn rig(load: LoadUnderWay) -> (Arc<Server>, Models, Sender<Told>, Receiver<Told>) {
         let server = Arc::new(Server::default());
         let (tell, told) = channel();
-        (Arc::clone(&server), Models::new(Host::new(server)), tell, told)
+        (Arc::clone(&server), Models::new(Host::new(server), load), tell, told)
     }
 
     fn text(value: &'static str) -> Value<'static> {
@@ -205,7 +213,9 @@ mod tests {
 
     #[test]
     fn questions_are_passed_on_and_answered() {
-        let (server, models, tell, told) = rig();
+        let load = LoadUnderWay::default();
+        let (server, models, tell, told) = rig(load.clone());
+        let under_way = load.begin(7);
         server.open();
         let bounds = Bounds { first_bytes: 4096, growth_bytes: 4096, max_bytes: 4096 };
         let (link, _socket) = Link::new(bounds, 0, Default::default()).unwrap();
@@ -215,6 +225,7 @@ mod tests {
         assert_eq!(told.recv().unwrap(), Err(Status::invalid("not today")));
         models.load(&link, &[text("m"), text(""), Value::Tuple(vec![])], reply(&tell)).unwrap();
         assert!(told.recv().unwrap().is_err());
+        drop(under_way);
         models.unload(&[text("m"), Value::Bool(true)], reply(&tell)).unwrap();
         assert_eq!(told.recv().unwrap(), Ok(b"N".to_vec()));
         for version in [-1, 3] {
@@ -225,9 +236,9 @@ mod tests {
         assert_eq!(
             *server.asked.lock().unwrap(),
             [
-                format!("load m Replacement {{ config: Some(\"{{}}\"), files: {files} }}"),
-                "load m Replacement { config: None, files: [] }".to_owned(),
-                "unload m true".to_owned(),
+                format!("load m Replacement {{ config: Some(\"{{}}\"), files: {files} }} for Some(7)"),
+                "load m Replacement { config: None, files: [] } for Some(7)".to_owned(),
+                "unload m true for None".to_owned(),
                 "ready m None".to_owned(),
                 "ready m Some(3)".to_owned(),
             ]
@@ -242,7 +253,7 @@ mod tests {
 
     #[test]
     fn who_asks_is_answered_whatever_happens_and_nobody_waits() {
-        let (server, models, tell, told) = rig();
+        let (server, models, tell, told) = rig(LoadUnderWay::default());
         for _ in 0..OPEN_MAX {
             models.unload(&[text("m"), Value::Bool(false)], reply(&tell)).unwrap();
         }
@@ -256,7 +267,9 @@ mod tests {
         let text = "the operation on the model repository has come to nothing";
         assert_eq!(told.recv().unwrap(), Err(Status::internal(text)));
         // Without a server.
-        Models::new(Host::default()).unload(&[self::text("m"), Value::Bool(false)], reply(&tell)).unwrap();
+        Models::new(Host::default(), LoadUnderWay::default())
+            .unload(&[self::text("m"), Value::Bool(false)], reply(&tell))
+            .unwrap();
         assert_eq!(told.recv().unwrap(), Err(Status::unavailable("Server not ready")));
     }
 }

@@ -251,6 +251,11 @@ class TritonPythonModel:
     def traced(self, request):
         return [told(echo(1, trace=request.trace()).exec()), told(echo(2).exec())]
 
+    def traced_to_the_end(self, request):
+        inputs = [pb_utils.Tensor(name, np.array([value], np.int32)) for name, value in (("COUNT", 2), ("SIZE", 1))]
+        several = request_for("several", inputs, trace=request.trace()).exec(decoupled=True)
+        return [told(response) for response in several]
+
     def sequences(self, request, names, steps):
         sums = {str(name): [] for name in names}
         for at in range(steps):

@@ -69,8 +69,8 @@ def triton_string_to_numpy(triton_type_string):
 
 
 def number_of_array(dtype):
-    """The number of an array's dtype, or None: strings of fixed width are BYTES too."""
+    """The number of an array's dtype, or None: byte strings of fixed width are BYTES too, texts are not."""
     number = NUMBER_OF.get(dtype)
     if number is None:
-        number = BYTES if dtype.kind in "SU" else numpy_to_triton_type(dtype)
+        number = BYTES if dtype.kind == "S" else numpy_to_triton_type(dtype)
     return number

@@ -8,7 +8,8 @@ use super::{BlockMut, Exhausted, Pool, Slice, align_up};
 
 /// Longer strings get blocks of their own.
 const LONGEST: usize = 1024;
-const BLOCK_BYTES: usize = 16 * 1024;
+/// A portion that waits in a queue holds so much of the pool in the worst case.
+const BLOCK_BYTES: usize = 4 * 1024;
 
 /// See the [module](self). It belongs to one thread; the portions go anywhere.
 #[derive(Debug, Default)]
@@ -36,11 +37,6 @@ impl Portions {
         open.skip(padded - bytes.len());
         Ok(copy)
     }
-
-    /// Gives back what is left of the open block.
-    pub fn close(&mut self) {
-        self.open = None;
-    }
 }
 
 #[cfg(test)]
@@ -60,8 +56,7 @@ mod tests {
         }
         let long = portions.copy(&pool, &[7; LONGEST + 1]).unwrap();
         assert_eq!((long.len(), pool.bytes_in_use()), (LONGEST + 1, BLOCK_BYTES + 2048));
-        drop((copies, long));
-        portions.close();
+        drop((copies, long, portions));
         assert_eq!(pool.bytes_in_use(), 0);
     }
 

@@ -122,6 +122,8 @@ impl Session<'_> {
                     }
                 }
                 Err(Left::Stopped) => break,
+                // Who wants the run to end, perhaps because the server hangs, keeps the points before.
+                Err(Left::Failed(_)) if self.look_for_end().is_err() && !measured.is_empty() => break,
                 Err(Left::Failed(error)) => return Err(error),
             }
         }
@@ -162,7 +164,7 @@ impl Session<'_> {
             // Not when somebody looked whether the last one had ended.
             tally.ended_ns = tally.last_ns;
         }
-        let sample = self.sample(tally, watched);
+        let sample = self.sample(tally, watched, is_cut);
         self.leave()?;
         sample
     }
@@ -192,8 +194,7 @@ impl Session<'_> {
                 return Err(Left::Stopped);
             }
             let unsustainable = tally.unsustainable;
-            let sample = self.sample(tally, watched)?;
-            watched = self.watch_server()?;
+            let sample = self.sample(tally, watched, is_cut)?;
             figures.push(sample.figures);
             samples.push(sample);
             if samples.len() > WINDOWS {
@@ -202,13 +203,24 @@ impl Session<'_> {
             if unsustainable || is_cut || is_stable(&figures, &self.plan.rules) {
                 break;
             }
+            watched = self.watch_server()?;
         }
         self.leave()?;
         Ok((samples, figures))
     }
 
-    fn sample(&mut self, tally: Tally, before: Option<(ServerSide, Vec<ServerSide>)>) -> Result<Sample, Left> {
-        let after = self.watch_server()?;
+    /// `is_cut`: somebody wants the run to end, and has what was measured even if the server says nothing any more.
+    fn sample(
+        &mut self,
+        tally: Tally,
+        before: Option<(ServerSide, Vec<ServerSide>)>,
+        is_cut: bool,
+    ) -> Result<Sample, Left> {
+        let after = match self.watch_server() {
+            Ok(after) => after,
+            Err(_) if is_cut => None,
+            Err(left) => return Err(left),
+        };
         let grown = before.zip(after).map(|((before, parts_before), (after, parts_after))| {
             let parts = parts_after.iter().zip(&parts_before).map(|(after, before)| after.since(before)).collect();
             (after.since(&before), parts)

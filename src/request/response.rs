@@ -63,7 +63,7 @@ impl Response {
 
     /// Ends it, as dropping does.
     pub fn retire(mut self) {
-        if spare::keeps_responses() {
+        if self.0.outputs.capacity() <= spare::LONGEST && spare::keeps_responses() {
             self.0.clear();
             spare::keep_response(self.0);
         }
@@ -73,12 +73,10 @@ impl Response {
 impl ResponseParts {
     /// As new; a field at a time, because nearly all of them are empty.
     fn clear(&mut self) {
-        self.id = Text::default();
-        self.outputs.clear();
-        self.parameters = Parameters::default();
-        self.error = None;
-        self.credit = None;
-        self.is_begun = false;
+        let ResponseParts { id, outputs, parameters, error, credit, is_begun } = self;
+        outputs.clear();
+        (*id, *parameters) = (Text::default(), Parameters::default());
+        (*error, *credit, *is_begun) = (None, None, false);
     }
 }
 

@@ -12,7 +12,7 @@ use super::{Admission, Completion, Request, ResponseParts, Sink};
 /// Of each kind, on each thread.
 const MOST: usize = 256;
 /// Inputs or outputs of a list that is worth keeping.
-const LONGEST: usize = 64;
+pub(super) const LONGEST: usize = 64;
 
 thread_local! {
     /// Requests are made here.
@@ -53,19 +53,22 @@ impl Request {
     }
 }
 
-/// Where an earlier response lay, if one is left here.
+/// Where an earlier response lay, if one is left here. Also asked by threads that end, whose lists are gone.
 pub(super) fn response() -> Option<Box<ResponseParts>> {
-    RESPONSES.with_borrow_mut(Vec::pop)
+    if !KEEPS.get() {
+        return None;
+    }
+    RESPONSES.try_with(|responses| responses.borrow_mut().pop()).ok().flatten()
 }
 
 /// Whether there is room for what is left of another response.
 pub(super) fn keeps_responses() -> bool {
-    KEEPS.get() && RESPONSES.with_borrow(|responses| responses.len() < MOST)
+    KEEPS.get() && RESPONSES.try_with(|responses| responses.borrow().len() < MOST).unwrap_or(false)
 }
 
 /// Keeps a response that is as new.
 pub(super) fn keep_response(response: Box<ResponseParts>) {
-    RESPONSES.with_borrow_mut(|responses| responses.push(response));
+    let _ = RESPONSES.try_with(|responses| responses.borrow_mut().push(response));
 }
 
 /// Takes the state word of a request that is over, if nobody else holds it.

@@ -88,20 +88,32 @@ impl Stream {
     }
 
     fn clear(&mut self) {
+        let Stream {
+            id,
+            receiving,
+            sending,
+            send_window,
+            receive_window,
+            untaken,
+            credit,
+            content_left,
+            queue,
+            queued,
+            trailers,
+            ready,
+        } = self;
         // Most were never used.
-        if self.queue.capacity() > 0 {
-            self.queue.clear();
-            self.queue.shrink_to(KEPT_PIECES);
+        if queue.capacity() > 0 {
+            queue.clear();
+            queue.shrink_to(KEPT_PIECES);
         }
-        if self.trailers.capacity() > 0 {
-            self.trailers.clear();
-            self.trailers.shrink_to(1024);
+        if trailers.capacity() > 0 {
+            trailers.clear();
+            trailers.shrink_to(1024);
         }
-        let Stream { queue: _, trailers: _, id, receiving, sending, .. } = self;
         (*id, *receiving, *sending) = (0, Receiving::Ended, Sending::Ended);
-        (self.send_window, self.receive_window) = (0, 0);
-        (self.untaken, self.credit, self.queued) = (0, 0, 0);
-        (self.content_left, self.ready) = (None, false);
+        (*send_window, *receive_window, *untaken, *credit) = (0, 0, 0, 0);
+        (*content_left, *queued, *ready) = (None, 0, false);
     }
 }
 

@@ -155,7 +155,6 @@ impl Facts {
 }
 
 /// What other threads post to a shard's service.
-#[expect(clippy::large_enum_variant, reason = "nearly all mail is a delivery, which is not worth a box")]
 pub enum Mail {
     /// A model answered.
     Delivered { key: u64, delivery: Delivery },

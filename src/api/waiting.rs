@@ -39,7 +39,6 @@ pub enum Peer {
 }
 
 /// What a token stands for.
-#[expect(clippy::large_enum_variant, reason = "nearly all work is a request that waits, which is not worth a box")]
 pub enum Work {
     /// The token is given out, the rest follows.
     Reserved,

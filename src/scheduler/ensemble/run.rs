@@ -61,7 +61,6 @@ struct Inbox {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all events are deliveries, which are not worth a box")]
 enum Event {
     Begin,
     Delivered {

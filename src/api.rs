@@ -42,6 +42,7 @@ mod waiting;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -55,6 +56,7 @@ use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Rep
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
 use crate::request::{Delivery, Job, SharedMemory, Sink, Status, WakeUp, immediate, now_ns};
+use infer::AnswerForm;
 use infer::grpc_reply;
 use infer::recurring::Recurring;
 
@@ -215,6 +217,8 @@ pub struct Api {
     metrics: Arc<Registry>,
     writer: grpc_reply::Writer,
     recurring: Recurring,
+    /// How the last request is answered that came the general way: the next one often says the same.
+    last_form: Rc<AnswerForm>,
     /// Contents of small tensors.
     portions: Portions,
     work: Slab<waiting::Work>,
@@ -273,6 +277,7 @@ impl Api {
             metrics,
             writer: grpc_reply::Writer::default(),
             recurring: Recurring::default(),
+            last_form: Rc::default(),
             portions: Portions::default(),
             work: Slab::new(WORK_MAX),
             unfinished: VecDeque::new(),

@@ -274,7 +274,8 @@ impl Api {
             form.watch = self.watch_grpc(&model.name, plan);
             form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
         }
-        match self.submit(token, Peer::Grpc(call), model, request, form.into()) {
+        let form = form.shared(&mut self.last_form);
+        match self.submit(token, Peer::Grpc(call), model, request, form) {
             Ok(()) => Ok(token),
             Err(status) => {
                 self.end_work(token.0);

@@ -258,10 +258,10 @@ impl Api {
             return None;
         };
         if found.is_none() {
-            let draft = std::mem::take(&mut self.plans.draft);
-            if draft.is_reusable() && json_len <= TEXT_BYTES_MAX {
-                plan.keep(text, draft);
+            if self.plans.draft.is_reusable() && json_len <= TEXT_BYTES_MAX {
+                plan.keep(text, std::mem::take(&mut self.plans.draft));
             }
+            self.plans.draft.let_go();
         }
         log_request(head);
         if form.packing != plan.packing {

@@ -12,6 +12,7 @@ pub mod regions;
 pub mod template;
 pub mod texts;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -63,7 +64,7 @@ pub enum Manner {
 }
 
 /// How a client wants one output.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OutputForm {
     pub name: Text,
     /// HTTP: behind the JSON header instead of inside it.
@@ -99,6 +100,39 @@ pub struct AnswerForm {
 }
 
 impl AnswerForm {
+    /// Whether both say the same, and nobody watches.
+    fn is_like(&self, other: &AnswerForm) -> bool {
+        let AnswerForm {
+            outputs,
+            binary_by_default,
+            manner,
+            load_report,
+            empty_final_response,
+            version,
+            watch,
+            wants_timing,
+            dialect,
+            packing,
+        } = self;
+        let flags = (*binary_by_default, *empty_final_response, *wants_timing);
+        (watch.is_none() && other.watch.is_none())
+            && *outputs == other.outputs
+            && flags == (other.binary_by_default, other.empty_final_response, other.wants_timing)
+            && (*manner, *dialect, *load_report) == (other.manner, other.dialect, other.load_report)
+            && (version, packing) == (&other.version, &other.packing)
+    }
+
+    /// The form as requests share it: that of the `last` request, if this one says the same.
+    pub fn shared(self, last: &mut Rc<AnswerForm>) -> Rc<AnswerForm> {
+        if self.watch.is_some() {
+            return Rc::new(self);
+        }
+        if !self.is_like(last) {
+            *last = Rc::new(self);
+        }
+        Rc::clone(last)
+    }
+
     /// Whether the output went to shared memory.
     pub fn is_shared(&self, name: &Text) -> bool {
         self.outputs.iter().any(|output| output.is_shared && output.name == *name)

@@ -227,7 +227,8 @@ impl Api {
                     form.watch = self.watch_grpc(&model.name, &plan);
                     form.watch.as_ref().inspect(|watch| watch.attach(&mut request));
                 }
-                self.submit(key, Peer::Stream(token), model, request, form.into())
+                let form = form.shared(&mut self.last_form);
+                self.submit(key, Peer::Stream(token), model, request, form)
             }
             Err(status) => {
                 request.withdraw();

@@ -160,7 +160,8 @@ impl Api {
                 Ok(Progress::Ready) => {
                     let (model, request, form) = decoder.finish();
                     let peer = Peer::Http(call);
-                    if let Err(status) = self.submit(Token(key), peer, model, request, form.into()) {
+                    let form = form.shared(&mut self.last_form);
+                    if let Err(status) = self.submit(Token(key), peer, model, request, form) {
                         self.refuse_http(key, call, dialect, &status, replies);
                     }
                     return;

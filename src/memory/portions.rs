@@ -1,8 +1,7 @@
 //! Copies of short byte strings, many in one block.
 //!
-//! A block of the pool costs its users about eight atomic operations, part of which all shards see; a portion costs two.
-//! What is short stays out of its own block for that, and keeps that block as long as it lives: at most
-//! [`BLOCK_BYTES`] for a portion.
+//! A block of the pool costs its users about eight atomic operations, part of which all shards see; a portion costs
+//! two. It keeps its whole block as long as it lives: at most [`BLOCK_BYTES`] for a portion.
 
 use super::{BlockMut, Exhausted, Pool, Slice, align_up};
 

@@ -25,7 +25,7 @@ impl OutputTensor {
     }
 }
 
-/// One answer. It is large and goes through many hands, so what is passed on is where it lies; a shard makes it where an
+/// One answer. It is large and goes through many hands, so what is passed on is where it lies. It is made where an
 /// earlier one lay (see [`spare`](super::spare)).
 #[derive(Debug, Default)]
 pub struct Response(Box<ResponseParts>);
@@ -63,7 +63,7 @@ impl Response {
 
     /// Ends it, as dropping does.
     pub fn retire(mut self) {
-        if self.0.outputs.capacity() <= spare::LONGEST && spare::keeps_responses() {
+        if self.0.outputs.capacity() <= spare::LONGEST {
             self.0.clear();
             spare::keep_response(self.0);
         }

@@ -2,15 +2,21 @@
 //!
 //! A shard makes a request for each that arrives. Where one also ends on that thread, as it does when the shard
 //! executed it, the next one takes over its memory, the lists of its inputs and outputs included. Other threads keep
-//! nothing. The same goes for responses that a shard made or passed on.
+//! nothing. The same goes for responses that a shard made; those that came from other threads go back to them, through
+//! one list that all share.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_queue::ArrayQueue;
 
 use super::{Admission, Completion, Request, ResponseParts, Sink};
 
 /// Of each kind, on each thread.
 const MOST: usize = 256;
+/// Responses that a shard keeps for itself, and that all threads share.
+const OWN_RESPONSES: usize = 64;
+const SHARED_RESPONSES: usize = 1024;
 /// Inputs or outputs of a list that is worth keeping.
 pub(super) const LONGEST: usize = 64;
 
@@ -53,22 +59,33 @@ impl Request {
     }
 }
 
-/// Where an earlier response lay, if one is left here. Also asked by threads that end, whose lists are gone.
+fn shared_responses() -> &'static ArrayQueue<Box<ResponseParts>> {
+    static SHARED: OnceLock<ArrayQueue<Box<ResponseParts>>> = OnceLock::new();
+    SHARED.get_or_init(|| ArrayQueue::new(SHARED_RESPONSES))
+}
+
+/// Where an earlier response lay, if one is left. Also asked by threads that end, whose own lists are gone.
 pub(super) fn response() -> Option<Box<ResponseParts>> {
-    if !KEEPS.get() {
-        return None;
-    }
-    RESPONSES.try_with(|responses| responses.borrow_mut().pop()).ok().flatten()
+    let own = if KEEPS.get() { RESPONSES.try_with(|own| own.borrow_mut().pop()).ok().flatten() } else { None };
+    own.or_else(|| shared_responses().pop())
 }
 
-/// Whether there is room for what is left of another response.
-pub(super) fn keeps_responses() -> bool {
-    KEEPS.get() && RESPONSES.try_with(|responses| responses.borrow().len() < MOST).unwrap_or(false)
-}
-
-/// Keeps a response that is as new.
+/// Keeps a response that is as new, if there is room for it.
 pub(super) fn keep_response(response: Box<ResponseParts>) {
-    let _ = RESPONSES.try_with(|responses| responses.borrow_mut().push(response));
+    if !KEEPS.get() {
+        return;
+    }
+    let mut response = Some(response);
+    let _ = RESPONSES.try_with(|own| {
+        let mut own = own.borrow_mut();
+        if own.len() < OWN_RESPONSES {
+            own.extend(response.take());
+        }
+    });
+    if let Some(response) = response {
+        // Beyond its bound it is freed.
+        let _ = shared_responses().push(response);
+    }
 }
 
 /// Takes the state word of a request that is over, if nobody else holds it.

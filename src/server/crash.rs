@@ -2,10 +2,13 @@
 //! (cli.md section 6).
 //!
 //! Most crashes of a server are a backend's: it is told which backend, model and instance, and the stack names the
-//! library. Nothing here waits, locks or allocates: the thread may have been anywhere.
+//! library. Nothing here waits, locks or allocates: the thread may have been anywhere. Nor does it need much of a
+//! stack: what the standard library sets aside for a handler is 8 KiB, of which the registers of a processor with
+//! AVX-512 take nearly half and the unwinder most of the rest.
 
 #![allow(unsafe_code)]
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -47,7 +50,7 @@ pub fn install() -> io::Result<()> {
             let handler: Handler = on_fatal;
             let new = action.assume_init_mut();
             new.sa_sigaction = handler as usize;
-            new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            new.sa_flags = libc::SA_SIGINFO | if comes_of_an_overflow(signal) { libc::SA_ONSTACK } else { 0 };
             libc::sigemptyset(&raw mut new.sa_mask);
             if libc::sigaction(signal, action.as_ptr(), before.as_mut_ptr()) != 0 {
                 return Err(io::Error::last_os_error());
@@ -61,12 +64,19 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the signal may mean that the thread's own stack is used up.
+fn comes_of_an_overflow(signal: c_int) -> bool {
+    matches!(signal, libc::SIGSEGV | libc::SIGBUS)
+}
+
 extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     /// One stack is told: neither that of another thread that crashes meanwhile, nor that of a crash in here.
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Ordering::AcqRel) {
         let known = SIGNALS.iter().position(|(number, _)| *number == signal);
-        tell(known.and_then(|at| SIGNALS.get(at)).map_or("", |(_, line)| line));
+        // SAFETY: what is told is told once, so nobody else is in the room, now or later.
+        let room = unsafe { &mut *ROOM.0.get() };
+        tell(room, known.and_then(|at| SIGNALS.get(at)).map_or("", |(_, line)| line));
         if let Some(before) = known.and_then(|at| BEFORE.get(at)).and_then(OnceLock::get) {
             go_on(before, signal, info, context);
         }
@@ -78,34 +88,43 @@ extern "C" fn on_fatal(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
 }
 
-fn tell(line: &str) {
-    let mut frames = [std::ptr::null_mut(); FRAMES_MAX];
+fn tell(Room { text, frames }: &mut Room, line: &str) {
     // Whose code it was is said before the stack is walked, which may fail on a stack that is destroyed.
-    let mut text = Text::default();
     text.add(line);
     let is_known = Work::with_current(|work| work.is_some_and(|work| text.add_work(work)));
     text.write();
     // SAFETY: `backtrace` gets an array of the length it is told, and the other those frames that were filled in.
     unsafe {
         let count = libc::backtrace(frames.as_mut_ptr(), FRAMES_MAX as c_int);
-        if !is_known {
-            let owner = frames.iter().take(count as usize).find_map(|frame| places::owner(frame.addr()));
-            owner.inspect(|owner| Text::of_owner(owner).write());
+        if !is_known
+            && let Some(owner) = frames.iter().take(count as usize).find_map(|frame| places::owner(frame.addr()))
+        {
+            text.add_owner(owner);
+            text.write();
         }
         libc::backtrace_symbols_fd(frames.as_ptr(), count, libc::STDERR_FILENO);
     }
 }
 
-/// Room for what is told, which is cut where it ends.
+/// What the handler needs of memory.
+struct Room {
+    text: Text,
+    frames: [*mut c_void; FRAMES_MAX],
+}
+
+struct Shared(UnsafeCell<Room>);
+// SAFETY: whoever takes the room has made sure to be the only one ([`on_fatal`]).
+unsafe impl Sync for Shared {}
+
+static ROOM: Shared = Shared(UnsafeCell::new(Room {
+    text: Text { bytes: [0; 1024], len: 0 },
+    frames: [std::ptr::null_mut(); FRAMES_MAX],
+}));
+
+/// What is told, which is cut where the room for it ends.
 struct Text {
     bytes: [u8; 1024],
     len: usize,
-}
-
-impl Default for Text {
-    fn default() -> Text {
-        Text { bytes: [0; 1024], len: 0 }
-    }
 }
 
 impl Text {
@@ -137,16 +156,16 @@ impl Text {
         true
     }
 
-    fn of_owner(owner: &str) -> Text {
-        let mut text = Text::default();
-        text.add_all(&["The stack goes through ", owner, ", on a thread that the server did not call.\n"]);
-        text
+    fn add_owner(&mut self, owner: &str) {
+        self.add_all(&["The stack goes through ", owner, ", on a thread that the server did not call.\n"]);
     }
 
-    fn write(&self) {
+    /// Says it, and begins anew.
+    fn write(&mut self) {
         let told = self.bytes.get(..self.len).unwrap_or_default();
         // SAFETY: the bytes are there.
         unsafe { libc::write(libc::STDERR_FILENO, told.as_ptr().cast(), told.len()) };
+        self.len = 0;
     }
 }
 

@@ -104,7 +104,7 @@ struct Known {
 impl Draft {
     /// Reads `text`; `None` if it is not as plain as that.
     pub fn read(&mut self, text: &[u8], bounds: Bounds<'_>) -> Option<()> {
-        *self = Draft::default();
+        self.let_go();
         if text.len() > TEXT_MAX {
             return None;
         }
@@ -123,13 +123,29 @@ impl Draft {
                 _ => return None,
             }
         }
-        self.form = Some(Rc::new(AnswerForm {
-            outputs: self.outputs.iter().map(|(output, _)| output.clone()).collect(),
-            binary_by_default: self.binary_by_default,
-            wants_timing: self.wants_timing,
-            ..AnswerForm::default()
-        }));
+        // Texts that differ in their numbers only are answered as the last one was.
+        self.form = self.form.take().filter(|form| self.is_answered_as(form)).or_else(|| {
+            Some(Rc::new(AnswerForm {
+                outputs: self.outputs.iter().map(|(output, _)| output.clone()).collect(),
+                binary_by_default: self.binary_by_default,
+                wants_timing: self.wants_timing,
+                ..AnswerForm::default()
+            }))
+        });
         (cursor.is_at_end() && self.seen & (1 << Once::Inputs as u32) != 0).then_some(())
+    }
+
+    /// Whether `form`, which was made of such a text, would come of this one.
+    fn is_answered_as(&self, form: &AnswerForm) -> bool {
+        form.binary_by_default == self.binary_by_default
+            && form.wants_timing == self.wants_timing
+            && form.outputs.len() == self.outputs.len()
+            && form.outputs.iter().zip(&self.outputs).all(|(ours, (theirs, _))| ours == theirs)
+    }
+
+    /// Gives up what was read, but for how such texts are answered.
+    pub fn let_go(&mut self) {
+        *self = Draft { form: self.form.take(), ..Draft::default() };
     }
 
     /// False if the JSON holds tensors themselves: it will hardly come again.

@@ -251,13 +251,15 @@ impl Encoder {
     }
 
     /// The reply, once a step said that it is complete.
-    pub fn finish(mut self) -> http1::Response {
-        let header_len = self.json.len();
-        if self.tail.is_empty() {
-            return error::reply(200, JSON, self.json);
+    pub fn finish(self) -> http1::Response {
+        let Encoder { response, form, mut json, mut tail, .. } = self;
+        response.retire();
+        let header_len = json.len();
+        if tail.is_empty() {
+            return error::reply(200, JSON, json);
         }
-        self.json.append(&mut self.tail);
-        self.form.dialect.binary_answer(header_len, self.json)
+        json.append(&mut tail);
+        form.dialect.binary_answer(header_len, json)
     }
 }
 

@@ -108,9 +108,11 @@ impl PythonInstance {
             // What was sent ahead had its inputs before its turn came.
             batch.execution.exec_start_ns = if is_first { exec_start_ns } else { began_ns };
             batch.execution.compute_start_ns = began_ns;
-            self.conclude(worker, &mut batch, !in_hand.is_empty());
+            let is_answered = self.conclude(worker, &mut batch, !in_hand.is_empty());
             self.learn(now_ns().saturating_sub(began_ns));
-            if !worker.is_fit() {
+            // A worker that has answered goes on to its next batch at once. Where it is dead by now, it died of that one,
+            // which nobody executes twice.
+            if !is_answered && !worker.is_fit() {
                 for batch in in_hand.into_iter().rev() {
                     left.push_front(take_back(worker, batch));
                 }
@@ -160,8 +162,9 @@ impl PythonInstance {
         }
     }
 
-    /// Waits for what becomes of a batch, and answers all of it that is not to be answered later.
-    fn conclude(&mut self, worker: &Arc<Worker>, batch: &mut Batch, has_more: bool) {
+    /// Waits for what becomes of a batch, and answers all of it that is not to be answered later. False if the worker did
+    /// not tell.
+    fn conclude(&mut self, worker: &Arc<Worker>, batch: &mut Batch, has_more: bool) -> bool {
         let lends = batch.grant.is_some();
         if lends {
             worker.lend(batch.grant.take());
@@ -172,7 +175,7 @@ impl PythonInstance {
                 self.failed(malformed)
             })
         });
-        if let Err(status) = outcome {
+        if let Err(status) = &outcome {
             error!("{}", status.message);
             let positions: Vec<usize> = (0..batch.tokens.len()).collect();
             self.fail_batch(worker, &status.message, &positions, batch);
@@ -180,6 +183,7 @@ impl PythonInstance {
         if lends {
             worker.lend(None);
         }
+        outcome.is_ok()
     }
 
     fn learn(&mut self, execution_ns: u64) {

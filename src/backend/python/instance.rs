@@ -110,8 +110,8 @@ impl PythonInstance {
             batch.execution.compute_start_ns = began_ns;
             let is_answered = self.conclude(worker, &mut batch, !in_hand.is_empty());
             self.learn(now_ns().saturating_sub(began_ns));
-            // A worker that has answered goes on to its next batch at once. Where it is dead by now, it died of that one,
-            // which nobody executes twice.
+            // A worker that has answered goes on to its next batch at once. Where it is dead by now, it died of that
+            // one, which nobody executes twice.
             if !is_answered && !worker.is_fit() {
                 for batch in in_hand.into_iter().rev() {
                     left.push_front(take_back(worker, batch));
@@ -162,8 +162,8 @@ impl PythonInstance {
         }
     }
 
-    /// Waits for what becomes of a batch, and answers all of it that is not to be answered later. False if the worker did
-    /// not tell.
+    /// Waits for what becomes of a batch, and answers all of it that is not to be answered later. False if the worker
+    /// did not tell.
     fn conclude(&mut self, worker: &Arc<Worker>, batch: &mut Batch, has_more: bool) -> bool {
         let lends = batch.grant.is_some();
         if lends {

@@ -67,6 +67,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
     let ends = drain::Ends::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
+    // The models are there. Whoever finds a port open is never told otherwise, however early it asks.
+    facts.set_state(ServerState::Ready);
     let shards = match shards::Shards::start(shards::Parts {
         options,
         placement: &core.placement,
@@ -88,7 +90,6 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         }
     };
     lifecycle.attach(shards.publisher());
-    facts.set_state(ServerState::Ready);
     shards.log_endpoints();
     supervisor::tell(supervisor::READY);
     say(std::io::stdout(), announcement);

@@ -18,8 +18,10 @@ fn accesses_that_nothing_orders() {
     ];
     for (number, (first, second, expected)) in cases.into_iter().enumerate() {
         for is_ordered in [false, true] {
+            // Before the rig, so that they outlive it: nobody waits for what a refused step leaves under way.
+            let (mut one, mut two) = (vec![0; LEN], vec![0; LEN]);
             let rig = Rig::new(7);
-            let (at, mut one, mut two) = (rig.memory(), vec![0; LEN], vec![0; LEN]);
+            let at = rig.memory();
             first(&rig, rig.one, at, &mut one).unwrap();
             if is_ordered {
                 rig.order(rig.one, rig.two).unwrap();
@@ -71,9 +73,9 @@ fn an_event_stands_for_what_was_there_when_it_was_recorded() {
 
 #[test]
 fn memory_of_the_host_is_watched_too() {
+    let mut bytes = vec![1; LEN];
     let rig = Rig::new(1);
     let (at, other) = (rig.memory(), rig.memory());
-    let mut bytes = vec![1; LEN];
     rig.copy_in(rig.one, at, &bytes).unwrap();
     rig.copy_in(rig.two, other, &bytes).expect("two read");
     rig.copy_out(rig.two, &mut bytes, other).expect_err("the first copy may still read");
@@ -164,8 +166,9 @@ fn memory_of_other_devices() {
 #[test]
 fn memory_goes_only_when_its_users_are_seen_complete() {
     for is_seen in [false, true] {
+        let bytes = vec![0; LEN];
         let rig = Rig::new(1);
-        let (at, bytes) = (rig.memory(), vec![0; LEN]);
+        let at = rig.memory();
         rig.copy_in(rig.one, at, &bytes).unwrap();
         if is_seen {
             rig.finish(rig.one).unwrap();

@@ -9,6 +9,7 @@ pub mod batching;
 mod host_policy;
 pub mod identity;
 pub mod onnxruntime;
+mod pipeline;
 pub mod plugin;
 pub mod python;
 pub mod registry;

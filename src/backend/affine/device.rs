@@ -2,30 +2,21 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::buckets::Buckets;
 use super::model::{AffineModel, output_of, pairs};
+use crate::backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::backend::{Instance, InstanceContext, Payload};
 use crate::gpu::flight::{Fetched, Output};
 use crate::gpu::kernels::AFFINE;
 use crate::gpu::{DeviceSlice, DeviceTarget, DriverError, Flight, Gpu, Kernel, Lanes, Piece};
 use crate::memory::Slice;
-use crate::observe::statistics::Execution;
 use crate::request::shared::Wish;
 use crate::request::{InputTensor, OutputTensor, Request, Response, Status, now_ns};
 
-/// Batches under way: one comes in, one computes, one goes out.
-const UNDER_WAY_MAX: usize = 3;
-
-/// Looks at a batch that is under way before the thread sleeps between them.
-const LOOKS_AWAKE: u32 = 32;
-/// A fifth of what a batch takes on the fastest way there and back.
-const NAP: Duration = Duration::from_micros(20);
-
 pub struct DeviceInstance {
     /// Before the lanes: what is under way uses them.
-    under_way: VecDeque<Batch>,
+    under_way: VecDeque<Batch<Vec<Pending>>>,
     buckets: Buckets,
     kernel: Kernel,
     lanes: Arc<Lanes>,
@@ -33,18 +24,8 @@ pub struct DeviceInstance {
     model: AffineModel,
 }
 
-/// Requests that are computed together.
-struct Batch {
-    flight: Flight,
-    requests: Vec<Pending>,
-    rows: u64,
-    start_ns: u64,
-    compute_start_ns: u64,
-    compute_end_ns: Option<u64>,
-}
-
 /// One request of a batch.
-struct Pending {
+pub struct Pending {
     request: Box<Request>,
     /// Its outputs, in the order in which it asks for them, and where their data come from.
     outputs: Vec<Option<(OutputTensor, Source)>>,
@@ -89,38 +70,6 @@ impl DeviceInstance {
             false => Buckets::default(),
         };
         Ok(DeviceInstance { under_way: VecDeque::new(), buckets, kernel, lanes, context, model })
-    }
-
-    /// Sends the requests on their way; what cannot go is answered.
-    fn launch(&mut self, payload: &mut Payload) {
-        let start_ns = now_ns();
-        let requests = payload.take();
-        let rows = requests.iter().map(|request| self.model.rows(request)).fold(0, u64::saturating_add);
-        let mut fitting = Vec::with_capacity(requests.len());
-        let mut columns: Vec<Column> = Vec::new();
-        for request in requests {
-            match self.parts(&request, fitting.len()) {
-                Ok(parts) => {
-                    parts.into_iter().for_each(|(index, pieces, part)| add(&mut columns, index, pieces, part));
-                    fitting.push(request);
-                }
-                Err(status) => self.context.fail(request, status),
-            }
-        }
-        if fitting.is_empty() {
-            return;
-        }
-        let mut requests: Vec<Pending> = fitting
-            .into_iter()
-            .map(|request| Pending { outputs: request.outputs.iter().map(|_| None).collect(), request })
-            .collect();
-        match self.fly(columns, rows, &mut requests) {
-            Ok((flight, compute_start_ns)) => {
-                let compute_end_ns = None;
-                self.under_way.push_back(Batch { flight, requests, rows, start_ns, compute_start_ns, compute_end_ns });
-            }
-            Err(error) => self.fail_all(requests, &error),
-        }
     }
 
     /// What one request adds to the columns, each with the index of its input.
@@ -198,54 +147,6 @@ impl DeviceInstance {
         flight.run(&bucket.graph)?;
         Ok(Some(bucket.outputs.iter().map(|buffer| flight.output_to(buffer)).collect()))
     }
-
-    /// Looks after what is under way; false: nothing has changed.
-    fn attend(&mut self) -> bool {
-        for batch in &mut self.under_way {
-            if batch.compute_end_ns.is_none() && batch.flight.is_computed().is_ok_and(|is_computed| is_computed) {
-                batch.compute_end_ns = Some(now_ns());
-            }
-        }
-        let Some(first) = self.under_way.front_mut() else { return false };
-        match first.flight.has_landed() {
-            Ok(false) => false,
-            Ok(true) => {
-                if let Some(batch) = self.under_way.pop_front() {
-                    self.answer(batch);
-                }
-                true
-            }
-            Err(error) => {
-                if let Some(batch) = self.under_way.pop_front() {
-                    self.fail_all(batch.requests, &error);
-                }
-                true
-            }
-        }
-    }
-
-    fn answer(&self, mut batch: Batch) {
-        let end_ns = now_ns();
-        let execution = Execution {
-            exec_start_ns: batch.start_ns,
-            compute_start_ns: batch.compute_start_ns,
-            compute_end_ns: batch.compute_end_ns.unwrap_or(end_ns),
-            exec_end_ns: end_ns,
-        };
-        let landed = Landed::of(&mut batch);
-        self.context.report_batch(batch.rows, &execution);
-        for pending in batch.requests {
-            let (request, response) = landed.complete(pending);
-            self.context.succeed(request, response, &execution);
-        }
-    }
-
-    fn fail_all(&self, requests: Vec<Pending>, error: &DriverError) {
-        let status = Status::from(error.clone());
-        let message = format!("instance '{}' on GPU {}: {}", self.context.name, self.lanes.gpu(), status.message);
-        let status = Status { message: message.into(), ..status };
-        requests.into_iter().for_each(|pending| self.context.fail(pending.request, status.clone()));
-    }
 }
 
 /// Puts a request's part into the column of its input.
@@ -302,17 +203,17 @@ struct Landed {
 }
 
 impl Landed {
-    fn of(batch: &mut Batch) -> Landed {
+    fn of(flight: &mut Flight, requests: &[Pending]) -> Landed {
         let mut fetched: Vec<(Fetched, Slice)> = Vec::new();
-        for (_, source) in batch.requests.iter().flat_map(|pending| pending.outputs.iter().flatten()) {
+        for (_, source) in requests.iter().flat_map(|pending| pending.outputs.iter().flatten()) {
             if let Source::Host(number, _) = source
                 && fetched.iter().all(|(known, _)| known != number)
-                && let Some(slice) = batch.flight.take_fetched(*number)
+                && let Some(slice) = flight.take_fetched(*number)
             {
                 fetched.push((*number, slice));
             }
         }
-        Landed { fetched, outputs: batch.flight.take_outputs() }
+        Landed { fetched, outputs: flight.take_outputs() }
     }
 
     /// The answer with its data.
@@ -337,34 +238,69 @@ impl Landed {
     }
 }
 
+impl Pipelined for DeviceInstance {
+    type Cargo = Vec<Pending>;
+
+    fn context(&self) -> &InstanceContext {
+        &self.context
+    }
+
+    fn under_way(&mut self) -> &mut VecDeque<Batch<Vec<Pending>>> {
+        &mut self.under_way
+    }
+
+    fn launch(&mut self, payload: &mut Payload) {
+        let start_ns = now_ns();
+        let requests = payload.take();
+        let rows = requests.iter().map(|request| self.model.rows(request)).fold(0, u64::saturating_add);
+        let mut fitting = Vec::with_capacity(requests.len());
+        let mut columns: Vec<Column> = Vec::new();
+        for request in requests {
+            match self.parts(&request, fitting.len()) {
+                Ok(parts) => {
+                    parts.into_iter().for_each(|(index, pieces, part)| add(&mut columns, index, pieces, part));
+                    fitting.push(request);
+                }
+                Err(status) => self.context.fail(request, status),
+            }
+        }
+        if fitting.is_empty() {
+            return;
+        }
+        let mut requests: Vec<Pending> = fitting
+            .into_iter()
+            .map(|request| Pending { outputs: request.outputs.iter().map(|_| None).collect(), request })
+            .collect();
+        match self.fly(columns, rows, &mut requests) {
+            Ok((flight, compute_start_ns)) => {
+                self.under_way.push_back(Batch::new(flight, requests, rows, (start_ns, compute_start_ns)));
+            }
+            Err(error) => self.fail(Self::requests(requests), &error),
+        }
+    }
+
+    fn answer(&self, mut batch: Batch<Vec<Pending>>) {
+        let execution = batch.execution();
+        let landed = Landed::of(&mut batch.flight, &batch.cargo);
+        self.context.report_batch(batch.rows, &execution);
+        for pending in batch.cargo {
+            let (request, response) = landed.complete(pending);
+            self.context.succeed(request, response, &execution);
+        }
+    }
+
+    fn requests(cargo: Vec<Pending>) -> impl Iterator<Item = Box<Request>> {
+        cargo.into_iter().map(|pending| pending.request)
+    }
+}
+
 impl Instance for DeviceInstance {
     fn takes_device_tensors(&self) -> bool {
         true
     }
 
     fn execute(&mut self, payload: &mut Payload) -> Result<(), Status> {
-        self.launch(payload);
-        let mut looks = 0u32;
-        while !self.under_way.is_empty() {
-            let next = if self.under_way.len() < UNDER_WAY_MAX { payload.more() } else { None };
-            if let Some(mut next) = next {
-                self.launch(&mut next);
-                looks = 0;
-                continue;
-            }
-            if self.attend() {
-                looks = 0;
-                continue;
-            }
-            looks = looks.saturating_add(1);
-            if self.context.spin.is_allowed() {
-                std::hint::spin_loop();
-            } else if looks < LOOKS_AWAKE {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(NAP);
-            }
-        }
+        self.execute_up_to(UNDER_WAY_MAX, payload);
         Ok(())
     }
 }

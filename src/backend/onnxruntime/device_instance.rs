@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -24,22 +23,16 @@ use super::recording::{Form, Recording, Recordings};
 use super::result::{ResultTensor, part, too_few_elements, too_few_rows};
 use super::session::Session;
 use super::strings::{Content, Strings};
+use crate::backend::pipeline::{Batch, Pipelined, UNDER_WAY_MAX};
 use crate::backend::{Instance, InstanceContext, Payload};
 use crate::gpu::flight::{Input, Output};
 use crate::gpu::{DriverError, Flight, Gpu, Lanes, Piece};
-use crate::observe::statistics::Execution;
 use crate::request::shared::Wish;
 use crate::request::{InputTensor, OutputTensor, Request, Shape, Status, element_count, format_shape, now_ns};
 
-/// Batches under way: one comes in, one computes, one goes out.
-const UNDER_WAY_MAX: usize = 3;
-/// Looks at a batch that is under way before the thread sleeps between them.
-const LOOKS_AWAKE: u32 = 32;
-const NAP: Duration = Duration::from_micros(20);
-
 pub struct DeviceInstance {
     /// First, so that it is dropped first: what is under way uses all the rest.
-    under_way: VecDeque<Batch>,
+    under_way: VecDeque<Batch<Cargo>>,
     context: InstanceContext,
     plan: Plan,
     running: Running,
@@ -60,14 +53,9 @@ pub struct Running {
     pub recordings: Option<Recordings>,
 }
 
-/// Requests that are computed together.
-struct Batch {
-    flight: Flight,
+/// The requests of a batch.
+pub struct Cargo {
     departures: Vec<Departure>,
-    rows: u64,
-    start_ns: u64,
-    compute_start_ns: u64,
-    compute_end_ns: Option<u64>,
     /// What the library may still read on the host.
     _read: Vec<BoundInput>,
 }
@@ -126,49 +114,6 @@ impl DeviceInstance {
 
     fn gpu(&self) -> &Gpu {
         self.lanes.gpu()
-    }
-
-    /// Sends the requests on their way; what cannot go is answered.
-    fn launch(&mut self, payload: &mut Payload) {
-        let start_ns = now_ns();
-        let requests = payload.take();
-        let rows = requests.iter().map(|request| self.plan.rows(request)).fold(0, u64::saturating_add);
-        if rows != 1 && rows > self.plan.max_batch_size {
-            let status = too_large(&self.context.model, rows, self.plan.max_batch_size);
-            requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
-            return;
-        }
-        let mut fitting: Vec<Box<Request>> = Vec::with_capacity(requests.len());
-        for mut request in requests {
-            match self.plan.check(&request).and_then(|()| self.bring_home(&mut request)) {
-                Ok(()) => fitting.push(request),
-                Err(status) => self.context.fail(request, status),
-            }
-        }
-        // Each round but the last takes one request away.
-        while !fitting.is_empty() {
-            let rows = fitting.iter().map(|request| self.plan.rows(request)).sum();
-            match self.fly(&fitting, rows) {
-                Ok(Flown { flight, parts, read, compute_start_ns }) => {
-                    let departures = fitting.into_iter().zip(parts);
-                    let departures = departures.map(|(request, parts)| Departure { request, parts }).collect();
-                    return self.under_way.push_back(Batch {
-                        flight,
-                        departures,
-                        rows,
-                        start_ns,
-                        compute_start_ns,
-                        compute_end_ns: None,
-                        _read: read,
-                    });
-                }
-                Err(Failure::One(at, status)) if at < fitting.len() => self.context.fail(fitting.remove(at), status),
-                Err(Failure::One(_, status) | Failure::All(status)) => {
-                    self.note(&status);
-                    fitting.drain(..).for_each(|request| self.context.fail(request, status.clone()));
-                }
-            }
-        }
     }
 
     /// Inputs that the library reads on the host.
@@ -462,51 +407,6 @@ impl DeviceInstance {
         Ok(parts)
     }
 
-    /// Looks after what is under way; false: nothing has changed.
-    fn attend(&mut self) -> bool {
-        for batch in &mut self.under_way {
-            if batch.compute_end_ns.is_none() && batch.flight.is_computed().is_ok_and(|is_computed| is_computed) {
-                batch.compute_end_ns = Some(now_ns());
-            }
-        }
-        let Some(first) = self.under_way.front_mut() else { return false };
-        let landed = match first.flight.has_landed() {
-            Ok(false) => return false,
-            landed => landed,
-        };
-        let Some(batch) = self.under_way.pop_front() else { return false };
-        match landed {
-            Ok(_) => self.answer(batch),
-            Err(error) => self.fail_all(batch.departures, &error),
-        }
-        true
-    }
-
-    fn answer(&self, mut batch: Batch) {
-        let end_ns = now_ns();
-        let execution = Execution {
-            exec_start_ns: batch.start_ns,
-            compute_start_ns: batch.compute_start_ns,
-            compute_end_ns: batch.compute_end_ns.unwrap_or(end_ns),
-            exec_end_ns: end_ns,
-        };
-        let landed = departure::Landed::of(&mut batch.flight, &batch.departures);
-        self.context.report_batch(batch.rows, &execution);
-        for departure in batch.departures {
-            match landed.complete(departure, &self.plan, &self.context.model.pool) {
-                Ok((request, response)) => self.context.succeed(request, response, &execution),
-                Err((request, status)) => self.context.fail(request, status),
-            }
-        }
-    }
-
-    fn fail_all(&self, departures: Vec<Departure>, error: &DriverError) {
-        let status = Status::from(error.clone());
-        let message = format!("instance '{}' on GPU {}: {}", self.context.name, self.gpu(), status.message);
-        let status = Status { message: message.into(), ..status };
-        departures.into_iter().for_each(|departure| self.context.fail(departure.request, status.clone()));
-    }
-
     /// Remembers an error of the device that the library reports.
     fn note(&self, status: &Status) {
         if let Some(error) = device_error(&status.message) {
@@ -525,6 +425,69 @@ fn device_error(text: &str) -> Option<DriverError> {
     Some(DriverError { call: "OrtApi::RunWithBinding", code, name: "CUDA failure".to_owned(), text })
 }
 
+impl Pipelined for DeviceInstance {
+    type Cargo = Cargo;
+
+    fn context(&self) -> &InstanceContext {
+        &self.context
+    }
+
+    fn under_way(&mut self) -> &mut VecDeque<Batch<Cargo>> {
+        &mut self.under_way
+    }
+
+    fn launch(&mut self, payload: &mut Payload) {
+        let start_ns = now_ns();
+        let requests = payload.take();
+        let rows = requests.iter().map(|request| self.plan.rows(request)).fold(0, u64::saturating_add);
+        if rows != 1 && rows > self.plan.max_batch_size {
+            let status = too_large(&self.context.model, rows, self.plan.max_batch_size);
+            requests.into_iter().for_each(|request| self.context.fail(request, status.clone()));
+            return;
+        }
+        let mut fitting: Vec<Box<Request>> = Vec::with_capacity(requests.len());
+        for mut request in requests {
+            match self.plan.check(&request).and_then(|()| self.bring_home(&mut request)) {
+                Ok(()) => fitting.push(request),
+                Err(status) => self.context.fail(request, status),
+            }
+        }
+        // Each round but the last takes one request away.
+        while !fitting.is_empty() {
+            let rows = fitting.iter().map(|request| self.plan.rows(request)).sum();
+            match self.fly(&fitting, rows) {
+                Ok(Flown { flight, parts, read, compute_start_ns }) => {
+                    let departures = fitting.into_iter().zip(parts);
+                    let departures = departures.map(|(request, parts)| Departure { request, parts }).collect();
+                    let cargo = Cargo { departures, _read: read };
+                    return self.under_way.push_back(Batch::new(flight, cargo, rows, (start_ns, compute_start_ns)));
+                }
+                Err(Failure::One(at, status)) if at < fitting.len() => self.context.fail(fitting.remove(at), status),
+                Err(Failure::One(_, status) | Failure::All(status)) => {
+                    self.note(&status);
+                    fitting.drain(..).for_each(|request| self.context.fail(request, status.clone()));
+                }
+            }
+        }
+    }
+
+    fn answer(&self, mut batch: Batch<Cargo>) {
+        let execution = batch.execution();
+        let landed = departure::Landed::of(&mut batch.flight, &batch.cargo.departures);
+        self.context.report_batch(batch.rows, &execution);
+        for departure in batch.cargo.departures {
+            match landed.complete(departure, &self.plan, &self.context.model.pool) {
+                Ok((request, response)) => self.context.succeed(request, response, &execution),
+                Err((request, status)) => self.context.fail(request, status),
+            }
+        }
+    }
+
+    fn requests(cargo: Cargo) -> impl Iterator<Item = Box<Request>> {
+        cargo.departures.into_iter().map(|departure| departure.request)
+    }
+}
+
 impl Instance for DeviceInstance {
     fn takes_device_tensors(&self) -> bool {
         true
@@ -535,29 +498,7 @@ impl Instance for DeviceInstance {
         self.returns.drain();
         // What a request leaves for the next one of its sequence is there once it is answered.
         let has_states = self.plan.outputs.iter().any(|output| output.is_state);
-        let most = if has_states { 1 } else { UNDER_WAY_MAX };
-        self.launch(payload);
-        let mut looks = 0u32;
-        while !self.under_way.is_empty() {
-            let next = if self.under_way.len() < most { payload.more() } else { None };
-            if let Some(mut next) = next {
-                self.launch(&mut next);
-                looks = 0;
-                continue;
-            }
-            if self.attend() {
-                looks = 0;
-                continue;
-            }
-            looks = looks.saturating_add(1);
-            if self.context.spin.is_allowed() {
-                std::hint::spin_loop();
-            } else if looks < LOOKS_AWAKE {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(NAP);
-            }
-        }
+        self.execute_up_to(if has_states { 1 } else { UNDER_WAY_MAX }, payload);
         self.strings.clear();
         self.content.clear();
         Ok(())

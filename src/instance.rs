@@ -89,9 +89,17 @@ pub trait PayloadSource: Send + Sync {
 }
 
 /// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be none any
-/// more. It joined with the waker of its `rest`.
-pub fn next_payload(source: &dyn PayloadSource, worker: usize, rest: &mut Rest) -> Option<Payload> {
+/// more. It joined with the waker of its `rest`, and takes nothing once others do its work.
+pub fn next_payload(
+    source: &dyn PayloadSource,
+    worker: usize,
+    rest: &mut Rest,
+    is_superseded: impl Fn() -> bool,
+) -> Option<Payload> {
     loop {
+        if is_superseded() {
+            source.dismiss(worker);
+        }
         match source.poll(worker, now_ns()) {
             Next::Execute(payload) => return Some(payload),
             Next::Leave => return None,
@@ -160,7 +168,9 @@ impl Instances {
     fn renew_checks(&self) {
         let running = lock(&self.running);
         let instances = running.iter().flat_map(|worker| worker.readiness.iter().cloned()).collect();
-        self.checks.set(instances, running.iter().filter_map(|worker| worker.gpu.clone()).collect());
+        let gpus = running.iter().filter_map(|worker| worker.gpu.clone()).collect();
+        let is_on_host = running.iter().any(|worker| worker.gpu.is_none() && worker.takes_work());
+        self.checks.set(instances, gpus, is_on_host);
         let take_device_tensors = !running.is_empty() && running.iter().all(|worker| worker.takes_device_tensors);
         self.checks.set_on_devices(take_device_tensors);
     }
@@ -270,6 +280,7 @@ impl Instances {
             lending: plan.lending,
             spin: spin.clone(),
             loan: Arc::default(),
+            checks: Arc::clone(&self.checks),
         };
         Candidate::start(share, task, &self.source)
     }

@@ -50,6 +50,8 @@ struct State {
     instances: Vec<Arc<dyn Readiness>>,
     /// The devices of all instances.
     gpus: Vec<Gpu>,
+    /// Some that work are on the host.
+    is_on_host: bool,
     waiting: Vec<Asker>,
     /// A thread asks.
     is_asking: bool,
@@ -76,12 +78,21 @@ impl Checks {
         self.is_on_devices.store(is_on_devices, Ordering::Release);
     }
 
-    /// From now on these are the instances that have a say, and the devices of all of them.
-    pub(super) fn set(&self, instances: Vec<Arc<dyn Readiness>>, gpus: Vec<Gpu>) {
+    /// From now on these are the instances that have a say, and the devices of all of them; some may work on the host.
+    pub(super) fn set(&self, instances: Vec<Arc<dyn Readiness>>, gpus: Vec<Gpu>, is_on_host: bool) {
         self.is_needed.store(!instances.is_empty(), Ordering::Release);
         self.has_gpus.store(!gpus.is_empty(), Ordering::Release);
         let mut state = self.lock();
-        (state.instances, state.gpus) = (instances, gpus);
+        (state.instances, state.gpus, state.is_on_host) = (instances, gpus, is_on_host);
+    }
+
+    /// The device is broken for good, and instances elsewhere can do the work of those on it.
+    pub(super) fn is_superseded(&self, gpu: &Gpu) -> bool {
+        if gpu.failure().is_none() {
+            return false;
+        }
+        let state = self.lock();
+        state.is_on_host || state.gpus.iter().any(|other| other.failure().is_none())
     }
 
     /// The device of an instance that is broken for good, and by what. Does not block.
@@ -240,7 +251,11 @@ mod tests {
 
     fn of(instances: &[&Arc<Instance>]) -> Arc<Checks> {
         let checks = Checks::new("m", 3);
-        checks.set(instances.iter().map(|instance| Arc::clone(instance) as Arc<dyn Readiness>).collect(), Vec::new());
+        checks.set(
+            instances.iter().map(|instance| Arc::clone(instance) as Arc<dyn Readiness>).collect(),
+            Vec::new(),
+            true,
+        );
         checks
     }
 
@@ -270,7 +285,7 @@ mod tests {
             }
         }
         let checks = Checks::new("m", 3);
-        checks.set(vec![Arc::new(Panics)], Vec::new());
+        checks.set(vec![Arc::new(Panics)], Vec::new(), true);
         for _ in 0..2 {
             assert!(matches!(wait_for_all(&[Arc::clone(&checks)]), Verdict::NotReady(_)));
         }

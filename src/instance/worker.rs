@@ -13,6 +13,7 @@ use tracing::{error, info};
 use super::confinement::Confinement;
 use super::groups::{Key, Share};
 use super::landing::land;
+use super::readiness::Checks;
 use super::warmup;
 use super::{Lending, Loan, PayloadSource, Rest, Seat, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness};
@@ -33,6 +34,8 @@ pub(super) struct Task {
     pub spin: Spin,
     /// Has the instances while they work.
     pub loan: Arc<Loan>,
+    /// Of the model version.
+    pub checks: Arc<Checks>,
 }
 
 /// A thread that makes its instances ready, and then waits to be let in.
@@ -140,6 +143,11 @@ impl Candidate {
 }
 
 impl Worker {
+    /// False: it is kept and nothing else.
+    pub fn takes_work(&self) -> bool {
+        matches!(self.role, Role::Active(_))
+    }
+
     /// Lets it finish and go.
     pub fn dismiss(self, source: &dyn PayloadSource) -> JoinHandle<()> {
         if let Role::Active(number) = self.role {
@@ -175,7 +183,9 @@ fn live(
                 Some(context) => landed(&loan, context, || source.ahead(number, now_ns())),
             }
         });
-        while let Some(payload) = next_payload(&**source, number, &mut rest) {
+        // Where others can do the work, a lost device must not take it to fail it.
+        let is_superseded = || task.gpu.as_ref().is_some_and(|gpu| task.checks.is_superseded(gpu));
+        while let Some(payload) = next_payload(&**source, number, &mut rest, is_superseded) {
             let _core = task.spin.work();
             task.loan.run(payload.with_more(more.clone()));
             source.executed(number);

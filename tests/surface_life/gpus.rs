@@ -273,3 +273,22 @@ fn a_lost_device_makes_its_models_not_ready() {
         assert_eq!(log.matches("GPU 0 is lost to this process").count(), 1, "{log}");
     }
 }
+
+#[test]
+fn instances_elsewhere_take_the_work_of_a_lost_device() {
+    for groups in [on("0, 1"), on("0") + &"instance_group { kind: KIND_CPU }"] {
+        let repository = Repository::new();
+        model(&repository, "affine", "spread", &groups);
+        model(&repository, "affine", "alone", &on("0"));
+        let server = started(&repository, "2;fail=700@1", &[], READY);
+        // Whichever model launches first breaks its device.
+        let (code, text) = infer(&server, "alone", &[1.0]);
+        assert!(code >= 400 && text.contains("700"), "{code}: {text}");
+        for _ in 0..20 {
+            assert_eq!(infer(&server, "spread", &[1.0]), (200, String::new()));
+        }
+        assert_eq!(infer(&server, "alone", &[1.0]).0, 503, "where nobody else can, the reason is told");
+        assert_eq!(status(&server, "/v2/models/spread/ready"), 400, "half of it is gone");
+        server.stop();
+    }
+}

@@ -534,7 +534,12 @@ fn failures_have_their_reasons() {
             // Parameters of an ensemble's request reach its steps.
             assert_eq!(status, 400, "{model}");
         }
-        let page = wait_for(&server, "all of them", |page| page.failures("around")[3] == 1);
+        // The backend reports after it answered, so that the ensemble may be told of before its step.
+        let page = wait_for(&server, "all of them", |page| {
+            page.failures("around")[3] == 1
+                && page.failures("failing")[2] == 2
+                && page.count("nv_inference_request_success", "impatient") == 1
+        });
         assert_eq!(page.failures("impatient"), [1, 0, 0, 0]);
         assert_eq!(page.failures("failing"), [0, 0, 2, 0]);
         assert_eq!(page.failures("around"), [0, 0, 0, 1]);

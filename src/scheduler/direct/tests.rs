@@ -45,7 +45,7 @@ fn seat() -> Seat {
 /// The calling thread is `worker` until it is sent away.
 fn work(scheduler: &Direct, worker: usize) -> usize {
     let mut served = 0;
-    while let Some(mut payload) = REST.with_borrow_mut(|rest| next_payload(scheduler, worker, rest)) {
+    while let Some(mut payload) = REST.with_borrow_mut(|rest| next_payload(scheduler, worker, rest, || false)) {
         for request in payload.take() {
             request.finish(Response::new(Text::default()));
             served += 1;

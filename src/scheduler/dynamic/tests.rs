@@ -545,7 +545,7 @@ fn nothing_is_lost_or_answered_twice() {
             let worker =
                 batcher.join(Seat { waker: rest.waker(), name: "m".into(), device: 0, rate_limiter: None }).unwrap();
             started.wait();
-            while let Some(mut payload) = next_payload(&batcher, worker, &mut rest) {
+            while let Some(mut payload) = next_payload(&batcher, worker, &mut rest, || false) {
                 assert!((1..=8).contains(&payload.len()));
                 payload.take().into_iter().for_each(|request| request.finish(Response::default()));
                 batcher.executed(worker);

@@ -161,7 +161,7 @@ impl Kind {
                 if !shared {
                     return Ok(tensor);
                 }
-                let tensor = tensor.in_region(slot)?;
+                let tensor = tensor.in_region()?;
                 if !options.echo {
                     tensor.register(options.http)?;
                 }

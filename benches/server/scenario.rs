@@ -130,7 +130,7 @@ impl Scenario {
         if !self.is_shared() {
             return Ok(tensor);
         }
-        let tensor = tensor.in_region(slot)?;
+        let tensor = tensor.in_region()?;
         if !server.is_floor() {
             tensor.register(server.http)?;
         }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -22,8 +23,11 @@ pub struct Region {
 
 impl Region {
     /// An object of shared memory with `data` in it. The registry of the server hears of it by [`Region::register`].
-    pub fn new(slot: usize, data: &[u8]) -> io::Result<Region> {
-        let name = format!("nereid-bench-{}-{slot}", std::process::id());
+    pub fn new(data: &[u8]) -> io::Result<Region> {
+        // One of its own for each slot of each load: several may run in one process at the same time.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nereid-bench-{}-{number}", std::process::id());
         let path = PathBuf::from("/dev/shm").join(&name);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
         let region = Region { name, path, file };

@@ -32,8 +32,8 @@ impl Tensor {
     }
 
     /// The same in shared memory.
-    pub fn in_region(mut self, slot: usize) -> Result<Tensor, String> {
-        let region = Region::new(slot, &self.data).map_err(|error| format!("shared memory: {error}"))?;
+    pub fn in_region(mut self) -> Result<Tensor, String> {
+        let region = Region::new(&self.data).map_err(|error| format!("shared memory: {error}"))?;
         self.region = Some(Arc::new(region));
         Ok(self)
     }

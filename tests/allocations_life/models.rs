@@ -126,7 +126,7 @@ impl Row {
         if !matches!(self.protocol, Protocol::GrpcShared | Protocol::HttpShared) {
             return Ok(tensor);
         }
-        let tensor = tensor.in_region(slot)?;
+        let tensor = tensor.in_region()?;
         tensor.register(server.http)?;
         Ok(tensor)
     }

@@ -276,7 +276,7 @@ fn a_lost_device_makes_its_models_not_ready() {
 
 #[test]
 fn instances_elsewhere_take_the_work_of_a_lost_device() {
-    for groups in [on("0, 1"), on("0") + &"instance_group { kind: KIND_CPU }"] {
+    for groups in [on("0, 1"), on("0") + "instance_group { kind: KIND_CPU }"] {
         let repository = Repository::new();
         model(&repository, "affine", "spread", &groups);
         model(&repository, "affine", "alone", &on("0"));

@@ -354,9 +354,9 @@ fn who_waits_in_the_backlog_may_give_up_or_run_out_of_time() {
             assert_eq!((status.code, status.message.as_str()), (code::UNAVAILABLE, text));
         }
         leaver.cancel(left);
-        while statistics(server.http, "states")["inference_stats"]["fail"]["count"] != 3 {
-            std::thread::yield_now();
-        }
+        server.wait_until("all three have failed", || {
+            statistics(server.http, "states")["inference_stats"]["fail"]["count"] == 3
+        });
         assert_eq!(call(&mut grpc, &message("states", 1, End, 1)).expect("an answer").sum, 6);
         assert_eq!(finish(&mut grpc, patient).expect("an answer").sum, 9);
         let page = Peer::connect(server.metrics).get("/metrics").text();

@@ -38,6 +38,11 @@ pub fn in_time(round: impl Fn() -> Server, fits: impl Fn(&Server) -> bool) -> Se
     for _ in 0..10 {
         WAS_SLOW.set(false);
         let server = round();
+        let asked = Instant::now();
+        // A library may count an execution after it has answered.
+        while !fits(&server) && asked.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         if fits(&server) || !WAS_SLOW.get() {
             return server;
         }

@@ -167,12 +167,12 @@ fn errors_of_a_backend_reach_the_client() {
         assert_eq!(infer(&mut peer, "{}").status, 200, "the instance serves on after errors");
     }
     // The library reports a success after it has sent the answer.
-    let model = loop {
-        let model = peer.get("/v2/models/foreign_batching/stats").json()["model_stats"][0].clone();
-        if model["inference_stats"]["success"]["count"].as_u64() >= Some(3) {
-            break model;
-        }
-    };
+    let mut model = Value::Null;
+    server.wait_until("all are counted", || {
+        model = peer.get("/v2/models/foreign_batching/stats").json()["model_stats"][0].clone();
+        // The batch is the last that it tells of.
+        model["inference_stats"]["success"]["count"].as_u64() >= Some(3) && model["execution_count"].as_u64() >= Some(6)
+    });
     let inference = &model["inference_stats"];
     assert_eq!(inference["success"]["count"], 3, "{model}");
     // What the backend failed counts; so does what it refused to take.

@@ -60,9 +60,7 @@ fn a_library_closes_batches_by_volume() {
         let clients: Vec<_> =
             (0..5).map(|_| thread::spawn(move || infer(&mut Peer::connect(address), "m", 1))).collect();
         let mut peer = Peer::connect(address);
-        while batches(&mut peer, "m") != [(2, 2)] {
-            thread::yield_now();
-        }
+        server.wait_until("two batches are full", || batches(&mut peer, "m") == [(2, 2)]);
         // Too large for any batch: it is one by itself, after what waits before it.
         let large = infer(&mut peer, "m", 9);
         assert_eq!(large.status, 200, "{}", large.text());
@@ -141,14 +139,10 @@ fn a_cancelled_request_begins_the_batch_anew() {
         let page = peer.get("/v2/models/m/stats").json();
         page["model_stats"][0]["inference_stats"]["fail"]["count"].as_u64().unwrap_or_default()
     };
-    while cancelled(&mut peer) == 0 {
-        thread::yield_now();
-    }
+    server.wait_until("it is cancelled", || cancelled(&mut peer) > 0);
     // Without the sixteen bytes of the one that left, three of eight fit into a batch; a fourth closes it.
     let clients: Vec<_> = (0..4).map(|_| thread::spawn(move || infer(&mut Peer::connect(address), "m", 1))).collect();
-    while batches(&mut peer, "m") != [(3, 1)] {
-        thread::yield_now();
-    }
+    server.wait_until("three make a batch", || batches(&mut peer, "m") == [(3, 1)]);
     // The fourth goes when another shape comes behind it.
     assert_eq!(infer(&mut peer, "m", 9).status, 200);
     for client in clients {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -115,7 +116,13 @@ fn ask(words: &[String], flags: &[String], client: &Python, repository: &Reposit
     let asked = asked(&mut client.command("differential"), &server, repository, &output);
     let text = fs::read_to_string(&output).unwrap_or_default();
     let _ = fs::remove_file(&output);
-    let log = server.log();
+    // The log comes behind the answers: all of it is there when nothing more comes.
+    let mut log = server.log();
+    server.wait_until("the log is at its end", || {
+        std::thread::sleep(Duration::from_millis(500));
+        let before = std::mem::replace(&mut log, server.log());
+        before == log
+    });
     match asked {
         Ok(told) => println!("{told}"),
         Err(told) => return Err(format!("{told}\nthe server's log ends with:\n{}", tail(&log))),

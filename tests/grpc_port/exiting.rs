@@ -46,7 +46,7 @@ fn calls_are_refused_and_streams_told_in_band() {
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
         repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
-        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }";
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"3000\" } }";
         repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
         let flags = ["--exit-timeout-secs=100", "--model-control-mode=explicit", "--load-model=*"];
         let server = Server::start(variant, repository.path(), &flags);

@@ -119,7 +119,7 @@ fn many_calls_share_a_connection() {
 fn a_deadline_ends_a_call_that_waits_in_its_queue() {
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
-        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }";
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"4000\" } }";
         repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
         let server = Server::start(variant, repository.path(), &[]);
         let mut grpc = Grpc::connect(server.grpc);
@@ -127,7 +127,7 @@ fn a_deadline_ends_a_call_that_waits_in_its_queue() {
         let mut patient = grpc.open(&path, &[]);
         grpc.send(&mut patient, &numbers("slow", "patient", &[1]));
         grpc.half_close(&mut patient);
-        let mut hasty = grpc.open(&path, &[("grpc-timeout", "100m")]);
+        let mut hasty = grpc.open(&path, &[("grpc-timeout", "500m")]);
         grpc.send(&mut hasty, &numbers("slow", "hasty", &[2]));
         grpc.half_close(&mut hasty);
         let reply = grpc.finish(hasty);

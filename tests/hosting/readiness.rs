@@ -95,9 +95,7 @@ fn an_instance_that_takes_its_time_holds_up_nobody_else() {
         };
         let before = server.log().matches("ready.c: asked").count();
         let mut waiting: Vec<Peer> = ["/v2/models/asked/ready", "/v2/health/ready"].map(ask).into();
-        while server.log().matches("ready.c: asked").count() == before {
-            std::thread::yield_now();
-        }
+        server.wait_until("an instance is asked", || server.log().matches("ready.c: asked").count() > before);
         waiting.extend(["/v2/models/asked/ready", "/v2/health/ready"].map(ask));
         // The same shards, the metrics page, other models, and requests to the very instances.
         let mut peer = Peer::connect(server.http);

@@ -23,6 +23,8 @@ fn models_whose_files_are_not_as_expected_do_not_load() {
         repository.file(&format!("{name}/1/file"), "a").file(&format!("{name}/empty"), "");
     }
     let server = Server::start(usual(), repository.path(), &["--model-control-mode=explicit", "--load-model=good"]);
+    // The log comes behind the answers.
+    server.wait_for_log("| checksum");
     let row = server.log().lines().find(|line| line.starts_with("| checksum")).map(str::to_owned);
     assert!(row.is_some_and(|row| row.contains("<built in>")), "{}", server.log());
     let mismatch = format!("Mismatched MD5 hash for file empty, expect: {A}, got: {EMPTY}");

@@ -51,7 +51,7 @@ fn repository() -> Repository {
     several("ordered", &format!("dynamic_batching {{ preserve_ordering: true }}\n{}", delay(3, 4)));
     let policy = "dynamic_batching { default_queue_policy { allow_timeout_override: true \
                   default_timeout_microseconds: 3600000000 max_queue_size: 2 } }";
-    repository.identity_of("identity", "slow", 1, &int32("-1"), &format!("{policy}\n{}", delay(600, 0)));
+    repository.identity_of("identity", "slow", 1, &int32("-1"), &format!("{policy}\n{}", delay(1500, 0)));
     // Under valgrind, on a busy machine, a second between two requests is nothing.
     let patient = "sequence_batching { max_sequence_idle_microseconds: 600000000 }";
     repository.identity_of("identity", "sequence", 8, &int32("-1"), patient);

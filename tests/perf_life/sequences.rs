@@ -11,14 +11,15 @@ use crate::support::variant::usual;
 
 const LENGTH: usize = 5;
 
-/// A model of tests/backends/sequences.c that adds up the values of a sequence in the row that the sequence has.
+/// A model of tests/backends/sequences.c that adds up the values of a sequence in the row that the sequence has. What a
+/// run leaves unfinished keeps its row until it was idle for long enough, so that is not for ever.
 fn config() -> &'static str {
     r#"name: "rows" backend: "sequences" max_batch_size: 2
     input { name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
     output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }
     parameters { key: "mode" value { string_value: "rows" } }
     instance_group { kind: KIND_CPU count: 2 }
-    sequence_batching { direct { }
+    sequence_batching { max_sequence_idle_microseconds: 3000000 direct { }
         control_input { name: "READY" control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } }
         control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } } }"#
 }

@@ -154,7 +154,7 @@ fn a_server_that_goes_away_ends_the_run_with_an_error() {
 #[test]
 fn requests_without_an_answer_fail_in_time() {
     let repository = identity();
-    let delay = r#"parameters { key: "execute_delay_ms" value { string_value: "4000" } }"#;
+    let delay = r#"parameters { key: "execute_delay_ms" value { string_value: "60000" } }"#;
     repository.identity_of("identity", "slow", 0, &[Pair::new("FP32", "-1")], delay);
     let server = Server::start(usual(), repository.path(), &[]);
     for protocol in PROTOCOLS {

@@ -182,7 +182,7 @@ fn requests_of_an_onnx_model_are_counted_alike_everywhere() {
 fn clients_that_leave_are_counted_as_cancelled_and_pending_returns_to_nothing() {
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
-        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1000\" } }";
+        let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"2000\" } }";
         repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
         let server = Server::start(variant, repository.path(), &[]);
         let body = body("[1]", "INT32", &["INPUT0"], 1);
@@ -192,22 +192,18 @@ fn clients_that_leave_are_counted_as_cancelled_and_pending_returns_to_nothing() 
         }
         let pending = || metric(server.metrics, "slow", "nv_inference_pending_request_count", "");
         // One executes, two wait.
-        while pending() < 2 {
-            std::thread::yield_now();
-        }
+        server.wait_until("two wait", || pending() >= 2);
         // The first one stays: whichever of the three executes, one succeeds, and of the two that leave one waits.
         drop(peers.split_off(1));
         let ended = |stats: &Value| {
             let count = |part: &str| stats["inference_stats"][part]["count"].as_u64().unwrap_or_default();
             (count("success"), count("fail"))
         };
-        let (succeeded, failed) = loop {
-            let (succeeded, failed) = ended(&over_http(&server, "slow"));
-            if succeeded + failed == 3 {
-                break (succeeded, failed);
-            }
-            std::thread::yield_now();
-        };
+        let (mut succeeded, mut failed) = (0, 0);
+        server.wait_until("all three have ended", || {
+            (succeeded, failed) = ended(&over_http(&server, "slow"));
+            succeeded + failed == 3
+        });
         assert!(failed >= 1 && succeeded >= 1, "{succeeded} executed, {failed} cancelled");
         let cancelled = metric(server.metrics, "slow", "nv_inference_request_failure", "reason=\"CANCELED\"");
         assert_eq!(cancelled, failed);

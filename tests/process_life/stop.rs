@@ -22,20 +22,41 @@ fn slow_repository(delay_ms: u32) -> Repository {
     repository
 }
 
-/// Waits until the model has taken at least `count` requests out of the queue or holds them in it: only then is a
-/// request in flight for certain.
-fn wait_for_pending(server: &Server, count: u64) {
-    let mut peer = Peer::connect(server.metrics);
-    loop {
-        let text = peer.get("/metrics").text();
-        let pending = |line: &str| line.starts_with("nv_inference_pending_request_count{");
-        let value =
-            text.lines().find(|line| pending(line)).and_then(|line| line.split("} ").nth(1)?.parse::<u64>().ok());
-        if value.is_some_and(|value| value >= count) {
-            return;
+/// Sends a request on a connection of its own.
+fn send(server: &Server) -> Peer {
+    let mut peer = Peer::connect(server.http);
+    peer.send(&request("POST", "/v2/models/slow/infer", &[], BODY));
+    peer
+}
+
+/// Requests that the model has answered.
+fn answered(server: &Server) -> usize {
+    let stats = Peer::connect(server.http).get("/v2/models/slow/stats").json();
+    stats["model_stats"][0]["inference_stats"]["success"]["count"].as_u64().expect("a count") as usize
+}
+
+/// Requests that the model holds in its queue.
+fn pending(server: &Server) -> usize {
+    let text = Peer::connect(server.metrics).get("/metrics").text();
+    let line = text.lines().find(|line| line.starts_with("nv_inference_pending_request_count{"));
+    line.and_then(|line| line.split("} ").nth(1)?.parse().ok()).unwrap_or_default()
+}
+
+/// Sends requests until `count` are pending behind the one that executes and all have arrived: only then are they in
+/// flight for certain. `others` were sent before. A slow machine has answered the first ones by the time it is asked
+/// about them: then as many again are sent.
+fn in_flight(server: &Server, count: usize, others: usize) -> Vec<Peer> {
+    let mut peers: Vec<Peer> = (others..=count).map(|_| send(server)).collect();
+    server.wait_until(&format!("{count} requests are pending"), || {
+        // In this order, so that one that is answered between the two looks counts for too little, not for too much.
+        let owed = (peers.len() + others).saturating_sub(answered(server));
+        let pending = pending(server);
+        if owed <= count {
+            peers.extend((0..=peers.len()).map(|_| send(server)));
         }
-        std::thread::yield_now();
-    }
+        pending >= count && pending + 1 >= owed
+    });
+    peers
 }
 
 #[test]
@@ -43,10 +64,6 @@ fn requests_in_flight_are_answered_before_the_end() {
     each(&variant::ALL, |variant| {
         let repository = slow_repository(200);
         let server = Server::start(variant, repository.path(), &[]);
-        let mut peers: Vec<Peer> = (0..3).map(|_| Peer::connect(server.http)).collect();
-        for peer in &mut peers {
-            peer.send(&request("POST", "/v2/models/slow/infer", &[], BODY));
-        }
         let mut grpc = Grpc::connect(server.grpc);
         let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
         let message = ModelInferRequest {
@@ -62,9 +79,8 @@ fn requests_in_flight_are_answered_before_the_end() {
         };
         grpc.send(&mut exchange, &message);
         grpc.half_close(&mut exchange);
-        // One executes, the others wait: three of the four are pending once all have arrived.
         grpc.flush();
-        wait_for_pending(&server, 3);
+        let mut peers = in_flight(&server, 3, 1);
         let http = server.http;
         server.terminate();
         for peer in &mut peers {
@@ -114,31 +130,25 @@ fn a_drain_that_takes_too_long_exits_1() {
     // The model executes for longer than the test lasts; only the exit time-out ends the process.
     let repository = slow_repository(3_600_000);
     let server = Server::start(usual(), repository.path(), &["--exit-timeout-secs=1"]);
-    let mut peer = Peer::connect(server.http);
-    peer.send(&request("POST", "/v2/models/slow/infer", &[], BODY));
-    let mut second = Peer::connect(server.http);
-    second.send(&request("POST", "/v2/models/slow/infer", &[], BODY));
-    wait_for_pending(&server, 1);
+    let peers = in_flight(&server, 1, 0);
     server.terminate();
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(1), "{log}");
     assert!(log.contains("failed to stop server: ") && log.contains("Exit timeout expired."), "{log}");
+    drop(peers);
 }
 
 #[test]
 fn a_second_signal_is_ignored() {
     let repository = slow_repository(300);
     let server = Server::start(usual(), repository.path(), &[]);
-    let mut peer = Peer::connect(server.http);
-    peer.send(&request("POST", "/v2/models/slow/infer", &[], BODY));
-    let mut second = Peer::connect(server.http);
-    second.send(&request("POST", "/v2/models/slow/infer", &[], BODY));
-    wait_for_pending(&server, 1);
+    let peers = in_flight(&server, 1, 0);
     server.terminate();
     server.wait_for_log("Signal (15) received.");
     server.terminate();
-    assert_eq!(peer.answer().status, 200);
-    assert_eq!(second.answer().status, 200);
+    for mut peer in peers {
+        assert_eq!(peer.answer().status, 200);
+    }
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(0), "{log}");
 }

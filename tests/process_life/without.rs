@@ -1,11 +1,13 @@
 //! A host that lacks things: an interpreter, a home, somebody who reads what the server prints.
 
+use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
-use crate::support::server::{OTHER_SERVER, binary, free_port, signal};
+use crate::support::server::{OTHER_SERVER, PATIENCE, binary, free_port, signal};
 use crate::support::variant::usual;
 
 /// A command of ours on a host with no programs and an empty home.
@@ -55,7 +57,7 @@ fn quickstart_serves_what_needs_no_runtime() {
     let (mut command, _) = bare(&words);
     command.current_dir(env!("CARGO_MANIFEST_DIR")).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("start");
-    wait_until_ready(ports[0]);
+    let child = wait_until_ready(child, ports[0]);
     let body = br#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[3],"data":[1,2,3]}]}"#;
     let mut peer = Peer::connect(([127, 0, 0, 1], ports[0]).into());
     let answer = peer.post("/v2/models/identity/infer", &[], body);
@@ -68,13 +70,21 @@ fn quickstart_serves_what_needs_no_runtime() {
     }
 }
 
-fn wait_until_ready(port: u16) {
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        std::thread::yield_now();
+fn wait_until_ready(mut child: Child, port: u16) -> Child {
+    let started = Instant::now();
+    let is_ready = || {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+            && Peer::connect(([127, 0, 0, 1], port).into()).get("/v2/health/ready").status == 200
+    };
+    while !is_ready() {
+        let has_ended = child.try_wait().expect("ask for the server's state").is_some();
+        if has_ended || started.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("the server does not get ready: {}", child.wait().expect("its end"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
-    while Peer::connect(([127, 0, 0, 1], port).into()).get("/v2/health/ready").status != 200 {
-        std::thread::yield_now();
-    }
+    child
 }
 
 #[test]
@@ -95,7 +105,7 @@ fn the_end_is_in_order_when_nobody_reads_what_is_printed() {
         .spawn()
         .expect("start");
     drop((child.stdout.take(), child.stderr.take()));
-    wait_until_ready(port);
+    let mut child = wait_until_ready(child, port);
     signal(child.id(), "TERM");
     let status = child.wait().expect("the end");
     assert_eq!(status.code(), Some(0), "closed pipes are no reason to fail: {status}");

@@ -102,7 +102,8 @@ def one_does_not_read(url):
         inputs.append(one)
     slow.async_stream_infer("stream", inputs)
     stream = Stream(url)
-    for _ in range(30):
+    # Soon, for whoever reads nothing for ten seconds loses the stream.
+    for _ in range(12):
         expect("beside it", numbers(stream.all("stream", asked("in_turns", 10))), list(range(10)))
         expect("flood beside it", numbers(stream.all("stream", asked("flood", 8))), list(range(8)))
     stream.stop()
@@ -123,10 +124,8 @@ def gone(url):
     for how in ("until_cancelled", "until_cancelled_here"):
         stream = Stream(url)
         stream.ask("stream", asked(how, 3))
-        if how == "until_cancelled":
-            expect("before it goes", numbers([stream.next()[0] for _ in range(3)]), [0, 1, 2])
-        else:
-            time.sleep(0.05)
+        # The model has the request by then; one that still waits for it would be cancelled unseen.
+        expect("before it goes", numbers([stream.next()[0] for _ in range(3)]), [0, 1, 2])
         stream.stop(cancel=True)
         # The place of the request that was cancelled is another's now.
         stream = Stream(url)

@@ -85,13 +85,19 @@ def grpc_streams(url):
     # The stream's time ends while a request waits.
     with grpc.InferenceServerClient(url) as client, slow_one(url):
         answers = queue.Queue()
-        client.start_stream(lambda result, error: answers.put((result, error)), stream_timeout=0.3)
+        # The stream's time is not for making the connection.
+        check(client.infer("plain", tensor(grpc, 1)), 1)
+        client.start_stream(lambda result, error: answers.put((result, error)), stream_timeout=3)
         client.async_stream_infer("plain", tensor(grpc, 1))
         result, error = answers.get(timeout=120)
         expect("error before the timeout", error, None)
         check(result, 1)
-        client.async_stream_infer("slow", tensor(grpc, 2))
+        # More than can be answered in that time.
+        for number in range(5):
+            client.async_stream_infer("slow", tensor(grpc, number))
         result, error = answers.get(timeout=120)
+        while error is None:
+            result, error = answers.get(timeout=120)
         expect("status of the stream", error.status(), "StatusCode.DEADLINE_EXCEEDED")
         client.stop_stream()
     # The client gives the stream up with everything on it.

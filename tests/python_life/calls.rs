@@ -2,7 +2,6 @@
 //! time from one model, decoupled ones, chains, sequences, and what is left when something dies.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -287,9 +286,7 @@ fn a_caller_that_dies_leaves_its_callees_free() {
         let answer = peer.get("/v2/models/several/stats").json();
         answer["model_stats"][0]["inference_count"].as_u64().unwrap_or_default()
     };
-    while executed(&mut peer) == 0 {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    server.wait_until("the callee has answered something", || executed(&mut peer) > 0);
     signal(worker, "KILL");
     let answer = asked.join().expect("an answer");
     assert_eq!(answer.status, 500, "{}", answer.text());

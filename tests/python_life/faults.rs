@@ -136,13 +136,13 @@ fn an_execution_that_takes_too_long_is_ended_and_names_its_limit() {
     each(&variant::ALL, |variant| {
         let repository = models::repository(&[]);
         trouble::add(&repository, "trouble", 1, "");
-        let Some(server) = models::serve(variant, &repository, &["--python-execute-timeout=0.5"]) else { return };
+        let Some(server) = models::serve(variant, &repository, &["--python-execute-timeout=1.5"]) else { return };
         let mut peer = Peer::connect(server.http);
         // Idle, without end, deaf, and talking.
         for words in ["sleep 3600", "stop", "flood"] {
             let before = trouble::worker_after_pauses(&mut peer, "trouble");
             let answer = trouble::act(&mut peer, "trouble", words);
-            let expected = format!("{NOT_HEALTHY}was ended because it took more than 0.5 s");
+            let expected = format!("{NOT_HEALTHY}was ended because it took more than 1.5 s");
             assert_eq!((answer.status, answer.error()), (500, expected), "{words}");
             assert_ne!(trouble::worker_after_pauses(&mut peer, "trouble"), before);
         }

@@ -80,9 +80,7 @@ fn models_keep_metrics_for_as_long_as_they_have_them() {
     assert_eq!(page.matches("# TYPE caller_total").count(), 1);
     // Their lifetime is that of the objects, which the worker tells in its own time.
     answered(&mut peer, "forget", &json!({}));
-    while self::page(&server).contains("caller_") {
-        std::thread::yield_now();
-    }
+    server.wait_until("they are gone", || !self::page(&server).contains("caller_"));
 }
 
 fn page(server: &Server) -> String {

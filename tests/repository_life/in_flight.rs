@@ -12,23 +12,40 @@ fn slow(generation: &str, delay_ms: u32) -> String {
     config("m", &(parameter("execute_delay_ms", &delay_ms.to_string()) + &parameter("generation", generation)))
 }
 
-/// Sends `count` requests, each on a connection of its own, and waits until the server has all of them: one executes,
-/// the rest are pending.
+/// Sends a request on a connection of its own.
+fn send(server: &Server) -> Peer {
+    let mut peer = Peer::connect(server.http);
+    peer.send(&request("POST", "/v2/models/m/infer", &[], BODY.as_bytes()));
+    peer
+}
+
+/// Requests that the model has answered.
+fn answered(server: &Server) -> usize {
+    let stats = Peer::connect(server.http).get("/v2/models/m/stats").json();
+    stats["model_stats"][0]["inference_stats"]["success"]["count"].as_u64().expect("a count") as usize
+}
+
+/// Requests that the model holds in its queue.
+fn pending(server: &Server) -> usize {
+    let text = Peer::connect(server.metrics).get("/metrics").text();
+    let line = text.lines().find(|line| line.starts_with("nv_inference_pending_request_count{model=\"m\""));
+    line.and_then(|line| line.split("} ").nth(1)?.parse().ok()).unwrap_or_default()
+}
+
+/// Sends requests until `count` are in flight and the server has all of them: one executes, the rest are pending. A
+/// slow machine has answered the first ones by the time it is asked about them: then as many again are sent.
 fn in_flight(server: &Server, count: usize) -> Vec<Peer> {
-    let mut peers: Vec<Peer> = (0..count).map(|_| Peer::connect(server.http)).collect();
-    for peer in &mut peers {
-        peer.send(&request("POST", "/v2/models/m/infer", &[], BODY.as_bytes()));
-    }
-    let mut metrics = Peer::connect(server.metrics);
-    loop {
-        let text = metrics.get("/metrics").text();
-        let line = text.lines().find(|line| line.starts_with("nv_inference_pending_request_count{model=\"m\""));
-        let pending: usize = line.and_then(|line| line.split("} ").nth(1)?.parse().ok()).unwrap_or_default();
-        if pending + 1 >= count {
-            return peers;
+    let mut peers: Vec<Peer> = (0..count).map(|_| send(server)).collect();
+    server.wait_until(&format!("{count} requests are in flight"), || {
+        // In this order, so that one that is answered between the two looks counts for too little, not for too much.
+        let owed = peers.len().saturating_sub(answered(server));
+        let pending = pending(server);
+        if owed < count {
+            peers.extend((0..peers.len()).map(|_| send(server)));
         }
-        std::thread::yield_now();
-    }
+        pending + 1 >= count && pending + 1 >= owed
+    });
+    peers
 }
 
 fn all_answered(peers: Vec<Peer>) {
@@ -43,11 +60,11 @@ fn all_answered(peers: Vec<Peer>) {
 fn unload_returns_at_once_and_requests_in_flight_are_answered() {
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
-        repository.model("m", &slow("one", 300));
+        repository.model("m", &slow("one", 600));
         let Some(mut life) = Life::start(variant, &repository, &[EXPLICIT, "--load-model=m"]) else { return };
         let peers = in_flight(&life.server, 4);
         life.must_unload("m");
-        // Four executions of 300 ms are not over: the answer did not wait for them.
+        // Four executions of 600 ms are not over: the answer did not wait for them.
         assert_eq!(life.rows_of("m"), ["1:UNLOADING:"]);
         assert!(!life.is_ready("m"));
         let answer = life.infer("m");
@@ -64,7 +81,7 @@ fn unload_returns_at_once_and_requests_in_flight_are_answered() {
 fn a_reload_lets_requests_finish_on_the_old_model() {
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
-        repository.model("m", &slow("one", 300));
+        repository.model("m", &slow("one", 1000));
         make_old(&repository.path().join("m"));
         let Some(mut life) = Life::start(variant, &repository, &[EXPLICIT, "--load-model=m"]) else { return };
         let peers = in_flight(&life.server, 4);
@@ -152,7 +169,7 @@ fn a_slow_load_holds_up_nobody_else() {
     }
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
-        repository.model("m", &config("m", &parameter("load_delay_ms", "1500"))).model("quick", &config("quick", ""));
+        repository.model("m", &config("m", &parameter("load_delay_ms", "5000"))).model("quick", &config("quick", ""));
         let Some(mut life) = Life::start(variant, &repository, &[EXPLICIT, "--load-model=quick"]) else { return };
         let mut slow = Peer::connect(life.server.http);
         slow.send(&request("POST", "/v2/repository/models/m/load", &[], b""));

@@ -278,7 +278,9 @@ fn a_redis_that_goes_costs_no_request() {
     let Some(mut redis) = Redis::start() else { return };
     let repository = repository();
     let flags = redis.flags();
-    let flags = [&*flags[0], &*flags[1], "--cache-config=redis,socket_timeout=200"];
+    // What takes longer was stopped, and is not slow: no request goes by a Redis that answers.
+    let patience = ["--cache-config=redis,wait_timeout=60000", "--cache-config=redis,socket_timeout=2000"];
+    let flags = [&*flags[0], &*flags[1], patience[0], patience[1]];
     let server = Server::start(usual(), repository.path(), &flags);
     ask(&server, "cached", 1, 3);
     ask(&server, "cached", 1, 3);

@@ -233,23 +233,40 @@ fn responses_come_as_they_are_made_and_the_others_keep_their_order() {
         let repository = models();
         let server = Server::start(variant, repository.path(), &[]);
         let mut grpc = Grpc::connect(server.grpc);
-        let mut exchange = open(&mut grpc);
-        // Released at once, answered for as long as the test reads: its end is behind everything else.
-        grpc.send(&mut exchange, &repeat("slow", &[1, 2], &[0, 1000], 0));
-        assert_eq!(next(&mut grpc, &mut exchange).id(), "slow");
-        for number in 0..10 {
-            grpc.send(&mut exchange, &single("plain", &format!("p{number}"), "INPUT0", &[number]));
-        }
-        grpc.send(&mut exchange, &repeat("quick", &[3, 4], &[0, 0], 0));
-        let (answers, status) = rest(&mut grpc, exchange);
-        assert_eq!(status.code, code::OK);
-        let ids: Vec<&str> = answers.iter().map(Answer::id).collect();
-        let plain: Vec<&str> = ids.iter().copied().filter(|id| id.starts_with('p')).collect();
-        assert_eq!(plain, (0..10).map(|number| format!("p{number}")).collect::<Vec<_>>());
-        assert_eq!(ids.iter().filter(|id| **id == "quick").count(), 2);
-        assert_eq!(ids.last(), Some(&"slow"), "the stream ends behind its last response");
+        // On a machine that is very slow the others may come too late: then a round says nothing of their order.
+        let in_time = (0..5).any(|_| slow_beside_quick(&mut grpc));
+        assert!(in_time, "five rounds, and never were the others there within a second");
         server.stop();
     });
+}
+
+/// A slow request, and others behind it on the same stream; false if the slow one's time was over before theirs.
+fn slow_beside_quick(grpc: &mut Grpc) -> bool {
+    const DELAY_MS: i32 = 1000;
+    let mut exchange = open(grpc);
+    // Released at once, answered for as long as the test reads: its end is behind everything else.
+    let began = std::time::Instant::now();
+    grpc.send(&mut exchange, &repeat("slow", &[1, 2], &[0, DELAY_MS], 0));
+    assert_eq!(next(grpc, &mut exchange).id(), "slow");
+    for number in 0..10 {
+        grpc.send(&mut exchange, &single("plain", &format!("p{number}"), "INPUT0", &[number]));
+    }
+    grpc.send(&mut exchange, &repeat("quick", &[3, 4], &[0, 0], 0));
+    let mut answers = Vec::new();
+    while answers.iter().filter(|answer: &&Answer| answer.id() != "slow").count() < 12 {
+        answers.push(next(grpc, &mut exchange));
+    }
+    let in_time = began.elapsed() < Duration::from_millis(DELAY_MS as u64);
+    let (last, status) = rest(grpc, exchange);
+    answers.extend(last);
+    assert_eq!(status.code, code::OK);
+    let ids: Vec<&str> = answers.iter().map(Answer::id).collect();
+    let plain: Vec<&str> = ids.iter().copied().filter(|id| id.starts_with('p')).collect();
+    assert_eq!(plain, (0..10).map(|number| format!("p{number}")).collect::<Vec<_>>());
+    assert_eq!(ids.iter().filter(|id| **id == "quick").count(), 2);
+    assert_eq!(ids.iter().filter(|id| **id == "slow").count(), 1, "the stream ends behind its last response");
+    assert!(!in_time || ids.last() == Some(&"slow"), "{ids:?}");
+    in_time
 }
 
 #[test]
@@ -285,7 +302,7 @@ fn errors_stay_in_band() {
     let server = Server::start(usual(), repository.path(), &[]);
     let mut grpc = Grpc::connect(server.grpc);
     let mut exchange = open(&mut grpc);
-    grpc.send(&mut exchange, &repeat("open", &[1, 2], &[0, 300], 0));
+    grpc.send(&mut exchange, &repeat("open", &[1, 2], &[0, 4000], 0));
     assert_eq!(next(&mut grpc, &mut exchange).id(), "open");
     // Refused at once, though another one is being answered: neither model nor flag.
     grpc.send(&mut exchange, &single("square", "wrong", "IN", &[1, 2]));

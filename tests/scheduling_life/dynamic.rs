@@ -369,7 +369,7 @@ fn who_leaves_is_taken_out_of_the_queue() {
 #[test]
 fn what_waits_is_answered_at_the_end() {
     each(&variant::ALL, |variant| {
-        let repository = single("max_queue_delay_microseconds: 400000");
+        let repository = single("max_queue_delay_microseconds: 3000000");
         let flags = ["--model-control-mode=explicit", "--load-model=m"];
         let mut bench = Bench::start(variant, &repository, 0, &flags);
         let peers = bench.queue("m", &[ONE; 3]);

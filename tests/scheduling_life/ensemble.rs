@@ -291,7 +291,7 @@ fn what_a_request_asks_for_is_checked_like_for_other_models() {
 fn a_client_that_leaves_ends_what_waits() {
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
-        slow(&repository, "p", 400);
+        slow(&repository, "p", 2000);
         repository.identity("q", 0, &one());
         let steps = ["p INPUT0=X -> OUTPUT0=A", "q INPUT0=A -> OUTPUT0=Y"];
         repository.model("e", &ensemble("e", "X", "Y", &steps, ""));
@@ -308,14 +308,10 @@ fn a_client_that_leaves_ends_what_waits() {
         let first = open(&mut grpc);
         let second = open(&mut grpc);
         let waits = "nv_inference_pending_request_count{model=\"p\",version=\"1\"} 1";
-        while !Peer::connect(server.metrics).get("/metrics").text().contains(waits) {
-            std::thread::yield_now();
-        }
+        server.wait_until("one waits", || Peer::connect(server.metrics).get("/metrics").text().contains(waits));
         grpc.cancel(second);
         // It does not wait for the first one to end, and no step of it begins any more.
-        while count(&server, "e", "fail") == 0 {
-            std::thread::yield_now();
-        }
+        server.wait_until("it has failed", || count(&server, "e", "fail") > 0);
         assert_eq!(grpc.finish(first).status.code, code::OK);
         assert_eq!((count(&server, "e", "success"), count(&server, "q", "success")), (1, 1));
         let metrics = Peer::connect(server.metrics).get("/metrics").text();
@@ -372,9 +368,7 @@ fn a_request_is_finished_with_the_models_that_it_began_with() {
         let running = "nv_inference_pending_request_count{model=\"p\",version=\"1\"} 0";
         let mut control = Peer::connect(server.http);
         // It runs when nothing waits and nothing has ended.
-        while !Peer::connect(server.metrics).get("/metrics").text().contains(running) {
-            std::thread::yield_now();
-        }
+        server.wait_until("nothing waits", || Peer::connect(server.metrics).get("/metrics").text().contains(running));
         assert!(count(&server, "p", "success") <= begun + 1);
         assert_eq!(control.post(&format!("/v2/repository/models/{gone}/unload"), &[], b"").status, 200);
         let answer = peer.answer();

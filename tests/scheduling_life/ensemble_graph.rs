@@ -132,9 +132,7 @@ fn ensembles_follow_their_parts_away_and_back() {
     let text = "ensemble 'inner' depends on 'p' which has no loaded version";
     life.server.wait_for_log(text);
     // What was unloaded does not count against the server, once it is.
-    while life.http.get("/v2/health/ready").status != 200 {
-        std::thread::yield_now();
-    }
+    life.server.wait_until("the server is ready", || life.http.get("/v2/health/ready").status == 200);
     life.must_load("p");
     assert_eq!(life.ready(), "e inner p q");
     assert!(life.answers("e"));

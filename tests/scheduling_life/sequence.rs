@@ -27,6 +27,10 @@ const READY_AND_START: &str = r#"
     control_input { name: "READY" control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } }
     control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }
 "#;
+/// A second between two requests of a sequence, which is the default, is nothing on a busy machine.
+const PATIENT: &str = "max_sequence_idle_microseconds: 600000000";
+/// Where sequences are left open, whose end a server that stops waits for.
+const LEFT_OPEN: &str = "max_sequence_idle_microseconds: 5000000";
 const STATE: &str = r#"state { input_name: "BEFORE" output_name: "AFTER" data_type: TYPE_INT32 dims: [ 1 ] }"#;
 
 /// The configuration of a model of the backend.
@@ -176,8 +180,8 @@ fn run_sequence(grpc: &mut Grpc, model: &str, id: &str, length: i32, is_direct: 
 #[test]
 fn sums_stay_with_their_sequences_however_many_there_are() {
     let repository = Repository::new();
-    let direct = format!("sequence_batching {{ direct {{ }} {READY_AND_START} }}");
-    let oldest = format!("sequence_batching {{ oldest {{ max_candidate_sequences: 3 }} {STATE} }}");
+    let direct = format!("sequence_batching {{ {PATIENT} direct {{ }} {READY_AND_START} }}");
+    let oldest = format!("sequence_batching {{ {PATIENT} oldest {{ max_candidate_sequences: 3 }} {STATE} }}");
     repository.model("rows", &config("rows", "rows", 2, 2, &direct, ""));
     repository.model("states", &config("states", "states", 2, 2, &oldest, ""));
     each(&variant::ALL, |variant| {
@@ -209,7 +213,7 @@ fn sums_stay_with_their_sequences_however_many_there_are() {
 fn the_official_client_runs_sequences() {
     let Some(python) = Python::get() else { return };
     let repository = Repository::new();
-    let direct = format!("sequence_batching {{ {READY_AND_START} }}");
+    let direct = format!("sequence_batching {{ {PATIENT} {READY_AND_START} }}");
     repository.model("rows", &config("rows", "rows", 4, 1, &direct, ""));
     let Some(server) = start(usual(), &repository, &[]) else { return };
     for (protocol, address) in [("http", server.http), ("grpc", server.grpc), ("grpc-aio", server.grpc)] {
@@ -222,7 +226,7 @@ fn the_official_client_runs_sequences() {
 #[test]
 fn every_slot_is_a_row_of_the_batch() {
     let repository = Repository::new();
-    let direct = format!("sequence_batching {{ direct {{ }} {READY_AND_START} }}");
+    let direct = format!("sequence_batching {{ {LEFT_OPEN} direct {{ }} {READY_AND_START} }}");
     repository.model("rows", &config("rows", "rows", 4, 1, &direct, ""));
     let Some(server) = start(usual(), &repository, &[("TRITONSERVER_DELAY_SCHEDULER", "4")]) else { return };
     let mut grpc = Grpc::connect(server.grpc);
@@ -354,9 +358,9 @@ fn who_waits_in_the_backlog_may_give_up_or_run_out_of_time() {
             assert_eq!((status.code, status.message.as_str()), (code::UNAVAILABLE, text));
         }
         leaver.cancel(left);
-        while statistics(server.http, "states")["inference_stats"]["fail"]["count"] != 3 {
-            std::thread::yield_now();
-        }
+        server.wait_until("all three have failed", || {
+            statistics(server.http, "states")["inference_stats"]["fail"]["count"] == 3
+        });
         assert_eq!(call(&mut grpc, &message("states", 1, End, 1)).expect("an answer").sum, 6);
         assert_eq!(finish(&mut grpc, patient).expect("an answer").sum, 9);
         let page = Peer::connect(server.metrics).get("/metrics").text();
@@ -376,7 +380,7 @@ fn who_waits_in_the_backlog_may_give_up_or_run_out_of_time() {
 fn a_request_is_executed_until_its_backend_has_had_enough() {
     let repository = Repository::new();
     for (name, strategy) in [("direct", "direct { }"), ("oldest", "oldest { }")] {
-        let batching = format!("sequence_batching {{ iterative_sequence: true {strategy} {STATE} }}");
+        let batching = format!("sequence_batching {{ iterative_sequence: true {PATIENT} {strategy} {STATE} }}");
         repository.model(name, &config(name, "laps", 2, 1, &batching, ""));
     }
     let slow = format!("sequence_batching {{ iterative_sequence: true max_sequence_idle_microseconds: 1000 {STATE} }}");
@@ -420,7 +424,10 @@ fn states_begin_as_configured() {
     let state = r#"state { input_name: "BEFORE" output_name: "AFTER" data_type: TYPE_INT32 dims: [ 1 ]
         use_same_buffer_for_input_output: true
         initial_state { name: "first" data_type: TYPE_INT32 dims: [ 1 ] data_file: "forty" } }"#;
-    repository.model("states", &config("states", "states", 2, 1, &format!("sequence_batching {{ {state} }}"), ""));
+    repository.model(
+        "states",
+        &config("states", "states", 2, 1, &format!("sequence_batching {{ {LEFT_OPEN} {state} }}"), ""),
+    );
     repository.file("states/initial_state/forty", 40i32.to_le_bytes());
     let growing = STATE.replace("dims: [ 1 ]", "dims: [ 1 ] use_growable_memory: true");
     repository.model("growing", &config("growing", "states", 2, 1, &format!("sequence_batching {{ {growing} }}"), ""));

@@ -170,6 +170,15 @@ impl Server {
         }
     }
 
+    /// Waits for an event that can only be looked for; the log tells of what came instead.
+    pub fn wait_until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let started = Instant::now();
+        while !holds() {
+            assert!(started.elapsed() < PATIENCE, "it never comes to pass that {what}:\n{}", self.log.so_far());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Sends SIGTERM and goes on.
     pub fn terminate(&self) {
         signal(self.pid(), "TERM");
@@ -253,7 +262,8 @@ pub fn free_port() -> u16 {
         // Test binaries that run at the same time start at different places.
         let offset = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = (FIRST + offset % COUNT) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        // On every address, as servers listen that are told of none.
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
             return port;
         }
     }

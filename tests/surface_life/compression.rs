@@ -266,10 +266,18 @@ fn unpacking_leaves_turns_to_others() {
     let (_repository, server) = start_with(usual(), &[]);
     let spaces = vec![b' '; 60 << 20];
     let packed = gzip(&spaces);
+    // On a busy machine it may be the other client that gets no turn: then a round says nothing.
+    let most = (0..10).map(|_| answered_beside(&server, &packed)).find(|between| *between > 20);
+    assert!(most.is_some(), "in ten rounds no more than 20 requests were answered while one was unpacked");
+    server.stop();
+}
+
+/// Requests that are answered while this body is unpacked.
+fn answered_beside(server: &Server, packed: &[u8]) -> u32 {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let bomb = scope.spawn(|| {
-            let answer = Peer::connect(server.http).post(INFER, &[("Content-Encoding", "gzip")], &packed);
+            let answer = Peer::connect(server.http).post(INFER, &[("Content-Encoding", "gzip")], packed);
             is_over.store(true, Ordering::SeqCst);
             answer
         });
@@ -281,9 +289,8 @@ fn unpacking_leaves_turns_to_others() {
         }
         let answer = bomb.join().expect("the client of the bomb");
         assert_eq!(answer.error(), "failed to parse the request JSON buffer: The document is empty. at 62914560");
-        assert!(between > 20, "only {between} requests were answered while one was unpacked");
-    });
-    server.stop();
+        between
+    })
 }
 
 fn raw_request(id: &str, values: &[i32]) -> ModelInferRequest {

@@ -403,8 +403,9 @@ fn a_client_that_never_reads_loses_its_connection_and_nobody_else_does() {
     slow.send(&request("POST", "/v2/models/later/infer", &[SSE], body.as_bytes()));
     assert_eq!(slow.head().status, 200);
     let gone = "a connection is closed: its client does not read the responses";
-    let mut read = 0;
+    let (mut read, started) = (0, Instant::now());
     while !server.log().contains(gone) {
+        assert!(started.elapsed() < PATIENCE, "who never reads keeps its connection:\n{}", server.log());
         if read < BIG - 50 {
             slow.chunk().expect("an event");
             read += 1;

@@ -494,10 +494,10 @@ fn failures_have_their_reasons() {
     let Some(directory) = crate::support::backend::directory() else { return };
     each(&variant::ALL, |variant| {
         let repository = Repository::new();
-        let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"2500\" } }\n";
+        let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"4000\" } }\n";
         let queue = |policy: &str| format!("{slow} dynamic_batching {{ default_queue_policy {{ {policy} }} }}");
         repository.identity_of("identity", "short", 1, &one(), &queue("max_queue_size: 2"));
-        let impatient = queue("default_timeout_microseconds: 1000000 timeout_action: REJECT");
+        let impatient = queue("default_timeout_microseconds: 2000000 timeout_action: REJECT");
         repository.identity_of("identity", "impatient", 1, &one(), &impatient);
         repository.identity_of("copycat", "failing", 0, &one(), "");
         repository.model("around", &ensemble("around", "failing", ""));

@@ -136,9 +136,9 @@ fn several_groups_share_a_header_and_no_body_is_taken_from_strangers() {
     let server = Server::start_with(usual(), repository.path(), &flags, "/v2");
     let mut peer = Peer::connect(server.http);
     // A port answers a moment before the server says of itself that it is ready.
-    while peer.send(&request("GET", "/v2/health/ready", &[("X-Key", "a")], b"")).answer().status != 200 {
-        std::thread::yield_now();
-    }
+    server.wait_until("it is ready", || {
+        peer.send(&request("GET", "/v2/health/ready", &[("X-Key", "a")], b"")).answer().status == 200
+    });
     for (path, secret) in
         [("/v2/health/live", "a"), ("/v2/health/ready", "a"), ("/v2/models/plain/ready", "a"), ("/v2/logging", "b")]
     {

@@ -149,13 +149,13 @@ fn grpc_infer(grpc: &mut Grpc, request: &ModelInferRequest) -> Result<ModelInfer
     grpc.call("ModelInfer", request)
 }
 
-/// `plain` (INT32), `bytes` (BYTES), `slow` (INT32, half a second), of any length each.
+/// `plain` (INT32), `bytes` (BYTES), `slow` (INT32, a second and a half), of any length each.
 fn start(variant: Variant, flags: &[&str]) -> (Repository, Server) {
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
     repository.identity("bytes", 0, &[Pair::new("BYTES", "-1")]);
     repository.identity("half", 0, &[Pair::new("FP16", "-1")]);
-    let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"500\" } }";
+    let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }";
     repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
     let server = Server::start(variant, repository.path(), flags);
     (repository, server)

@@ -253,7 +253,7 @@ fn failures_count_as_failures_and_as_executions() {
 #[test]
 fn refusals_and_warm_up_are_not_counted() {
     let repository = Repository::new();
-    let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"700\" } }\n";
+    let slow = "parameters { key: \"execute_delay_ms\" value { string_value: \"2000\" } }\n";
     let queue = "dynamic_batching { default_queue_policy { max_queue_size: 2 } }\n";
     let warm = "model_warmup [ { name: \"w\" batch_size: 1 count: 2 inputs { key: \"INPUT0\" value { data_type: \
                 TYPE_INT32 dims: [ 1 ] zero_data: true } } } ]";

@@ -417,7 +417,8 @@ fn a_model_may_answer_more_than_once() {
 #[test]
 fn requests_of_sequences_are_queued_once() {
     let (repository, files) = (Repository::new(), Files::new());
-    repository.identity_of("identity", "sequence", 4, &one(), "sequence_batching { }");
+    let patient = "sequence_batching { max_sequence_idle_microseconds: 600000000 }";
+    repository.identity_of("identity", "sequence", 4, &one(), patient);
     let server = start(&repository, &files.flags("TIMESTAMPS"));
     let mut peer = Peer::connect(server.http);
     for (start, end) in [(true, false), (false, false), (false, true)] {

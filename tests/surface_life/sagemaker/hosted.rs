@@ -352,7 +352,7 @@ fn a_model_that_goes_finishes_what_it_has() {
         let (Some(slow), Some(quick)) = (Place::new(), Place::new()) else { return };
         let repository = Repository::new();
         let Some(endpoint) = hosting(variant, &repository) else { return };
-        slow.model("inside", &copycat(&parameter("execute_delay_ms", "1000")));
+        slow.model("inside", &copycat(&parameter("execute_delay_ms", "2000")));
         quick.model("inside", &copycat(""));
         let mut peer = endpoint.peer();
         must_load(&mut peer, &slow);
@@ -380,7 +380,7 @@ fn the_end_of_the_server_does_not_wait_for_a_model_to_go() {
     let Some(slow) = Place::new() else { return };
     let repository = Repository::new();
     let Some(endpoint) = hosting(usual(), &repository) else { return };
-    slow.model("inside", &copycat(&parameter("execute_delay_ms", "1500")));
+    slow.model("inside", &copycat(&parameter("execute_delay_ms", "2500")));
     let mut peer = endpoint.peer();
     must_load(&mut peer, &slow);
     let busy = in_flight(&endpoint, &slow.hash);

@@ -90,7 +90,7 @@ fn start_with_devices(variant: Variant, more: &[&str]) -> (Repository, Server) {
     let repository = Repository::new();
     repository.identity("same", 0, &[Pair::new("FP32", "-1")]);
     repository.identity("words", 0, &[Pair::new("BYTES", "-1")]);
-    let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"500\" } }";
+    let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }";
     repository.identity_of("identity", "slow", 0, &[Pair::new("FP32", "-1")], delay);
     affine(&repository, "twice", 2, 0);
     affine(&repository, "thrice", 3, 1);

@@ -132,7 +132,7 @@ fn a_region_that_is_truncated_meanwhile() {
     grpc.send(&mut call, &ask(window));
     grpc.half_close(&mut call);
     grpc.flush();
-    // Half a second is left, or the request has not even come: the answer is the same.
+    // More than a second is left, or the request has not even come: the answer is the same.
     object.truncate(1 << 19);
     let status = grpc.finish(call).status;
     assert_eq!((status.code, status.message.as_str()), (13, LOST));

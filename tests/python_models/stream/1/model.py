@@ -108,7 +108,9 @@ class TritonPythonModel:
         self.start(send)
 
     def until_cancelled_here(self, request, sender, count):
-        """Execute itself looks."""
+        """Execute itself looks, once it has said that it is there."""
+        for number in range(count):
+            sender.send(response(number))
         print("stream: execute waits", flush=True)
         while not request.is_cancelled():
             time.sleep(0.001)

@@ -12,6 +12,7 @@
 
 mod support {
     pub mod backend;
+    pub mod ports;
     pub mod repository;
     pub mod server;
     pub mod skip;

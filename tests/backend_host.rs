@@ -5,6 +5,7 @@ mod support {
     pub mod backend;
     pub mod grpc;
     pub mod http;
+    pub mod ports;
     pub mod repository;
     pub mod server;
     pub mod skip;

@@ -3,6 +3,7 @@
 
 mod support {
     pub mod http;
+    pub mod ports;
     pub mod repository;
     pub mod server;
     pub mod skip;

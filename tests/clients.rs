@@ -2,6 +2,7 @@
 
 mod support {
     pub mod http;
+    pub mod ports;
     pub mod python;
     pub mod repository;
     pub mod server;

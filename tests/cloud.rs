@@ -4,6 +4,7 @@
 
 mod support {
     pub mod http;
+    pub mod ports;
     pub mod python;
     pub mod repository;
     pub mod server;

@@ -3,6 +3,7 @@
 
 mod support {
     pub mod original;
+    pub mod ports;
     pub mod python;
     pub mod python_backend;
     pub mod repository;

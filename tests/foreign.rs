@@ -6,6 +6,7 @@ mod support {
     pub mod http;
     pub mod http2;
     pub mod perf_analyzer;
+    pub mod ports;
     pub mod prepared;
     pub mod python;
     pub mod repository;

@@ -4,6 +4,7 @@
 mod support {
     pub mod grpc;
     pub mod http;
+    pub mod ports;
     pub mod random;
     pub mod repository;
     pub mod server;

@@ -5,6 +5,7 @@ mod support {
     pub mod http;
     pub mod library;
     pub mod original;
+    pub mod ports;
     pub mod repository;
     pub mod server;
     pub mod skip;

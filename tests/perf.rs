@@ -6,6 +6,7 @@ mod support {
     pub mod certificates;
     pub mod http;
     pub mod perf_analyzer;
+    pub mod ports;
     pub mod prepared;
     pub mod python;
     pub mod repository;

@@ -6,6 +6,7 @@ mod support {
     pub mod confine;
     pub mod grpc;
     pub mod http;
+    pub mod ports;
     pub mod python;
     pub mod repository;
     pub mod server;

@@ -3,6 +3,7 @@
 mod support {
     pub mod grpc;
     pub mod http;
+    pub mod ports;
     pub mod prepared;
     pub mod python;
     pub mod random;

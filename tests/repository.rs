@@ -6,6 +6,7 @@ mod support {
     pub mod grpc;
     pub mod http;
     pub mod original;
+    pub mod ports;
     pub mod python;
     pub mod random;
     pub mod repository;

@@ -8,6 +8,7 @@ mod support {
     pub mod http;
     pub mod http2;
     pub mod original;
+    pub mod ports;
     pub mod python;
     pub mod repository;
     pub mod server;

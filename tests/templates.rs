@@ -5,6 +5,7 @@ mod support {
     pub mod grpc;
     pub mod http;
     pub mod original;
+    pub mod ports;
     pub mod prepared;
     pub mod python;
     pub mod python_backend;

@@ -5,14 +5,15 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::variant::Variant;
+
+pub use super::ports::free_port;
 
 /// Nothing here takes this long; it only turns a hang into a failure.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -251,23 +252,6 @@ pub fn run_to_end_under(words: &[String], arguments: &[&str]) -> (ExitStatus, St
     let (out, err) = (Log::read(child.stdout.take()), Log::read(child.stderr.take()));
     let status = wait_bounded(&mut child, &out);
     (status, out.finish(), err.finish())
-}
-
-/// A port below the kernel's ephemeral range on which nobody listens now.
-pub fn free_port() -> u16 {
-    const FIRST: u32 = 20_000;
-    const COUNT: u32 = 12_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    for _ in 0..COUNT {
-        // Test binaries that run at the same time start at different places.
-        let offset = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = (FIRST + offset % COUNT) as u16;
-        // On every address, as servers listen that are told of none.
-        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
 }
 
 fn spawn(command: &mut Command) -> Child {

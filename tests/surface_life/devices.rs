@@ -9,6 +9,7 @@ use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use crate::support::grpc::Grpc;
 use crate::support::http::{Peer, infer_with_tail};
+use crate::support::python::Python;
 use crate::support::repository::Repository;
 use crate::support::server::Server;
 use crate::support::variant::{ALL, Variant, each, usual};
@@ -152,5 +153,42 @@ fn a_small_device_answers_in_parts_or_says_that_it_is_full() {
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(refused.error().contains("CUDA_ERROR_OUT_OF_MEMORY"), "{}", refused.error());
     assert!(ask_http(&mut peer, "small", &small) == doubled(&small), "what fits is still computed");
+    stopped(server);
+}
+
+#[test]
+fn many_clients_of_an_onnx_model_get_their_own_numbers() {
+    let Some(python) = Python::get() else { return };
+    let repository = Repository::new();
+    repository.file("sums/1/model.onnx", include_bytes!("../fixtures/onnx/add_sub.onnx"));
+    let more = "instance_group { kind: KIND_GPU count: 2 } dynamic_batching { }";
+    repository.model("sums", &format!("backend: \"onnxruntime\" max_batch_size: 8 {more}"));
+    let server = start(usual(), &repository, "2;seed=3;delay-us=200", &[&python.onnxruntime_flag()]);
+    std::thread::scope(|scope| {
+        for client in 0..8u32 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut peer = Peer::connect(server.http);
+                for round in 0..40u32 {
+                    let rows = 1 + (client + round) % 3;
+                    let values: Vec<f32> = (0..rows * 4).map(|at| (client * 1000 + round * 12 + at) as f32).collect();
+                    let tails = bytes_of(&[values.clone(), vec![1.0; values.len()]].concat());
+                    let input = |name: &str| {
+                        json!({ "name": name, "datatype": "FP32", "shape": [rows, 4],
+                                "parameters": { "binary_data_size": tails.len() / 2 } })
+                    };
+                    let output = |name: &str| json!({ "name": name, "parameters": { "binary_data": true } });
+                    let head = json!({ "inputs": [input("INPUT0"), input("INPUT1")],
+                                       "outputs": [output("OUTPUT1"), output("OUTPUT0")] });
+                    peer.send(&infer_with_tail("/v2/models/sums/infer", &head.to_string(), &tails));
+                    let answer = peer.answer();
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    let [less, more] = [-1.0, 1.0].map(|step| values.iter().map(move |value| value + step));
+                    let expected = bytes_of(&less.chain(more).collect::<Vec<f32>>());
+                    assert!(answer.split().1 == expected, "client {client}, round {round}");
+                }
+            });
+        }
+    });
     stopped(server);
 }

@@ -423,3 +423,92 @@ fn the_official_client_lends_memory_of_a_device() {
     }
     stop(server);
 }
+
+/// Sum and difference of two tensors: ONNX Runtime with its tensors on a device, between regions of both devices, the
+/// host and the steps of an ensemble.
+#[test]
+fn onnx_models_work_on_devices() {
+    let Some(python) = Python::get() else { return };
+    let repository = Repository::new();
+    repository.file("sums/1/model.onnx", include_bytes!("../../fixtures/onnx/dynamic.onnx"));
+    let tensors = |side: &str, kind: &str| {
+        (0..2).map(|at| format!("{side} {{ name: \"{kind}{at}\" data_type: TYPE_FP32 dims: [ -1, -1 ] }} ")).collect()
+    };
+    let (inputs, outputs): (String, String) = (tensors("input", "INPUT"), tensors("output", "OUTPUT"));
+    let on_gpu = "instance_group { kind: KIND_GPU gpus: [ 0 ] }";
+    repository.model("sums", &format!("name: \"sums\" backend: \"onnxruntime\" {inputs} {outputs} {on_gpu}"));
+    let flat = |name: &str| format!("{{ name: \"{name}\" data_type: TYPE_FP32 dims: [ -1, -1 ] }}");
+    let wide = |name: &str, scale: u32, device: u32| {
+        let (input, output) = (flat("INPUT0"), flat("OUTPUT0"));
+        let group = format!("instance_group {{ kind: KIND_GPU gpus: [ {device} ] }}");
+        let scale = format!("parameters {{ key: \"scale\" value {{ string_value: \"{scale}\" }} }}");
+        let config = format!("name: \"{name}\" backend: \"affine\" input {input} output {output} {group} {scale}");
+        repository.model(name, &config);
+        repository.version(name, "1");
+    };
+    wide("double", 2, 0);
+    wide("triple", 3, 1);
+    let step = |model: &str, maps: &[(&str, &str, &str)]| {
+        let maps = maps.iter().map(|(side, key, value)| format!("{side}_map {{ key: \"{key}\" value: \"{value}\" }} "));
+        format!("step {{ model_name: \"{model}\" model_version: -1 {}}} ", maps.collect::<String>())
+    };
+    let steps = [
+        step("double", &[("input", "INPUT0", "INPUT0"), ("output", "OUTPUT0", "twofold")]),
+        step("triple", &[("input", "INPUT0", "INPUT0"), ("output", "OUTPUT0", "threefold")]),
+        step(
+            "sums",
+            &[
+                ("input", "INPUT0", "twofold"),
+                ("input", "INPUT1", "threefold"),
+                ("output", "OUTPUT0", "fivefold"),
+                ("output", "OUTPUT1", "negative"),
+            ],
+        ),
+        step("triple", &[("input", "INPUT0", "fivefold"), ("output", "OUTPUT0", "OUTPUT0")]),
+    ];
+    let (input_of, output_of) = (flat("INPUT0"), [flat("OUTPUT0"), flat("negative")].join(", "));
+    let config = format!(
+        "name: \"all\" platform: \"ensemble\" input [ {input_of} ] output [ {output_of} ] ensemble_scheduling {{ {} }}",
+        steps.concat()
+    );
+    repository.model("all", &config);
+    repository.version("all", "1");
+    each(&variant::ALL, |variant| {
+        let flags = [ALLOWED, &python.onnxruntime_flag()];
+        let server = Server::start_in(variant, repository.path(), &flags, "/v2/health/ready", DEVICES);
+        let mut peer = Peer::connect(server.http);
+        let numbers = |scale: f32| floats((1..65).map(|at| at as f32 * scale));
+        let [near, far, host] = [(); 3].map(|()| Object::new(&[&numbers(1.0)[..], &numbers(10.0), &[0; 512]].concat()));
+        lent(&mut peer, "near", &near, 0, 1024);
+        lent(&mut peer, "far", &far, 1, 1024);
+        registered(&mut peer, "host", &host, 1024);
+        let objects = [("near", &near), ("far", &far), ("host", &host)];
+        for (first, _) in &objects {
+            for (second, to) in &objects {
+                to.write(512, &[0xee; 512]);
+                let inputs = [
+                    input("INPUT0", "FP32", &[8, 8], (first, 0, 256)),
+                    input("INPUT1", "FP32", &[8, 8], (second, 256, 256)),
+                ];
+                // One output where the client wants it, one in the answer.
+                let outputs = [output("OUTPUT0", (second, 512, 256)), json!({ "name": "OUTPUT1" })];
+                let answer = infer(&mut peer, "sums", &inputs, &outputs);
+                assert_eq!(answer.status, 200, "{first} {second}: {}", answer.text());
+                assert!(to.read(512, 256) == numbers(11.0), "{first} {second}");
+                assert_eq!(to.read(768, 4), [0xee; 4], "{first} {second}: behind the window");
+                let difference = answer.json()["outputs"][1]["data"].clone();
+                assert_eq!(difference, json!((1..65).map(|at| at as f32 * -9.0).collect::<Vec<f32>>()));
+            }
+        }
+        for (name, object) in objects {
+            let asked = [input("INPUT0", "FP32", &[4, 16], (name, 0, 256))];
+            let outputs = [output("OUTPUT0", (name, 512, 256)), output("negative", (name, 768, 256))];
+            let answer = infer(&mut peer, "all", &asked, &outputs);
+            assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+            assert!(object.read(512, 256) == numbers(15.0) && object.read(768, 256) == numbers(-1.0), "{name}");
+        }
+        unregister(&mut peer, None);
+        unregister_cuda(&mut peer, None);
+        stop(server);
+    });
+}

@@ -45,6 +45,11 @@ pub fn each(variants: &[Variant], test: impl Fn(Variant)) {
             skip(&format!("{variant:?}: this host refuses io_uring"));
             continue;
         }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if variant.io_cores.parse().is_ok_and(|shards: usize| shards > cores) {
+            skip(&format!("{variant:?}: this host lets us use {cores} core"));
+            continue;
+        }
         println!("--- {variant:?}");
         test(variant);
     }

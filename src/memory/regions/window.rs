@@ -97,7 +97,7 @@ impl Window {
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let len = bytes.len().min(self.len.saturating_sub(at));
         if len > 0 {
-            // The compiler takes it that nobody writes what a slice shows, and made this a copy of ranges that are apart.
+            // Nobody writes what a slice shows, as the compiler has it: it made this a copy of ranges that are apart.
             let from = std::hint::black_box(bytes.as_ptr());
             // SAFETY: `at + len` lies in the window, and `copy` takes ranges that overlap.
             unsafe { std::ptr::copy(from, self.start().add(at), len) }

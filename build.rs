@@ -65,7 +65,9 @@ fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=src/backend/plugin");
     cc::Build::new().cpp(true).std("c++17").file("src/backend/plugin/guard.cc").compile("nereid_guard");
     let soname = fs::read_to_string("src/backend/plugin/soname.txt")?;
+    // It has to stay empty, whatever the rest is built with: a sanitizer would add calls of its own.
     let status = cc::Build::new()
+        .inherit_rustflags(false)
         .get_compiler()
         .to_command()
         .args(["-shared", "-nostdlib", &format!("-Wl,-soname,{}", soname.trim_end()), "-o"])

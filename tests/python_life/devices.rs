@@ -125,6 +125,30 @@ fn what_a_model_lends_comes_back_to_it() {
     stopped(server);
 }
 
+/// Responses of a decoupled model from two of its threads: to a client, and to a model that has them on the device.
+#[test]
+fn what_a_decoupled_model_makes_on_a_device_is_sent_one_after_the_other() {
+    let Some((_repository, server)) = serve(&["on_gpu", "gpu_stream", "gpu_reader"]) else { return };
+    let mut peer = Peer::connect(server.http);
+    for count in [1u16, 7, 4000] {
+        let values: Vec<f32> = (1..=count).map(f32::from).collect();
+        let times = |factor: f32, more: f32| values.iter().map(|value| value * factor + more).collect::<Vec<f32>>();
+        let body = json!({"inputs": [{"name": "IN", "datatype": "FP32", "shape": [count], "data": values}]});
+        let accepts = [("Accept", "text/event-stream")];
+        let answer = peer.post("/v2/models/gpu_stream/infer", &accepts, body.to_string().as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let text = answer.text();
+        let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let events = events.map(|event| serde_json::from_str::<Value>(event).expect("JSON"));
+        let sent: Vec<Value> = events.map(|event| output(&event, "OUT")).collect();
+        assert_eq!(sent, (1..=6u8).map(|time| json!(times(time.into(), 0.0))).collect::<Vec<Value>>(), "{count}");
+        let answer = ask(&mut peer, "gpu_reader", &values);
+        assert_eq!(output(&answer, "OUT"), json!(times(12.0, 1.0)), "{count}");
+        assert_eq!(told(&answer, "SEEN"), json!(vec![[2, 1]; 6]), "{count}");
+    }
+    stopped(server);
+}
+
 #[test]
 fn inputs_are_on_the_host_unless_the_model_says_otherwise() {
     let interpreter = models::interpreter();

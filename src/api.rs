@@ -357,6 +357,7 @@ impl Service for Api {
         replies: &mut Replies,
     ) -> Option<Token> {
         let token = self.unary(call, plan, message, replies);
+        self.recurring.forget_due();
         self.arrived_ns = None;
         token
     }
@@ -398,6 +399,7 @@ impl Service for Api {
 
     fn grpc_stream_message(&mut self, stream: Token, plan: &GrpcPlan, message: grpc::Message, replies: &mut Replies) {
         self.stream_message(stream, plan, message, replies);
+        self.recurring.forget_due();
         self.arrived_ns = None;
     }
 

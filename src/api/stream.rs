@@ -149,6 +149,8 @@ impl Api {
             Message::Infer(request) if stream.inbox.is_empty() => self.take_request(token, &request, replies),
             message => {
                 stream.inbox.push(message);
+                // What is taken now may be another one.
+                self.recurring.forget_due();
                 self.drive_stream(token, replies);
             }
         }

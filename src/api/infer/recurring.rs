@@ -93,6 +93,12 @@ impl Recurring {
         None
     }
 
+    /// The message that was noted has come, whatever became of it: the next one is another, and may never be looked at
+    /// here because it comes in pieces.
+    pub fn forget_due(&mut self) {
+        self.due = None;
+    }
+
     /// The head of the request of `call`, if it is to be learnt.
     pub fn take_due(&mut self, call: CallKey) -> Option<Head> {
         self.due.take().filter(|due| due.0 == call).map(|due| due.1)

@@ -70,6 +70,39 @@ fn ids_and_contents_are_those_of_each_request() {
     });
 }
 
+/// On a stream, after requests for a model that there is not: nobody learns of theirs from another that comes in pieces.
+#[test]
+fn what_comes_in_pieces_is_not_taken_for_what_came_before() {
+    each(&variant::ALL, |variant| {
+        let repository = repository();
+        let server = Server::start(variant, repository.path(), &[]);
+        let mut grpc = Grpc::connect(server.grpc);
+        let mut stream = grpc.open(&format!("{SERVICE}ModelStreamInfer"), &[]);
+        let mut ask = |model: &str, value: i32, is_cut: bool| {
+            let framed = frame_bytes(0, &prost::Message::encode_to_vec(&numbers(model, "id", &[value])));
+            if is_cut {
+                grpc.send_bytes(&mut stream, framed.slice(..20));
+                grpc.flush();
+                grpc.send_bytes(&mut stream, framed.slice(20..));
+            } else {
+                grpc.send_bytes(&mut stream, framed);
+            }
+            let answer: ModelStreamInferResponse = decode(&grpc.next(&mut stream).expect("an answer"));
+            (answer.error_message, answer.infer_response.map(|response| values(&response)).unwrap_or_default())
+        };
+        for round in 0..ROUNDS {
+            for is_cut in [false, true] {
+                let (error, _) = ask("absent", round, false);
+                assert_eq!(error, "Request for unknown model: 'absent' is not found", "{round}");
+                assert_eq!(ask("plain", round, is_cut), (String::new(), vec![round]), "{round}");
+            }
+        }
+        grpc.half_close(&mut stream);
+        grpc.finish(stream);
+        server.stop();
+    });
+}
+
 #[test]
 fn faults_are_named_between_requests_that_are_known() {
     let repository = repository();

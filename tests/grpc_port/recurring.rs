@@ -70,7 +70,7 @@ fn ids_and_contents_are_those_of_each_request() {
     });
 }
 
-/// On a stream, after requests for a model that there is not: nobody learns of theirs from another that comes in pieces.
+/// On a stream, behind requests for a model that there is not: what comes in pieces teaches nothing of them.
 #[test]
 fn what_comes_in_pieces_is_not_taken_for_what_came_before() {
     each(&variant::ALL, |variant| {

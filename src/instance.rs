@@ -169,8 +169,8 @@ impl Instances {
         let running = lock(&self.running);
         let instances = running.iter().flat_map(|worker| worker.readiness.iter().cloned()).collect();
         let gpus = running.iter().filter_map(|worker| worker.gpu.clone()).collect();
-        let is_on_host = running.iter().any(|worker| worker.gpu.is_none() && worker.takes_work());
-        self.checks.set(instances, gpus, is_on_host);
+        let working = running.iter().filter(|worker| worker.takes_work()).map(|worker| worker.gpu.clone()).collect();
+        self.checks.set(instances, gpus, working);
         let take_device_tensors = !running.is_empty() && running.iter().all(|worker| worker.takes_device_tensors);
         self.checks.set_on_devices(take_device_tensors);
     }

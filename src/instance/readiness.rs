@@ -50,8 +50,8 @@ struct State {
     instances: Vec<Arc<dyn Readiness>>,
     /// The devices of all instances.
     gpus: Vec<Gpu>,
-    /// Some that work are on the host.
-    is_on_host: bool,
+    /// Where those are that take work: on a device, or on the host.
+    working: Vec<Option<Gpu>>,
     waiting: Vec<Asker>,
     /// A thread asks.
     is_asking: bool,
@@ -78,12 +78,13 @@ impl Checks {
         self.is_on_devices.store(is_on_devices, Ordering::Release);
     }
 
-    /// From now on these are the instances that have a say, and the devices of all of them; some may work on the host.
-    pub(super) fn set(&self, instances: Vec<Arc<dyn Readiness>>, gpus: Vec<Gpu>, is_on_host: bool) {
+    /// From now on these are the instances that have a say, the devices of all of them, and where those that take work
+    /// are.
+    pub(super) fn set(&self, instances: Vec<Arc<dyn Readiness>>, gpus: Vec<Gpu>, working: Vec<Option<Gpu>>) {
         self.is_needed.store(!instances.is_empty(), Ordering::Release);
         self.has_gpus.store(!gpus.is_empty(), Ordering::Release);
         let mut state = self.lock();
-        (state.instances, state.gpus, state.is_on_host) = (instances, gpus, is_on_host);
+        (state.instances, state.gpus, state.working) = (instances, gpus, working);
     }
 
     /// The device is broken for good, and instances elsewhere can do the work of those on it.
@@ -91,8 +92,8 @@ impl Checks {
         if gpu.failure().is_none() {
             return false;
         }
-        let state = self.lock();
-        state.is_on_host || state.gpus.iter().any(|other| other.failure().is_none())
+        let works = |place: &Option<Gpu>| place.as_ref().is_none_or(|other| other.failure().is_none());
+        self.lock().working.iter().any(works)
     }
 
     /// The device of an instance that is broken for good, and by what. Does not block.
@@ -254,7 +255,7 @@ mod tests {
         checks.set(
             instances.iter().map(|instance| Arc::clone(instance) as Arc<dyn Readiness>).collect(),
             Vec::new(),
-            true,
+            Vec::new(),
         );
         checks
     }
@@ -285,7 +286,7 @@ mod tests {
             }
         }
         let checks = Checks::new("m", 3);
-        checks.set(vec![Arc::new(Panics)], Vec::new(), true);
+        checks.set(vec![Arc::new(Panics)], Vec::new(), Vec::new());
         for _ in 0..2 {
             assert!(matches!(wait_for_all(&[Arc::clone(&checks)]), Verdict::NotReady(_)));
         }

@@ -12,6 +12,7 @@ mod support {
     pub mod repository;
     pub mod server;
     pub mod skip;
+    pub mod steadily;
     pub mod variant;
 }
 

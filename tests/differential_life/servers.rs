@@ -111,7 +111,7 @@ const NO_BYTE_CODE: &str = "PYTHONDONTWRITEBYTECODE=1";
 
 fn ask(words: &[String], flags: &[String], client: &Python, repository: &Repository) -> Result<Asked, String> {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let server = Server::start_under(words, usual(), repository.path(), &flags, "/v2/health/ready");
+    let mut server = Server::start_under(words, usual(), repository.path(), &flags, "/v2/health/ready");
     let output = repository.path().with_extension(format!("{}.json", server.pid()));
     let asked = asked(&mut client.command("differential"), &server, repository, &output);
     let text = fs::read_to_string(&output).unwrap_or_default();
@@ -125,7 +125,10 @@ fn ask(words: &[String], flags: &[String], client: &Python, repository: &Reposit
     });
     match asked {
         Ok(told) => println!("{told}"),
-        Err(told) => return Err(format!("{told}\nthe server's log ends with:\n{}", tail(&log))),
+        Err(told) => {
+            server.has_crashed();
+            return Err(format!("{told}\nthe server's log ends with:\n{}", tail(&log)));
+        }
     }
     drop(server);
     let answers: Value = serde_json::from_str(&text).map_err(|error| format!("the client's document: {error}"))?;

@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use crate::judge::differences::{Known, Line, MISSING_VERSION, compare};
 use crate::repository_life::control::{EXPLICIT, Life};
-use crate::support::original::{original, steadily};
+use crate::support::original::original;
 use crate::support::repository::Repository;
+use crate::support::steadily::steadily;
 use crate::support::variant::usual;
 
 /// A model: its name and what its config says after `backend: "copycat"`; `-` in front leaves that line out.

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use crate::judge::differences::{Known, Line, MISSING_VERSION, compare};
 use crate::repository_life::control::{EXPLICIT, Life, generation, generation_json, make_old, parameter, touch};
-use crate::support::original::{original, steadily};
+use crate::support::original::original;
 use crate::support::repository::Repository;
+use crate::support::steadily::steadily;
 use crate::support::variant::usual;
 
 /// One step of a story.

@@ -17,9 +17,10 @@ use crate::judge::differences::{Known, Line, compare};
 use crate::support::backend;
 use crate::support::grpc::{Grpc, SERVICE, code, frame};
 use crate::support::http::{Answer, Peer, infer_with_tail, request};
-use crate::support::original::{original, steadily};
+use crate::support::original::original;
 use crate::support::repository::{Pair, Repository, TYPES};
 use crate::support::server::Server;
+use crate::support::steadily::steadily;
 use crate::support::variant::usual;
 
 fn repository() -> Repository {

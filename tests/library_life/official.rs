@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use super::agents::{agents, load};
 use super::caches::{ask, counts, in_time, repository};
 use crate::support::library::{Libraries, compiled};
-use crate::support::original::{original, steadily};
+use crate::support::original::original;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{Server, binary};
+use crate::support::steadily::steadily;
 use crate::support::variant::usual;
 
 /// The directory of its caches. None, after a visible skip, where there is none.

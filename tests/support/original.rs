@@ -3,7 +3,6 @@
 #![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
 
 use std::fs::{self, File};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -25,18 +24,6 @@ pub fn original() -> Option<Vec<String>> {
             None
         }
     }
-}
-
-/// Runs a comparison, again if it fails, three times in all. The official server crashes now and then when its index is
-/// read while a model unloads (SIGSEGV), which says nothing about ours; a real difference is there each time.
-pub fn steadily(comparison: impl Fn()) {
-    for _ in 0..2 {
-        if catch_unwind(AssertUnwindSafe(&comparison)).is_ok() {
-            return;
-        }
-        println!("--- once more");
-    }
-    comparison();
 }
 
 fn make() -> Result<Vec<String>, String> {

@@ -3,9 +3,11 @@
 
 #![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -22,6 +24,31 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// server that way (behind a wrapper that drops the flags it does not know).
 pub const OTHER_SERVER: &str = "NEREID_TEST_SERVER";
 
+/// What starts the official server (support/original.rs). By it a server is known to be that one.
+pub const ORIGINAL_WRAPPER: &str = "tests/support/original.sh";
+
+thread_local! {
+    /// Official servers of this thread's tests that ended by a fault of their own.
+    static CRASHES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many official servers crashed in this thread's tests so far.
+pub fn crashes() -> usize {
+    CRASHES.get()
+}
+
+fn is_original(words: &[String]) -> bool {
+    words.iter().any(|word| word.ends_with(ORIGINAL_WRAPPER))
+}
+
+/// Counts the end of an official server unless it ended by itself or by a signal that the tests send.
+fn note_end(status: ExitStatus) {
+    const SENT_BY_TESTS: [i32; 3] = [2, 9, 15]; // SIGINT, SIGKILL, SIGTERM
+    if status.signal().is_some_and(|signal| !SENT_BY_TESTS.contains(&signal)) {
+        CRASHES.set(CRASHES.get() + 1);
+    }
+}
+
 /// The binary under test.
 pub fn binary() -> OsString {
     std::env::var_os(OTHER_SERVER).unwrap_or_else(|| env!("CARGO_BIN_EXE_nereid").into())
@@ -31,6 +58,8 @@ pub fn binary() -> OsString {
 pub struct Server {
     child: Child,
     log: Log,
+    /// The official server, whose crashes are its own.
+    is_original: bool,
     pub http: SocketAddr,
     pub grpc: SocketAddr,
     pub metrics: SocketAddr,
@@ -115,7 +144,7 @@ impl Server {
         let mut child = spawn(&mut command);
         let log = Log::of(&mut child);
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        Server { child, log, http: at(http), grpc: at(grpc), metrics: at(metrics) }
+        Server { child, log, is_original: is_original(words), http: at(http), grpc: at(grpc), metrics: at(metrics) }
     }
 
     /// Polls until the probe answers 200. Err is the log of a process that ended instead.
@@ -188,7 +217,24 @@ impl Server {
     /// Waits for the end of the process and returns its status and log.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let status = wait_bounded(&mut self.child, &self.log);
+        if self.is_original {
+            note_end(status);
+        }
         (status, self.log.finish())
+    }
+
+    /// Whether the official server has crashed; a connection can break a moment before its process is gone. What
+    /// crashed is counted when the server is dropped.
+    pub fn has_crashed(&mut self) -> bool {
+        const DUMPING: Duration = Duration::from_secs(2);
+        let started = Instant::now();
+        while self.is_original && started.elapsed() < DUMPING {
+            if self.child.try_wait().expect("ask for the server's state").is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        false
     }
 
     /// SIGTERM, and exit code 0 or the test fails. Returns the log.
@@ -223,8 +269,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if self.is_original && std::thread::panicking() {
+            self.has_crashed();
+        }
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let status = self.child.wait();
+        if let (true, Ok(status)) = (self.is_original, status) {
+            note_end(status);
+        }
         if std::thread::panicking() {
             println!("the server's log:\n{}", self.log.finish());
         }
@@ -251,6 +303,9 @@ pub fn run_to_end_under(words: &[String], arguments: &[&str]) -> (ExitStatus, St
     let mut child = spawn(&mut command);
     let (out, err) = (Log::read(child.stdout.take()), Log::read(child.stderr.take()));
     let status = wait_bounded(&mut child, &out);
+    if is_original(words) {
+        note_end(status);
+    }
     (status, out.finish(), err.finish())
 }
 

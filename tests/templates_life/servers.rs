@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::http::Peer;
-use crate::support::original::{original, steadily};
+use crate::support::original::original;
 use crate::support::server::{PATIENCE, Server};
+use crate::support::steadily::steadily;
 use crate::support::variant::{self, each, usual};
 
 /// A server under test.

@@ -21,6 +21,7 @@ mod scheduling_life {
     mod ensemble_decoupled;
     mod ensemble_graph;
     mod ensemble_reload;
+    mod ensemble_tensors;
     mod rate_limiter;
     mod sequence;
 }

@@ -160,7 +160,7 @@ pub fn apply_classification(
     for output in &mut response.outputs {
         let (_, count) = form.of(&output.name);
         if count > 0 {
-            let labels = model.labels.get(&*output.name.to_str_lossy());
+            let labels = model.labels.get(&*output.name.to_str_lossy()).map(|labels| &**labels);
             *output = classify(output, count as usize, model.spec.max_batch_size > 0, labels, pool)?;
         }
     }

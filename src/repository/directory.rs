@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use super::lifecycle::Lifecycle;
 use super::models::{ModelMap, ServedModel};
 use crate::model_config::ModelSpec;
+use crate::model_config::labels::Labels;
 use crate::request::{Request, Status, Ticket, WakeUp};
 use crate::scheduler::ensemble::{Composing, Models, Wanted};
 use crate::scheduler::{Accepted, Refused};
@@ -50,6 +51,10 @@ impl Composing for ServedModel {
 
     fn takes_device_tensors(&self) -> bool {
         self.checks.take_device_tensors()
+    }
+
+    fn labels(&self, output: &str) -> Option<Arc<Labels>> {
+        self.labels.get(output).cloned()
     }
 
     fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused> {

@@ -33,8 +33,9 @@ pub struct ServedModel {
     pub scheduler: Arc<dyn Scheduler>,
     /// What the instances say of their readiness.
     pub checks: Arc<Checks>,
-    /// Class labels by output name, where an output has a label file.
-    pub labels: BTreeMap<String, Labels>,
+    /// Class labels by output name, where an output, or in an ensemble the output of a step that becomes it, has a
+    /// label file.
+    pub labels: BTreeMap<String, Arc<Labels>>,
     pub load_duration_secs: f64,
     /// How many hold on to it without a request to it.
     pub pins: AtomicUsize,

@@ -1,6 +1,7 @@
 //! One version of a model, from its directory to threads that execute it.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -21,10 +22,12 @@ use crate::backend::registry::NativeBackends;
 use crate::backend::{Attributes, Backend, Model, ModelContext};
 use crate::gpu::Gpus;
 use crate::instance::{Instances, Plan, confined};
-use crate::model_config::{ModelSpec, SupportedGpus, labels, layout, normalize, text, to_dynamic, validate, warmup};
+use crate::model_config::labels::{self, Labels};
+use crate::model_config::{ModelSpec, SupportedGpus, layout, normalize, text, to_dynamic, validate, warmup};
 use crate::observe::log::verbose;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::{LoadUnderWay, Status};
+use crate::scheduler::ensemble::labels_of_steps;
 use crate::scheduler::{self, Purpose, Registration, Scheduling};
 use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_config::SchedulingChoice;
@@ -212,7 +215,7 @@ impl Loader {
             verbose!(1, object = %text::print(&message), "model configuration:");
         }
         validate::data_files(&spec.config, &directory.path).first()?;
-        let labels = labels::load(name, &directory.path, &spec.config.output)?;
+        let labels = self.labels(&spec, directory)?;
         // Before any instance is made (model_config.md section 6, row "rate limiter").
         let limiter = self.settings.scheduling.limiter.as_ref();
         let registration = limiter.map(|limiter| limiter.register(&spec.config.instance_group)).transpose()?;
@@ -256,6 +259,15 @@ impl Loader {
             directory: directory.clone(),
             registration,
         })
+    }
+
+    /// Labels by output: of its own file, else, in an ensemble, those of the step that makes it.
+    fn labels(&self, spec: &ModelSpec, directory: &Directory) -> Result<BTreeMap<String, Arc<Labels>>, Status> {
+        let own = labels::load(&spec.name, &directory.path, &spec.config.output)?;
+        let models = self.settings.scheduling.models.as_deref();
+        let mut labels = models.map(|models| labels_of_steps(spec, models)).unwrap_or_default();
+        labels.extend(own.into_iter().map(|(output, labels)| (output, Arc::new(labels))));
+        Ok(labels)
     }
 
     /// Adds what a Python-based backend says of itself.

@@ -12,12 +12,16 @@ mod plan;
 mod run;
 mod shapes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use tracing::info;
 
 use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, Scheduling};
 use crate::instance::{Next, PayloadSource, Seat};
 use crate::model_config::ModelSpec;
+use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::{Request, Status, Ticket, WakeUp};
 
@@ -36,6 +40,11 @@ pub trait Composing: Send + Sync {
         false
     }
 
+    /// The class labels of an output, where it has a file of labels.
+    fn labels(&self, _output: &str) -> Option<Arc<Labels>> {
+        None
+    }
+
     /// Checks the request and hands it to the model's scheduler.
     fn submit(&self, request: Box<Request>) -> Result<Accepted, Refused>;
 
@@ -50,6 +59,18 @@ pub trait Composing: Send + Sync {
 pub trait Models: Send + Sync {
     /// The version that a step means, if it is ready.
     fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Composing>, Status>;
+}
+
+/// The labels of the outputs of an ensemble that has no files of its own for them: those of the steps that make them.
+pub fn labels_of_steps(spec: &ModelSpec, models: &dyn Models) -> BTreeMap<String, Arc<Labels>> {
+    let Ok(plan) = Plan::new(spec) else { return BTreeMap::new() };
+    let of_step = |output: &plan::Output| {
+        let step = plan.steps.get(plan.tensors.get(output.tensor)?.writer?)?;
+        let (name, _) = step.outputs.iter().find(|(_, tensor)| *tensor == output.tensor)?;
+        models.find(&step.model).ok()?.labels(&name.to_str_lossy())
+    };
+    let labelled = |output: &plan::Output| Some((output.name.to_string(), of_step(output)?));
+    plan.outputs.iter().filter_map(labelled).collect()
 }
 
 /// The scheduler of an ensemble.
@@ -79,6 +100,10 @@ impl Ensemble {
         statistics: Arc<ModelStatistics>,
     ) -> Result<Ensemble, Status> {
         let plan = Plan::new(spec)?;
+        if plan.in_flight_max > 0 {
+            let (name, max) = (&plan.name, plan.in_flight_max);
+            info!("Ensemble model '{name}' configured with max_inflight_requests: {max}");
+        }
         let limiters = plan.steps.iter().map(|_| Limiter::new(plan.in_flight_max)).collect();
         Ok(Ensemble(Arc::new(Shared { plan, limiters, models, statistics, is_stopped: AtomicBool::new(false) })))
     }

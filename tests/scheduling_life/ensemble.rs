@@ -44,11 +44,11 @@ pub fn ensemble(name: &str, inputs: &str, outputs: &str, steps: &[&str], more: &
     )
 }
 
-fn one() -> [Pair; 1] {
+pub fn one() -> [Pair; 1] {
     [Pair::new("INT32", "-1")]
 }
 
-fn two() -> [Pair; 2] {
+pub fn two() -> [Pair; 2] {
     [Pair::new("INT32", "-1"), Pair::new("INT32", "-1")]
 }
 
@@ -70,13 +70,13 @@ fn body(inputs: &[(&str, &[i64], &[i32])], outputs: &[&str]) -> String {
     body.to_string()
 }
 
-fn infer(server: &Server, model: &str, inputs: &[(&str, &[i64], &[i32])], outputs: &[&str]) -> Answer {
+pub fn infer(server: &Server, model: &str, inputs: &[(&str, &[i64], &[i32])], outputs: &[&str]) -> Answer {
     let mut peer = Peer::connect(server.http);
     peer.post(&format!("/v2/models/{model}/infer"), &[], body(inputs, outputs).as_bytes())
 }
 
 /// The outputs of an answer as `name[shape]=data`, in its order.
-fn outputs_of(answer: &Answer) -> String {
+pub fn outputs_of(answer: &Answer) -> String {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let json = answer.json();
     let show = |output: &Value| {

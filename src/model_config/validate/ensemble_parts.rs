@@ -142,12 +142,15 @@ fn check_tensors(config: &ModelConfig, steps: &[(&Step, &ModelConfig)]) -> Resul
     let ensemble = config.name.as_str();
     let mut claims: Claims<'_> = BTreeMap::new();
     let own = config.max_batch_size > 0;
+    // Behind a `reshape` of the ensemble's own, as its steps see them.
     for input in &config.input {
-        let claim = Claim { model: ensemble, data_type: input.data_type, dims: &input.dims, batching: own };
+        let dims = input.reshape.as_ref().map_or(&input.dims, |reshape| &reshape.shape);
+        let claim = Claim { model: ensemble, data_type: input.data_type, dims, batching: own };
         agree(ensemble, &mut claims, &input.name, claim)?;
     }
     for output in &config.output {
-        let claim = Claim { model: ensemble, data_type: output.data_type, dims: &output.dims, batching: own };
+        let dims = output.reshape.as_ref().map_or(&output.dims, |reshape| &reshape.shape);
+        let claim = Claim { model: ensemble, data_type: output.data_type, dims, batching: own };
         agree(ensemble, &mut claims, &output.name, claim)?;
     }
     for (step, part) in steps {
@@ -256,10 +259,7 @@ fn check_flow(config: &ModelConfig, steps: &[(&Step, &ModelConfig)]) -> Result<F
                 continue;
             };
             if inputs.len() > 1 {
-                return Err(Error::invalid(format!(
-                    "in ensemble {}, step of model '{}' receives inputs originated from different decoupled models",
-                    config.name, step.model_name
-                )));
+                return Err(joined(config, &step.model_name));
             }
             let is_decoupled = part.model_transaction_policy.is_some_and(|policy| policy.decoupled);
             decoupled |= is_decoupled;
@@ -268,10 +268,23 @@ fn check_flow(config: &ModelConfig, steps: &[(&Step, &ModelConfig)]) -> Result<F
         }
         // What no input leads to was refused with the graph.
         if waiting.is_empty() || waiting.len() == before {
-            return Ok(Flow { decoupled });
+            break;
         }
         pending = waiting;
     }
+    // A response of the ensemble joins its outputs as a step joins its inputs.
+    let outputs: BTreeSet<_> = config.output.iter().filter_map(|output| sources.get(output.name.as_str())).collect();
+    if outputs.len() > 1 {
+        return Err(joined(config, &config.name));
+    }
+    Ok(Flow { decoupled })
+}
+
+fn joined(config: &ModelConfig, model: &str) -> Error {
+    let ensemble = &config.name;
+    Error::invalid(format!(
+        "in ensemble {ensemble}, step of model '{model}' receives inputs originated from different decoupled models"
+    ))
 }
 
 #[cfg(test)]

@@ -97,6 +97,11 @@ impl Limiter {
         (overdue, None)
     }
 
+    /// Requests of the step in flight.
+    pub fn in_flight(&self) -> usize {
+        self.line().in_flight
+    }
+
     /// In flight, and in line.
     #[cfg(test)]
     pub fn counts(&self) -> (usize, usize) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model_config::ModelSpec;
-use crate::request::{Request, Shape, Status, Text};
+use crate::request::{OutputShape, Request, Shape, Status, Text};
 use crate::scheduler::mutants::{self, Mutant};
 use crate::wire::inference::model_config::SchedulingChoice;
 
@@ -39,8 +39,15 @@ pub struct Plan {
 pub struct Output {
     pub name: Text,
     pub tensor: usize,
-    /// What the shape is held against where only one side batches.
-    pub dims: Shape,
+    /// What clients see, and what the steps make where the ensemble has a `reshape`.
+    pub shape: OutputShape,
+}
+
+impl Output {
+    /// What the shape of a tensor is held against where only one side batches.
+    pub fn made_dims(&self) -> &[i64] {
+        self.shape.reshape.as_ref().unwrap_or(&self.shape.dims)
+    }
 }
 
 #[derive(Debug)]
@@ -78,28 +85,27 @@ pub struct Route {
 }
 
 impl Plan {
-    pub fn new(spec: &ModelSpec) -> Result<Plan, Status> {
+    pub fn new<'a>(spec: &'a ModelSpec) -> Result<Plan, Status> {
         let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &spec.config.scheduling_choice else {
             return Err(Status::internal(format!("model '{}' is no ensemble", spec.name)));
         };
-        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut numbers: BTreeMap<&'a str, usize> = BTreeMap::new();
         let mut tensors: Vec<Tensor> = Vec::new();
         let mut steps = Vec::with_capacity(ensemble.step.len());
         for (at, step) in ensemble.step.iter().enumerate() {
-            let mut number = |name: &'_ str| match numbers.get(name) {
+            let mut number = |name: &'a str| match numbers.get(name) {
                 Some(&number) => number,
                 None => {
                     tensors.push(Tensor { name: name.to_owned(), writer: None, readers: Vec::new() });
+                    // At once: the same map may name it again.
+                    numbers.insert(name, tensors.len() - 1);
                     tensors.len() - 1
                 }
             };
-            let mut map = |names: &BTreeMap<String, String>| -> Vec<(Text, usize)> {
+            let mut map = |names: &'a BTreeMap<String, String>| -> Vec<(Text, usize)> {
                 names.iter().map(|(ours, tensor)| (Text::from(&**ours), number(tensor))).collect()
             };
             let (inputs, outputs) = (map(&step.input_map), map(&step.output_map));
-            for (names, pairs) in [(&step.input_map, &inputs), (&step.output_map, &outputs)] {
-                numbers.extend(names.values().map(String::as_str).zip(pairs.iter().map(|(_, tensor)| *tensor)));
-            }
             let named: Vec<usize> = inputs.iter().map(|(_, tensor)| *tensor).collect();
             let mut reads = named.clone();
             reads.sort_unstable();
@@ -119,8 +125,9 @@ impl Plan {
         };
         let inputs = spec.inputs.iter().map(|input| find(&input.name)).collect::<Result<_, _>>()?;
         let outputs = spec.outputs.iter().map(|output| {
-            let dims = Shape::from_slice(output.backend_dims());
-            Ok(Output { name: Text::from(&*output.name), tensor: find(&output.name)?, dims })
+            let reshape = output.reshape.as_deref().map(Shape::from_slice);
+            let shape = OutputShape { dims: Shape::from_slice(&output.dims), reshape };
+            Ok(Output { name: Text::from(&*output.name), tensor: find(&output.name)?, shape })
         });
         let outputs = outputs.collect::<Result<_, Status>>()?;
         let order = order(&steps, &tensors);

@@ -275,12 +275,14 @@ impl Run {
                         state.error.get_or_insert(error);
                     }
                 }
-                None if state.error.is_none() && !state.has_ended => {
-                    let values = self.values_of(one, &mut response);
-                    for (tensor, value) in values {
-                        state.flow.arrive(&self.shared.plan, &self.route, tensor, value, due);
+                None if state.error.is_none() && !state.has_ended => match self.values_of(one, &mut response) {
+                    Ok(values) => {
+                        for (tensor, value) in values {
+                            state.flow.arrive(&self.shared.plan, &self.route, tensor, value, due);
+                        }
                     }
-                }
+                    Err(status) => state.error = Some(status),
+                },
                 None => {}
             }
         }

@@ -55,6 +55,31 @@ fn shapes_fit_with_wildcards_and_with_the_batch_dimension() {
     }
 }
 
+/// The steps of an ensemble see its tensors behind its own `reshape`; clients of a model see those of the model before.
+#[test]
+fn a_reshape_of_the_ensembles_own_is_what_its_steps_see() {
+    let ensemble = |dims: &str, input: &str, output: &str| {
+        read(&format!(
+            "name: \"m\" platform: \"ensemble\" \
+             input {{ name: \"X\" data_type: TYPE_FP32 dims: [ {dims} ] {input} }} \
+             output {{ name: \"Y\" data_type: TYPE_FP32 dims: [ {dims} ] {output} }} \
+             ensemble_scheduling {{ {} }}",
+            step("p", -1, "X", "Y")
+        ))
+    };
+    let (flat, part) = ("reshape { shape: [ 4 ] }", model(0, "4", ""));
+    for (input, output, expected) in [(flat, flat, true), (flat, "", false), ("", flat, false)] {
+        let config = ensemble("2, 2", input, output);
+        let got = ensemble_parts(&config, |_| Part::Loaded(vec![(1, &part)]));
+        assert_eq!(got.is_ok(), expected, "{input} {output}: {got:?}");
+    }
+    let part = read(
+        "input { name: \"I\" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: [ 4 ] } } \
+         output { name: \"O\" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: [ 4 ] } }",
+    );
+    assert!(ensemble_parts(&ensemble("2, 2", "", ""), |_| Part::Loaded(vec![(1, &part)])).is_ok());
+}
+
 #[test]
 fn the_version_that_a_step_names_counts() {
     let (old, new) = (model(0, "3", ""), model(0, "4", ""));
@@ -111,6 +136,27 @@ fn decoupled_outputs_are_joined_with_nothing_else() {
     assert_eq!(joined(&(step("d", "X", "X", "A", "B") + &step("p", "A", "X", "Y", "Z"))), Err(text.into()));
     let two = step("d", "X", "X", "A", "B") + &step("d", "X", "X", "C", "D");
     assert_eq!(joined(&(two + &step("p", "A", "C", "Y", "Z"))), Err(text.into()));
+}
+
+/// A response of the ensemble joins its outputs.
+#[test]
+fn outputs_of_an_ensemble_come_through_one_decoupled_step() {
+    let (once, often) = (model(0, "3", ""), model(0, "3", "model_transaction_policy { decoupled: true }"));
+    let joined = |steps: &str| {
+        let config = read(&format!(
+            "name: \"m\" platform: \"ensemble\" input {{ name: \"X\" data_type: TYPE_FP32 dims: 3 }} \
+             output {{ name: \"Y\" data_type: TYPE_FP32 dims: 3 }} \
+             output {{ name: \"Z\" data_type: TYPE_FP32 dims: 3 }} ensemble_scheduling {{ {steps} }}"
+        ));
+        let parts = |step: &Step| Part::Loaded(vec![(1, if step.model_name == "d" { &often } else { &once })]);
+        ensemble_parts(&config, parts).map(|flow| flow.decoupled).map_err(|error| error.to_string())
+    };
+    let text = "in ensemble m, step of model 'm' receives inputs originated from different decoupled models";
+    let step = |model: &str, input: &str, output: &str| step(model, -1, input, output);
+    assert_eq!(joined(&(step("d", "X", "Y") + &step("d", "X", "Z"))), Err(text.into()));
+    assert_eq!(joined(&(step("d", "X", "Y") + &step("p", "X", "Z"))), Err(text.into()));
+    assert_eq!(joined(&(step("d", "X", "Y") + &step("p", "Y", "Z"))), Ok(true));
+    assert_eq!(joined(&(step("p", "X", "Y") + &step("p", "X", "Z"))), Ok(false));
 }
 
 #[test]

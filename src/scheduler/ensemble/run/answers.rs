@@ -25,10 +25,14 @@ pub(super) fn counted(sums: &TimeSums) -> Sums {
 
 impl Run {
     /// The tensors that a response of a step makes. One that is not in the response counts as left out.
-    pub(super) fn values_of(&self, one: &InFlight, response: &mut Response) -> Vec<(usize, Option<Value>)> {
+    pub(super) fn values_of(
+        &self,
+        one: &InFlight,
+        response: &mut Response,
+    ) -> Result<Vec<(usize, Option<Value>)>, Status> {
         let plan = &self.shared.plan;
         let is_batched = self.models[one.step].as_ref().is_some_and(|model| model.spec().is_batching());
-        let (sequence, is_told) = sequence_of(response, &one.sequence);
+        let (sequence, is_told) = sequence_of(response, &one.sequence)?;
         let mut credits = one.credits.clone();
         credits.extend(response.credit.take().map(Arc::new));
         let make = |(name, tensor): &(Text, usize)| {
@@ -48,7 +52,7 @@ impl Run {
             });
             (*tensor, value)
         };
-        plan.steps[one.step].outputs.iter().map(make).collect()
+        Ok(plan.steps[one.step].outputs.iter().map(make).collect())
     }
 
     /// Sends a response of the ensemble.
@@ -59,10 +63,11 @@ impl Run {
         for (&index, value) in self.route.outputs.iter().zip(values) {
             let Some(value) = value else { continue };
             let output = &plan.outputs[index];
+            let made = adapt(&value.shape, value.is_batched, plan.is_batching, output.made_dims());
             response.outputs.push(OutputTensor {
                 name: output.name.clone(),
                 datatype: value.datatype,
-                shape: adapt(&value.shape, value.is_batched, plan.is_batching, &output.dims),
+                shape: output.shape.for_client(&made, plan.is_batching),
                 data: value.data.clone(),
                 index,
                 on_device: value.on_device.clone(),
@@ -138,26 +143,39 @@ impl Run {
     }
 }
 
-/// What a response says of its sequence, else what its request said; and whether it said anything.
-fn sequence_of(response: &Response, request: &Sequence) -> (Sequence, bool) {
-    let mut sequence = request.clone();
+/// What a response says of its sequence, else what its request said; and whether it said anything. Flags that it does
+/// not name are off then.
+fn sequence_of(response: &Response, request: &Sequence) -> Result<(Sequence, bool), Status> {
+    let mut told = Sequence { id: request.id.clone(), flags: 0 };
     let mut is_told = false;
-    let flag = |flags: u32, bit: u32, on: bool| if on { flags | bit } else { flags & !bit };
     for parameter in response.parameters.iter() {
-        match (parameter.name.as_bytes(), &parameter.value) {
+        let name = parameter.name.as_bytes();
+        match (name, &parameter.value) {
             (b"sequence_id", Parameter::Int(id)) => {
-                sequence.id = if *id == 0 { CorrelationId::None } else { CorrelationId::Number(*id as u64) };
+                told.id = if *id == 0 { CorrelationId::None } else { CorrelationId::Number(*id as u64) };
             }
             (b"sequence_id", Parameter::String(id)) => {
-                sequence.id = if id.is_empty() { CorrelationId::None } else { CorrelationId::Text(id.clone()) };
+                told.id = if id.is_empty() { CorrelationId::None } else { CorrelationId::Text(id.clone()) };
             }
-            (b"sequence_start", Parameter::Bool(on)) => sequence.flags = flag(sequence.flags, SEQUENCE_START, *on),
-            (b"sequence_end", Parameter::Bool(on)) => sequence.flags = flag(sequence.flags, SEQUENCE_END, *on),
+            (b"sequence_id", _) => {
+                let text = "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or \
+                            TRITONSERVER_PARAMETER_STRING";
+                return Err(Status::invalid(text));
+            }
+            (b"sequence_start" | b"sequence_end", Parameter::Bool(on)) => {
+                let flag = if name == b"sequence_start" { SEQUENCE_START } else { SEQUENCE_END };
+                told.flags |= if *on { flag } else { 0 };
+            }
+            (b"sequence_start" | b"sequence_end", _) => {
+                let name = &parameter.name;
+                let text = format!("expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL");
+                return Err(Status::invalid(text));
+            }
             _ => continue,
         }
         is_told = true;
     }
-    (sequence, is_told)
+    Ok((if is_told { told } else { request.clone() }, is_told))
 }
 
 /// schedulers.md section 5, "response parameters".

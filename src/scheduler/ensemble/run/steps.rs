@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tracing::warn;
+use tracing::error;
 
 use super::{Bell, Event, IN_FLIGHT_MAX, InFlight, InLine, RESPONSES_MAX, Run, State, lock};
 use crate::model_config::ModelSpec;
@@ -78,10 +78,11 @@ impl Run {
 
     pub(super) fn go_on_without(self: &Arc<Self>, state: &mut State, key: u64, home: &mut dyn Home) {
         let Some(InLine { step, inputs, .. }) = state.in_line.remove(&key) else { return };
-        let (name, model) = (&self.shared.plan.name, &self.shared.plan.steps[step].model.name);
-        warn!(
-            "in ensemble '{name}', step of model '{model}' has waited {} s for 'max_inflight_requests' and goes on \
-             without",
+        let (name, max) = (&self.shared.plan.name, self.shared.plan.in_flight_max);
+        let in_flight = self.limiter(step).map_or(max, |limiter| limiter.in_flight());
+        error!(
+            "[Internal Error] Ensemble '{name}' unable to schedule step {step} (inflight: {in_flight} >= limit: {max}) \
+             for {} seconds. Proceeding to avoid deadlock.",
             PATIENCE_NS / 1_000_000_000
         );
         self.submit(state, key, step, &inputs, false, home);
@@ -161,9 +162,20 @@ impl Run {
             plan.outputs.iter().map(|(name, _)| crate::request::RequestedOutput { name: name.clone(), index: 0 });
         request.outputs.extend(outputs);
         let told = inputs.iter().flatten().filter(|value| value.is_sequence_overridden);
-        let told = told.filter_map(|value| value.sequence.clone()).next_back();
-        let is_told = told.is_some();
-        let sequence = told.unwrap_or_else(|| Sequence { id: ours.correlation_id.clone(), flags: ours.flags });
+        let mut told = told.filter_map(|value| value.sequence.as_ref());
+        let first = told.next();
+        if let Some(Sequence { id, flags }) = first
+            && told.any(|other| Some(other) != first)
+        {
+            let (log_id, model) = (ours.log_id(), &spec.name);
+            error!(
+                "{log_id}Different set of response parameters are set for '{model}'. Parameter correlation ID {id}, \
+                 flags {flags} is used."
+            );
+        }
+        let is_told = first.is_some();
+        let sequence = first.cloned();
+        let sequence = sequence.unwrap_or_else(|| Sequence { id: ours.correlation_id.clone(), flags: ours.flags });
         request.id = ours.id.clone();
         request.parameters = ours.parameters.clone();
         request.correlation_id = sequence.id.clone();

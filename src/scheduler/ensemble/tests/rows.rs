@@ -146,6 +146,59 @@ fn a_step_gets_what_its_request_said() {
     assert_eq!(parameters, ["sequence_id=String(\"s\")", "sequence_start=Bool(false)", "sequence_end=Bool(true)"]);
 }
 
+/// What step q is told of its sequence, or what the client is, when p and r say these of theirs.
+fn joined(of_p: &[(&str, Parameter)], of_r: &[(&str, Parameter)]) -> Result<(CorrelationId, u32), String> {
+    let steps = ["p I=X -> O=A", "r I=X -> O=B", "q I=A J=B -> O=Y"];
+    let parts = vec![model("p", "I", "O", ""), model("r", "I", "O", ""), model("q", "I J", "O", "")];
+    let bench = Bench::new(ensemble("X", "Y", &steps, "", ""), parts);
+    let mut request = request_to(&bench.spec, &bench.client, 1, &[("X", "x")]);
+    (request.correlation_id, request.flags) = (CorrelationId::Number(7), SEQUENCE_START);
+    let _ticket = bench.hand_in(request);
+    for (name, parameters) in [("p", of_p), ("r", of_r)] {
+        let (part, request) = (bench.part(name), bench.part(name).take().unwrap());
+        let mut response = response_of(&part, &request, "");
+        parameters.iter().for_each(|(name, value)| response.parameters.push(Text::from(*name), value.clone()));
+        request.finish(response);
+        bench.client.work_all();
+    }
+    let held = lock(&bench.part("q").held).pop();
+    held.map(|request| (request.correlation_id.clone(), request.flags)).ok_or_else(|| bench.told(1))
+}
+
+#[test]
+fn what_steps_say_of_their_sequences_is_joined() {
+    let named = CorrelationId::Text(Text::from("s"));
+    let id = |id: &str| ("sequence_id", Parameter::String(Text::from(id)));
+    assert_eq!(joined(&[], &[]), Ok((CorrelationId::Number(7), SEQUENCE_START)));
+    // Flags that a response does not name are off once it says anything.
+    assert_eq!(joined(&[id("s")], &[]), Ok((named.clone(), 0)));
+    let end = ("sequence_end", Parameter::Bool(true));
+    assert_eq!(joined(&[], std::slice::from_ref(&end)), Ok((CorrelationId::Number(7), SEQUENCE_END)));
+    assert_eq!(joined(&[id("s")], &[id("t")]), Ok((named, 0)), "the first one counts");
+    let told = |text: &str| Err(format!("!in ensemble 'e', {text}."));
+    let text = "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING";
+    assert_eq!(joined(&[("sequence_id", Parameter::Bool(true))], &[]), told(text));
+    for name in ["sequence_start", "sequence_end"] {
+        let text = format!("expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL");
+        assert_eq!(joined(&[(name, Parameter::Int(1))], &[]), told(&text));
+    }
+}
+
+#[test]
+fn one_tensor_goes_to_two_inputs_of_a_step() {
+    for steps in [&["p I=X J=X -> O=Y"][..], &["p I=A J=A -> O=Y", "r I=X -> O=A"]] {
+        let parts = vec![model("p", "I J", "O", ""), model("r", "I", "O", "")];
+        let bench = Bench::new(ensemble("X", "Y", steps, "", ""), parts);
+        let _ticket = bench.send(1, &[("X", "x")]);
+        let x = if steps.len() == 1 { "x" } else { "r.O(x)" };
+        if steps.len() == 2 {
+            bench.answer("r");
+        }
+        bench.answer("p");
+        assert_eq!(bench.told(1), format!("Y=p.O({x},{x})."));
+    }
+}
+
 #[test]
 fn every_output_of_a_step_tells_of_its_sequence() {
     let spec = ensemble("X", "Y Z", &["p I=X -> O=Y P=Z"], "", "");

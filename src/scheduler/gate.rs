@@ -33,8 +33,11 @@ pub trait Gate: Send + Sync {
     /// is called once it has them; until then others may take the work.
     fn enter(&self) -> bool;
 
-    /// Gives the resources back, or the place in line: the execution has ended, or there is nothing to execute after
-    /// all.
+    /// The execution has ended. The instance is about to ask again or to leave: until then nobody else gets what it
+    /// has, so that it competes with those who wait.
+    fn executed(&self);
+
+    /// Gives the resources back, or the place in line: there is nothing to execute.
     fn leave(&self);
 
     /// For the requests that are executed now: what requests made on their behalf may use. Only behind the gate.

@@ -504,7 +504,7 @@ impl<F: Former> Line<F> {
 
     pub fn executed(&self, worker: usize) {
         if let Some(desk) = self.desks.get(worker) {
-            desk.leave_gate();
+            desk.executed();
         }
     }
 

@@ -32,7 +32,7 @@ pub struct RateLimiter(Shared);
 type Shared = Arc<Mutex<State>>;
 
 impl RateLimiter {
-    /// `limits` is what `--rate-limit-resource` says; of resources without a limit there is as much as the instance
+    /// `limits` is what `--rate-limit-resource` says; without any there is of each resource as much as the instance
     /// that asks for most of it.
     pub fn new(limits: Vec<ResourceLimit>) -> RateLimiter {
         RateLimiter(Arc::new(Mutex::new(State::new(limits))))
@@ -78,6 +78,10 @@ impl Gate for Member {
         let (is_open, wakers) = lock(&self.state).enter(self.number);
         wake(wakers);
         is_open
+    }
+
+    fn executed(&self) {
+        lock(&self.state).executed(self.number);
     }
 
     fn leave(&self) {

@@ -1,5 +1,6 @@
 //! Resources that instances share (schedulers.md section 6).
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -96,39 +97,101 @@ fn a_limit_says_how_many_at_a_time() {
     assert!(log.contains("EXEC_COUNT") && log.contains(r#"{"name":"R", "count":2 "device":-1}"#), "{log}");
 }
 
-/// The first in line has the number 5, the others 1: it has the last turn, as the server's own clock tells.
+/// Priority 5 against 1 and 1: as long as all have requests, it executes once where each of the others does five times,
+/// as the server's own traces tell.
 #[test]
 fn a_high_priority_number_comes_late() {
-    let repository = Repository::new();
-    repository.model("keeper", &limited("keeper", 1500, 1, 1, 1));
-    repository.model("late", &limited("late", 5, 1, 1, 5));
-    repository.model("a", &limited("a", 5, 1, 1, 1)).model("b", &limited("b", 5, 1, 1, 1));
-    for _ in 0..5 {
-        let server = Server::start(usual(), repository.path(), &[ON]);
+    let order = executed_in_order(&[("late", 5), ("a", 1), ("b", 1)], 6);
+    // Each once, and then the two until they have executed five times each.
+    let first = &order[..11];
+    let count = |model: &str| first.iter().filter(|known| *known == model).count();
+    assert_eq!((count("late"), count("a"), count("b")), (1, 5, 5), "{order:?}");
+    assert_eq!(order.last().map(String::as_str), Some("late"));
+}
+
+#[test]
+fn priorities_last() {
+    let order = executed_in_order(&[("often", 1), ("seldom", 2)], 12);
+    // Both together until the one with more turns has no more requests.
+    let first = &order[..18];
+    let often = first.iter().filter(|known| *known == "often").count();
+    assert_eq!(often, 12, "{order:?}");
+}
+
+/// The models of `count` executions each that all wait for one resource at the same time, in the order in which they
+/// executed.
+fn executed_in_order(models: &[(&str, u32)], count: usize) -> Vec<String> {
+    // On a machine that is slow the keeper may be done before all are in line: then it has to keep it for longer.
+    for keeps_ms in [300, 1_000, 4_000, 16_000, 64_000] {
+        let repository = Repository::new();
+        repository.model("keeper", &limited("keeper", keeps_ms, 1, 1, 1));
+        for (name, priority) in models {
+            repository.model(name, &limited(name, 1, 1, 1, *priority));
+        }
+        let file = repository.path().join("trace.json");
+        let to_file = format!("--trace-config=triton,file={}", file.display());
+        let traced = [ON, "--trace-config=level=TIMESTAMPS", "--trace-config=rate=1", &to_file];
+        let server = Server::start(usual(), repository.path(), &traced);
         let kept = send(&server, "keeper", 1);
-        while number(&stats(&server, "keeper")["inference_stats"]["success"]["count"]) == 0
-            && pending(&server, "keeper") == 1
-        {
+        let peers: Vec<Vec<Peer>> = models.iter().map(|(model, _)| send(&server, model, count)).collect();
+        let are_queued = || models.iter().all(|(model, _)| pending(&server, model) == count as u64);
+        while kept_is_running(&server) && !are_queued() {
             std::thread::yield_now();
         }
-        let peers = ["late", "a", "b"].map(|model| send(&server, model, 6));
-        let is_queued = |model: &&str| pending(&server, model) == 6;
-        while kept_is_running(&server) && !["late", "a", "b"].iter().all(is_queued) {
-            std::thread::yield_now();
-        }
-        // On a machine that is very slow the keeper may be done before all were in line: then this round says nothing.
-        let counts = kept_is_running(&server) && ["late", "a", "b"].iter().all(is_queued);
+        let counts = are_queued() && kept_is_running(&server);
         answers(kept);
         peers.into_iter().for_each(answers);
-        let last = |model| number(&stats(&server, model)["last_inference"]);
-        let (late, a, b) = (last("late"), last("a"), last("b"));
         server.stop();
-        if counts {
-            assert!(late > a && late > b, "late ended at {late}, the others at {a} and {b}");
-            return;
+        let order = by_compute_start(&std::fs::read_to_string(&file).expect("a file of traces"));
+        if counts && order[0] == "keeper" {
+            return order[1..].to_vec();
         }
     }
-    panic!("five rounds, and never were all in line in time");
+    panic!("all rounds, and never were all in line in time");
+}
+
+/// The models of the traces in a file, by the time at which they began to compute.
+fn by_compute_start(text: &str) -> Vec<String> {
+    let entries: Vec<Value> = serde_json::from_str(text).expect("traces");
+    let mut names = BTreeMap::new();
+    let mut starts = BTreeMap::new();
+    for entry in &entries {
+        let id = number(&entry["id"]);
+        if let Some(name) = entry["model_name"].as_str() {
+            names.insert(id, name.to_owned());
+        }
+        for stamp in entry["timestamps"].as_array().into_iter().flatten() {
+            if stamp["name"] == "COMPUTE_START" {
+                starts.insert(number(&stamp["ns"]), id);
+            }
+        }
+    }
+    starts.values().map(|id| names[id].clone()).collect()
+}
+
+/// What is given for other devices is not there for instances without a GPU, which count on device 0.
+#[test]
+fn a_resource_of_another_device_is_none_for_instances_on_the_host() {
+    let repository = Repository::new();
+    repository.model("a", &limited("a", 0, 1, 4, 0));
+    let other = limited("other", 0, 1, 4, 0).replace("name: \"R\"", "name: \"S\"");
+    repository.model("other", &other);
+    let flags = [ON, "--rate-limit-resource=R:10:10", "--model-control-mode=explicit"];
+    let server = Server::start_with(usual(), repository.path(), &flags, "/v2/health/live");
+    for (model, resource) in [("a", "R"), ("other", "S")] {
+        let refused = load(&server, model).expect_err("nothing of it is there");
+        let text = format!(
+            "Resource count for \"{resource}\" is limited to 0 which will prevent scheduling of one or more model \
+             instances, the minimum required count is 4"
+        );
+        assert!(refused.contains(&text), "{refused}");
+    }
+    server.stop();
+    let flags = [ON, "--rate-limit-resource=R:10:10", "--rate-limit-resource=R:4:0", "--model-control-mode=explicit"];
+    let server = Server::start_with(usual(), repository.path(), &flags, "/v2/health/live");
+    assert_eq!(load(&server, "a"), Ok(()));
+    answers(send(&server, "a", 1));
+    server.stop();
 }
 
 fn kept_is_running(server: &Server) -> bool {

@@ -19,34 +19,26 @@ pub struct ResourceLimit {
 /// Where an instance without a GPU counts its resources.
 const CPU_DEVICE: i32 = 0;
 
-/// Holds the instance groups of all models that are loaded against the limits. A resource without a limit has as much
-/// as the instance that asks for most of it.
+/// Holds the instance groups of all models that are loaded against the limits. Without any limit there is of a
+/// resource as much as the instance asks for that asks for most of it.
 pub fn rate_limits<'a>(
     groups: impl IntoIterator<Item = &'a ModelInstanceGroup>,
     limits: &[ResourceLimit],
 ) -> Result<(), Error> {
     // The most that one instance asks for, by resource and device; none is the device of global ones.
-    let mut required: BTreeMap<(&str, Option<i32>), u32> = BTreeMap::new();
+    let mut required: BTreeMap<(Option<i32>, &str), u32> = BTreeMap::new();
     for group in groups {
         let devices = if group.gpus.is_empty() { &[CPU_DEVICE][..] } else { &group.gpus };
         for resource in group.rate_limiter.iter().flat_map(|limiter| &limiter.resources) {
             let devices: Vec<Option<i32>> =
                 if resource.global { vec![None] } else { devices.iter().copied().map(Some).collect() };
             for device in devices {
-                let most = required.entry((&resource.name, device)).or_default();
+                let most = required.entry((device, &resource.name)).or_default();
                 *most = resource.count.max(*most);
             }
         }
     }
-    for (name, _) in required.keys().filter(|(_, device)| device.is_none()) {
-        if required.keys().any(|(other, device)| other == name && device.is_some()) {
-            return Err(Error::invalid(format!(
-                "Resource \"{name}\" is present as both global and device-specific resource in the model \
-                 configuration."
-            )));
-        }
-    }
-    for ((name, device), most) in required {
+    for (&(device, name), &most) in &required {
         if let Some(limit) = limit(limits, name, device)
             && limit < u64::from(most)
         {
@@ -56,18 +48,27 @@ pub fn rate_limits<'a>(
             )));
         }
     }
+    for (_, name) in required.keys().filter(|(device, _)| device.is_none()) {
+        if required.keys().any(|(device, other)| other == name && device.is_some()) {
+            return Err(Error::invalid(format!(
+                "Resource \"{name}\" is present as both global and device-specific resource in the model \
+                 configuration."
+            )));
+        }
+    }
     Ok(())
 }
 
-/// How much there is for instances on `device`. For a global resource the device of a limit says nothing: the largest
-/// one counts. Otherwise the device's own limit outweighs that of each device.
+/// How much there is for instances on `device`; none: as much as they ask for. Where there are limits at all, there is
+/// nothing of what they do not name. The largest limit counts of those for the device and for each device; for a global
+/// resource the device of a limit says nothing.
 pub fn limit(limits: &[ResourceLimit], name: &str, device: Option<i32>) -> Option<u64> {
-    let mut fitting = limits.iter().filter(|limit| limit.name == name);
-    if device.is_none() {
-        return fitting.map(|limit| limit.count).max();
+    if limits.is_empty() {
+        return None;
     }
-    let own = fitting.clone().find(|limit| limit.device == device);
-    own.or_else(|| fitting.find(|limit| limit.device.is_none())).map(|limit| limit.count)
+    let is_for = |limit: &&ResourceLimit| device.is_none() || limit.device.is_none() || limit.device == device;
+    let fitting = limits.iter().filter(|limit| limit.name == name).filter(is_for);
+    Some(fitting.map(|limit| limit.count).max().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -101,15 +102,22 @@ mod tests {
         };
         /// Name, count, device.
         type Limits<'a> = &'a [(&'a str, u64, Option<i32>)];
-        let cases: [(Limits<'_>, Result<(), String>); 8] = [
+        let g = ("G", 2, None);
+        let cases: [(Limits<'_>, Result<(), String>); 12] = [
             (&[], Ok(())),
-            (&[("other", 0, None)], Ok(())),
-            (&[("R", 10, None)], Ok(())),
-            (&[("R", 9, None)], refused("R", 9, 10)),
-            (&[("R", 4, None), ("R", 10, Some(1)), ("R", 10, Some(2))], Ok(())),
-            (&[("R", 10, None), ("R", 3, Some(0))], refused("R", 3, 4)),
-            (&[("G", 1, Some(0)), ("G", 2, Some(1))], Ok(())),
-            (&[("G", 1, None)], refused("G", 1, 2)),
+            (&[g, ("R", 10, None)], Ok(())),
+            (&[g, ("R", 9, None)], refused("R", 9, 10)),
+            (&[g, ("R", 4, None), ("R", 10, Some(1)), ("R", 10, Some(2))], Ok(())),
+            // The larger one counts.
+            (&[g, ("R", 10, None), ("R", 3, Some(0))], Ok(())),
+            (&[("R", 10, None), ("G", 1, Some(0)), ("G", 2, Some(1))], Ok(())),
+            (&[("R", 10, None), ("G", 1, None)], refused("G", 1, 2)),
+            // Of what has no limit that fits there is nothing.
+            (&[("other", 9, None)], refused("G", 0, 2)),
+            (&[g], refused("R", 0, 4)),
+            (&[g, ("R", 10, Some(10))], refused("R", 0, 4)),
+            (&[g, ("R", 10, Some(1)), ("R", 10, Some(2))], refused("R", 0, 4)),
+            (&[g, ("R", 10, Some(0)), ("R", 10, Some(1))], refused("R", 0, 10)),
         ];
         for (limits, expected) in cases {
             assert_eq!(limited(ASKS, limits), expected, "{limits:?}");

@@ -123,6 +123,15 @@ impl Desk {
         payload
     }
 
+    /// The worker has executed and is about to ask again, or to leave.
+    pub fn executed(&self) {
+        if self.is_at_gate.load(Ordering::Relaxed)
+            && let Some(gate) = self.gate()
+        {
+            gate.executed();
+        }
+    }
+
     /// Gives back the resources, or the place in line for them.
     pub fn leave_gate(&self) {
         if self.is_at_gate.swap(false, Ordering::Relaxed)

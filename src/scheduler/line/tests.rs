@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Weak;
+use std::sync::atomic::AtomicBool;
 
 use super::*;
 #[cfg(test)]
@@ -45,6 +46,8 @@ struct OneAtATime {
 
 struct Turnstile {
     limiter: Arc<OneAtATime>,
+    /// It gave the resource back when its execution was over.
+    has_left: AtomicBool,
     number: usize,
 }
 
@@ -62,7 +65,7 @@ impl Limiter for OneAtATime {
         let mut wakers = self.wakers.lock().unwrap();
         wakers.push(seat.waker.clone());
         let limiter = self.this.upgrade().unwrap();
-        Ok(Arc::new(Turnstile { limiter, number: wakers.len() - 1 }))
+        Ok(Arc::new(Turnstile { limiter, has_left: AtomicBool::new(false), number: wakers.len() - 1 }))
     }
 }
 
@@ -72,10 +75,19 @@ impl Gate for Turnstile {
         if !queue.contains(&self.number) {
             queue.push(self.number);
         }
+        self.has_left.store(false, Ordering::SeqCst);
         queue.first() == Some(&self.number)
     }
 
+    fn executed(&self) {
+        self.leave();
+        self.has_left.store(true, Ordering::SeqCst);
+    }
+
     fn leave(&self) {
+        if self.has_left.swap(false, Ordering::SeqCst) {
+            return;
+        }
         let mut queue = self.limiter.queue.lock().unwrap();
         assert!(queue.contains(&self.number), "left without having entered");
         queue.retain(|&number| number != self.number);

@@ -51,6 +51,8 @@ pub struct Hold {
     pub number: u64,
     /// It has asked and knows; before that it may still find that there is nothing to execute.
     pub is_executing: bool,
+    /// The execution is over, and it has not said yet whether there is another one.
+    pub has_executed: bool,
     /// Taken from the pools, in the order of the demands.
     pub own: Vec<u64>,
     pub borrowed: Vec<Borrowing>,
@@ -159,6 +161,10 @@ impl State {
     /// Whether member `number` may execute now, and who else may.
     pub fn enter(&mut self, number: u64) -> (bool, Vec<Waker>) {
         let arrival = self.number();
+        // Back into the line with what it had, so that those who have executed less come before it.
+        if self.members.get(&number).and_then(Member::hold).is_some_and(|hold| hold.has_executed) {
+            self.release(number);
+        }
         let Some(member) = self.members.get_mut(&number) else { return (true, Vec::new()) };
         let mut wakers = Vec::new();
         if matches!(member.place, Place::Out) {
@@ -179,6 +185,13 @@ impl State {
         true
     }
 
+    /// The execution of member `number` is over; what it has goes when it asks again or leaves.
+    pub fn executed(&mut self, number: u64) {
+        if let Some(Member { place: Place::Inside(hold), .. }) = self.members.get_mut(&number) {
+            hold.has_executed = hold.is_executing;
+        }
+    }
+
     pub fn leave(&mut self, number: u64) -> Vec<Waker> {
         self.release(number);
         self.serve(number)
@@ -187,7 +200,7 @@ impl State {
     /// The number of the hold of a member that executes.
     pub fn hold(&self, number: u64) -> Option<u64> {
         let hold = self.members.get(&number)?.hold()?;
-        hold.is_executing.then_some(hold.number)
+        (hold.is_executing && !hold.has_executed).then_some(hold.number)
     }
 
     fn release(&mut self, number: u64) {
@@ -277,7 +290,8 @@ impl State {
     fn gather(&self, number: u64) -> Option<Hold> {
         let member = self.members.get(&number)?;
         let lenders = self.lenders(&member.model);
-        let mut hold = Hold { number: 0, is_executing: false, own: Vec::new(), borrowed: Vec::new() };
+        let mut hold =
+            Hold { number: 0, is_executing: false, has_executed: false, own: Vec::new(), borrowed: Vec::new() };
         for demand in &member.demands {
             let mut missing = demand.count;
             for lender in lenders.iter().filter(|lender| **lender != number) {

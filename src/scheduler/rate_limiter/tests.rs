@@ -19,8 +19,16 @@ impl Instance {
         self.gate.enter()
     }
 
+    /// It executes no more for now.
     fn leave(&self) {
+        self.gate.executed();
         self.gate.leave();
+    }
+
+    /// It has executed, and there is more.
+    fn again(&self) -> bool {
+        self.gate.executed();
+        self.gate.enter()
     }
 
     /// How often it was woken since the last time.
@@ -101,14 +109,17 @@ fn who_does_not_fit_waits_and_is_woken() {
 
 #[test]
 fn there_is_as_much_as_the_largest_demand_unless_a_limit_says_otherwise() {
-    let limiter = limiter(&[("L", 5, None), ("L", 9, Some(1)), ("gL", 3, Some(0)), ("gL", 7, Some(1))]);
-    let small = on_device(&limiter, "a", 0, 1, &[("R", 2), ("L", 1), ("gL", 1), ("g", 3)]);
+    let limited = limiter(&[("L", 5, None), ("L", 9, Some(1)), ("gL", 3, Some(0)), ("gL", 7, Some(1))]);
+    let both = [("L", 1), ("gL", 1)];
+    let instances = (on_device(&limited, "a", 0, 1, &both), on_device(&limited, "b", 1, 1, &both));
+    assert_eq!((total(&limited, "L", Some(0)), total(&limited, "L", Some(1)), total(&limited, "gL", None)), (5, 9, 7));
+    assert!(instances.0.enter() && instances.1.enter());
+    let limiter = limiter(&[]);
+    let small = on_device(&limiter, "a", 0, 1, &[("R", 2), ("g", 3)]);
     assert_eq!((total(&limiter, "R", Some(0)), total(&limiter, "g", None)), (2, 3));
-    assert_eq!((total(&limiter, "L", Some(0)), total(&limiter, "gL", None)), (5, 7));
     let large = on_device(&limiter, "b", 0, 1, &[("R", 6), ("g", 4)]);
-    let other = on_device(&limiter, "c", 1, 1, &[("R", 1), ("L", 2)]);
+    let other = on_device(&limiter, "c", 1, 1, &[("R", 1)]);
     assert_eq!((total(&limiter, "R", Some(0)), total(&limiter, "R", Some(1)), total(&limiter, "g", None)), (6, 1, 4));
-    assert_eq!(total(&limiter, "L", Some(1)), 9);
     assert!(large.enter() && other.enter() && !small.enter());
     drop(large);
     assert_eq!((total(&limiter, "R", Some(0)), total(&limiter, "g", None)), (2, 3), "they shrink with the instances");
@@ -121,7 +132,7 @@ fn there_is_as_much_as_the_largest_demand_unless_a_limit_says_otherwise() {
 /// model_config.md section 6, row "rate limiter": against all models that are there.
 #[test]
 fn groups_are_held_against_limits_and_each_other() {
-    let limiter = limiter(&[("R", 4, None)]);
+    let limiter = limiter(&[("R", 4, None), ("X", 1, None)]);
     let fine = limiter.register(&groups(&[("R", 4), ("X", 1)])).unwrap();
     let text = |outcome: Result<Registration, Status>| outcome.err().map(|status| status.message.into_owned());
     let limited = "Resource count for \"R\" is limited to 4 which will prevent scheduling of one or more model \
@@ -174,6 +185,51 @@ fn the_least_executed_by_priority_comes_first() {
     assert_eq!(shares(&[1, 2], 30), [20, 10]);
     assert_eq!(shares(&[0, 3], 40), [30, 10], "0 acts as 1");
     mutants::with(Some(Mutant::OrderIgnored), || assert_ne!(shares(&[1, 2], 30), [20, 10]));
+}
+
+/// Those that have more to execute at once compete with those that wait: what was executed says who is next, and not
+/// who happens to have just ended.
+#[test]
+fn who_has_executed_competes_for_what_it_had() {
+    let shares = |priorities: &[u32], rounds: usize| {
+        let limiter = limiter(&[]);
+        let on = |(at, p): (usize, &u32)| on_device(&limiter, &at.to_string(), 0, *p, &[("R", 1)]);
+        let instances: Vec<Instance> = priorities.iter().enumerate().map(on).collect();
+        let mut counts = vec![0; instances.len()];
+        let entered: Vec<bool> = instances.iter().map(Instance::enter).collect();
+        assert_eq!(entered.iter().filter(|is_in| **is_in).count(), 1);
+        let mut executing = 0;
+        for _ in 0..rounds {
+            counts[executing] += 1;
+            if !instances[executing].again() {
+                let woken: Vec<usize> = (0..instances.len()).filter(|at| instances[*at].woken() > 0).collect();
+                assert_eq!(woken.len(), 1, "one has its turn");
+                executing = woken[0];
+                assert!(instances[executing].enter());
+            }
+        }
+        assert_eq!(taken(&limiter), 1);
+        counts
+    };
+    assert_eq!(shares(&[1, 2], 30), [20, 10]);
+    assert_eq!(shares(&[1, 1, 1], 30), [10, 10, 10]);
+    assert_eq!(shares(&[2, 1, 4], 28), [8, 16, 4]);
+    // A number above the bound of those who are passed is no demand that is too large: nobody passes it out of turn.
+    assert_eq!(shares(&[1, 50], 102), [100, 2]);
+}
+
+/// Asked a second time for the same execution, an instance is not counted a second time.
+#[test]
+fn only_an_execution_ends_a_turn() {
+    let limiter = limiter(&[]);
+    let (a, b) = (instance(&limiter, "a", &[("R", 1)]), instance(&limiter, "b", &[("R", 1)]));
+    assert!(a.enter() && a.enter() && !b.enter());
+    assert!(a.gate.grant().is_some());
+    a.gate.executed();
+    assert!(a.gate.grant().is_none(), "what is over lends nothing");
+    assert_eq!((taken(&limiter), b.woken()), (1, 0), "it may go on");
+    a.gate.leave();
+    assert_eq!((taken(&limiter), b.woken()), (1, 1));
 }
 
 #[test]
@@ -378,7 +434,7 @@ fn random_lives_leave_nothing_behind() {
             state ^= state << 17;
             state % below
         };
-        let limiter = limiter(&[("R", 4, None), ("g", 3, None)]);
+        let limiter = limiter(&[("R", 4, None), ("g", 3, None), ("S", 2, None)]);
         let mut instances = Vec::new();
         for at in 0..6 {
             let demands = [("R", random(5) as u32), ("g", random(4) as u32), ("S", random(3) as u32)];

@@ -51,7 +51,13 @@ impl PayloadSource for SequenceBatcher {
     }
 
     fn executed(&self, worker: usize) {
-        self.leave_gate(worker);
+        let gate = self.tables().line(worker).and_then(|line| {
+            line.is_at_gate = line.gate.is_some();
+            line.gate.clone()
+        });
+        if let Some(gate) = gate {
+            gate.executed();
+        }
     }
 
     fn dismiss(&self, worker: usize) {

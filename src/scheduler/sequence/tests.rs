@@ -633,6 +633,10 @@ impl Gate for Doors {
         is_open
     }
 
+    fn executed(&self) {
+        self.0.lock().unwrap().push("done");
+    }
+
     fn leave(&self) {
         self.0.lock().unwrap().push("out");
     }
@@ -671,5 +675,7 @@ fn resources_are_asked_for_when_there_is_something_to_execute() {
     doors.1.store(true, Ordering::SeqCst);
     world.send(2, 2, START);
     world.run(0);
-    assert_eq!(log(), ["in", "out"]);
+    assert_eq!(log(), ["in", "done"]);
+    assert!(matches!(world.poll(0), Next::Sleep { .. }));
+    assert_eq!(log(), ["out"], "nothing more to execute");
 }

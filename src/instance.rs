@@ -4,6 +4,7 @@
 //! a runtime allocates and starts lands where the instance will run. A version may get other instances while it serves
 //! (schedulers.md section 10, "config only differs in instance_group"): new ones are ready before old ones leave.
 
+mod cancelled;
 mod confinement;
 mod groups;
 mod landing;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tracing::info;
 
+use super::cancelled;
 use super::landing::land;
 use super::worker::{check_alive, execute};
 use crate::backend::{Instance, InstanceContext, Mobility, Payload, fail};
@@ -167,6 +168,9 @@ impl Crew {
             if payload.is_empty() {
                 return;
             }
+        }
+        if cancelled::leave_out(&mut payload, context) && payload.is_empty() {
+            return;
         }
         let outcome = execute(&mut **instance, context, &mut payload);
         if payload.is_empty() {

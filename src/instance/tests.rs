@@ -11,6 +11,7 @@ use crate::backend::{HostPolicy, Instance};
 use crate::gpu::Gpus;
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::request::{Completion, Delivery, Request, Response, Sink};
+use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
@@ -250,6 +251,71 @@ fn an_instance_lives_on_its_own_thread() {
     assert_eq!(log.sorted(), ["drop m_0_0 on m_0_0", "drop m_0_1 on m_0_1"]);
     assert_eq!(lock(&source.state).left.len(), 2);
     assert!(instances.names().is_empty());
+}
+
+/// Three requests of which the second was called back after a worker took it: what they are told, and how many the
+/// backend got in each execution.
+fn with_a_cancelled_one(plan_of: impl FnOnce(&mut ModelConfig), cancelled: &[usize]) -> (Vec<bool>, Vec<usize>, u64) {
+    let sizes = Arc::<Mutex<Vec<usize>>>::default();
+    let mut plan = plan(&[group("m_0", 1)], {
+        let sizes = Arc::clone(&sizes);
+        move |context| {
+            let sizes = Arc::clone(&sizes);
+            Log::default().instance(context, move |payload| {
+                lock(&sizes).push(payload.len());
+                answer(payload)
+            })
+        }
+    });
+    let mut config = plan.spec.config.clone();
+    plan_of(&mut config);
+    plan.spec = Arc::new(ModelSpec::new(config).unwrap());
+    let (instances, source) = started(&plan);
+    let mut payload = Payload::default();
+    let told: Vec<_> = (0..3)
+        .map(|at| {
+            let (tell, told) = channel();
+            let request = Box::new(Request::new(Completion::new(Arc::new(Answer(tell)), 0)));
+            request.admission().take();
+            if cancelled.contains(&at) {
+                assert!(!request.admission().cancel(), "a worker has it");
+            }
+            payload.push(request);
+            told
+        })
+        .collect();
+    source.change(|desk| desk.waiting.push_back(payload));
+    let told = told.into_iter().map(|told| match told.recv().unwrap() {
+        Ok(()) => true,
+        Err(status) => {
+            assert_eq!((status.code, &*status.message), (crate::request::Code::Cancelled, ""));
+            false
+        }
+    });
+    let told = told.collect();
+    source.stop();
+    instances.join();
+    let counted = plan.context.statistics.snapshot().failures.canceled;
+    let sizes = std::mem::take(&mut *lock(&sizes));
+    (told, sizes, counted)
+}
+
+/// The others are executed; a batch of which nobody waits for any never reaches the backend.
+#[test]
+fn cancelled_requests_are_left_out_right_before_the_backend() {
+    let plain = |_: &mut ModelConfig| {};
+    assert_eq!(with_a_cancelled_one(plain, &[1]), (vec![true, false, true], vec![2], 1));
+    assert_eq!(with_a_cancelled_one(plain, &[0, 1, 2]), (vec![false; 3], vec![], 3));
+    assert_eq!(with_a_cancelled_one(plain, &[]), (vec![true; 3], vec![3], 0));
+    let batching = |config: &mut ModelConfig| {
+        config.scheduling_choice = Some(SchedulingChoice::DynamicBatching(Default::default()));
+    };
+    assert_eq!(with_a_cancelled_one(batching, &[0]), (vec![false, true, true], vec![2], 1));
+    // Rows are slots there.
+    let sequences = |config: &mut ModelConfig| {
+        config.scheduling_choice = Some(SchedulingChoice::SequenceBatching(Default::default()));
+    };
+    assert_eq!(with_a_cancelled_one(sequences, &[1]), (vec![true; 3], vec![3], 0));
 }
 
 #[test]

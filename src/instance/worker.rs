@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 
 use tracing::{error, info};
 
+use super::cancelled;
 use super::confinement::Confinement;
 use super::groups::{Key, Share};
 use super::landing::land;
@@ -168,7 +169,7 @@ fn live(
     let outcome = prepare(&task, &mut instances);
     let outcome = outcome.map(|()| instances.iter().filter_map(|instance| instance.readiness()).collect());
     let is_ready = outcome.is_ok();
-    let first = task.contexts.first().filter(|context| context.model.gpus.is_supported()).cloned();
+    let first = task.contexts.first().cloned();
     task.loan.open(instances.into_iter().zip(task.contexts).collect(), task.lending);
     let is_awaited = tell.send(outcome).is_ok();
     if is_ready
@@ -179,8 +180,8 @@ fn live(
             let source = Arc::clone(source);
             let loan = Arc::clone(&task.loan);
             move || match &first {
-                None => source.ahead(number, now_ns()),
-                Some(context) => landed(&loan, context, || source.ahead(number, now_ns())),
+                None => None,
+                Some(context) => prepared(&loan, context, || source.ahead(number, now_ns())),
             }
         });
         // Where others can do the work, a lost device must not take it to fail it.
@@ -199,15 +200,18 @@ fn live(
     }
 }
 
-/// The next payload some of which can be had as the instances want it.
-fn landed(loan: &Loan, context: &InstanceContext, next: impl Fn() -> Option<Payload>) -> Option<Payload> {
+/// The next payload some of which somebody waits for and can be had as the instances want it.
+fn prepared(loan: &Loan, context: &InstanceContext, next: impl Fn() -> Option<Payload>) -> Option<Payload> {
     loop {
         let mut payload = next()?;
-        if let Err(status) = check_alive(context) {
-            payload.take().into_iter().for_each(|request| context.fail(request, status.clone()));
-            continue;
+        if context.model.gpus.is_supported() {
+            if let Err(status) = check_alive(context) {
+                payload.take().into_iter().for_each(|request| context.fail(request, status.clone()));
+                continue;
+            }
+            land(&mut payload, context, loan.takes_device_tensors());
         }
-        land(&mut payload, context, loan.takes_device_tensors());
+        cancelled::leave_out(&mut payload, context);
         if !payload.is_empty() {
             return Some(payload);
         }

@@ -96,6 +96,12 @@ impl Admission {
         self.leave_queue(State::Cancelled)
     }
 
+    /// Nobody waits for the answer of a request that is about to be handed in. It is answered by whoever takes it, or
+    /// by who cancels it in its queue.
+    pub fn call_off(&self) {
+        self.cancelled.store(true, Ordering::Release);
+    }
+
     /// A backend gave the request back, and it waits once more. Only for who holds the request.
     pub fn put_back(&self) {
         self.state.store(State::Queued as u8, Ordering::Release);

@@ -197,6 +197,10 @@ impl Submission {
 impl Call for Submission {
     fn submit(&self, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
         self.state().under_way = Some(Arc::clone(self.model()));
+        // Whoever takes it finds that, however soon that is.
+        if self.is_cancelled() {
+            request.admission().call_off();
+        }
         match self.model().accept(request) {
             Ok(Accepted { wake_up, ticket, expires_at_ns }) => {
                 wake_up.now();

@@ -17,6 +17,7 @@ struct Keeps {
     expires_at_ns: Option<u64>,
     refuses: bool,
     answers_at_once: bool,
+    takes_at_once: bool,
 }
 
 impl Scheduler for Keeps {
@@ -25,7 +26,11 @@ impl Scheduler for Keeps {
             return Err(Refused { status: Status::unavailable("full"), request });
         }
         let ticket = request.ticket();
-        if self.answers_at_once {
+        if self.takes_at_once {
+            request.admission().take();
+            let is_cancelled = request.admission().is_cancelled();
+            request.fail(Status::internal(if is_cancelled { "called off" } else { "nothing said" }));
+        } else if self.answers_at_once {
             request.finish(Response::new(Text::default()));
         } else {
             self.requests.lock().unwrap().push(request);
@@ -175,6 +180,11 @@ fn requests_expire_and_are_called_back_at_home() {
     early.call.cancel();
     early.call.submit(early.request).unwrap();
     assert_eq!(early.told.recv().unwrap(), ("called back!".to_owned(), true));
+    // Not even by a worker that takes it before it can be called back.
+    let taken = rig(Keeps { takes_at_once: true, ..Keeps::default() });
+    taken.call.cancel();
+    taken.call.submit(taken.request).unwrap();
+    assert_eq!(taken.told.recv().unwrap().0, "called off!");
 }
 
 #[test]

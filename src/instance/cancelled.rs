@@ -1,0 +1,35 @@
+//! Requests that nobody waits for any more, taken out right before a backend gets its batch.
+//!
+//! A request that is called back while it waits in a queue is answered at that moment. One that a worker has taken may
+//! still wait for the instance, or for its inputs to be brought from a device, and a caller inside the process may have
+//! called it back before it was handed in.
+
+use crate::backend::{InstanceContext, Payload};
+use crate::observe::statistics::FailureReason;
+use crate::request::{Request, Status, now_ns};
+use crate::wire::inference::model_config::SchedulingChoice;
+
+/// Answers and counts the cancelled requests of `payload`, and leaves the others in it; true if there were any. Not
+/// for models with sequences: there a row of the batch belongs to a sequence, and its batcher ends the sequences of
+/// cancelled requests.
+pub(super) fn leave_out(payload: &mut Payload, context: &InstanceContext) -> bool {
+    let is_cancelled = |request: &Request| request.admission().is_cancelled();
+    if !payload.requests().iter().any(|request| is_cancelled(request)) {
+        return false;
+    }
+    if matches!(context.spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_))) {
+        return false;
+    }
+    for request in payload.take() {
+        if !is_cancelled(&request) {
+            payload.push(request);
+            continue;
+        }
+        if request.is_counted() {
+            let started_ns = request.stamps.started_ns;
+            context.statistics.request_failed(started_ns, now_ns(), FailureReason::Canceled);
+        }
+        request.fail(Status::cancelled(""));
+    }
+    true
+}

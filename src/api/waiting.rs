@@ -354,6 +354,11 @@ impl Api {
         let mut response = match (responses, delivery.response, first) {
             (1, Some(only), _) => only,
             (1, None, Some(only)) => only,
+            // A stream gets the first one, whatever follows.
+            (2.., _, Some(first)) if matches!(peer, Peer::Stream(_)) => {
+                is_final = false;
+                first
+            }
             _ => {
                 is_final = true;
                 let status = Status::internal(format!("expected a single response, got {responses}"));

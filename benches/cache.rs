@@ -12,7 +12,7 @@ use tritonserver::memory::{BlockMut, Exhausted, Slice};
 use tritonserver::request::{
     Completion, DataType, Delivery, InputTensor, OutputTensor, Request, Response, Shape, Sink, Text,
 };
-use tritonserver::scheduler::cache::{Entry, Inserted, Key, Local, Secret};
+use tritonserver::scheduler::cache::{Entry, Form, Inserted, Key, Local, Secret};
 
 /// 16 FP32.
 const BYTES: usize = 64;
@@ -37,7 +37,8 @@ impl Sink for Nowhere {
 fn main() -> ExitCode {
     let secret = Secret::random();
     let requests: Vec<Request> = (0..ENTRIES).map(request).collect();
-    let keys: Vec<Key> = requests.iter().map(|request| Key::of(request, "identity", 1, secret)).collect();
+    let keys: Vec<Key> =
+        requests.iter().map(|request| Key::of(request, "identity", 1, secret, Form::Request)).collect();
     let size = entry(keys[0]).byte_size();
     let (small, full) = (Local::new(size * 4), Local::new(size * ENTRIES as usize));
     println!("| ns | median | p99 | p99.9 | most |\n|---|---|---|---|---|");
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
     }
     let mut missed = 0;
     let mut hit = |cache: &Local, at: usize| {
-        let key = Key::of(&requests[at], "identity", 1, secret);
+        let key = Key::of(&requests[at], "identity", 1, secret, Form::Request);
         match cache.find(key) {
             Some(entry) => drop(std::hint::black_box(entry.response(Text::from("1")))),
             None => missed += 1,

@@ -23,7 +23,7 @@ use tracing::error;
 use self::clerks::Clerks;
 pub use self::entry::Entry;
 use self::errand::Errand;
-pub use self::key::{Key, Secret};
+pub use self::key::{Form, Key, Secret};
 pub use self::local::Local;
 use self::watch::Watch;
 use super::{Accepted, Purpose, Refused, STOPPING, Scheduler, answer_cancelled};
@@ -83,6 +83,7 @@ pub enum Inserted {
 pub struct Cache {
     store: Box<dyn Store>,
     secret: Secret,
+    form: Form,
     clerks: Clerks,
 }
 
@@ -99,10 +100,10 @@ impl Cache {
     }
 
     /// A cache over any store.
-    pub fn over(store: Box<dyn Store>, secret: Secret) -> Result<Cache, Status> {
+    pub fn over(store: Box<dyn Store>, secret: Secret, form: Form) -> Result<Cache, Status> {
         let clerks = Clerks::start(store.clerk_count());
         let clerks = clerks.map_err(|error| Status::internal(format!("cannot start a thread: {error}")))?;
-        Ok(Cache { store, secret, clerks })
+        Ok(Cache { store, secret, form, clerks })
     }
 
     /// The server ends: what comes now does without it.
@@ -155,14 +156,15 @@ impl Scheduler for Cached {
         let Some(pass) = Door::enter(&self.door, &subject.inner) else {
             return Err(Refused { status: Status::unavailable(STOPPING).prefixed(&request.log_id()), request });
         };
-        if let Some(input) = request.inputs.iter().find(|input| input.on_device().is_some()) {
-            let name = &input.name;
-            error!("{}the response is not cached: input '{name}' is in GPU memory", request.log_id());
+        if request.inputs.iter().any(|input| input.on_device().is_some()) {
+            error!(
+                "Failed to hash request: {}Only input buffers in CPU memory are allowed in cache currently",
+                request.log_id()
+            );
             return subject.inner.enqueue(request);
         }
         let store = &*subject.cache.store;
-        let byte_size: usize = request.inputs.iter().map(crate::request::InputTensor::byte_size).sum();
-        if store.is_quick() && byte_size <= HASHED_AT_ONCE {
+        if store.is_quick() && key::hashed_bytes(&request) <= HASHED_AT_ONCE {
             let lookup = subject.look_up(&mut request);
             let found = lookup.found.clone().filter(|entry| entry.answers(&request));
             return match found {
@@ -252,7 +254,7 @@ impl Subject {
         if request.own_inputs().is_err() {
             return Lookup::none();
         }
-        let key = Key::of(request, &self.spec.name, self.version, self.cache.secret);
+        let key = Key::of(request, &self.spec.name, self.version, self.cache.secret, self.cache.form);
         let found = self.cache.store.lookup(key, &self.spec);
         Lookup { key: Some(key), started_ns, ended_ns: now_ns(), found }
     }

@@ -4,9 +4,12 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tritonserver::wire::inference::model_infer_request::InferInputTensor;
+use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
 use super::ensemble::ensemble;
+use crate::support::grpc::{Grpc, SERVICE, code};
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{PATIENCE, Server, free_port, run_to_end, signal};
@@ -92,6 +95,97 @@ fn equal_requests_are_answered_once_by_the_model() {
         let log = server.stop();
         let row = log.lines().find(|line| line.contains("cache_enabled")).map(|line| line.replace(' ', ""));
         assert_eq!(row.as_deref(), Some("|cache_enabled|1|"), "{log}");
+    });
+}
+
+/// The shapes in the answer to a request whose two inputs have this one, and whether it came from the cache.
+fn asked(server: &Server, shape: &[i64], more: &Value) -> (Value, bool) {
+    let data: Vec<i64> = (0..shape.iter().product()).collect();
+    let inputs = ["INPUT0", "INPUT1"];
+    let inputs = inputs.map(|name| json!({ "name": name, "datatype": "INT32", "shape": shape, "data": data }));
+    let mut body = json!({ "inputs": inputs });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    let before = counts(server, "cached")[0];
+    let answer = Peer::connect(server.http).post("/v2/models/cached/infer", &[], body.to_string().as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let outputs = &answer.json()["outputs"];
+    let shape = outputs.as_array().into_iter().flatten().map(|output| output["shape"].clone()).collect();
+    (shape, counts(server, "cached")[0] > before)
+}
+
+/// What the model sees is what the answer depends on.
+#[test]
+fn requests_that_the_model_sees_otherwise_have_their_own_answers() {
+    let repository = Repository::new();
+    let pairs = [Pair::new("INT32", "-1, -1"), Pair::new("INT32", "-1, -1")];
+    repository.identity_of("identity", "cached", 0, &pairs, "response_cache { enable: true }");
+    let server = Server::start(usual(), repository.path(), &[LOCAL]);
+    let temperature = |value: f64| json!({ "parameters": { "temperature": value } });
+    let requests = [
+        ([1, 4], json!({}), 2),
+        ([2, 2], json!({}), 2),
+        ([2, 2], temperature(0.1), 2),
+        ([2, 2], temperature(0.9), 2),
+        ([2, 2], json!({ "parameters": { "sequence_id": 5 } }), 2),
+        ([2, 2], json!({ "outputs": [{ "name": "OUTPUT0" }] }), 1),
+    ];
+    for is_second in [false, true] {
+        for (shape, more, outputs) in &requests {
+            let (found, is_hit) = asked(&server, shape, more);
+            assert_eq!((found, is_hit), (json!(vec![shape; *outputs]), is_second), "{shape:?} {more}");
+        }
+    }
+    let named = json!({ "id": "another", "parameters": { "priority": 3 } });
+    assert!(asked(&server, &[2, 2], &named).1, "id and place in the queue are not the model's");
+    server.stop();
+    // As Triton does.
+    let server = Server::start(usual(), repository.path(), &[LOCAL, "--cache-config=local,key=triton"]);
+    assert_eq!(asked(&server, &[1, 4], &json!({})), (json!([[1, 4], [1, 4]]), false));
+    assert_eq!(asked(&server, &[2, 2], &temperature(0.9)), (json!([[1, 4], [1, 4]]), true));
+    server.stop();
+}
+
+/// An answer from the cache has its place in the order of the requests, and waits for those before it.
+#[test]
+fn a_hit_keeps_its_place_in_the_order() {
+    each(&variant::ALL, |variant| {
+        let repository = Repository::new();
+        let more = "response_cache { enable: true } dynamic_batching { preserve_ordering: true }
+                    parameters { key: \"execute_delay_ms\" value { string_value: \"300\" } }";
+        repository.identity_of("identity", "cached", 0, &[Pair::new("INT32", "-1")], more);
+        let server = Server::start(variant, repository.path(), &[LOCAL]);
+        let mut grpc = Grpc::connect(server.grpc);
+        let request = |value: i32| {
+            let input = InferInputTensor {
+                name: "INPUT0".to_owned(),
+                datatype: "INT32".to_owned(),
+                shape: vec![1],
+                ..Default::default()
+            };
+            ModelInferRequest {
+                model_name: "cached".to_owned(),
+                inputs: vec![input],
+                raw_input_contents: vec![value.to_le_bytes().to_vec().into()],
+                ..Default::default()
+            }
+        };
+        let _: ModelInferResponse = grpc.call("ModelInfer", &request(1)).expect("an answer");
+        let begin = |grpc: &mut Grpc, value: i32| {
+            let mut call = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
+            grpc.send(&mut call, &request(value));
+            grpc.half_close(&mut call);
+            call
+        };
+        // In this order on one connection.
+        let (miss, hit) = (begin(&mut grpc, 2), begin(&mut grpc, 1));
+        grpc.flush();
+        assert_eq!(grpc.finish(hit).status.code, code::OK);
+        // Each is counted before it is answered.
+        assert_eq!(counts(&server, "cached"), [1, 2, 3, 2]);
+        assert_eq!(grpc.finish(miss).status.code, code::OK);
+        server.stop();
     });
 }
 

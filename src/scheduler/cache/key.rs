@@ -1,15 +1,27 @@
 //! What the response cache knows a request by (schedulers.md section 8).
 //!
-//! The key is 64 bits of SipHash-1-3 over the model's name and version and over name and bytes of the inputs in the
-//! order of their names; each piece stands behind its length. Sixty-four bits are few where clients choose the bytes:
-//! the hash is computed to 128 bits, and the other half, the seal, is kept with the entry and has to fit as well. A
-//! cache inside the process draws its secret at random, so that nobody can look for two inputs with one key.
+//! The key is 64 bits of SipHash-1-3 over the model's name and version and over all that the model sees of the
+//! request but its id: inputs with names, types, shapes and bytes, requested outputs, parameters. Their order makes
+//! no difference, and each piece stands behind its length. Triton's key has the names and bytes of the inputs alone;
+//! `key=triton` asks for that ([`Form`]). Sixty-four bits are few where clients choose the bytes: the hash is
+//! computed to 128 bits, and the other half, the seal, is kept with the entry and has to fit as well. A cache inside
+//! the process draws its secret at random, so that nobody can look for two inputs with one key.
 
 use std::hash::{BuildHasher, RandomState};
 
 use smallvec::SmallVec;
 
-use crate::request::{InputTensor, Request};
+use crate::request::{CorrelationId, InputTensor, Parameter, Request, Value};
+
+/// What of a request is in its key: the setting `key`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Form {
+    /// All that the model sees, but the id.
+    #[default]
+    Request,
+    /// Names and bytes of the inputs.
+    Triton,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
@@ -35,22 +47,71 @@ impl Secret {
 }
 
 impl Key {
-    pub fn of(request: &Request, model: &str, version: i64, secret: Secret) -> Key {
+    pub fn of(request: &Request, model: &str, version: i64, secret: Secret, form: Form) -> Key {
         let mut inputs: SmallVec<[&InputTensor; 8]> = request.inputs.iter().collect();
         inputs.sort_unstable_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
         let mut hash = SipHash::<1, 3>::new(secret.0);
-        hash.write_number(model.len() as u64);
-        hash.write(model.as_bytes());
+        hash.write_piece(model.as_bytes());
         hash.write_number(version as u64);
         for input in inputs {
-            hash.write_number(input.name.as_bytes().len() as u64);
-            hash.write(input.name.as_bytes());
+            hash.write_piece(input.name.as_bytes());
+            if form == Form::Request {
+                hash.write_number(input.datatype as u64);
+                hash.write_number(input.shape.len() as u64);
+                input.shape.iter().for_each(|dim| hash.write_number(*dim as u64));
+            }
             hash.write_number(input.byte_size() as u64);
             input.data.iter().for_each(|piece| hash.write(piece));
+        }
+        if form == Form::Request {
+            write_rest(&mut hash, request);
         }
         let [hash, seal] = hash.finish();
         Key { hash, seal }
     }
+}
+
+/// Bytes of a request that are hashed, about: what it takes is in proportion to them.
+pub fn hashed_bytes(request: &Request) -> usize {
+    let inputs = request.inputs.iter().map(InputTensor::byte_size);
+    let parameters = request.parameters.iter().map(|parameter| {
+        parameter.name.as_bytes().len()
+            + match &parameter.value {
+                Value::String(text) => text.as_bytes().len(),
+                Value::Bytes(bytes) => bytes.len(),
+                Value::Int(_) | Value::Bool(_) | Value::Double(_) => 8,
+            }
+    });
+    inputs.chain(parameters).fold(0, usize::saturating_add)
+}
+
+/// What the model sees beside the inputs.
+fn write_rest(hash: &mut SipHash<1, 3>, request: &Request) {
+    let mut outputs: SmallVec<[&[u8]; 8]> = request.outputs.iter().map(|output| output.name.as_bytes()).collect();
+    outputs.sort_unstable();
+    hash.write_number(outputs.len() as u64);
+    outputs.into_iter().for_each(|name| hash.write_piece(name));
+    let mut parameters: SmallVec<[&Parameter; 8]> = request.parameters.iter().collect();
+    // Stable: of two with one name the order counts.
+    parameters.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
+    hash.write_number(parameters.len() as u64);
+    for Parameter { name, value } in parameters {
+        hash.write_piece(name.as_bytes());
+        match value {
+            Value::String(text) => hash.write_tagged(0, text.as_bytes()),
+            Value::Int(number) => hash.write_tagged(1, &number.to_le_bytes()),
+            Value::Bool(is) => hash.write_tagged(2, &[u8::from(*is)]),
+            Value::Double(number) => hash.write_tagged(3, &number.to_bits().to_le_bytes()),
+            Value::Bytes(bytes) => hash.write_tagged(4, bytes),
+        }
+    }
+    match &request.correlation_id {
+        CorrelationId::None => hash.write_tagged(0, &[]),
+        CorrelationId::Number(number) => hash.write_tagged(1, &number.to_le_bytes()),
+        CorrelationId::Text(text) => hash.write_tagged(2, text.as_bytes()),
+    }
+    hash.write_number(u64::from(request.flags));
+    hash.write_number(request.timeout_us);
 }
 
 /// SipHash with `C` rounds for each word and `D` at the end, in its form with 128 bits of result (Aumasson and
@@ -94,6 +155,18 @@ impl<const C: usize, const D: usize> SipHash<C, D> {
         v[3] ^= word;
         (0..C).for_each(|_| Self::round(v));
         v[0] ^= word;
+    }
+
+    /// Bytes behind their length.
+    fn write_piece(&mut self, bytes: &[u8]) {
+        self.write_number(bytes.len() as u64);
+        self.write(bytes);
+    }
+
+    /// A value of one of several kinds.
+    fn write_tagged(&mut self, kind: u8, bytes: &[u8]) {
+        self.write(&[kind]);
+        self.write_piece(bytes);
     }
 
     fn write_number(&mut self, number: u64) {
@@ -149,7 +222,7 @@ impl<const C: usize, const D: usize> SipHash<C, D> {
 mod tests {
     use super::*;
     use crate::memory::Slice;
-    use crate::request::{Completion, DataType, Delivery, Shape, Sink, Text};
+    use crate::request::{Completion, DataType, Delivery, Parameters, RequestedOutput, Shape, Sink, Text};
 
     /// The first vectors of the reference implementation, for 2 and 4 rounds.
     #[test]
@@ -205,20 +278,84 @@ mod tests {
         request
     }
 
+    /// Only what the model sees makes a difference, and all of it.
+    #[test]
+    fn the_key_depends_on_all_that_the_model_sees() {
+        let key = |request: &Request| Key::of(request, "m", 1, Secret([5, 6]), Form::Request);
+        let number = |name: &str, value: Value| (Text::from(name), value);
+        let base = |order: bool| {
+            let mut request = request(&[("A", &[b"abcdefgh"]), ("B", &[b"xy"])]);
+            request.inputs.iter_mut().for_each(|input| input.shape = Shape::from_slice(&[2, 1]));
+            let mut outputs = ["O", "P"].map(|name| RequestedOutput { name: Text::from(name), index: 0 });
+            let mut parameters = [
+                number("temperature", Value::Double(0.1)),
+                number("n", Value::Int(1)),
+                number("s", Value::String("1".into())),
+            ];
+            if order {
+                request.inputs.reverse();
+                outputs.reverse();
+                parameters.reverse();
+            }
+            request.outputs.extend(outputs);
+            parameters.into_iter().for_each(|(name, value)| request.parameters.push(name, value));
+            request
+        };
+        let mut same = base(true);
+        same.id = Text::from("id");
+        same.priority = 3;
+        assert_eq!(key(&base(false)), key(&same), "order, id and place in the queue");
+        type Change<'a> = (&'a str, &'a dyn Fn(&mut Request));
+        let set = |at: usize, value: Value| {
+            move |request: &mut Request| {
+                let mut all: Vec<Parameter> = request.parameters.iter().cloned().collect();
+                all[at].value = value.clone();
+                request.parameters = Parameters::default();
+                all.into_iter().for_each(|one| request.parameters.push(one.name, one.value));
+            }
+        };
+        let changes: [Change<'_>; 13] = [
+            ("shape", &|request| request.inputs[0].shape = Shape::from_slice(&[1, 2])),
+            ("rank", &|request| request.inputs[0].shape = Shape::from_slice(&[2])),
+            ("type", &|request| request.inputs[0].datatype = DataType::Int8),
+            ("fewer outputs", &|request| drop(request.outputs.pop())),
+            ("other outputs", &|request| request.outputs[0].name = Text::from("Q")),
+            ("temperature", &set(0, Value::Double(0.9))),
+            ("number", &set(1, Value::Int(2))),
+            ("type of a parameter", &set(2, Value::Int(1))),
+            ("flag", &set(1, Value::Bool(true))),
+            ("one more", &|request| request.parameters.push(Text::from("x"), Value::Bytes(Slice::copy_of(b"")))),
+            ("sequence", &|request| request.correlation_id = CorrelationId::Number(7)),
+            ("named sequence", &|request| request.correlation_id = CorrelationId::Text("7".into())),
+            ("timeout", &|request| request.timeout_us = 1),
+        ];
+        let mut keys = vec![key(&base(false))];
+        for (what, change) in changes {
+            let mut request = base(false);
+            change(&mut request);
+            let key = key(&request);
+            assert!(!keys.contains(&key), "{what}");
+            keys.push(key);
+        }
+    }
+
     /// schedulers.md section 8, row "key".
     #[test]
-    fn the_key_depends_on_model_version_names_and_bytes_alone() {
+    fn the_key_of_triton_depends_on_model_version_names_and_bytes_alone() {
         let secret = Secret([5, 6]);
-        let key = |request: &Request| Key::of(request, "m", 1, secret);
+        let of = |request: &Request, model: &str, version: i64, secret: Secret| {
+            Key::of(request, model, version, secret, Form::Triton)
+        };
+        let key = |request: &Request| of(request, "m", 1, secret);
         let base = request(&[("A", &[b"abc"]), ("B", &[b""])]);
         let mut same = request(&[("B", &[]), ("A", &[b"a", b"", b"bc"])]);
         assert_eq!(key(&base), key(&same), "order and pieces of the inputs");
         same.id = Text::from("id");
         same.priority = 3;
-        same.parameters.push(Text::from("p"), crate::request::Value::Int(1));
+        same.parameters.push(Text::from("p"), Value::Int(1));
         same.inputs[0].shape.push(7);
         same.inputs[0].datatype = DataType::Bytes;
-        same.outputs.push(crate::request::RequestedOutput { name: Text::from("O"), index: 0 });
+        same.outputs.push(RequestedOutput { name: Text::from("O"), index: 0 });
         assert_eq!(key(&base), key(&same), "id, parameters, shapes, types, outputs");
         for other in [
             request(&[("A", &[b"abd"]), ("B", &[b""])]),
@@ -229,9 +366,9 @@ mod tests {
         ] {
             assert_ne!(key(&base), key(&other), "{:?}", other.inputs);
         }
-        assert_ne!(key(&base), Key::of(&base, "n", 1, secret));
-        assert_ne!(key(&base), Key::of(&base, "m", 2, secret));
-        assert_ne!(key(&base).hash, Key::of(&base, "m", 1, Secret([5, 7])).hash);
+        assert_ne!(key(&base), of(&base, "n", 1, secret));
+        assert_ne!(key(&base), of(&base, "m", 2, secret));
+        assert_ne!(key(&base).hash, of(&base, "m", 1, Secret([5, 7])).hash);
         assert_ne!(Secret::random().0, Secret::random().0);
     }
 }

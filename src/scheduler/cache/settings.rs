@@ -2,20 +2,23 @@
 //! cache libraries.
 //!
 //! A built-in cache wins over a library of the same name unless its setting `library` names a file; a library never
-//! sees that setting. Every other name is that of a library, with whatever settings it has.
+//! sees that setting. Every other name is that of a library, with whatever settings it has; `key=triton` is ours with
+//! all of them.
 
 use std::collections::BTreeMap;
 
 use tracing::warn;
 
 use super::redis::Redis;
-use super::{Cache, Local, OpenLibrary, Secret};
+use super::{Cache, Form, Local, OpenLibrary, Secret};
 use crate::request::Status;
 
 /// The caches that this build brings along.
 const BUILT_IN: [&str; 2] = ["local", "redis"];
 /// The setting of a built-in cache that names the library to be used in its place.
 const LIBRARY: &str = "library";
+/// The setting that has requests known by what Triton knows them by.
+const TRITONS_KEY: (&str, &str) = ("key", "triton");
 
 pub fn open(
     name: &str,
@@ -23,14 +26,19 @@ pub fn open(
     library: OpenLibrary<'_>,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Cache, Status> {
+    let pairs = settings.iter().map(|(key, value)| (&**key, &**value));
+    // Apart from the others: to the cache 'redis', and to libraries, a `key` may be something else.
+    let is_form = |pair: &(&str, &str)| *pair == TRITONS_KEY;
+    let form = if pairs.clone().any(|pair| is_form(&pair)) { Form::Triton } else { Form::Request };
     // The last one of a name counts.
-    let mut settings: BTreeMap<&str, &str> = settings.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let mut settings: BTreeMap<&str, &str> = pairs.filter(|pair| !is_form(pair)).collect();
     let file = if BUILT_IN.contains(&name) { settings.remove(LIBRARY) } else { None };
+    let is_built_in = BUILT_IN.contains(&name) && file.is_none();
     match name {
-        "local" if file.is_none() => Cache::over(Box::new(local(&settings)?), Secret::random()),
-        "redis" if file.is_none() => Cache::over(Box::new(Redis::open(&settings, environment)?), Secret::SHARED),
+        "local" if is_built_in => Cache::over(Box::new(local(&settings)?), Secret::random(), form),
+        "redis" if is_built_in => Cache::over(Box::new(Redis::open(&settings, environment)?), Secret::SHARED, form),
         // Where it keeps what, and who else looks there, is not known here.
-        _ => Cache::over(library(name, file, &settings)?, Secret::SHARED),
+        _ => Cache::over(library(name, file, &settings)?, Secret::SHARED, form),
     }
 }
 
@@ -93,7 +101,8 @@ mod tests {
         let none = local("Could not initialize buffer in basic_managed_external_buffer constructor");
         /// Cache, settings, outcome.
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
-        let cases: [Case<'_>; 11] = [
+        let cases: [Case<'_>; 12] = [
+            ("local", &[("size", "1048576"), ("key", "triton")], "opened"),
             ("local", &[("foo", "1")], no_size),
             ("local", &[("size", "abc")], &local("stoull")),
             ("local", &[("size", "99999999999999999999")], &local("stoull")),
@@ -116,7 +125,10 @@ mod tests {
         let asks = |text: &str| format!("Unsupported - {text}");
         /// Cache, settings, outcome.
         type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
-        let cases: [Case<'_>; 4] = [
+        let cases: [Case<'_>; 6] = [
+            // The form of the key is ours; another setting of that name is its own.
+            ("mine", &[("key", "triton")], "mine None {}"),
+            ("mine", &[("key", "k"), ("key", "triton")], r#"mine None {"key": "k"}"#),
             ("mine", &[("size", "1"), ("size", "2")], r#"mine None {"size": "2"}"#),
             // A setting of its own, whatever it means there.
             ("mine", &[("library", "x")], r#"mine None {"library": "x"}"#),

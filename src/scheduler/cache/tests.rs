@@ -160,7 +160,7 @@ impl Scene {
         let statistics: Arc<ModelStatistics> = Arc::default();
         let purpose = Purpose { statistics: Arc::clone(&statistics), ..Purpose::of(spec()) };
         let inner = Arc::new(inner);
-        let cache = Arc::new(Cache::over(store, Secret::SHARED).unwrap());
+        let cache = Arc::new(Cache::over(store, Secret::SHARED, Form::default()).unwrap());
         let cached = Cached::new(inner.clone(), &purpose, &cache);
         let ((send, deliveries), (jobs, todo)) = (channel(), channel());
         let house = Arc::new(House { deliveries: send, jobs });

@@ -5,6 +5,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tracing::error;
+
 use super::super::mutants::{self, Mutant};
 use super::{COPIED_AT_ONCE, Entry, Inserted, Key, Lookup, Subject};
 use crate::memory::{BlockMut, Exhausted};
@@ -101,6 +103,10 @@ impl Watch {
         let started_ns = now_ns();
         let entry = Entry::of(response, key);
         let outcome = self.subject.cache.store.insert(key, entry, self.replaces);
+        if outcome == Inserted::Refused {
+            let hash = key.hash;
+            error!("Failed to insert key [{hash}] into response cache: it is too large, or the cache does not answer");
+        }
         self.count(now_ns().saturating_sub(started_ns), outcome);
     }
 

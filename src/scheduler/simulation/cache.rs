@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::memory::Slice;
 use crate::request::{DataType, InputTensor, Shape};
-use crate::scheduler::cache::{Cache, Local, Secret};
+use crate::scheduler::cache::{Cache, Form, Local, Secret};
 use crate::scheduler::{Purpose, Services, create};
 
 struct Caching {
@@ -34,7 +34,7 @@ impl Caching {
         let is_roomy = random.once_in(2);
         let size = if is_roomy { 1 << 20 } else { 3_000 };
         Caching {
-            cache: Arc::new(Cache::over(Box::new(Local::new(size)), Secret::random()).unwrap()),
+            cache: Arc::new(Cache::over(Box::new(Local::new(size)), Secret::random(), Form::default()).unwrap()),
             workers: 1 + random.below(3) as usize,
             inputs: random.one_of(&[3, 30]),
             is_roomy,

@@ -159,6 +159,8 @@ pub struct WindowFigures {
 pub struct Timeline {
     pub slot: Duration,
     pub completed: Vec<u64>,
+    /// How much time each slot has: the last one of a window may be longer or shorter.
+    pub covered: Vec<Duration>,
 }
 
 /// What the model's statistics grew by in the counted windows.

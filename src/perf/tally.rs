@@ -47,7 +47,20 @@ pub struct Tally {
 #[derive(Debug, Clone)]
 pub struct Beat {
     slot_ns: u64,
-    counts: Vec<u64>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    completed: u64,
+    /// How much of the slot lies in a window; known at the window's end.
+    covered_ns: u64,
+}
+
+impl Slot {
+    fn and(self, other: Slot) -> Slot {
+        Slot { completed: self.completed + other.completed, covered_ns: self.covered_ns + other.covered_ns }
+    }
 }
 
 impl Beat {
@@ -56,11 +69,11 @@ impl Beat {
             self.halve();
         }
         let at = (since_ns / self.slot_ns) as usize;
-        if at >= self.counts.len() {
-            self.counts.resize(at + 1, 0);
+        if at >= self.slots.len() {
+            self.slots.resize(at + 1, Slot::default());
         }
-        if let Some(count) = self.counts.get_mut(at) {
-            *count += 1;
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.completed += 1;
         }
     }
 
@@ -68,21 +81,38 @@ impl Beat {
     fn add(&mut self, other: &Beat) {
         let mut other = other.clone();
         self.level(&mut other);
-        if self.counts.len() < other.counts.len() {
-            self.counts.resize(other.counts.len(), 0);
+        if self.slots.len() < other.slots.len() {
+            self.slots.resize(other.slots.len(), Slot::default());
         }
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
-            *count += more;
+        for (slot, more) in self.slots.iter_mut().zip(&other.slots) {
+            *slot = slot.and(*more);
         }
     }
 
-    /// Puts what happened later behind it.
-    fn follow(&mut self, other: &Beat) {
+    /// Puts a later window of this length behind it.
+    fn follow(&mut self, other: &Beat, wall_ns: u64) {
         let mut other = other.clone();
         self.level(&mut other);
-        self.counts.append(&mut other.counts);
-        while self.counts.len() > SLOTS_MAX {
+        other.close(wall_ns);
+        self.slots.append(&mut other.slots);
+        while self.slots.len() > SLOTS_MAX {
             self.halve();
+        }
+    }
+
+    /// The window is over after `wall_ns`. A rest of a slot has too few requests for a rate of its own: it goes to the
+    /// slot before it.
+    fn close(&mut self, wall_ns: u64) {
+        let needed = wall_ns.div_ceil(self.slot_ns).min(SLOTS_MAX as u64) as usize;
+        self.slots.resize(needed.max(self.slots.len()), Slot::default());
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            slot.covered_ns = wall_ns.saturating_sub(at as u64 * self.slot_ns).min(self.slot_ns);
+        }
+        while let [.., before, last] = self.slots.as_mut_slice()
+            && last.covered_ns < self.slot_ns / 2
+        {
+            *before = before.and(*last);
+            self.slots.pop();
         }
     }
 
@@ -96,7 +126,8 @@ impl Beat {
     }
 
     fn halve(&mut self) {
-        self.counts = self.counts.chunks(2).map(|pair| pair.iter().sum()).collect();
+        let both = |pair: &[Slot]| pair.iter().fold(Slot::default(), |sum, slot| sum.and(*slot));
+        self.slots = self.slots.chunks(2).map(both).collect();
         self.slot_ns = self.slot_ns.saturating_mul(2);
     }
 }
@@ -131,7 +162,7 @@ impl Default for Tally {
             last_ns: 0,
             cpu_ns: 0,
             busiest: 0.0,
-            beat: Beat { slot_ns: SLOT_NS, counts: Vec::new() },
+            beat: Beat { slot_ns: SLOT_NS, slots: Vec::new() },
         }
     }
 }
@@ -165,7 +196,7 @@ impl Tally {
 
     /// Adds a later window; `self` is no window then, and its wall time is the sum that the caller keeps.
     pub fn add_window(&mut self, other: &mut Tally, records_max: usize) {
-        self.beat.follow(&other.beat);
+        self.beat.follow(&other.beat, other.wall_ns());
         self.add(other, records_max);
     }
 
@@ -201,7 +232,12 @@ impl Tally {
     }
 
     pub fn timeline(&self) -> Timeline {
-        Timeline { slot: Duration::from_nanos(self.beat.slot_ns), completed: self.beat.counts.clone() }
+        let slots = self.beat.slots.iter();
+        Timeline {
+            slot: Duration::from_nanos(self.beat.slot_ns),
+            completed: slots.clone().map(|slot| slot.completed).collect(),
+            covered: slots.map(|slot| Duration::from_nanos(slot.covered_ns)).collect(),
+        }
     }
 }
 
@@ -221,38 +257,30 @@ mod tests {
         assert!(timeline.completed.iter().all(|count| *count == 8));
         let mut sum = Tally::default();
         sum.beat.count(0);
+        tally.ended_ns = last * SLOT_NS;
         sum.add_window(&mut tally, 0);
         assert_eq!(sum.timeline().completed.iter().sum::<u64>(), last + 1);
-        sum.add_thread(&mut tally, 0);
-        assert_eq!(sum.timeline().completed.iter().sum::<u64>(), 2 * last + 1);
     }
 
+    /// 100 requests a second in windows of 1.03 and 1.98 s: no slot may say anything else.
     #[test]
-    fn threads_and_windows_add_up() {
-        let record = |due_ns| Record {
-            due_ns,
-            sent_ns: 0,
-            responses_ns: Vec::new(),
-            sequence_id: None,
-            template: 0,
-            failed: false,
-        };
-        let window = |began_ns: u64, ended_ns: u64, cpu_ns: u64, latency_ns: u64| {
-            let mut tally = Tally { began_ns, completed: 1, records: vec![record(began_ns)], ..Tally::default() };
-            tally.latency_ns.saturating_record(latency_ns);
-            tally.end(ended_ns, cpu_ns);
-            tally
-        };
+    fn the_end_of_a_window_is_no_stall() {
         let mut sum = Tally::default();
-        sum.add_thread(&mut window(100, 1100, 500, 7), 2);
-        sum.add_thread(&mut window(90, 1000, 910, 9), 2);
-        assert_eq!((sum.began_ns, sum.ended_ns, sum.wall_ns()), (90, 1100, 1010));
-        assert_eq!((sum.completed, sum.cpu_ns, sum.busiest), (2, 1410, 1.0));
-        assert_eq!((sum.latency_ns.min(), sum.latency_ns.max()), (7, 9));
-        let mut point = Tally::default();
-        point.add_window(&mut sum, 2);
-        point.add_window(&mut window(1100, 2100, 10, 2 * LATENCY_MAX_NS), 2);
-        assert_eq!((point.completed, point.records.len(), point.records_dropped), (3, 2, 1));
-        assert!(point.latency_ns.max() >= LATENCY_MAX_NS, "beyond the bound counts as the bound");
+        for wall_ns in [1_030_000_000, 1_980_000_000] {
+            let mut window = Tally { ended_ns: wall_ns, ..Tally::default() };
+            (0..wall_ns / 10_000_000).for_each(|at| window.beat.count(at * 10_000_000));
+            sum.add_window(&mut window, 0);
+        }
+        let Timeline { completed, covered, .. } = sum.timeline();
+        assert_eq!((completed.len(), covered.len()), (30, 30));
+        for (completed, covered) in completed.iter().zip(&covered) {
+            assert!((*completed as f64 / covered.as_secs_f64() - 100.0).abs() < 1e-6, "{completed} in {covered:?}");
+        }
+        // A true stall at the end of a window is one.
+        let mut window = Tally { ended_ns: 1_000_000_000, ..Tally::default() };
+        window.beat.count(0);
+        let mut sum = Tally::default();
+        sum.add_window(&mut window, 0);
+        assert_eq!(sum.timeline().completed, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

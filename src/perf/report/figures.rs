@@ -22,6 +22,19 @@ pub fn max_us(histogram: &Histogram<u64>) -> f64 {
     if histogram.is_empty() { 0.0 } else { histogram.max() as f64 / 1e3 }
 }
 
+/// What stands for a figure where nothing was measured.
+pub const NONE: &str = "n/a";
+
+/// A figure of a histogram without its unit, for tables.
+pub fn whole(histogram: &Histogram<u64>, us: impl Fn(&Histogram<u64>) -> f64) -> String {
+    if histogram.is_empty() { NONE.to_owned() } else { format!("{:.0}", us(histogram)) }
+}
+
+/// A figure of a histogram with its unit.
+pub fn usec(histogram: &Histogram<u64>, us: impl Fn(&Histogram<u64>) -> f64) -> String {
+    if histogram.is_empty() { NONE.to_owned() } else { format!("{:.0} usec", us(histogram)) }
+}
+
 /// Where the mean request spent its time, in microseconds. The parts add up to the mean latency, as far as what the
 /// client and the server measured fits together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -6,7 +6,11 @@ mod plots;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::figures::{Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant};
+use hdrhistogram::Histogram;
+
+use super::figures::{
+    NONE, Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant, whole,
+};
 use super::plot::escape;
 use super::{Report, text, version};
 use crate::perf::{LoadPoint, Measurement, ServerSide};
@@ -84,20 +88,21 @@ fn summary(report: &Report<'_>, page: &mut String) {
     cells("th", head, page);
     page.push_str("</thead>\n<tbody>");
     for point in report.points {
-        let quantile = |percentile| format!("{:.0}", quantile_us(&point.latency_ns, percentile));
-        let server = point.server.as_ref().map_or(0.0, |server| Phases::of(server).request);
+        let quantile = |percentile| whole(&point.latency_ns, |latency| quantile_us(latency, percentile));
+        let server = point.server.as_ref().filter(|server| server.success.count > 0);
+        let server = server.map_or(NONE.to_owned(), |server| format!("{:.0}", Phases::of(server).request));
         let row = [
             significant(load(point.load).1),
             significant(report.inferences_per_s(point)),
-            format!("{:.0}", mean_us(&point.latency_ns)),
+            whole(&point.latency_ns, mean_us),
             quantile(50.0),
             quantile(90.0),
             quantile(95.0),
             quantile(99.0),
             quantile(99.9),
-            format!("{:.0}", max_us(&point.latency_ns)),
-            format!("{server:.0}"),
-            format!("{:.2}", point.client_cpu_per_request_ns() / 1e3),
+            whole(&point.latency_ns, max_us),
+            server,
+            text::client_cpu(point),
             point.failed.to_string(),
         ];
         cells("td", row.iter().map(String::as_str), page);
@@ -125,24 +130,29 @@ fn details(report: &Report<'_>, point: &Measurement, page: &mut String) {
     if report.plan.work.sequences.is_some() {
         row("Sequences", point.sequences.to_string());
     }
-    row("Latency, mean", format!("{:.1} µs ± {:.1}", mean_us(&point.latency_ns), deviation_us(&point.latency_ns)));
+    let latency = |text: String| if point.latency_ns.is_empty() { NONE.to_owned() } else { text };
+    let (mean, deviation) = (mean_us(&point.latency_ns), deviation_us(&point.latency_ns));
+    row("Latency, mean", latency(format!("{mean:.1} µs ± {deviation:.1}")));
     for percentile in PERCENTILES {
         let us = quantile_us(&point.latency_ns, percentile);
-        row(&format!("Latency, p{}", percentile_name(percentile)), format!("{us:.1} µs"));
+        row(&format!("Latency, p{}", percentile_name(percentile)), latency(format!("{us:.1} µs")));
     }
-    row("Latency, max", format!("{:.1} µs", max_us(&point.latency_ns)));
+    row("Latency, max", latency(format!("{:.1} µs", max_us(&point.latency_ns))));
     if !matches!(point.load, LoadPoint::Concurrency(_)) {
         let (mean, p99) = (mean_us(&point.send_lag_ns), quantile_us(&point.send_lag_ns, 99.0));
         row("Sent after it was due", format!("{mean:.1} µs, p99 {p99:.1} µs"));
         row("Latency from sending, p99", format!("{:.1} µs", quantile_us(&point.service_ns, 99.0)));
     }
     if report.plan.work.decoupled {
-        let pair = |histogram| format!("{:.1} µs, p99 {:.1} µs", mean_us(histogram), quantile_us(histogram, 99.0));
+        let pair = |histogram: &Histogram<u64>| match histogram.is_empty() {
+            true => NONE.to_owned(),
+            false => format!("{:.1} µs, p99 {:.1} µs", mean_us(histogram), quantile_us(histogram, 99.0)),
+        };
         row("First response", pair(&point.first_response_ns));
         row("Between responses", pair(&point.between_responses_ns));
     }
     row("Bytes", format!("{} sent, {} received", point.bytes_sent, point.bytes_received));
-    row("Client CPU", format!("{:.2} µs a request", point.client_cpu_per_request_ns() / 1e3));
+    row("Client CPU", format!("{} µs a request", text::client_cpu(point)));
     row("Busiest client thread", format!("{:.0} %", point.limits.busiest_thread * 100.0));
     row("Stable", if point.stable { "yes" } else { "no" }.to_owned());
     for (error, count) in point.errors.counts.iter().take(ROWS_MAX) {
@@ -175,9 +185,10 @@ fn server(side: &ServerSide, page: &mut String) {
         ("compute infer", side.compute_infer),
         ("compute output", side.compute_output),
     ] {
-        cells("td", [name, &phase.count.to_string(), &format!("{:.1}", phase.mean_us())], page);
+        let mean = if phase.count == 0 { NONE.to_owned() } else { format!("{:.1}", phase.mean_us()) };
+        cells("td", [name, &phase.count.to_string(), &mean], page);
     }
-    let batch = significant(side.mean_batch());
+    let batch = if side.executions == 0 { NONE.to_owned() } else { significant(side.mean_batch()) };
     cells("td", ["batches executed", &side.executions.to_string(), &format!("{batch} inferences each")], page);
     page.push_str("</tbody>\n</table></div>\n");
 }
@@ -195,7 +206,7 @@ fn windows(point: &Measurement, page: &mut String) {
             format!("{:.3}", window.wall.as_secs_f64()),
             window.completed.to_string(),
             window.failed.to_string(),
-            format!("{:.1}", window.mean_ns / 1e3),
+            if window.completed == 0 { NONE.to_owned() } else { format!("{:.1}", window.mean_ns / 1e3) },
             if window.counted { "yes" } else { "no" }.to_owned(),
         ];
         cells("td", row.iter().map(String::as_str), page);

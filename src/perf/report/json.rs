@@ -1,6 +1,6 @@
 //! Everything that was measured, for programs: the plan, the machine, and each load point with its whole histogram.
 
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -203,7 +203,11 @@ fn point(report: &Report<'_>, point: &Measurement) -> Value {
         "errors": point.errors.counts,
         "other_errors": point.errors.other,
         "windows": windows.collect::<Vec<_>>(),
-        "timeline": { "slot_s": point.timeline.slot.as_secs_f64(), "completed": point.timeline.completed },
+        "timeline": {
+            "slot_s": point.timeline.slot.as_secs_f64(),
+            "completed": point.timeline.completed,
+            "covered_s": point.timeline.covered.iter().map(Duration::as_secs_f64).collect::<Vec<_>>(),
+        },
         "metrics": metrics,
         "requests_recorded": point.records.len(),
         "requests_not_recorded": point.records_dropped,

@@ -144,7 +144,11 @@ pub fn point(load: LoadPoint, base_us: u64) -> Measurement {
         counted: true,
     };
     point.windows = vec![window; 3];
-    point.timeline = Timeline { slot: Duration::from_millis(100), completed: vec![33, 34, 0, 36, 33] };
+    point.timeline = Timeline {
+        slot: Duration::from_millis(100),
+        completed: vec![33, 34, 0, 36, 33],
+        covered: vec![Duration::from_millis(100); 5],
+    };
     point.server = Some(ServerSide {
         model: "identity".into(),
         version: "1".into(),

@@ -2,8 +2,12 @@
 
 use std::fmt::Write;
 
+use hdrhistogram::Histogram;
+
 use super::Report;
-use super::figures::{Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant};
+use super::figures::{
+    NONE, Phases, deviation_us, doubts, load, max_us, mean_us, percentile_name, quantile_us, significant, usec, whole,
+};
 use crate::perf::{
     Compression, Load, LoadPoint, Measurement, Protocol, Rules, ServerSide, SharedMemory, Spacing, Window,
 };
@@ -147,6 +151,18 @@ pub fn point(report: &Report<'_>, point: &Measurement, verbose: bool) -> String 
     text
 }
 
+fn p99(histogram: &Histogram<u64>) -> f64 {
+    quantile_us(histogram, 99.0)
+}
+
+/// CPU time of the client for each request that ended well.
+pub fn client_cpu(point: &Measurement) -> String {
+    match point.completed {
+        0 => NONE.to_owned(),
+        _ => format!("{:.2}", point.client_cpu_per_request_ns() / 1e3),
+    }
+}
+
 fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
     let _ = writeln!(text, "  Client:\n    Request count: {}", point.completed);
     if report.plan.work.sequences.is_some() {
@@ -156,34 +172,33 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
     if point.responses != point.completed {
         let _ = writeln!(text, "    Response throughput: {} responses/sec", significant(point.response_rate()));
     }
-    let mean = mean_us(&point.latency_ns);
-    let deviation = deviation_us(&point.latency_ns);
-    let _ = writeln!(text, "    Avg latency: {mean:.0} usec (standard deviation {deviation:.0} usec)");
+    let (mean, deviation) = (usec(&point.latency_ns, mean_us), usec(&point.latency_ns, deviation_us));
+    let _ = writeln!(text, "    Avg latency: {mean} (standard deviation {deviation})");
     let mut percentiles = PERCENTILES.to_vec();
     percentiles.extend(report.percentiles().iter().filter(|percentile| !PERCENTILES.contains(percentile)));
     percentiles.sort_by(f64::total_cmp);
     for percentile in percentiles {
-        let us = quantile_us(&point.latency_ns, percentile);
-        let _ = writeln!(text, "    p{} latency: {us:.0} usec", percentile_name(percentile));
+        let us = usec(&point.latency_ns, |latency| quantile_us(latency, percentile));
+        let _ = writeln!(text, "    p{} latency: {us}", percentile_name(percentile));
     }
-    let _ = writeln!(text, "    Max latency: {:.0} usec", max_us(&point.latency_ns));
+    let _ = writeln!(text, "    Max latency: {}", usec(&point.latency_ns, max_us));
     if !matches!(point.load, LoadPoint::Concurrency(_)) {
         let _ = writeln!(
             text,
-            "    Late by {:.0} usec on average, p99 {:.0} usec; latency from the time of sending: avg {:.0} usec, p99 \
-             {:.0} usec",
-            mean_us(&point.send_lag_ns),
-            quantile_us(&point.send_lag_ns, 99.0),
-            mean_us(&point.service_ns),
-            quantile_us(&point.service_ns, 99.0),
+            "    Late by {} on average, p99 {}; latency from the time of sending: avg {}, p99 {}",
+            usec(&point.send_lag_ns, mean_us),
+            usec(&point.send_lag_ns, p99),
+            usec(&point.service_ns, mean_us),
+            usec(&point.service_ns, p99),
         );
     }
     if report.plan.work.decoupled {
         for (what, histogram) in
             [("First response", &point.first_response_ns), ("Between responses", &point.between_responses_ns)]
         {
-            let (mean, p50, p99) = (mean_us(histogram), quantile_us(histogram, 50.0), quantile_us(histogram, 99.0));
-            let _ = writeln!(text, "    {what}: avg {mean:.0} usec, p50 {p50:.0} usec, p99 {p99:.0} usec");
+            let (mean, p99) = (usec(histogram, mean_us), usec(histogram, p99));
+            let p50 = usec(histogram, |histogram| quantile_us(histogram, 50.0));
+            let _ = writeln!(text, "    {what}: avg {mean}, p50 {p50}, p99 {p99}");
         }
     }
     let seconds = point.wall.as_secs_f64();
@@ -192,8 +207,8 @@ fn client(report: &Report<'_>, point: &Measurement, text: &mut String) {
     let _ = writeln!(text, "    Sent {} MB/s, received {} MB/s", significant(sent), significant(received));
     let _ = writeln!(
         text,
-        "    Client CPU: {:.2} usec a request (send and receive), busiest thread {:.0} %",
-        point.client_cpu_per_request_ns() / 1e3,
+        "    Client CPU: {} usec a request (send and receive), busiest thread {:.0} %",
+        client_cpu(point),
         point.limits.busiest_thread * 100.0
     );
     for (error, count) in point.errors.counts.iter().take(ERRORS_SHOWN) {
@@ -213,7 +228,7 @@ fn side(server: &ServerSide, indent: &str, text: &mut String) {
          count: {}",
         server.inferences,
         server.executions,
-        significant(server.mean_batch()),
+        if server.executions == 0 { NONE.to_owned() } else { significant(server.mean_batch()) },
         server.success.count
     );
     if server.fail.count > 0 {
@@ -225,6 +240,10 @@ fn side(server: &ServerSide, indent: &str, text: &mut String) {
             "{indent}Cache hit count: {}, miss count: {}",
             server.cache_hit.count, server.cache_miss.count
         );
+    }
+    if server.success.count == 0 {
+        let _ = writeln!(text, "{indent}Avg request latency: {NONE}");
+        return;
     }
     let phases = Phases::of(server);
     let _ = write!(
@@ -251,7 +270,7 @@ pub fn table(report: &Report<'_>) -> String {
         [load(first.load).0, "infer/sec", "avg usec", "p50", "p90", "p99", "p99.9", "max", "client CPU", "notes"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
     for point in report.points {
-        let quantile = |percentile| format!("{:.0}", quantile_us(&point.latency_ns, percentile));
+        let quantile = |percentile| whole(&point.latency_ns, |latency| quantile_us(latency, percentile));
         let mut notes = Vec::new();
         let limits = &point.limits;
         let flags = [
@@ -267,13 +286,13 @@ pub fn table(report: &Report<'_>) -> String {
         rows.push(vec![
             significant(load(point.load).1),
             significant(report.inferences_per_s(point)),
-            format!("{:.0}", mean_us(&point.latency_ns)),
+            whole(&point.latency_ns, mean_us),
             quantile(50.0),
             quantile(90.0),
             quantile(99.0),
             quantile(99.9),
-            format!("{:.0}", max_us(&point.latency_ns)),
-            format!("{:.2}", point.client_cpu_per_request_ns() / 1e3),
+            whole(&point.latency_ns, max_us),
+            client_cpu(point),
             notes.join(", "),
         ]);
     }
@@ -307,10 +326,12 @@ pub fn summary(report: &Report<'_>) -> String {
     let latency = percentile.map_or("Average".to_owned(), |percentile| format!("p{}", percentile_name(percentile)));
     let mut text = format!("Inferences/Second vs. Client {latency} Batch Latency\n");
     for point in report.points {
-        let us = percentile.map_or_else(|| mean_us(&point.latency_ns), |rank| quantile_us(&point.latency_ns, rank));
+        let judged =
+            |latency: &Histogram<u64>| percentile.map_or_else(|| mean_us(latency), |rank| quantile_us(latency, rank));
+        let us = usec(&point.latency_ns, judged);
         let (name, value) = load(point.load);
         let rate = significant(report.inferences_per_s(point));
-        let _ = writeln!(text, "{name}: {}, throughput: {rate} infer/sec, latency {us:.0} usec", significant(value));
+        let _ = writeln!(text, "{name}: {}, throughput: {rate} infer/sec, latency {us}", significant(value));
     }
     text
 }
@@ -379,6 +400,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_measured_is_no_zero() {
+        let mut sample = Sample::new(&[LoadPoint::Concurrency(1)]);
+        let empty = &mut sample.points[0];
+        (empty.completed, empty.failed) = (0, 7);
+        empty.latency_ns.reset();
+        let server = empty.server.as_mut().expect("statistics");
+        (server.success.count, server.executions) = (0, 0);
+        let block = point(&sample.report(), &sample.points[0], false);
+        for part in [
+            "    Avg latency: n/a (standard deviation n/a)\n",
+            "    p99 latency: n/a\n",
+            "    Max latency: n/a\n",
+            "    Client CPU: n/a usec a request",
+            "    Execution count: 0, n/a inferences each\n",
+            "    Avg request latency: n/a\n",
+        ] {
+            assert!(block.contains(part), "{part:?} in\n{block}");
+        }
+        let line = table(&sample.report()).lines().nth(1).expect("a line").to_owned();
+        assert_eq!(line.split_whitespace().filter(|cell| *cell == "n/a").count(), 7, "{line}");
+        assert!(summary(&sample.report()).contains("infer/sec, latency n/a\n"));
+    }
+
+    #[test]
     fn what_only_some_runs_have() {
         let mut sample = Sample::new(&[LoadPoint::Rate(50.0)]);
         sample.plan.work.decoupled = true;
@@ -399,8 +444,8 @@ mod tests {
             "    Sequence count: 0\n",
             "    Response throughput: 1333.33 responses/sec\n",
             "    p85 latency: ",
-            "    Late by 0 usec on average",
-            "    First response: avg 0 usec",
+            "    Late by n/a on average",
+            "    First response: avg n/a, p50 n/a, p99 n/a\n",
             "  Composing model inner, version 1:\n",
             "    nv_gpu_power_usage{}: 3.5, 0\n",
         ] {

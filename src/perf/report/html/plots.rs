@@ -1,11 +1,12 @@
 //! Which plots a page has, and what they show.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use crate::perf::report::Report;
 use crate::perf::report::figures::{Breakdown, load, quantile_us, significant};
 use crate::perf::report::plot::{Axis, Bar, Scale, Series, bars, escape, lines};
-use crate::perf::{LoadPoint, Measurement};
+use crate::perf::{LoadPoint, Measurement, Timeline};
 
 /// Load points that one plot of curves shows; more cannot be told apart.
 const CURVES_MAX: usize = 8;
@@ -150,12 +151,16 @@ fn breakdown(report: &Report<'_>) -> String {
 
 fn rate_over_time(points: &[&Measurement]) -> String {
     let curve = |point: &&Measurement| {
-        let slot = point.timeline.slot.as_secs_f64();
-        let at = |(number, count): (usize, &u64)| {
-            let rate = if slot > 0.0 { *count as f64 / slot } else { 0.0 };
-            (number as f64 * slot, rate)
+        let Timeline { completed, covered, .. } = &point.timeline;
+        let mut began = 0.0;
+        let at = |(count, covered): (&u64, &Duration)| {
+            let seconds = covered.as_secs_f64();
+            let rate = if seconds > 0.0 { *count as f64 / seconds } else { 0.0 };
+            let here = (began, rate);
+            began += seconds;
+            here
         };
-        Series { name: name(point), points: point.timeline.completed.iter().enumerate().map(at).collect() }
+        Series { name: name(point), points: completed.iter().zip(covered).map(at).collect() }
     };
     let series: Vec<Series> = points.iter().map(curve).collect();
     let x = Axis { title: "seconds", scale: Scale::Linear, marks: None };

@@ -33,7 +33,7 @@ mod value;
 
 use std::sync::Arc;
 
-pub use discovery::{GPU_SUFFIX, INSTALL_COMMAND, Origin, Place, Surroundings};
+pub use discovery::{GPU_SUFFIX, INSTALL_COMMAND, Origin, Place, SYSTEM_PREFIX, Surroundings, runtimes_below};
 pub use library::{Inspected, LibraryError, Missing, inspect, locate};
 
 use self::model::OnnxModel;

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use super::Arguments;
 use super::check::print;
 use crate::abi::interface::{Table, TableError, headers};
-use file::{Content, File};
+pub(super) use file::{Content, File};
 
 const USAGE: &str = "\
 Usage: nereid install --prefix=<directory> [--library=<file>] [--force]
@@ -37,6 +37,7 @@ const LAYOUT: &str = "\
 |---|---|
 | `bin/nereid`, `bin/tritonserver` | The server. |
 | `lib/libtritonserver.so` | The server as a library, for programs that run it inside themselves. |
+| `lib/nereid/runtimes` | What `bin/nereid runtime install onnxruntime --prefix=<this directory>` puts here. |
 | `include/triton/core` | Headers of the interfaces, for programs, backends, caches and repository agents. |
 | `backends/<name>/libtriton_<name>.so` | Libraries of backends; the server is told of them by `--backend-directory`. |
 
@@ -123,7 +124,7 @@ fn options(words: &[OsString]) -> Result<Option<Options>, InstallError> {
         let value = value.ok_or_else(|| usage(format!("'{}' needs a value", word.display())))?;
         *into = Some(PathBuf::from(value));
     }
-    let prefix = prefix.ok_or_else(|| usage("where to? --prefix=<directory> is missing".to_owned()))?;
+    let prefix = prefix.ok_or_else(|| usage("--prefix=<directory> is missing".to_owned()))?;
     Ok(Some(Options { prefix, library, is_forced }))
 }
 
@@ -167,8 +168,11 @@ fn next_steps(prefix: &Path, backends: &Path) -> String {
     };
     let (program, include, lib) = (prefix.join("bin/nereid"), prefix.join("include"), prefix.join("lib"));
     format!(
-        "Serve:    {} --model-repository=<path>{flag}\n\
+        "ONNX:     {} runtime install onnxruntime --prefix={}\n\
+         Serve:    {} --model-repository=<path>{flag}\n\
          Compile:  cc program.c -I {} -L {lib} -ltritonserver -Wl,-rpath,{lib}\n",
+        program.display(),
+        prefix.display(),
         program.display(),
         include.display(),
         lib = lib.display(),

@@ -1,7 +1,8 @@
 //! `nereid runtime install onnxruntime`, `nereid runtime install python` and `nereid runtime list`.
 //!
 //! Runtimes are found when needed, not linked (DESIGN, decision 13); this is the command that puts one where it is
-//! found: into the user's own data folder, without root and without a Python environment of the user's.
+//! found: into the user's own data folder, without root and without a Python environment of the user's, or where all
+//! users find it.
 
 mod download;
 mod install;
@@ -15,12 +16,13 @@ pub use install::{InstallError, InstallOptions, install_onnxruntime};
 pub use progress::{Progress, Silent, Terminal};
 pub use python::{PythonError, PythonOptions, ensure_python, install_python};
 
-use crate::backend::onnxruntime::{Inspected, Surroundings, locate};
+use crate::backend::onnxruntime::{Inspected, SYSTEM_PREFIX, Surroundings, locate};
 use crate::backend::python as python_backend;
 
 const USAGE: &str = "\
-Usage: nereid runtime install onnxruntime [--version=<version>] [--gpu] [--force]
+Usage: nereid runtime install onnxruntime [--version=<version>] [--gpu] [--force] [--system | --prefix=<dir>]
        nereid runtime install python [--version=<3.x>] [--package=<package>]... [--force]
+                              [--system | --prefix=<dir>]
        nereid runtime list
 
   install onnxruntime
@@ -33,6 +35,9 @@ Usage: nereid runtime install onnxruntime [--version=<version>] [--gpu] [--force
              --version=<3.x>      Of that version of Python, which must be on the PATH.
              --package=<package>  Install this with pip too, such as tokenizers or torch==2.5.1.
              --force              Make a new one in place of those that are there.
+  --system   Install for all users, below /usr/local: for a service, whose user has no home.
+  --prefix=<dir>
+             Install for all users, below lib in this directory: that of `nereid install`, whose program finds it.
   list       Show which runtimes are found, and which of them are used.
 ";
 
@@ -103,6 +108,14 @@ impl Command {
                 ("--help" | "-h", "") => return Ok(Command::Help),
                 ("--gpu", "") if !argument.contains('=') => gpu = true,
                 ("--force", "") if !argument.contains('=') => options.force = true,
+                ("--system", "") if !argument.contains('=') => options.prefix = Some(SYSTEM_PREFIX.into()),
+                ("--prefix", given) => {
+                    let prefix = value(given);
+                    if prefix.is_empty() {
+                        return Err("--prefix needs a directory".to_owned());
+                    }
+                    options.prefix = Some(prefix.into());
+                }
                 ("--version", given) => options.version = Some(value(given)),
                 ("--package", given) => {
                     let package = value(given);
@@ -121,12 +134,12 @@ impl Command {
             ["list"] if is_plain => Ok(Command::List),
             ["list"] => Err("'list' takes no options".to_owned()),
             ["install", "onnxruntime"] => {
-                let PythonOptions { version, packages, force } = options;
+                let PythonOptions { version, packages, force, prefix } = options;
                 if !packages.is_empty() {
                     return Err("unknown option '--package': a library has none".to_owned());
                 }
                 checked(&version, "1.31.1", is_version)?;
-                Ok(Command::Onnxruntime(InstallOptions { version, gpu, force }))
+                Ok(Command::Onnxruntime(InstallOptions { version, gpu, force, prefix }))
             }
             ["install", "python"] if gpu => Err("unknown option '--gpu': Python has none".to_owned()),
             ["install", "python"] => {
@@ -201,11 +214,15 @@ mod tests {
     #[test]
     fn commands_and_their_options() {
         let with = |version: Option<&str>, force| {
-            Ok(Command::Onnxruntime(InstallOptions { version: version.map(str::to_owned), gpu: false, force }))
+            Ok(Command::Onnxruntime(InstallOptions {
+                version: version.map(str::to_owned),
+                force,
+                ..InstallOptions::default()
+            }))
         };
         let python = |version: Option<&str>, packages: &[&str], force| {
             let packages = packages.iter().map(|package| (*package).to_owned()).collect();
-            Ok(Command::Python(PythonOptions { version: version.map(str::to_owned), packages, force }))
+            Ok(Command::Python(PythonOptions { version: version.map(str::to_owned), packages, force, prefix: None }))
         };
         assert_eq!(parse("list"), Ok(Command::List));
         assert_eq!(parse("install onnxruntime"), with(None, false));
@@ -214,6 +231,11 @@ mod tests {
         assert_eq!(parse("install onnxruntime --version 1.20.1"), with(Some("1.20.1"), false));
         let gpu = InstallOptions { gpu: true, ..InstallOptions::default() };
         assert_eq!(parse("install onnxruntime --gpu"), Ok(Command::Onnxruntime(gpu)));
+        let system = InstallOptions { prefix: Some("/usr/local".into()), ..InstallOptions::default() };
+        assert_eq!(parse("install onnxruntime --system"), Ok(Command::Onnxruntime(system)));
+        let below = PythonOptions { prefix: Some("/opt/nereid".into()), ..PythonOptions::default() };
+        assert_eq!(parse("install python --prefix=/opt/nereid"), Ok(Command::Python(below.clone())));
+        assert_eq!(parse("install --prefix /opt/nereid python"), Ok(Command::Python(below)));
         assert_eq!(parse("install --help"), Ok(Command::Help));
         assert_eq!(parse("install python"), python(None, &[], false));
         assert_eq!(parse("install python --version=3.12 --force"), python(Some("3.12"), &[], true));
@@ -243,6 +265,9 @@ mod tests {
             ("install onnxruntime --version=1..2", "is not a version"),
             ("install onnxruntime --version", "is not a version"),
             ("list --force", "takes no options"),
+            ("list --system", "takes no options"),
+            ("install onnxruntime --prefix=", "--prefix needs a directory"),
+            ("install onnxruntime --system=yes", "unknown option '--system=yes'"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(part), "{line}: {error}");

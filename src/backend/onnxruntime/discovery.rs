@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// What a user types to get a library.
 pub const INSTALL_COMMAND: &str = "nereid runtime install onnxruntime";
 
+/// Where `nereid runtime install --system` puts runtimes: below `lib` in it.
+pub const SYSTEM_PREFIX: &str = "/usr/local";
+
 /// How folders of installed builds end that compute on GPUs.
 pub const GPU_SUFFIX: &str = "-gpu";
 /// What a build that computes on GPUs has beside its library.
@@ -28,6 +31,10 @@ pub enum Origin {
     Variable(&'static str),
     /// Where `nereid runtime install` puts it.
     UserFolder,
+    /// Below `lib` of the installation that the program belongs to.
+    Installation,
+    /// Where `nereid runtime install --system` puts it.
+    System,
     VirtualEnvironment,
     /// The site-packages of the `python3` on the PATH.
     Python,
@@ -45,6 +52,8 @@ impl fmt::Display for Origin {
             Origin::Setting => f.write_str("--backend-config=onnxruntime,library"),
             Origin::Variable(name) => f.write_str(name),
             Origin::UserFolder => f.write_str("user's runtime folder"),
+            Origin::Installation => f.write_str("the program's installation"),
+            Origin::System => f.write_str("system's runtime folder"),
             Origin::VirtualEnvironment => f.write_str("VIRTUAL_ENV"),
             Origin::Python => f.write_str("python3 on the PATH"),
         }
@@ -67,6 +76,10 @@ pub struct Surroundings {
     pub ort_dylib_path: Option<PathBuf>,
     pub nereid_onnxruntime_library: Option<PathBuf>,
     pub data_home: Option<PathBuf>,
+    /// Where `nereid install` has put this program, if it did.
+    pub installation: Option<PathBuf>,
+    /// [`SYSTEM_PREFIX`], unless a test looks elsewhere.
+    pub system: Option<PathBuf>,
     pub virtual_env: Option<PathBuf>,
     pub path: Option<OsString>,
 }
@@ -83,6 +96,8 @@ impl Surroundings {
             data_home: path_of("XDG_DATA_HOME")
                 .filter(|home| home.is_absolute())
                 .or_else(|| path_of("HOME").map(|home| home.join(".local/share"))),
+            installation: std::env::current_exe().ok().as_deref().and_then(installation_of),
+            system: Some(SYSTEM_PREFIX.into()),
             virtual_env: path_of("VIRTUAL_ENV"),
             path: std::env::var_os("PATH"),
         }
@@ -91,6 +106,11 @@ impl Surroundings {
     /// `<data home>/nereid/runtimes/onnxruntime`: one folder per installed version.
     pub fn user_folder(&self) -> Option<PathBuf> {
         Some(self.data_home.as_ref()?.join("nereid/runtimes/onnxruntime"))
+    }
+
+    /// Folders of runtimes for all users, the one of the program's own installation first.
+    pub fn shared_runtimes(&self) -> Vec<PathBuf> {
+        self.installation.iter().chain(&self.system).map(|prefix| runtimes_below(prefix)).collect()
     }
 
     /// Every place in the order in which it is tried.
@@ -102,28 +122,18 @@ impl Surroundings {
         ];
         let mut places: Vec<Place> =
             explicit.into_iter().map(|(origin, path)| named(origin, path.as_deref())).collect();
-        places.push(self.user_place());
+        places.push(installed(Origin::UserFolder, self.user_folder(), Vec::new()));
+        let beside = self.installation.as_ref().map(|prefix| libraries_in(&prefix.join("lib"))).unwrap_or_default();
+        for (origin, prefix, beside) in
+            [(Origin::Installation, &self.installation, beside), (Origin::System, &self.system, Vec::new())]
+        {
+            let folder = prefix.as_ref().map(|prefix| runtimes_below(prefix).join("onnxruntime"));
+            places.push(installed(origin, folder, beside));
+        }
         let virtual_env = self.virtual_env.as_deref().into_iter().map(Path::to_path_buf).collect();
         places.push(python_place(Origin::VirtualEnvironment, virtual_env));
         places.push(python_place(Origin::Python, self.python_prefixes()));
         places
-    }
-
-    fn user_place(&self) -> Place {
-        let Some(folder) = self.user_folder() else {
-            return Place { origin: Origin::UserFolder, looked_at: String::new(), libraries: Vec::new() };
-        };
-        let mut libraries = libraries_in(&folder);
-        for version in directories_in(&folder) {
-            // A dot in front marks what an installation left unfinished.
-            if !version.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
-                libraries.extend(libraries_in(&version));
-            }
-        }
-        sort_newest_first(&mut libraries);
-        // Who has installed one wants it, and it computes on the host as well.
-        libraries.sort_by_key(|library| !computes_on_gpus(library));
-        Place { origin: Origin::UserFolder, looked_at: folder.display().to_string(), libraries }
     }
 
     /// The prefixes of the first `python3` on the PATH: as it lies there, then behind its symbolic links, because a
@@ -142,6 +152,36 @@ impl Surroundings {
         }
         prefixes
     }
+}
+
+/// The prefix of an installation, seen from its program.
+fn installation_of(program: &Path) -> Option<PathBuf> {
+    let prefix = program.parent()?.parent()?;
+    prefix.join("lib/libtritonserver.so").is_file().then(|| prefix.to_path_buf())
+}
+
+/// Where runtimes lie that are installed below a prefix, for all users.
+pub fn runtimes_below(prefix: &Path) -> PathBuf {
+    prefix.join("lib/nereid/runtimes")
+}
+
+/// What lies in a folder of installed versions, and `beside` it.
+fn installed(origin: Origin, folder: Option<PathBuf>, beside: Vec<PathBuf>) -> Place {
+    let Some(folder) = folder else {
+        return Place { origin, looked_at: String::new(), libraries: Vec::new() };
+    };
+    let mut libraries = libraries_in(&folder);
+    libraries.extend(beside);
+    for version in directories_in(&folder) {
+        // A dot in front marks what an installation left unfinished.
+        if !version.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+            libraries.extend(libraries_in(&version));
+        }
+    }
+    sort_newest_first(&mut libraries);
+    // A user who installs one wants it, and it computes on the host as well.
+    libraries.sort_by_key(|library| !computes_on_gpus(library));
+    Place { origin, looked_at: folder.display().to_string(), libraries }
 }
 
 /// Whether a library was built for GPUs, by what lies beside it; it is not opened.
@@ -237,6 +277,9 @@ mod tests {
         let user_old = scratch.file("data/nereid/runtimes/onnxruntime/1.9.0/libonnxruntime.so.1.9.0");
         let user_new = scratch.file("data/nereid/runtimes/onnxruntime/1.31.1/libonnxruntime.so.1.31.1");
         scratch.file("data/nereid/runtimes/onnxruntime/.unfinished-7/libonnxruntime.so.1.99.0");
+        let beside = scratch.file("opt/lib/libonnxruntime.so.1.30.0");
+        let below = scratch.file("opt/lib/nereid/runtimes/onnxruntime/1.29.0/libonnxruntime.so.1.29.0");
+        let system = scratch.file("local/lib/nereid/runtimes/onnxruntime/1.31.1/libonnxruntime.so.1.31.1");
         let venv = scratch.file("venv/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1.25.0");
         scratch.file("venv/lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime_providers_shared.so");
         scratch.file("usr/bin/python3");
@@ -250,13 +293,15 @@ mod tests {
             // A folder serves as well as the file in it.
             nereid_onnxruntime_library: Some(scratch.path("nereid")),
             data_home: Some(scratch.path("data")),
+            installation: Some(scratch.path("opt")),
+            system: Some(scratch.path("local")),
             virtual_env: Some(scratch.path("venv")),
             path: Some(path),
         };
         let places = surroundings.places();
-        assert_eq!(all(&places), [setting, ort, nereid, user_new, user_old, venv, python]);
+        assert_eq!(all(&places), [setting, ort, nereid, user_new, user_old, beside, below, system, venv, python]);
         let explicit: Vec<bool> = places.iter().map(|place| place.origin.is_explicit()).collect();
-        assert_eq!(explicit, [true, true, true, false, false, false]);
+        assert_eq!(explicit, [true, true, true, false, false, false, false, false]);
     }
 
     #[test]
@@ -273,13 +318,24 @@ mod tests {
     #[test]
     fn a_bare_host_has_places_but_no_libraries() {
         let places = Surroundings::default().places();
-        assert_eq!(places.len(), 6);
+        assert_eq!(places.len(), 8);
         assert!(all(&places).is_empty());
         let scratch = Scratch::new("discovery-bare");
         let missing = Surroundings { data_home: Some(scratch.path("none")), ..Surroundings::default() };
         let place = &missing.places()[3];
         assert!(place.libraries.is_empty());
         assert!(place.looked_at.ends_with("none/nereid/runtimes/onnxruntime"), "{}", place.looked_at);
+    }
+
+    #[test]
+    fn a_program_belongs_to_the_installation_around_it() {
+        let scratch = Scratch::new("discovery-installation");
+        let program = scratch.file("opt/bin/nereid");
+        assert_eq!(installation_of(&program), None, "a program in any bin is no installation");
+        scratch.file("opt/lib/libtritonserver.so");
+        assert_eq!(installation_of(&program), Some(scratch.path("opt")));
+        let surroundings = Surroundings { installation: Some(scratch.path("opt")), ..Surroundings::default() };
+        assert_eq!(surroundings.shared_runtimes(), [scratch.path("opt/lib/nereid/runtimes")]);
     }
 
     #[test]

@@ -67,14 +67,17 @@ pub struct Interpreter {
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
     pub data_home: Option<PathBuf>,
+    /// Folders of runtimes for all users, the best first.
+    pub shared: Vec<PathBuf>,
     pub path: Option<OsString>,
 }
 
 impl Surroundings {
     /// As this process sees them.
     pub fn of_process() -> Surroundings {
-        let data_home = crate::backend::onnxruntime::Surroundings::of_process(None).data_home;
-        Surroundings { data_home, path: std::env::var_os("PATH") }
+        let surroundings = crate::backend::onnxruntime::Surroundings::of_process(None);
+        let shared = surroundings.shared_runtimes();
+        Surroundings { data_home: surroundings.data_home, shared, path: std::env::var_os("PATH") }
     }
 
     /// `<data home>/nereid/runtimes/python`: one folder per installation.
@@ -82,9 +85,15 @@ impl Surroundings {
         Some(self.data_home.as_ref()?.join("nereid/runtimes/python"))
     }
 
-    /// The interpreter that was installed last.
+    /// The interpreter that was installed last, for this user or else for all.
     pub fn installed(&self) -> Option<PathBuf> {
-        let entries = std::fs::read_dir(self.user_folder()?).ok()?;
+        let shared = self.shared.iter().map(|runtimes| runtimes.join("python"));
+        self.user_folder().into_iter().chain(shared).find_map(|folder| Surroundings::installed_in(&folder))
+    }
+
+    /// The interpreter that was installed there last.
+    pub fn installed_in(folder: &Path) -> Option<PathBuf> {
+        let entries = std::fs::read_dir(folder).ok()?;
         let whole = entries.flatten().filter_map(|entry| {
             let modified = entry.path().join(COMPLETE).metadata().ok()?.modified().ok()?;
             let program = entry.path().join("bin/python3");

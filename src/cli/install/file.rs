@@ -15,6 +15,7 @@ pub struct File {
 #[derive(Debug)]
 pub enum Content {
     Text(String),
+    Bytes(&'static [u8]),
     Copy(PathBuf),
     /// A symbolic link that leads there.
     Link(PathBuf),
@@ -50,6 +51,7 @@ impl File {
         let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(self.mode).open(path)?;
         match &self.content {
             Content::Text(text) => file.write_all(text.as_bytes())?,
+            Content::Bytes(bytes) => file.write_all(bytes)?,
             Content::Copy(source) => _ = io::copy(&mut fs::File::open(source)?, &mut file)?,
             Content::Link(_) => {}
         }

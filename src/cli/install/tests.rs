@@ -146,7 +146,7 @@ fn words_are_understood_or_named() {
     assert_eq!(parse(&all).expect("options"), Some(options(Some("/l=m"), true)));
     assert_eq!(parse(&["--prefix=/p", "--help"]).expect("help"), None);
     for (words, text) in [
-        (&["--force"][..], "where to?"),
+        (&["--force"][..], "--prefix=<directory> is missing"),
         (&["--prefix"], "'--prefix' needs a value"),
         (&["--prefix="], "'--prefix=' needs a value"),
         (&["--force=yes", "--prefix=/p"], "'--force=yes' is not understood"),

@@ -7,8 +7,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
-use super::InstallError;
+use super::{InstallError, Progress};
 use crate::backend::onnxruntime::GPU_SUFFIX;
 
 /// Copies the library, and its providers where they are wanted, and only them, out of a wheel: the names of what is
@@ -32,6 +34,8 @@ sys.exit(0 if found else "there is no onnxruntime/capi/libonnxruntime.so in it")
 const PLATFORM_TAGS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
 /// The library does not depend on Python; any version that has wheels will do.
 const PYTHON_VERSION: &str = "3.11";
+/// Longer than this nobody waits without a word.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// What is shown of a failed command's output.
 const DETAIL_CHARS_MAX: usize = 600;
 
@@ -102,7 +106,13 @@ impl Python {
     }
 
     /// Downloads one version, or the newest that this build can use, into `folder`.
-    pub fn download(&self, package: Package, version: Option<&str>, folder: &Path) -> Result<Wheel, InstallError> {
+    pub fn download(
+        &self,
+        package: Package,
+        version: Option<&str>,
+        folder: &Path,
+        progress: &mut dyn Progress,
+    ) -> Result<Wheel, InstallError> {
         let name = package.name();
         let requirement = match version {
             Some(version) => format!("{name}=={version}"),
@@ -117,6 +127,9 @@ impl Python {
             "--no-input",
             "--disable-pip-version-check",
             "--progress-bar=off",
+            // Where there is no network this ends soon; pip's own patience takes half a minute.
+            "--retries=1",
+            "--timeout=10",
             "--only-binary=:all:",
             "--python-version",
             PYTHON_VERSION,
@@ -127,7 +140,7 @@ impl Python {
             arguments.extend(["--platform".into(), format!("{tag}_{}", std::env::consts::ARCH).into()]);
         }
         arguments.extend(["--dest".into(), folder.into(), requirement.into()]);
-        let output = self.run(&arguments)?;
+        let output = self.run_visibly(&arguments, name, progress)?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             // pip says the same when it cannot reach the index, but warns of that first.
@@ -154,6 +167,32 @@ impl Python {
             true => Ok(()),
             false => Err(InstallError::Unpack(detail(&output))),
         }
+    }
+
+    /// The same, with a word now and then while it lasts.
+    fn run_visibly(
+        &self,
+        arguments: &[OsString],
+        what: &str,
+        progress: &mut dyn Progress,
+    ) -> Result<Output, InstallError> {
+        let (done, ended) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(done.send(self.run(arguments))));
+            let mut waited = Duration::ZERO;
+            loop {
+                match ended.recv_timeout(SIGN_OF_LIFE) {
+                    Ok(outcome) => return outcome,
+                    Err(RecvTimeoutError::Timeout) => {
+                        waited += SIGN_OF_LIFE;
+                        progress.step(&format!("Still downloading {what} after {} s", waited.as_secs()));
+                    }
+                    Err(RecvTimeoutError::Disconnected) => {
+                        return Err(InstallError::Download("pip's output was lost".to_owned()));
+                    }
+                }
+            }
+        })
     }
 
     fn run(&self, arguments: &[OsString]) -> Result<Output, InstallError> {

@@ -6,12 +6,13 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Progress;
 use super::download::{Package, Python};
-use crate::backend::onnxruntime::{Inspected, LibraryError, Surroundings, inspect};
+use crate::backend::onnxruntime::{Inspected, LibraryError, Surroundings, inspect, runtimes_below};
 
 /// The version that this build was tested with (RUNTIMES.md).
 pub const TESTED_VERSION: &str = "1.31.1";
@@ -26,6 +27,8 @@ pub struct InstallOptions {
     pub gpu: bool,
     /// Install again what is there already.
     pub force: bool,
+    /// For all users below this prefix; `None`: for this user.
+    pub prefix: Option<PathBuf>,
 }
 
 /// Why a runtime could not be installed.
@@ -52,9 +55,12 @@ pub enum InstallError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// Installs the library for this user and returns its path. What is installed and usable is kept, unless forced.
+/// Installs the library for this user, or for all, and returns its path. What is installed and usable is kept, unless forced.
 pub fn install_onnxruntime(options: &InstallOptions, progress: &mut dyn Progress) -> Result<PathBuf, InstallError> {
-    let folder = Surroundings::of_process(None).user_folder().ok_or(InstallError::NoHome)?;
+    let folder = match &options.prefix {
+        Some(prefix) => runtimes_below(prefix).join("onnxruntime"),
+        None => Surroundings::of_process(None).user_folder().ok_or(InstallError::NoHome)?,
+    };
     install_into(&folder, &Python::default(), options, progress)
 }
 
@@ -78,10 +84,10 @@ pub(super) fn install_into(
     python.check()?;
     let name = package.name();
     progress.step(&format!("Downloading {name} {wanted} with pip"));
-    let wheel = match python.download(package, Some(wanted), &work.0) {
+    let wheel = match python.download(package, Some(wanted), &work.0, progress) {
         Err(InstallError::NoSuchVersion { .. }) if options.version.is_none() => {
             progress.step(&format!("Downloading the newest {name} with pip"));
-            python.download(package, None, &work.0)?
+            python.download(package, None, &work.0, progress)?
         }
         other => other?,
     };
@@ -94,6 +100,9 @@ pub(super) fn install_into(
     // It is opened where it was unpacked, and moved after that: a broken library never reaches its place.
     let Inspected { version, .. } = inspect(&library)?;
     flush(&library)?;
+    if options.prefix.is_some() {
+        readable_by_all(&unpacked)?;
+    }
     let target = folder.join(package.folder(&wheel.version));
     put_in_place(&unpacked, &target, &work)?;
     let name = library.file_name().unwrap_or_default();
@@ -132,6 +141,16 @@ fn put_in_place(unpacked: &Path, target: &Path, work: &WorkFolder) -> Result<(),
 fn flush(path: &Path) -> Result<(), InstallError> {
     let file = fs::File::open(path).and_then(|file| file.sync_all());
     file.map_err(|source| InstallError::File { path: path.to_path_buf(), source })
+}
+
+/// A service runs as another user than the one who installs, whatever the umask of that one.
+fn readable_by_all(folder: &Path) -> Result<(), InstallError> {
+    let entries = fs::read_dir(folder).map_err(|source| InstallError::File { path: folder.to_path_buf(), source })?;
+    for path in entries.flatten().map(|entry| entry.path()).chain([folder.to_path_buf()]) {
+        let opened = fs::set_permissions(&path, fs::Permissions::from_mode(0o755));
+        opened.map_err(|source| InstallError::File { path: path.clone(), source })?;
+    }
+    Ok(())
 }
 
 fn create_folder(path: &Path) -> Result<(), InstallError> {

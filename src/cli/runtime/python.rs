@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::Progress;
 use super::download::detail;
+use crate::backend::onnxruntime::runtimes_below;
 use crate::backend::python::{About, COMPLETE, Surroundings, ask};
 
 /// What models need at least.
@@ -27,6 +28,8 @@ pub struct PythonOptions {
     pub packages: Vec<String>,
     /// Make a new environment in place of what is there.
     pub force: bool,
+    /// For all users below this prefix; `None`: for this user.
+    pub prefix: Option<PathBuf>,
 }
 
 /// Why there is no environment.
@@ -63,8 +66,11 @@ pub(super) fn install_into(
     options: &PythonOptions,
     progress: &mut dyn Progress,
 ) -> Result<PathBuf, PythonError> {
-    let folder = surroundings.user_folder().ok_or(PythonError::NoHome)?;
-    if let Some(program) = surroundings.installed().filter(|_| !options.force)
+    let folder = match &options.prefix {
+        Some(prefix) => runtimes_below(prefix).join("python"),
+        None => surroundings.user_folder().ok_or(PythonError::NoHome)?,
+    };
+    if let Some(program) = Surroundings::installed_in(&folder).filter(|_| !options.force)
         && let Ok(about) = ask(&program, &[])
         && options.version.as_deref().is_none_or(|version| about.is_of(version))
     {

@@ -53,7 +53,8 @@ impl Case {
     fn new() -> Case {
         let place = Place::new();
         let path = std::env::join_paths(["one", "two"].map(|name| place.path().join(name))).unwrap();
-        let surroundings = Surroundings { data_home: Some(place.path().join("data")), path: Some(path) };
+        let surroundings =
+            Surroundings { data_home: Some(place.path().join("data")), shared: Vec::new(), path: Some(path) };
         let context = place.context("m");
         Case { place, surroundings, settings: Settings::default(), context }
     }

@@ -97,7 +97,7 @@ fn a_package_that_is_not_a_library_is_not_installed() {
 fn an_asked_for_version_that_is_not_offered_is_an_error() {
     let scratch = Scratch::new("install-version");
     let python = python(&scratch, "1.20.1", &scratch.write("text", b"no library"));
-    let options = InstallOptions { version: Some("1.19.0".to_owned()), force: false, gpu: false };
+    let options = InstallOptions { version: Some("1.19.0".to_owned()), ..InstallOptions::default() };
     let error = install_into(&scratch.path("runtimes"), &python, &options, &mut Heard::default()).unwrap_err();
     assert!(matches!(&error, InstallError::NoSuchVersion { version, .. } if version == "1.19.0"), "{error}");
 }
@@ -144,7 +144,7 @@ fn a_library_is_installed_once_and_again_only_by_force() {
     assert!(heard.0.iter().any(|step| step.contains("newest")), "{:?}", heard.0);
 
     let nothing = Python::at(scratch.path("missing"));
-    let again = InstallOptions { version: Some("1.2.3".to_owned()), force: false, gpu: false };
+    let again = InstallOptions { version: Some("1.2.3".to_owned()), ..InstallOptions::default() };
     assert_eq!(install_into(&folder, &nothing, &again, &mut heard).unwrap(), path);
     let forced = InstallOptions { force: true, ..again };
     assert!(matches!(install_into(&folder, &nothing, &forced, &mut heard), Err(InstallError::NoPython(_))));

@@ -44,7 +44,7 @@ impl Host {
         fs::create_dir_all(root.join("bin")).unwrap();
         fs::create_dir_all(root.join("shims")).unwrap();
         let path = std::env::join_paths([root.join("shims"), root.join("bin")]).unwrap();
-        let surroundings = Surroundings { data_home: Some(root.join("data")), path: Some(path) };
+        let surroundings = Surroundings { data_home: Some(root.join("data")), shared: Vec::new(), path: Some(path) };
         Host { root, surroundings }
     }
 
@@ -94,7 +94,7 @@ impl Drop for Host {
 
 fn with(version: Option<&str>, packages: &[&str], force: bool) -> PythonOptions {
     let packages = packages.iter().map(|package| (*package).to_owned()).collect();
-    PythonOptions { version: version.map(str::to_owned), packages, force }
+    PythonOptions { version: version.map(str::to_owned), packages, force, prefix: None }
 }
 
 #[test]

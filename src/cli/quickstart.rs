@@ -1,41 +1,69 @@
 //! `nereid quickstart`: the example models served with one command, on a machine that has nothing yet.
 
+mod bundled;
 mod minilm;
 mod preparation;
 mod with;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::options::{BackendSetting, ModelControl, ServeOptions};
 use super::runtime::{self, Terminal};
 use super::{Arguments, serve};
+use crate::backend::onnxruntime::Surroundings;
 use with::Example;
 
-/// Models of the example repository that need ONNX Runtime, with what they do.
-const ONNX_MODELS: [(&str, &str); 2] =
-    [("digits", "classifies handwritten digits of 64 pixels"), ("simple", "adds and subtracts two vectors")];
-const NATIVE_MODELS: [(&str, &str); 1] = [("identity", "sends back what it gets")];
+/// A model with what it does.
+type Served = (&'static str, &'static str);
 
-/// `model_repository` of the working directory, else of the checkout that this program was built in.
-fn repository() -> Option<PathBuf> {
-    let places = [PathBuf::from("model_repository"), Path::new(env!("CARGO_MANIFEST_DIR")).join("model_repository")];
-    places.into_iter().find(|place| place.is_dir())
-}
+/// Example models that need ONNX Runtime.
+const ONNX_MODELS: [Served; 2] =
+    [("digits", "classifies handwritten digits of 64 pixels"), ("simple", "adds and subtracts two vectors")];
+const NATIVE_MODELS: [Served; 1] = [("identity", "sends back what it gets")];
+
+/// A seven, and the three likeliest digits.
+const DIGITS_REQUEST: (&str, &str) = (
+    "/v2/models/digits/infer",
+    "{\"inputs\":[{\"name\":\"image\",\"datatype\":\"FP32\",\"shape\":[1,64],\"data\":\
+     [0,0,7,16,16,16,7,0,0,0,9,8,8,14,11,0,0,0,0,0,2,15,4,0,0,0,2,8,12,16,8,0,\
+     0,0,9,16,16,11,5,0,0,0,0,14,6,0,0,0,0,0,4,15,0,0,0,0,0,0,9,10,0,0,0,0]}],\
+     \"outputs\":[{\"name\":\"probabilities\",\"parameters\":{\"classification\":3}}]}",
+);
+const IDENTITY_REQUEST: (&str, &str) =
+    ("/v2/models/identity/infer", r#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[3],"data":[1,2,3]}]}"#);
+
+const USAGE: &str = "\
+Usage: nereid quickstart [--with <example>] [options of serve]
+
+Serves example models that the program holds itself: digits, simple and identity. Installs ONNX Runtime for this user if
+it is missing, which needs python3 with pip and a network; without it, identity alone is served. The ports are 8000
+(HTTP), 8001 (gRPC) and 8002 (metrics), for programs on this machine only; --http-address=0.0.0.0 and
+--grpc-address=0.0.0.0 open them to others. All other options of `nereid serve` work too (`nereid --help`).
+
+  --with minilm  Serve a text pipeline besides: sentences to embeddings. Fetches about 100 MB.
+";
 
 /// Installs what is missing, then serves until a signal comes. Takes the flags of `serve` besides `--with`.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let (examples, arguments) = match with::take(arguments) {
+    if arguments.words.iter().any(|word| word == "--help" || word == "-h") {
+        super::check::print(USAGE);
+        return ExitCode::SUCCESS;
+    }
+    let (examples, mut arguments) = match with::take(arguments) {
         Ok(taken) => taken,
         Err(error) => return failure(&error),
     };
+    // Somebody who tries it out has not thought of the network yet; a later flag wins over these.
+    let local = ["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"];
+    arguments.words.splice(0..0, local.map(Into::into));
     let Some(mut line) = serve::read(&arguments) else { return ExitCode::FAILURE };
-    let repository = repository();
-    if repository.is_none() && examples.is_empty() {
-        return failure("there is no folder model_repository here; run quickstart in a checkout of Nereid");
-    }
-    let mut serves: Vec<(&str, &str)> = NATIVE_MODELS.to_vec();
     let options = &mut line.options;
+    let repository = match bundled::repository(Surroundings::of_process(None).data_home.as_deref()) {
+        Ok(repository) => repository,
+        Err(error) => return failure(&format!("the example models cannot be written: {error}")),
+    };
+    options.model_repositories = vec![repository];
+    let mut serves: Vec<Served> = NATIVE_MODELS.to_vec();
     match runtime::ensure_onnxruntime(&mut Terminal::new()) {
         Ok(library) => {
             serves.splice(0..0, ONNX_MODELS);
@@ -55,10 +83,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             println!("Left out, because they need it: {left_out}. The rest is served.\n");
         }
     }
-    if repository.is_none() {
-        serves.clear();
-    }
-    options.model_repositories = repository.into_iter().collect();
     for example in &examples {
         match (example.prepare)(&mut Terminal::new()) {
             Ok(models) => options.model_repositories.push(models),
@@ -81,18 +105,21 @@ fn named(examples: &[&Example]) -> String {
     examples.iter().map(|example| example.name).collect::<Vec<_>>().join(" and ")
 }
 
-fn announcement(options: &ServeOptions, serves: &[(&str, &str)], examples: &[&Example]) -> String {
+fn announcement(options: &ServeOptions, serves: &[Served], examples: &[&Example]) -> String {
     let (http, grpc, metrics) = (options.http.port, options.grpc.port, options.metrics.port);
     let width = serves.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(8) + 2;
     let models: String = serves.iter().map(|(name, what)| format!("  {name:<width$}{what}\n")).collect();
-    let plain =
-        ("/v2/models/identity/infer", r#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[3],"data":[1,2,3]}]}"#);
-    let has_plain = serves.iter().any(|(name, _)| *name == "identity");
-    let requests = has_plain.then_some(plain).into_iter().chain(examples.iter().map(|example| example.request));
+    let has_digits = serves.iter().any(|(name, _)| *name == "digits");
+    let first = if has_digits { DIGITS_REQUEST } else { IDENTITY_REQUEST };
+    let requests = std::iter::once(first).chain(examples.iter().map(|example| example.request));
     let requests: String =
         requests.map(|(path, body)| format!("  curl -s localhost:{http}{path} -d '{body}'\n")).collect();
+    let place = match options.http.address.as_str() {
+        "127.0.0.1" => "to programs on this machine (--http-address and --grpc-address open it to others)",
+        address => &format!("at {address}"),
+    };
     format!(
-        "\nNereid serves\n{models}\nby HTTP on port {http}, gRPC on port {grpc}, with metrics on port \
-         {metrics}. Try\n\n{requests}\nCtrl-C ends it.\n"
+        "\nNereid serves\n{models}\nby HTTP on port {http}, gRPC on port {grpc}, with metrics on port {metrics}, \
+         {place}. Try\n\n{requests}\nCtrl-C ends it.\n"
     )
 }

@@ -1,11 +1,14 @@
 //! A host that lacks things: an interpreter, a home, somebody who reads what the server prints.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::http::Peer;
+use crate::support::python::Python;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{OTHER_SERVER, PATIENCE, binary, free_port, signal};
 use crate::support::variant::usual;
@@ -47,27 +50,113 @@ fn without_python_the_installation_says_what_to_do() {
     assert!(left.is_empty(), "the failed installation left {left:?}");
 }
 
+/// A quickstart with ports of its own, in a directory that holds nothing.
+struct Quickstart {
+    child: Child,
+    ports: [u16; 3],
+}
+
+impl Quickstart {
+    /// Starts with these variables alone, and waits for the message, which it returns.
+    fn start(variables: &[(&str, &str)]) -> (Quickstart, String) {
+        let ports = [free_port(), free_port(), free_port()];
+        let flags: Vec<String> =
+            ["http", "grpc", "metrics"].iter().zip(ports).map(|(name, port)| format!("--{name}-port={port}")).collect();
+        let engine = format!("--io-engine={}", usual().io_engine);
+        let words: Vec<&str> = ["quickstart", &*engine].into_iter().chain(flags.iter().map(String::as_str)).collect();
+        let (mut command, home) = bare(&words);
+        command.envs(variables.iter().copied()).current_dir(home).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("start");
+        let mut message = String::new();
+        let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
+        while !message.contains("Ctrl-C ends it.") {
+            let read = said.read_line(&mut message).expect("what it says");
+            assert!(read > 0, "it ended: {message}{}", text(&child.wait_with_output().expect("the end")));
+        }
+        // The rest is read too, so that the pipe never fills.
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        (Quickstart { child, ports }, message)
+    }
+
+    fn peer(&self) -> Peer {
+        Peer::connect(([127, 0, 0, 1], self.ports[0]).into())
+    }
+
+    /// What it wrote to stderr.
+    fn end(self) -> String {
+        signal(self.child.id(), "TERM");
+        let output = self.child.wait_with_output().expect("the end");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+/// Sends the body of the `curl` line that has `path`.
+fn curl(quickstart: &Quickstart, message: &str, path: &str) -> serde_json::Value {
+    let line = message.lines().find(|line| line.contains("curl") && line.contains(path));
+    let line = line.unwrap_or_else(|| panic!("no line for {path} in {message}"));
+    let body = line.split("-d '").nth(1).and_then(|rest| rest.strip_suffix('\'')).expect("a body");
+    let answer = quickstart.peer().post(path, &[], body.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()
+}
+
 #[test]
 fn quickstart_serves_what_needs_no_runtime() {
-    let ports = [free_port(), free_port(), free_port()];
-    let flags: Vec<String> =
-        ["http", "grpc", "metrics"].iter().zip(ports).map(|(name, port)| format!("--{name}-port={port}")).collect();
-    let engine = format!("--io-engine={}", usual().io_engine);
-    let words: Vec<&str> = ["quickstart", &*engine].into_iter().chain(flags.iter().map(String::as_str)).collect();
-    let (mut command, _) = bare(&words);
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().expect("start");
-    let child = wait_until_ready(child, ports[0]);
-    let body = br#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[3],"data":[1,2,3]}]}"#;
-    let mut peer = Peer::connect(([127, 0, 0, 1], ports[0]).into());
-    let answer = peer.post("/v2/models/identity/infer", &[], body);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    signal(child.id(), "TERM");
-    let output = child.wait_with_output().expect("the end");
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    for part in ["python3 is needed", "Left out, because they need it: digits and simple.", "identity  sends back"] {
-        assert!(text(&output).contains(part), "expected {part:?} in {}", text(&output));
+    if std::env::var_os(OTHER_SERVER).is_some() {
+        return;
     }
+    let (quickstart, message) = Quickstart::start(&[]);
+    for port in quickstart.ports {
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "the message came before port {port} was open");
+        let other = TcpStream::connect(("127.0.0.2", port));
+        assert!(other.is_err(), "port {port} is open on more than the loopback address");
+    }
+    for part in ["python3 is needed", "Left out, because they need it: digits and simple.", "identity  sends back"] {
+        assert!(message.contains(part), "expected {part:?} in {message}");
+    }
+    let answer = curl(&quickstart, &message, "/v2/models/identity/infer");
+    assert_eq!(answer["outputs"][0]["data"], serde_json::json!([1.0, 2.0, 3.0]));
+    quickstart.end();
+}
+
+#[test]
+fn quickstart_shows_how_a_digit_is_classified() {
+    if std::env::var_os(OTHER_SERVER).is_some() {
+        return;
+    }
+    let Some(python) = Python::get() else { return };
+    let library = python.onnxruntime();
+    let (quickstart, message) = Quickstart::start(&[("ORT_DYLIB_PATH", library.to_str().expect("UTF-8"))]);
+    let answer = curl(&quickstart, &message, "/v2/models/digits/infer");
+    let best = answer["outputs"][0]["data"][0].as_str().unwrap_or_default();
+    assert!(best.ends_with(":7:seven"), "{answer}");
+    quickstart.end();
+}
+
+/// pip tries for half a minute by itself.
+#[test]
+fn without_a_network_quickstart_gives_up_soon() {
+    if std::env::var_os(OTHER_SERVER).is_some() {
+        return;
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("offline-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a directory");
+    let (program, words) = (folder.join("python3"), folder.join("words"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *download*) echo \"$*\" > '{}'; echo 'WARNING: Retrying after connection broken' >&2; \
+         exit 1 ;; esac\n",
+        words.display()
+    );
+    std::fs::write(&program, script).expect("a script");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    let (quickstart, message) = Quickstart::start(&[("PATH", folder.to_str().expect("UTF-8"))]);
+    assert!(message.contains("cannot be downloaded; is this host connected"), "{message}");
+    let said = quickstart.end();
+    assert!(said.contains("Downloading onnxruntime 1.31.1 with pip"), "{said}");
+    let words = std::fs::read_to_string(words).expect("pip's words");
+    assert!(words.contains("--retries=1") && words.contains("--timeout=10"), "{words}");
+    std::fs::remove_dir_all(folder).expect("remove it");
 }
 
 fn wait_until_ready(mut child: Child, port: u16) -> Child {

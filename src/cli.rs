@@ -8,6 +8,7 @@ mod flags;
 mod getopt;
 mod given;
 mod install;
+mod nearest;
 pub mod options;
 mod perf;
 mod quickstart;
@@ -41,7 +42,11 @@ pub enum Command {
     Perf(Arguments),
     Help,
     Version,
+    /// A first word that is none of these.
+    Unknown(String),
 }
+
+const SUBCOMMANDS: [&str; 8] = ["serve", "quickstart", "runtime", "check", "explain", "install", "perf", "help"];
 
 impl Command {
     /// From the whole command line, the program's name first.
@@ -57,9 +62,9 @@ impl Command {
             Some("explain") => Command::Explain,
             Some("install") => Command::Install,
             Some("perf") => Command::Perf,
-            Some("help") => return Command::Help,
-            Some("--version") => return Command::Version,
-            // Words that are no subcommand are refused by the parser of the flags.
+            Some("help" | "-h") => return Command::Help,
+            Some("--version" | "-V") => return Command::Version,
+            Some(word) if !word.is_empty() && !word.starts_with('-') => return Command::Unknown(word.to_owned()),
             _ => return Command::Serve(Arguments { program, words }),
         };
         words.remove(0);
@@ -88,7 +93,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             print!("{}", version());
             ExitCode::SUCCESS
         }
+        Command::Unknown(word) => {
+            eprintln!("{}", unknown(&word));
+            ExitCode::FAILURE
+        }
     }
+}
+
+/// What a user reads after a word that is no subcommand. It begins as Triton's message does.
+fn unknown(word: &str) -> String {
+    let meant = nearest::nearest(word, SUBCOMMANDS).map(|name| format!("; did you mean '{name}'?"));
+    format!("Unexpected argument: {word}{} `nereid help` lists the subcommands.", meant.as_deref().unwrap_or("."))
 }
 
 /// The line of `nereid --version`.
@@ -145,7 +160,9 @@ mod tests {
         assert_eq!(command(&["nereid", "serve", "--id=x"]), Command::Serve(arguments(&["--id=x"])));
         assert_eq!(command(&["nereid", "serve", "serve"]), Command::Serve(arguments(&["serve"])));
         assert_eq!(command(&["nereid", "--help"]), Command::Serve(arguments(&["--help"])));
-        assert_eq!(command(&["nereid", "nonsense"]), Command::Serve(arguments(&["nonsense"])));
+        assert_eq!(command(&["nereid", "nonsense"]), Command::Unknown("nonsense".to_owned()));
+        assert_eq!(command(&["nereid", "-x"]), Command::Serve(arguments(&["-x"])));
+        assert_eq!(command(&["nereid", ""]), Command::Serve(arguments(&[""])));
         assert_eq!(command(&["nereid", "--id", "help"]), Command::Serve(arguments(&["--id", "help"])));
         assert_eq!(command(&[]), Command::Serve(arguments(&[])));
     }
@@ -160,7 +177,19 @@ mod tests {
         assert_eq!(command(&["nereid", "install", "--x"]), Command::Install(arguments(&["--x"])));
         assert_eq!(command(&["nereid", "perf", "-m", "x"]), Command::Perf(arguments(&["-m", "x"])));
         assert_eq!(command(&["nereid", "help"]), Command::Help);
+        assert_eq!(command(&["nereid", "-h"]), Command::Help);
         assert_eq!(command(&["nereid", "--version"]), Command::Version);
+        assert_eq!(command(&["nereid", "-V"]), Command::Version);
+    }
+
+    #[test]
+    fn a_mistyped_subcommand_is_named_with_the_one_that_was_meant() {
+        let text = "Unexpected argument: quikstart; did you mean 'quickstart'? `nereid help` lists the subcommands.";
+        assert_eq!(unknown("quikstart"), text);
+        assert_eq!(unknown("nonsense"), "Unexpected argument: nonsense. `nereid help` lists the subcommands.");
+        for name in SUBCOMMANDS {
+            assert!(!matches!(command(&["nereid", name]), Command::Unknown(_)), "{name}");
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Asked {
         let mut words = Vec::new();
         for word in &arguments.words {
             match word.to_str() {
-                Some("--help") => return Ok(None),
+                Some("--help" | "-h") => return Ok(None),
                 Some("--format=json") => json = true,
                 Some("--format=text") => json = false,
                 Some(format) if format.starts_with("--format=") => {

@@ -65,7 +65,7 @@ fn explain(arguments: &Arguments) -> Result<Option<Explained>, String> {
     let mut words = Vec::new();
     for word in &arguments.words {
         let text = word.to_string_lossy();
-        if text == "--help" {
+        if text == "--help" || text == "-h" {
             return Ok(None);
         }
         match text.strip_prefix("--override=") {

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::flags::{Flag, flags};
+use super::nearest::nearest;
 
 /// One thing on the command line.
 #[derive(Debug)]
@@ -66,7 +67,9 @@ impl<'a> Items<'a> {
             }
             return Err(self.message(&text));
         }
-        Err(self.message(&format!("unrecognized option '--{}'", String::from_utf8_lossy(given))))
+        let meant = nearest(&String::from_utf8_lossy(name), flags().map(|flag| flag.name));
+        let meant = meant.map(|name| format!("; did you mean '--{name}'?")).unwrap_or_default();
+        Err(self.message(&format!("unrecognized option '--{}'{meant}", String::from_utf8_lossy(given))))
     }
 
     fn message(&self, text: &str) -> String {
@@ -187,6 +190,10 @@ mod tests {
         assert_eq!(items(&["--nonsense", "--id=x"]), ["nereid: unrecognized option '--nonsense'"]);
         assert_eq!(items(&["--nonsense=1"]), ["nereid: unrecognized option '--nonsense=1'"]);
         assert_eq!(items(&["--HTTP-port=1"]), ["nereid: unrecognized option '--HTTP-port=1'"]);
+        assert_eq!(
+            items(&["--modle-repository=/x"]),
+            ["nereid: unrecognized option '--modle-repository=/x'; did you mean '--model-repository'?"]
+        );
         assert_eq!(items(&["--http-por"]), ["nereid: option '--http-port' requires an argument"]);
         assert_eq!(items(&["--hel=1"]), ["nereid: option '--help' doesn't allow an argument"]);
         assert_eq!(items(&["-x", "--id=x"]), ["nereid: invalid option -- 'x'"]);

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
-use crate::support::server::{Server, free_port, run_to_end};
+use crate::support::server::{OTHER_SERVER, Server, free_port, run_to_end};
 use crate::support::variant::{self, each, usual};
 
 #[test]
@@ -28,7 +28,7 @@ fn bad_flags_are_named() {
         ),
         (&["--allow-http=perhaps"], &["Bad option: \"--allow-http\".\ninvalid value for bool option: perhaps"]),
         (&["surplus"], &["Unexpected argument: surplus"]),
-        (&["--no-such-flag"], &["no-such-flag"]),
+        (&["--no-such-flag"], &["unrecognized option '--no-such-flag'\n"]),
         (&["--http-p"], &["--http-p"]), // needs a value
         (&["--http-"], &["--http-"]),   // ambiguous
         (
@@ -65,6 +65,50 @@ fn bad_flags_are_named() {
         for text in texts {
             assert!(err.contains(text), "{flags:?}: expected {text:?} in:\n{err}");
         }
+    }
+}
+
+/// One line, with the name that was meant: the usage text would hide it.
+#[test]
+fn mistyped_words_are_answered_in_one_line() {
+    if std::env::var_os(OTHER_SERVER).is_some() {
+        return;
+    }
+    for (words, text) in [
+        (&["quikstart"][..], "Unexpected argument: quikstart; did you mean 'quickstart'?"),
+        (
+            &["--modle-repository=/x"],
+            "unrecognized option '--modle-repository=/x'; did you mean '--model-repository'?\n",
+        ),
+        (&["serve", "--http-prot=1"], "unrecognized option '--http-prot=1'; did you mean '--http-port'?\n"),
+        (&["quickstart", "--grcp-port=1"], "unrecognized option '--grcp-port=1'; did you mean '--grpc-port'?\n"),
+    ] {
+        let (status, out, err) = run_to_end(words);
+        assert_eq!((status.code(), out.as_str()), (Some(1), ""), "{words:?}: {err}");
+        assert!(err.contains(text) && err.lines().count() == 1, "{words:?}: expected {text:?} in:\n{err}");
+    }
+}
+
+#[test]
+fn help_and_version_have_their_usual_names() {
+    if std::env::var_os(OTHER_SERVER).is_some() {
+        return;
+    }
+    for (words, begins) in [
+        (&["-h"][..], "Nereid, an inference server"),
+        (&["-V"], "nereid "),
+        (&["--version"], "nereid "),
+        (&["quickstart", "--help"], "Usage: nereid quickstart "),
+        (&["quickstart", "-h"], "Usage: nereid quickstart "),
+        (&["runtime", "--help"], "Usage: nereid runtime "),
+        (&["check", "--help"], "Usage: nereid check "),
+        (&["explain", "--help"], "Usage: nereid explain "),
+        (&["install", "-h"], "Usage: nereid install "),
+        (&["perf", "--help"], "Usage: nereid perf "),
+    ] {
+        let (status, out, err) = run_to_end(words);
+        assert_eq!((status.code(), err.as_str()), (Some(0), ""), "{words:?}");
+        assert!(out.starts_with(begins), "{words:?}: {out}");
     }
 }
 
@@ -157,7 +201,7 @@ fn no_repository_no_server() {
     let mut arguments: Vec<&str> = ports.iter().map(String::as_str).collect();
     let (status, _, err) = run_to_end(&arguments);
     assert_eq!(status.code(), Some(1), "{err}");
-    assert!(err.contains("--model-repository must be specified"), "{err}");
+    assert_eq!(err.matches("--model-repository must be specified").count(), 1, "{err}");
     arguments.push("--model-repository=/no/such/directory");
     let (status, _, err) = run_to_end(&arguments);
     assert_eq!(status.code(), Some(1), "{err}");
@@ -184,7 +228,9 @@ fn a_port_in_use_is_named_and_ends_the_start() {
             let (status, out, err) = run_to_end(&flags);
             assert_eq!(status.code(), Some(1), "{taken}: {err}");
             let text = format!("Socket '127.0.0.1:{port}' already in use ");
-            assert!(err.contains(&text) || out.contains(&text), "{taken}: expected {text:?} in:\n{out}\n{err}");
+            let all = format!("{out}\n{err}");
+            assert_eq!(all.matches(&text).count(), 1, "{taken}: expected {text:?} once in:\n{all}");
+            assert!(!all.contains("loaded 'plain'"), "{taken}: models were loaded before the port was tried:\n{all}");
         }
     });
 }

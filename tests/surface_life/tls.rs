@@ -215,7 +215,7 @@ fn a_start_without_a_usable_identity_fails_and_says_why() {
             words.extend(flags.clone());
             let (status, out, err) = run_to_end(&words.iter().map(String::as_str).collect::<Vec<_>>());
             assert_eq!(status.code(), Some(1), "{flags:?}: {out}{err}");
-            let line = format!("error: failed to start {name} service: Invalid argument - {expected}");
+            let line = format!("failed to start {name} service: Invalid argument - {expected}");
             assert!(err.contains(&line), "{flags:?}: expected {line:?} in {err}");
         }
     }

@@ -91,7 +91,9 @@ pub const EXTENSIONS: [&str; 13] = [
 pub enum ServerState {
     Starting = 0,
     Ready = 1,
-    Exiting = 2,
+    /// Everything is served, and clients are asked to go elsewhere: not ready.
+    Leaving = 2,
+    Exiting = 3,
 }
 
 /// What the command line says to those who speak with clients.
@@ -147,6 +149,7 @@ impl Facts {
         match self.state.load(Ordering::Acquire) {
             0 => ServerState::Starting,
             1 => ServerState::Ready,
+            2 => ServerState::Leaving,
             _ => ServerState::Exiting,
         }
     }

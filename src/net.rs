@@ -37,6 +37,9 @@ pub const CONNECTIONS_MAX: usize = 65_536;
 /// Exchanges of one shard that wait for an answer.
 const CALLS_MAX: usize = 1 << 20;
 
+/// What a request is answered that the server cannot finish before it ends.
+const OUT_OF_TIME: &str = "the server exits before this request can be finished; send it to another server";
+
 /// How connections come in: whom they speak to, and whether in TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Door {
@@ -52,8 +55,14 @@ pub enum Mail<M> {
     Handshaken(Handshaken),
     /// For the service.
     Service(M),
+    /// The server ends soon: ask clients to go elsewhere, and serve them until they do.
+    Leave,
+    /// The same for the clients that came after that; no more will come.
+    LastCall,
     /// Take no new connections, close idle ones, let the others finish.
     Drain,
+    /// Answer every request that has no answer yet with an error.
+    GiveUp,
     /// Close everything.
     Stop,
 }
@@ -69,6 +78,8 @@ pub struct Gauges {
     pub in_flight: AtomicUsize,
     /// While draining: connections that are in the middle of something.
     pub busy: AtomicUsize,
+    /// After the last call: gRPC connections whose clients may not have read yet that they are to go elsewhere.
+    pub unwarned: AtomicUsize,
 }
 
 impl Gauges {
@@ -129,6 +140,7 @@ pub struct Net<S: Service> {
     gauges: Arc<Gauges>,
     http2: http2::Config,
     http1: http1::Limits,
+    leaving: bool,
     draining: bool,
     stopped: bool,
     unfinished: bool,
@@ -181,6 +193,7 @@ impl<S: Service> Net<S> {
             gauges,
             http2: http2::Config::default(),
             http1: http1::Limits::default(),
+            leaving: false,
             draining: false,
             stopped: false,
             unfinished: false,
@@ -226,7 +239,11 @@ impl<S: Service> Net<S> {
             }
         };
         let pulse = (port == Port::Grpc).then(|| Pulse::new(self.keepalive, core.now_ns()));
-        let Ok(key) = self.connections.insert(Connection::new(wire, port, seat, tls, pulse)) else {
+        let mut connection = Connection::new(wire, port, seat, tls, pulse);
+        if self.leaving {
+            connection.leave();
+        }
+        let Ok(key) = self.connections.insert(connection) else {
             return debug!("a connection is closed: there are {} already", self.connections.len());
         };
         if let Err(refused) = core.engine.register(fd, key) {
@@ -399,6 +416,30 @@ impl<S: Service> Net<S> {
             let busy = self.connections.iter().filter(|(_, connection)| is_busy(connection)).count();
             self.gauges.busy.store(busy, Ordering::Release);
         }
+        if self.leaving {
+            let unwarned = self.connections.iter().filter(|(_, connection)| connection.may_be_unwarned()).count();
+            self.gauges.unwarned.store(unwarned, Ordering::Release);
+        }
+    }
+
+    /// Asks the clients of all ports but that of the metrics to go elsewhere.
+    fn leave(&mut self) {
+        self.leaving = true;
+        for key in self.keys() {
+            if let Some(connection) = self.connections.get_mut(key).filter(|one| one.port != Port::Metrics) {
+                connection.leave();
+                self.touch(key);
+            }
+        }
+    }
+
+    fn give_up(&mut self) {
+        for key in self.keys() {
+            if let Some(connection) = self.connections.get_mut(key).filter(|one| one.port != Port::Metrics) {
+                connection.give_up(&mut self.shared);
+                self.touch(key);
+            }
+        }
     }
 
     fn drain(&mut self, core: &mut Core<u64>) {
@@ -436,7 +477,9 @@ impl<S: Service> Handler for Net<S> {
                 self.shared.service.mail(mail, &mut self.shared.replies);
                 self.route_replies();
             }
+            Mail::Leave | Mail::LastCall => self.leave(),
             Mail::Drain => self.drain(core),
+            Mail::GiveUp => self.give_up(),
             Mail::Stop => {
                 self.stopped = true;
                 self.drain(core);

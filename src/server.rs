@@ -43,10 +43,21 @@ pub fn run(options: &Options, announcement: &str) -> ExitCode {
     match serve(options, announcement) {
         Ok(code) => code,
         Err(failure) => {
-            error!("{failure}");
-            say(std::io::stderr(), &format!("{failure}\n"));
+            report(&failure, options);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Says it once to each reader: as a record of the log, or as a plain line where the log does not take it, and in both
+/// forms where the log is a file. As in Triton, what keeps a server from being created is no record on stderr.
+fn report(failure: &Failure, options: &Options) {
+    let is_record = options.log.error && !(options.log.file.is_none() && matches!(failure, Failure::Creating(_)));
+    if is_record {
+        error!("{failure}");
+    }
+    if !is_record || options.log.file.is_some() {
+        say(std::io::stderr(), &format!("{failure}\n"));
     }
 }
 
@@ -55,14 +66,18 @@ pub fn run(options: &Options, announcement: &str) -> ExitCode {
 pub enum Failure {
     #[error("error: creating server: {} - {}", .0.code.name(), .0.message)]
     Creating(Status),
-    #[error("error: {0}")]
+    #[error("{0}")]
     Start(String),
     #[error("failed to stop server: {} - {}", .0.code.name(), .0.message)]
     Stop(Status),
 }
 
 fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
+    options.check().map_err(Failure::Creating)?;
     let probe = shards::try_engine(options);
+    // Loading may take minutes: what the ports lack is known before. They do not answer until they listen.
+    let tls = doors::load_tls(options)?;
+    let ports = doors::reserve(options)?;
     let core = Core::start(options)?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
@@ -82,6 +97,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         metrics: Arc::clone(&core.metrics),
         ends: ends.notify(),
         probe,
+        tls,
+        ports,
     }) {
         Ok(shards) => shards,
         Err(failure) => {
@@ -105,7 +122,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
         Err(error) => return Err(Failure::Start(format!("cannot wait for signals: {error}"))),
     }
     supervisor::tell(supervisor::STOPPING);
-    let outcome = drain::run(options, facts, shards, lifecycle);
+    let outcome = drain::run(options, &ends, facts, shards, lifecycle);
     core.finish_traces();
     ledger::report(None);
     outcome

@@ -22,6 +22,8 @@ mod process_life {
     mod instances;
     mod logging;
     mod models;
+    mod rolling;
+    mod service;
     mod stages;
     mod statistics;
     mod stop;

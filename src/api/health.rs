@@ -29,7 +29,8 @@ impl Facts {
     pub fn is_live(&self) -> Result<bool, Status> {
         match self.state() {
             ServerState::Exiting => Err(Status::unavailable("Server exiting")),
-            state => Ok(state == ServerState::Ready && !self.has_lost_gpu()),
+            ServerState::Starting => Ok(false),
+            ServerState::Ready | ServerState::Leaving => Ok(!self.has_lost_gpu()),
         }
     }
 
@@ -37,9 +38,10 @@ impl Facts {
         self.settings.strict_device_liveness && self.settings.gpus.failure().is_some()
     }
 
-    /// Ready for requests, and with strict readiness complete; while exiting an error. What instances say comes on top.
+    /// Ready for new clients, and with strict readiness complete; while exiting an error. What instances say comes on top.
     pub fn is_ready(&self, models: &ModelMap) -> Result<bool, Status> {
-        Ok(self.is_live()? && (!self.settings.strict_readiness || models.is_complete()))
+        let takes_clients = self.is_live()? && self.state() == ServerState::Ready;
+        Ok(takes_clients && (!self.settings.strict_readiness || models.is_complete()))
     }
 
     /// Whom to ask before the server is told ready; nobody if it is not, or if nobody has a say.
@@ -54,7 +56,7 @@ impl Facts {
     pub fn check_not_exiting(&self) -> Result<(), Status> {
         match self.state() {
             ServerState::Exiting => Err(Status::unavailable("Server not ready")),
-            ServerState::Starting | ServerState::Ready => Ok(()),
+            ServerState::Starting | ServerState::Ready | ServerState::Leaving => Ok(()),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What a command line said, flag by flag, before one part is checked against another.
 
+use std::time::Duration;
+
 use super::options::{Restriction, ServeOptions};
 use super::trace::TraceSettings;
 use super::values::{Value, ValueError};
@@ -16,6 +18,7 @@ pub struct Given {
     pub gpu_limits: Vec<(i32, f64)>,
     /// The lowest and the highest port that services beside SageMaker's may have.
     pub safe_ports: Option<(i32, i32)>,
+    pub drain_delay: Option<Duration>,
     pub cache_config: bool,
     pub response_cache: bool,
     pub trace: TraceSettings,

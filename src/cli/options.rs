@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Arguments;
 use super::flags::{Action, Flag, flags};
@@ -16,12 +17,17 @@ pub use crate::server::options::{
     Options as ServeOptions, RateLimitResource, Restriction,
 };
 
+/// Variables by which a supervisor says that it routes clients by readiness.
+const SUPERVISORS: [&str; 2] = ["NOTIFY_SOCKET", "KUBERNETES_SERVICE_HOST"];
+/// What `--drain-delay` is there: a balancer needs a few seconds to see that a server is not ready.
+const SUPERVISED_DRAIN_DELAY: Duration = Duration::from_secs(5);
+
 /// Why the server does not start; [`OptionsError::report`] is what its user sees.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     #[error("")]
     Help,
-    /// getopt's own line, which comes before the usage text.
+    /// getopt's own line. The usage text, which Triton prints behind it, would hide it.
     #[error("{0}")]
     Getopt(String),
     #[error("Bad option: \"--{flag}\".\n{error}")]
@@ -56,7 +62,7 @@ impl OptionsError {
     pub fn report(&self) -> String {
         match self {
             OptionsError::Help => usage(),
-            OptionsError::Getopt(line) => format!("{line}\n{}", usage()),
+            OptionsError::Getopt(line) => format!("{line}\n"),
             OptionsError::Build(..) => format!("{self}\n"),
             _ => format!("{}\n{self}\n", usage()),
         }
@@ -158,6 +164,10 @@ impl Given {
         self.warnings.extend(warnings);
         self.complete_models(environment)?;
         let options = &mut self.options;
+        let is_set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
+        let is_supervised = SUPERVISORS.iter().any(|name| is_set(name));
+        let drain_delay = if is_supervised { SUPERVISED_DRAIN_DELAY } else { Duration::ZERO };
+        options.drain_delay = self.drain_delay.unwrap_or(drain_delay);
         options.clouds = clouds(environment);
         options.escape_log_messages = environment("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");
         if options.metrics.address.is_empty() {

@@ -419,6 +419,29 @@ impl Connection {
         }
     }
 
+    /// Asks the client to go elsewhere; what it asks for meanwhile is served. A gRPC client that has just come is asked
+    /// when this is called again, or it would come back at once.
+    pub fn leave(&mut self) {
+        match &mut self.wire {
+            Wire::Http(wire) => wire.connection.close_after_next_response(),
+            Wire::Grpc(wire) if wire.connection.is_established() => wire.drain(""),
+            Wire::Grpc(_) => {}
+        }
+    }
+
+    /// A gRPC client may send another request because it does not know that it is to go elsewhere.
+    pub fn may_be_unwarned(&self) -> bool {
+        matches!(&self.wire, Wire::Grpc(wire) if !wire.connection.is_shut_down())
+    }
+
+    /// Answers what is not answered yet with an error.
+    pub fn give_up<S: Service>(&mut self, shared: &mut Shared<S>) {
+        match &mut self.wire {
+            Wire::Http(wire) => wire.give_up(shared),
+            Wire::Grpc(wire) => wire.give_up(shared),
+        }
+    }
+
     /// Lets the connection end when what it has begun is done.
     pub fn drain(&mut self) {
         // Nobody has asked for anything yet.

@@ -7,7 +7,7 @@ mod calls;
 
 use std::time::Duration;
 
-use super::{Shared, call_mut, remove_call};
+use super::{OUT_OF_TIME, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Gather, Key};
 use crate::protocol::grpc::{self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, UnknownEncoding, encode_message};
 use crate::protocol::http2::{self, ErrorCode, Known, SendError, StreamId};
@@ -326,6 +326,18 @@ impl GrpcWire {
         self.unsent.clear();
         for (_, stream) in self.streams.drain() {
             give_up(stream, shared);
+        }
+    }
+
+    /// Ends every call with an error.
+    pub fn give_up<S: Service>(&mut self, shared: &mut Shared<S>) {
+        let calls: Vec<(StreamId, CallKey)> = self.streams.iter().map(|(id, stream)| (*id, stream.call)).collect();
+        for (id, call) in calls {
+            if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
+                shared.service.cancelled(token);
+            }
+            let status = GrpcStatus::new(Code::Unavailable, OUT_OF_TIME);
+            self.reply(call, id, Reply::GrpcEnd(status), shared);
         }
     }
 

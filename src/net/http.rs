@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::grpc::UNSENT_HARD_MAX;
-use super::{At, Call, Shared, call_mut, remove_call};
+use super::{At, Call, OUT_OF_TIME, Shared, call_mut, remove_call};
 use crate::memory::{BlockMut, Key, Slice};
 use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head, Response, ResponseHead};
 use crate::protocol::service::{CallKey, Port, Reply, Service};
@@ -174,6 +174,27 @@ impl HttpWire {
             if let Some(token) = remove_call(shared, call).and_then(|call| call.token) {
                 shared.service.cancelled(token);
             }
+        }
+    }
+
+    /// Answers every request with an error, those that are half received included. An answer that has begun breaks off.
+    pub fn give_up<S: Service>(&mut self, shared: &mut Shared<S>) {
+        if !self.streamed.is_empty() {
+            self.aborted = true;
+        }
+        let unanswered: Vec<ExchangeId> = self
+            .calls
+            .iter()
+            .filter_map(|call| match call_mut(shared, *call)?.at {
+                At::Http(exchange) => Some(exchange),
+                At::Grpc(_) => None,
+            })
+            .chain(self.connection.half_received())
+            .collect();
+        self.abandon(shared);
+        for exchange in unanswered {
+            let head = ResponseHead::new(503).content_type("application/json");
+            self.connection.respond(exchange, Response::error(&shared.pool, head, OUT_OF_TIME));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::ToSocketAddrs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ use crate::shard::listener::{self, SocketFile};
 pub struct Open {
     pub socket: OwnedFd,
     pub door: Door,
+    /// Another process may listen at the same port.
+    pub is_shared: bool,
     /// Of a Unix socket.
     pub file: Option<SocketFile>,
     /// The line of the log that tells of it.
@@ -74,8 +76,10 @@ fn note_unused(tls: &TlsOptions, service: &str) {
     }
 }
 
-/// Binds all ports and paths.
-pub fn open(options: &Options) -> Result<Vec<Open>, Failure> {
+/// A service, how its start is told, and where it is to listen.
+type Service<'a> = (&'a Listen, Port, &'static str, &'static str);
+
+fn services(options: &Options) -> impl Iterator<Item = Service<'_>> {
     let services = [
         (&options.grpc, Port::Grpc, "GRPC", "GRPCInferenceService"),
         (&options.http, Port::Http, "HTTP", "HTTPService"),
@@ -83,23 +87,44 @@ pub fn open(options: &Options) -> Result<Vec<Open>, Failure> {
         (&options.vertex, Port::Vertex, clouds::VERTEX, "Vertex AI HTTPService"),
         (&options.metrics, Port::Metrics, "Metrics", "Metrics Service"),
     ];
+    services.into_iter().filter(|(listen, ..)| listen.allowed)
+}
+
+fn failed(name: &str, error: &str) -> Failure {
+    Failure::Start(format!("failed to start {name} service: {error}"))
+}
+
+/// A port that is ours and does not listen yet: who connects to it is refused.
+pub struct Reserved {
+    socket: OwnedFd,
+    port: u16,
+}
+
+/// Binds the ports of all services, in their order.
+pub fn reserve(options: &Options) -> Result<Vec<Reserved>, Failure> {
+    services(options).map(|(listen, _, name, _)| bind_to(listen).map_err(|error| failed(name, &error))).collect()
+}
+
+/// Lets the reserved ports listen, and binds the paths.
+pub fn open(options: &Options, reserved: Vec<Reserved>) -> Result<Vec<Open>, Failure> {
     let mut doors = Vec::new();
-    for (listen, port, name, service) in services.into_iter().filter(|(listen, ..)| listen.allowed) {
-        let failed = |error| Failure::Start(format!("failed to start {name} service: {error}"));
+    for ((listen, port, name, service), Reserved { socket, port: bound }) in services(options).zip(reserved) {
         let (tls, path) = match port {
             Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
             Port::Grpc => (options.grpc_tls.is_on(), options.grpc_unix_socket.as_deref()),
             Port::Metrics | Port::SageMaker | Port::Vertex => (false, None),
         };
-        let (socket, bound) = bind_to(listen).map_err(failed)?;
-        let started = format!("Started {service} at {}:{bound}", listen.address);
-        doors.push(Open { socket, door: Door { port, tls }, file: None, started });
+        let shown = format!("{}:{bound}", listen.address);
+        // Another process may have bound it at the same moment.
+        listener::listen(socket.as_fd()).map_err(|error| failed(name, &bind_error(&shown, &error)))?;
+        let started = format!("Started {service} at {shown}");
+        doors.push(Open { socket, door: Door { port, tls }, is_shared: listen.reuse_port, file: None, started });
         if let Some(path) = path {
-            let listener::Unix { listener, file } = bind_path(path).map_err(failed)?;
+            let listener::Unix { listener, file } = bind_path(path).map_err(|error| failed(name, &error))?;
             let started = format!("Started {service} at unix:{}", path.display());
             // Who may open the path is on this machine: no TLS.
             let door = Door { port, tls: false };
-            doors.push(Open { socket: listener.into(), door, file: Some(file), started });
+            doors.push(Open { socket: listener.into(), door, is_shared: false, file: Some(file), started });
         }
     }
     Ok(doors)
@@ -110,20 +135,19 @@ fn bind_path(path: &Path) -> Result<listener::Unix, String> {
     listener::unix(path).map_err(|error| bind_error(&shown, &error))
 }
 
-/// Binds and listens; a second server on the same port fails unless it was told to share it. Says which port it got:
-/// the one that was asked for may be 0, any.
-fn bind_to(listen_at: &Listen) -> Result<(OwnedFd, u16), String> {
+/// Binds; a second server on the same port fails unless it was told to share it. Says which port it got: the one that
+/// was asked for may be 0, any.
+fn bind_to(listen_at: &Listen) -> Result<Reserved, String> {
     let shown = format!("{}:{}", listen_at.address, listen_at.port);
-    let port = u16::try_from(listen_at.port).map_err(|_| format!("port {} is out of range", listen_at.port))?;
+    let wrong = |text: String| format!("Invalid argument - {text}");
+    let port = u16::try_from(listen_at.port).map_err(|_| wrong(format!("port {} is out of range", listen_at.port)))?;
     let address = (&*listen_at.address, port)
         .to_socket_addrs()
-        .map_err(|error| format!("cannot resolve '{shown}': {error}"))?
+        .map_err(|error| wrong(format!("cannot resolve '{shown}': {error}")))?
         .next()
-        .ok_or_else(|| format!("'{shown}' has no address"))?;
-    let bound = listener::tcp(&address, listen_at.reuse_port).and_then(|listener| {
-        let port = listener.local_addr()?.port();
-        Ok((OwnedFd::from(listener), port))
-    });
+        .ok_or_else(|| wrong(format!("'{shown}' has no address")))?;
+    let bound = listener::bind(&address, listen_at.reuse_port);
+    let bound = bound.and_then(|socket| Ok(Reserved { port: socket.local_addr()?.port(), socket: socket.into() }));
     bound.map_err(|error| bind_error(&shown, &error))
 }
 

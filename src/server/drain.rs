@@ -24,6 +24,10 @@ use crate::request::Status;
 const POLL: Duration = Duration::from_millis(5);
 /// Connections that have nothing to do any more get this long to be closed by their clients.
 const GRACE: Duration = Duration::from_millis(500);
+/// What the network takes to bring what was sent before its sender could know better.
+const UNDER_WAY: Duration = Duration::from_millis(200);
+/// How long clients get to read their last messages.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Why the server ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,9 +37,8 @@ pub enum End {
     Shard(usize),
 }
 
-/// The signals that end the server, later ones change nothing, and whatever else does.
+/// The signals that end the server, and whatever else does.
 pub struct Ends {
-    signals: SignalStream,
     sender: Sender<End>,
     ends: Receiver<End>,
 }
@@ -43,7 +46,14 @@ pub struct Ends {
 impl Ends {
     pub fn install() -> io::Result<Ends> {
         let (sender, ends) = channel();
-        SignalStream::new([SIGINT, SIGTERM]).map(|signals| Ends { signals, sender, ends })
+        let (mut signals, noticed) = (SignalStream::new([SIGINT, SIGTERM])?, sender.clone());
+        // The thread goes on, and with it the handlers: a later signal does not kill the process, as in Triton.
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                let _ = noticed.send(End::Signal(signal));
+            }
+        })?;
+        Ok(Ends { sender, ends })
     }
 
     /// For those who may end the server themselves.
@@ -51,16 +61,14 @@ impl Ends {
         self.sender.clone()
     }
 
-    /// Blocks until the first comes.
-    pub fn wait(self) -> io::Result<End> {
-        let Ends { mut signals, sender, ends } = self;
-        // The thread goes on, and with it the handlers: a second signal is swallowed, as Triton does.
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for signal in signals.forever() {
-                let _ = sender.send(End::Signal(signal));
-            }
-        })?;
-        ends.recv().map_err(io::Error::other)
+    /// Blocks until one comes.
+    pub fn wait(&self) -> io::Result<End> {
+        self.ends.recv().map_err(io::Error::other)
+    }
+
+    /// The same for so long at most.
+    fn wait_at_most(&self, time: Duration) -> Option<End> {
+        self.ends.recv_timeout(time).ok()
     }
 }
 
@@ -98,23 +106,56 @@ impl Budget {
     }
 }
 
-/// Finishes what was accepted, within the budget.
+/// Serves on for `--drain-delay`, then finishes what was accepted, all within the budget.
 pub fn run(
     options: &Options,
+    ends: &Ends,
     facts: &Arc<Facts>,
-    shards: Shards,
+    mut shards: Shards,
     lifecycle: &Arc<Lifecycle>,
 ) -> Result<ExitCode, Failure> {
     let budget = Budget::of(options.exit_timeout_secs);
+    let outcome = leave(options.drain_delay.min(budget.left() / 2), ends, facts, &shards);
     facts.set_state(ServerState::Exiting);
     lifecycle.refuse_changes();
     shards.drain();
     wait_for_connections(&shards, &budget);
-    let unloaded = finish(lifecycle, &budget);
+    let unloaded = finish(lifecycle, &budget, || give_up(&shards));
     shards.stop();
+    outcome?;
     match unloaded && !budget.is_spent() {
         true => Ok(ExitCode::SUCCESS),
         false => Err(Failure::Stop(expired())),
+    }
+}
+
+/// Goes on serving while clients and balancers learn that they are to go elsewhere. A second signal ends it.
+fn leave(delay: Duration, ends: &Ends, facts: &Facts, shards: &Shards) -> Result<(), Failure> {
+    if delay.is_zero() {
+        return Ok(());
+    }
+    let secs = delay.as_secs_f64();
+    info!("Serving for {secs} s more (--drain-delay): not ready on the health endpoints, clients are sent elsewhere");
+    facts.set_state(ServerState::Leaving);
+    shards.leave();
+    if let Some(End::Shard(shard)) = ends.wait_at_most(delay) {
+        return Err(Failure::Start(format!("shard {shard} ended by itself")));
+    }
+    shards.last_call();
+    let started = Instant::now();
+    // First the time in which handshakes and messages arrive that are under way, then what clients need to read theirs.
+    while started.elapsed() < UNDER_WAY || (shards.unwarned() > 0 && started.elapsed() < GOODBYE) {
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Answers what is not answered, and lets that leave.
+fn give_up(shards: &Shards) {
+    shards.give_up();
+    let started = Instant::now();
+    while shards.busy_connections() > 0 && started.elapsed() < GOODBYE {
+        std::thread::sleep(POLL);
     }
 }
 
@@ -123,18 +164,22 @@ pub fn run_without_ports(exit_timeout_secs: u32, facts: &Facts, lifecycle: &Arc<
     let budget = Budget::of(exit_timeout_secs);
     facts.set_state(ServerState::Exiting);
     lifecycle.refuse_changes();
-    if finish(lifecycle, &budget) { Ok(()) } else { Err(expired()) }
+    if finish(lifecycle, &budget, || ()) { Ok(()) } else { Err(expired()) }
 }
 
 fn expired() -> Status {
     Status::internal("Exit timeout expired. Exiting immediately.")
 }
 
-/// Finishes the requests that models have, and ends the models. False: not within the budget.
-fn finish(lifecycle: &Arc<Lifecycle>, budget: &Budget) -> bool {
+/// Finishes the requests that models have, and ends the models. False: not within the budget, and `give_up` was called
+/// for what is left.
+fn finish(lifecycle: &Arc<Lifecycle>, budget: &Budget, give_up: impl FnOnce()) -> bool {
     info!("Waiting for in-flight requests to complete.");
     lifecycle.stop_scheduling();
     let answered = wait_for(budget, || lifecycle.in_flight().is_empty(), || log_in_flight(lifecycle, budget));
+    if !answered || budget.is_spent() {
+        give_up();
+    }
     info!("All models are stopped, unloading models");
     lifecycle.detach();
     answered && wait_for_models(lifecycle, budget)

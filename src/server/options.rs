@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::gpu;
 use crate::observe::log::LogSettings;
@@ -146,6 +147,8 @@ pub enum IoEngine {
 pub struct Options {
     pub server_id: String,
     pub exit_timeout_secs: u32,
+    /// `--drain-delay`: how long the server goes on serving after a signal, as not ready; part of the exit time-out.
+    pub drain_delay: Duration,
     pub log: LogSettings,
     /// False where TRITON_SERVER_ESCAPE_LOG_MESSAGES is `0`.
     pub escape_log_messages: bool,
@@ -247,6 +250,7 @@ impl Default for Options {
         Options {
             server_id: "triton".to_owned(),
             exit_timeout_secs: 30,
+            drain_delay: Duration::ZERO,
             log: LogSettings::default(),
             escape_log_messages: true,
             model_repositories: Vec::new(),

@@ -1,12 +1,12 @@
 //! The shards of a server: listeners bound, one thread each, a mailbox to reach every one of them.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::Failure;
 use super::control::ControlThread;
@@ -21,7 +21,7 @@ use crate::queue::Spin;
 use crate::repository::{Lifecycle, Publisher};
 use crate::request::{Delivery, Job, Sink, never_wait_here};
 use crate::shard::engine::Limits;
-use crate::shard::listener::SocketFile;
+use crate::shard::listener::{self, SocketFile};
 use crate::shard::placement::Placement;
 use crate::shard::probe::{self, Probe, Wanted};
 use crate::shard::{self, Core, EngineKind, Load, Mailbox, Running, StartError, Starting, mailbox};
@@ -44,6 +44,8 @@ pub struct Parts<'a> {
     pub ends: Sender<End>,
     /// See [`try_engine`].
     pub probe: Option<Probe>,
+    pub tls: doors::Tls,
+    pub ports: Vec<doors::Reserved>,
 }
 
 /// The running shards.
@@ -56,6 +58,8 @@ pub struct Shards {
     signing: Option<ControlThread>,
     /// What listens where, for the log.
     endpoints: Vec<String>,
+    /// Listening sockets that share their ports with other processes.
+    shared: Vec<OwnedFd>,
     /// Files of Unix sockets, removed at the end.
     _socket_files: Vec<SocketFile>,
 }
@@ -90,14 +94,18 @@ pub fn try_engine(options: &Options) -> Option<Probe> {
 }
 
 impl Shards {
-    /// Binds the ports, then starts the threads.
+    /// Listens on the ports, then starts the threads.
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
         let options = parts.options;
-        let tls = doors::load_tls(options)?;
-        let doors = doors::open(options)?;
+        let tls = parts.tls;
+        let doors = doors::open(options, parts.ports)?;
         let endpoints = doors.iter().map(|door| door.started.clone()).collect();
-        let (mut listeners, mut socket_files) = (Vec::new(), Vec::new());
-        for doors::Open { socket, door, file, .. } in doors {
+        let (mut listeners, mut shared, mut socket_files) = (Vec::new(), Vec::new(), Vec::new());
+        for doors::Open { socket, door, file, is_shared, .. } in doors {
+            if is_shared {
+                // Without it connections may be refused at the end.
+                shared.extend(socket.try_clone().inspect_err(|error| warn!("cannot keep a listener: {error}")));
+            }
             listeners.push((socket, door));
             socket_files.extend(file);
         }
@@ -133,6 +141,7 @@ impl Shards {
             control,
             signing,
             endpoints,
+            shared,
             _socket_files: socket_files,
         };
         // The shards that only take connections over come first, all at once: the one that accepts may hand over soon.
@@ -221,8 +230,40 @@ impl Shards {
         self.endpoints.iter().for_each(|endpoint| info!("{endpoint}"));
     }
 
-    pub fn drain(&self) {
+    /// Asks clients to go elsewhere, and serves them and those that come meanwhile.
+    pub fn leave(&self) {
+        self.posts.iter().for_each(|post| post.post(Mail::Leave));
+    }
+
+    /// Lets no more connections in where other processes take them, and asks the last clients to go elsewhere.
+    pub fn last_call(&self) {
+        for listener in &self.shared {
+            if let Err(error) = listener::hold_new(listener.as_fd()) {
+                warn!("connections that come now may be reset: {error}");
+            }
+        }
+        self.posts.iter().for_each(|post| post.post(Mail::LastCall));
+    }
+
+    pub fn drain(&mut self) {
+        // A socket listens as long as anything holds it.
+        self.shared.clear();
         self.posts.iter().for_each(|post| post.post(Mail::Drain));
+    }
+
+    /// Answers what cannot be finished any more with an error.
+    pub fn give_up(&self) {
+        self.posts.iter().for_each(|post| post.post(Mail::GiveUp));
+    }
+
+    /// gRPC connections whose clients may not have read yet that they are to go elsewhere.
+    pub fn unwarned(&self) -> usize {
+        self.gauges.iter().map(|gauges| gauges.unwarned.load(Ordering::Acquire)).sum()
+    }
+
+    /// Connections in the middle of something.
+    pub fn busy_connections(&self) -> usize {
+        self.gauges.iter().map(|gauges| gauges.busy.load(Ordering::Acquire)).sum()
     }
 
     pub fn http_connections(&self) -> usize {

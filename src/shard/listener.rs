@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ const BACKLOG: i32 = 4096;
 /// Bytes that a socket's path may have (unix(7): 108 with the zero behind it).
 const UNIX_PATH_MAX: usize = 107;
 
-/// Listens on a TCP address, closed on exec and with SO_REUSEADDR, so that a restart need not wait for old connections.
-pub fn tcp(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+/// Binds a TCP address, closed on exec and with SO_REUSEADDR, so that a restart need not wait for old connections.
+pub fn bind(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     let socket = sys::tcp_socket(address)?;
     sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     if reuse_port {
@@ -26,8 +26,39 @@ pub fn tcp(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     }
     sys::set_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     sys::bind(socket.as_fd(), address)?;
-    sys::listen(socket.as_fd(), BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Lets a bound socket take connections. `AddrInUse`: another process has bound the same address and listens.
+pub fn listen(socket: BorrowedFd<'_>) -> io::Result<()> {
+    sys::listen(socket, BACKLOG)
+}
+
+/// Both at once.
+#[cfg(test)]
+pub fn tcp(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = bind(address, reuse_port)?;
+    listen(socket.as_fd())?;
+    Ok(socket)
+}
+
+/// Lets a listener take no further connection: the kernel drops the first packet of each (SYN), and clients send it again
+/// after a second. Connections whose handshake has begun come in. Where processes share a port, a listener that is
+/// closed after this has nothing in its queue that the kernel would reset, and the packet sent again reaches another.
+pub fn hold_new(listener: BorrowedFd<'_>) -> io::Result<()> {
+    /// Of the byte of flags in a TCP header (RFC 9293 section 3.1).
+    const FLAGS_AT: u32 = 13;
+    const SYN: u32 = 2;
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    sys::attach_filter(
+        listener,
+        &[
+            step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, FLAGS_AT),
+            step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, SYN),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        ],
+    )
 }
 
 /// A socket that listens on a path, and the file that it made there.

@@ -7,7 +7,7 @@ use serde_json::json;
 use tritonserver::wire::inference::model_infer_request::InferInputTensor;
 use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
-use crate::support::grpc::{Grpc, SERVICE, code, decode};
+use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{Server, signal};
@@ -15,11 +15,28 @@ use crate::support::variant::{self, each, usual};
 
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[8]}]}"#;
 
+const OUT_OF_TIME: &str = "the server exits before this request can be finished; send it to another server";
+
 fn slow_repository(delay_ms: u32) -> Repository {
     let repository = Repository::new();
     let delay = format!("parameters {{ key: \"execute_delay_ms\" value {{ string_value: \"{delay_ms}\" }} }}");
     repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], &delay);
     repository
+}
+
+/// The same over gRPC, with another number.
+fn message() -> ModelInferRequest {
+    ModelInferRequest {
+        model_name: "slow".into(),
+        inputs: vec![InferInputTensor {
+            name: "INPUT0".into(),
+            datatype: "INT32".into(),
+            shape: vec![1],
+            ..Default::default()
+        }],
+        raw_input_contents: vec![bytes::Bytes::from_static(b"\x09\0\0\0")],
+        ..Default::default()
+    }
 }
 
 /// Sends a request on a connection of its own.
@@ -66,18 +83,7 @@ fn requests_in_flight_are_answered_before_the_end() {
         let server = Server::start(variant, repository.path(), &[]);
         let mut grpc = Grpc::connect(server.grpc);
         let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
-        let message = ModelInferRequest {
-            model_name: "slow".into(),
-            inputs: vec![InferInputTensor {
-                name: "INPUT0".into(),
-                datatype: "INT32".into(),
-                shape: vec![1],
-                ..Default::default()
-            }],
-            raw_input_contents: vec![bytes::Bytes::from_static(b"\x09\0\0\0")],
-            ..Default::default()
-        };
-        grpc.send(&mut exchange, &message);
+        grpc.send(&mut exchange, &message());
         grpc.half_close(&mut exchange);
         grpc.flush();
         let mut peers = in_flight(&server, 3, 1);
@@ -128,14 +134,33 @@ fn sigint_stops_like_sigterm() {
 #[test]
 fn a_drain_that_takes_too_long_exits_1() {
     // The model executes for longer than the test lasts; only the exit time-out ends the process.
-    let repository = slow_repository(3_600_000);
-    let server = Server::start(usual(), repository.path(), &["--exit-timeout-secs=1"]);
-    let peers = in_flight(&server, 1, 0);
-    server.terminate();
-    let (status, log) = server.wait();
-    assert_eq!(status.code(), Some(1), "{log}");
-    assert!(log.contains("failed to stop server: ") && log.contains("Exit timeout expired."), "{log}");
-    drop(peers);
+    each(&variant::ALL, |variant| {
+        let repository = slow_repository(3_600_000);
+        let server = Server::start(variant, repository.path(), &["--exit-timeout-secs=1"]);
+        let mut grpc = Grpc::connect(server.grpc);
+        let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
+        grpc.send(&mut exchange, &message());
+        grpc.half_close(&mut exchange);
+        grpc.flush();
+        let peers = in_flight(&server, 1, 1);
+        let mut half = Peer::connect(server.http);
+        let head =
+            "POST /v2/models/slow/infer HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 99\r\n\r\n";
+        assert_eq!(half.send(head.as_bytes()).answer().status, 100);
+        server.terminate();
+        for mut peer in peers.into_iter().chain([half]) {
+            let answer = peer.answer();
+            assert_eq!(answer.status, 503, "a request that cannot finish: {}", answer.text());
+            assert_eq!(answer.error(), OUT_OF_TIME);
+            peer.expect_close();
+        }
+        let reply = grpc.finish(exchange);
+        let expected = Status { code: code::UNAVAILABLE, message: OUT_OF_TIME.to_owned() };
+        assert_eq!(reply.status, expected, "a call that cannot finish");
+        let (status, log) = server.wait();
+        assert_eq!(status.code(), Some(1), "{log}");
+        assert!(log.contains("failed to stop server: ") && log.contains("Exit timeout expired."), "{log}");
+    });
 }
 
 #[test]

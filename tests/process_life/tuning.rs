@@ -525,6 +525,9 @@ fn a_supervisor_is_told_when_the_server_is_ready_and_when_it_stops() {
     assert_eq!(told(), "READY=1");
     server.terminate();
     assert_eq!(told(), "STOPPING=1");
+    // Clients that it routes here get time to see that this server is not ready; a second signal ends that.
+    server.wait_for_log("Serving for 5 s more (--drain-delay)");
+    server.terminate();
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(0), "{log}");
     std::fs::remove_file(&path).expect("remove the socket");

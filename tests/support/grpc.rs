@@ -83,6 +83,13 @@ impl Grpc {
         Grpc { runtime, sender }
     }
 
+    /// The server has asked its clients to go elsewhere (GOAWAY).
+    pub fn is_sent_away(&mut self) -> bool {
+        self.flush();
+        let sender = &mut self.sender;
+        self.runtime.block_on(patiently(poll_fn(|context| sender.poll_ready(context)))).is_err()
+    }
+
     /// A unary call of the inference service.
     pub fn call<Answer: Message + Default>(&mut self, rpc: &str, request: &impl Message) -> Result<Answer, Status> {
         let reply = self.exchange(&format!("{SERVICE}{rpc}"), &[], &[frame(request)]);

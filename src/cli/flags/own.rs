@@ -1,6 +1,7 @@
 //! Flags that only Nereid has.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::{Flag, Group};
 use crate::backend::python;
@@ -9,6 +10,8 @@ use crate::cli::options::{BackendSetting, IoCores, IoEngine, Lending};
 use crate::cli::values::{Value, ValueError};
 
 pub const GROUP: &str = "Nereid";
+/// A day.
+const DRAIN_DELAY_SECS_MAX: f64 = 86_400.0;
 const NEREID: Group = Group(GROUP);
 
 pub static FLAGS: &[Flag] = &[
@@ -30,6 +33,14 @@ pub static FLAGS: &[Flag] = &[
         "Microseconds that a thread looks for work before it sleeps, where its last waits were shorter; 0: it sleeps \
          at once. Default: 50 from 4 cores on, if I/O and models have cores of their own; else 0.",
         |g, v| spin_us(v).map(|given| g.options.spin_us = Some(given)),
+    ),
+    NEREID.set(
+        "drain-delay",
+        "seconds",
+        "How long the server goes on serving after SIGTERM, not ready for balancers, each answer asking its client to \
+         go elsewhere; part of --exit-timeout-secs, at most half of it. Default: 5 where the environment has \
+         NOTIFY_SOCKET or KUBERNETES_SERVICE_HOST, else 0.",
+        |g, v| drain_delay(v).map(|given| g.drain_delay = Some(given)),
     ),
     NEREID.set(
         "run-to-completion",
@@ -103,6 +114,14 @@ fn execute_timeout(value: Value<'_>) -> Result<f64, ValueError> {
     let secs = value.float()?;
     match (0.0..=python::EXECUTE_TIMEOUT_SECS_MAX).contains(&secs) {
         true => Ok(secs),
+        false => Err(ValueError::OutOfBound(value.text())),
+    }
+}
+
+fn drain_delay(value: Value<'_>) -> Result<Duration, ValueError> {
+    let secs = value.float()?;
+    match (0.0..=DRAIN_DELAY_SECS_MAX).contains(&secs) {
+        true => Ok(Duration::from_secs_f64(secs)),
         false => Err(ValueError::OutOfBound(value.text())),
     }
 }

@@ -35,6 +35,8 @@ pub struct Connection {
     /// Complete requests may lie in the stash: reading stopped at a bound.
     resumable: bool,
     draining: bool,
+    /// The peer is asked to go with each answer; an idle connection stays.
+    leaving: bool,
     /// The peer will send nothing more.
     input_ended: bool,
 }
@@ -60,6 +62,7 @@ impl Connection {
             stash: Stash::default(),
             resumable: false,
             draining: false,
+            leaving: false,
             input_ended: false,
         }
     }
@@ -221,6 +224,20 @@ impl Connection {
         self.draining = true;
     }
 
+    /// From now on each answer that nothing follows carries `Connection: close`. A connection between requests stays
+    /// open, because its peer's next request may be under way.
+    pub fn close_after_next_response(&mut self) {
+        self.leaving = true;
+    }
+
+    /// The request whose body is being received.
+    pub fn half_received(&self) -> Option<ExchangeId> {
+        match &self.input {
+            Input::Body(incoming) if matches!(incoming.target, Target::Store(_)) => Some(incoming.exchange),
+            Input::Body(_) | Input::Head | Input::Stopped => None,
+        }
+    }
+
     /// True between requests: nothing is half received, unanswered or unsent.
     pub fn is_idle(&self) -> bool {
         matches!(self.input, Input::Head)
@@ -261,7 +278,7 @@ impl Connection {
     }
 
     fn before_answer(&mut self, exchange: ExchangeId) {
-        if self.draining && self.outbox.is_last(exchange) && self.outbox.is_unanswered(exchange) {
+        if (self.draining || self.leaving) && self.outbox.is_last(exchange) && self.outbox.is_unanswered(exchange) {
             self.outbox.end_after(exchange);
         }
         // An answer that overtakes its request's body: the rest of the body is of no use.

@@ -69,14 +69,15 @@ impl Connection {
     }
 
     /// Begins to shut down: open streams are served to their end, and so are those that the peer opens before it can
-    /// know (it is warned first, and told the real limit one round trip later). Without open streams the limit stands
-    /// at once. `reason` is what both messages say; it may be empty.
+    /// know: it is warned first and gets the real limit one round trip later (section 6.8), also while no stream is
+    /// open, because a request may be under way. A peer that has not said hello yet gets the limit at once. `reason` is
+    /// what both messages say; it may be empty.
     pub fn start_shutdown(&mut self, reason: &'static str) {
         if self.failure.is_some() || self.shutdown != Shutdown::No {
             return;
         }
         self.shutdown_reason = reason;
-        if self.role == Role::Client || self.streams.len() == 0 {
+        if self.role == Role::Client || (self.streams.len() == 0 && !self.is_established()) {
             return self.finish_shutdown();
         }
         self.shutdown = Shutdown::Warned;
@@ -92,6 +93,11 @@ impl Connection {
         }
         self.shutdown = Shutdown::Final(self.last_peer_stream);
         self.put_goaway(self.last_peer_stream, ErrorCode::NO_ERROR, self.shutdown_reason.as_bytes());
+    }
+
+    /// The peer knows the last stream that is served, or will never.
+    pub fn is_shut_down(&self) -> bool {
+        matches!(self.shutdown, Shutdown::Final(_)) || self.failure.is_some()
     }
 
     /// The last stream is over and everything is sent: the socket may be closed.

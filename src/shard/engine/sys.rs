@@ -102,6 +102,16 @@ pub fn set_option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, val
         .map(drop)
 }
 
+/// Puts a program of classic BPF in front of a socket: what it returns is how many bytes of a packet the socket gets.
+pub fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let given = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    let (given_at, size) = ((&raw const given).cast(), size_of_val(&given) as libc::socklen_t);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    // SAFETY: the kernel copies `len` steps from `filter`, which is a slice of that many, and writes to none of them.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, given_at, size) }).map(drop)
+}
+
 /// A TCP socket of the address's family, closed on exec.
 pub fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };

@@ -294,3 +294,19 @@ fn groups_are_restricted_once_over_all_uses_of_a_flag() {
     assert_eq!(options.http_restricted, restrictions(&["health"], "a", "b"));
     assert_eq!(options.grpc_restricted, restrictions(&["health"], "c", "d"), "the two do not meet");
 }
+
+#[test]
+fn a_supervisor_gets_time_to_see_that_the_server_leaves() {
+    let delay = |words: &[&str], variables: &[(&str, &str)]| {
+        let environment =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+        ServeOptions::parse(&arguments(words), environment).unwrap().drain_delay.as_secs_f64()
+    };
+    assert_eq!(delay(&[], &[]), 0.0);
+    for name in ["NOTIFY_SOCKET", "KUBERNETES_SERVICE_HOST"] {
+        assert_eq!(delay(&[], &[(name, "x")]), 5.0, "{name}");
+        assert_eq!(delay(&[], &[(name, "")]), 0.0, "{name}");
+        assert_eq!(delay(&["--drain-delay=0"], &[(name, "x")]), 0.0, "{name}");
+        assert_eq!(delay(&["--drain-delay=1.5"], &[(name, "x")]), 1.5, "{name}");
+    }
+}

@@ -357,10 +357,21 @@ fn shutdown_serves_what_is_on_its_way() {
     script.sent();
     assert!(script.connection.is_drained());
 
+    // Without streams too, because a request may be under way.
     let mut script = server();
     script.connection.start_shutdown("");
+    let sent = script.sent();
+    assert_eq!((sent[0].0.kind, &sent[0].1[..4]), (kind::GOAWAY, &[0x7f, 0xff, 0xff, 0xff][..]));
+    assert!(!script.connection.is_drained() && !script.connection.is_shut_down());
+    script.feed(&frame(kind::PING, flag::ACK, 0, &sent[1].1)).unwrap();
     assert_eq!(script.sent()[0].1[..4], [0; 4]);
-    assert!(script.connection.is_drained());
+    assert!(script.connection.is_drained() && script.connection.is_shut_down());
+
+    // A peer that has said nothing yet has asked for nothing.
+    let mut script =
+        Script { connection: Connection::server(Config::default(), pool()), recorder: Recorder::default() };
+    script.connection.start_shutdown("");
+    assert!(script.connection.is_shut_down());
 }
 
 #[test]

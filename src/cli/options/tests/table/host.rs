@@ -399,6 +399,20 @@ pub const ROWS: &[Row] = &[
         ],
     },
     Row {
+        flag: "drain-delay",
+        beside: "",
+        good: &[
+            ("0", |_| {}),
+            ("2.5", |o| o.drain_delay = Duration::from_millis(2500)),
+            ("86400", |o| o.drain_delay = Duration::from_secs(86_400)),
+        ],
+        bad: &[
+            ("soon", "Invalid option value. Got soon"),
+            ("-1", "Provided option value is out of bound. Got -1"),
+            ("86401", "Provided option value is out of bound. Got 86401"),
+        ],
+    },
+    Row {
         flag: "run-to-completion",
         beside: "",
         good: &[

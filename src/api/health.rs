@@ -38,7 +38,8 @@ impl Facts {
         self.settings.strict_device_liveness && self.settings.gpus.failure().is_some()
     }
 
-    /// Ready for new clients, and with strict readiness complete; while exiting an error. What instances say comes on top.
+    /// Ready for new clients, and with strict readiness complete; while exiting an error. What instances say comes on
+    /// top.
     pub fn is_ready(&self, models: &ModelMap) -> Result<bool, Status> {
         let takes_clients = self.is_live()? && self.state() == ServerState::Ready;
         Ok(takes_clients && (!self.settings.strict_readiness || models.is_complete()))

@@ -55,7 +55,8 @@ pub enum InstallError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// Installs the library for this user, or for all, and returns its path. What is installed and usable is kept, unless forced.
+/// Installs the library for this user, or for all, and returns its path. What is installed and usable is kept, unless
+/// forced.
 pub fn install_onnxruntime(options: &InstallOptions, progress: &mut dyn Progress) -> Result<PathBuf, InstallError> {
     let folder = match &options.prefix {
         Some(prefix) => runtimes_below(prefix).join("onnxruntime"),

@@ -43,8 +43,9 @@ pub fn tcp(address: &SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
 }
 
 /// Lets a listener take no further connection: the kernel drops the first packet of each (SYN), and clients send it
-/// again after a second. Connections whose handshake has begun come in. Where processes share a port, a listener that is
-/// closed after this has nothing in its queue that the kernel would reset, and the packet sent again reaches another.
+/// again after a second. Connections whose handshake has begun come in. Where processes share a port, a listener that
+/// is closed after this has nothing in its queue that the kernel would reset, and the packet that is sent again reaches
+/// another process.
 pub fn hold_new(listener: BorrowedFd<'_>) -> io::Result<()> {
     /// Of the byte of flags in a TCP header (RFC 9293 section 3.1).
     const FLAGS_AT: u32 = 13;

@@ -395,11 +395,7 @@ impl Api {
             }
             Method::ModelReady => {
                 let request: wire::ModelReadyRequest = decode(message)?;
-                let ready = match self.is_model_ready(request.name.as_bytes(), request.version.as_bytes()) {
-                    // A version that is known and not ready is no error here.
-                    Err(status) if status.message.ends_with("is not at ready state") => false,
-                    other => other?,
-                };
+                let ready = self.is_model_ready(request.name.as_bytes(), request.version.as_bytes())?;
                 self.probe_message(Probe::Model, ready)
             }
             Method::ServerMetadata => {

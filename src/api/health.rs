@@ -9,7 +9,7 @@ use super::{Api, Facts, Mail, Outcome, Protocol, ServerState, error};
 use crate::memory::Gather;
 use crate::protocol::http1::Response;
 use crate::protocol::service::CallKey;
-use crate::repository::{Checks, ModelMap, Verdict, ask_all};
+use crate::repository::{Checks, ModelMap, ServedModel, Verdict, ask_all, parse_version};
 use crate::request::Status;
 use crate::wire::health::HealthCheckResponse;
 use crate::wire::health::health_check_response::ServingStatus;
@@ -75,10 +75,19 @@ impl Api {
         self.facts.check_not_exiting()
     }
 
-    /// The version is ready; a lookup that fails is an error. What its instances say comes on top.
+    /// The version is known and ready. What its instances say comes on top.
     pub(super) fn is_model_ready(&self, model: &[u8], version: &[u8]) -> Result<bool, Status> {
-        self.check_not_exiting()?;
-        self.find(model, version).map(|_| true)
+        self.ready_model(model, version).map(|model| model.is_some())
+    }
+
+    /// The version that a question about readiness means, `None` if it is unknown or not ready. While the server exits,
+    /// none is ready for requests: an error, which the lookup precedes.
+    fn ready_model(&self, model: &[u8], version: &[u8]) -> Result<Option<&Arc<ServedModel>>, Status> {
+        let found = self.models.lookup_ready(model, parse_version(version)?)?;
+        if found.is_some() {
+            self.check_not_exiting()?;
+        }
+        Ok(found)
     }
 
     /// Whom to ask before the server is told ready; nobody if it is not, or if nobody has a say.
@@ -88,10 +97,7 @@ impl Api {
 
     /// The same for a model version.
     pub(super) fn checks_of_model(&self, model: &[u8], version: &[u8]) -> Vec<Arc<Checks>> {
-        if self.check_not_exiting().is_err() {
-            return Vec::new();
-        }
-        let found = self.find(model, version).map(|model| Arc::clone(&model.checks));
+        let found = self.ready_model(model, version).ok().flatten().map(|model| Arc::clone(&model.checks));
         found.into_iter().filter(|checks| checks.is_needed()).collect()
     }
 

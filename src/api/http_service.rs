@@ -137,8 +137,8 @@ impl Api {
             Route::Live => Ok(Response::empty(if self.is_live()? { 200 } else { 400 })),
             Route::Ready => Ok(Response::empty(if self.is_ready()? { 200 } else { 400 })),
             Route::ModelReady(target) => {
-                self.is_model_ready(target.model, target.version.unwrap_or_default())?;
-                Ok(Response::empty(200))
+                let ready = self.is_model_ready(target.model, target.version.unwrap_or_default())?;
+                Ok(self.probe_reply(Probe::Model, ready))
             }
             Route::ModelMetadata(target) => {
                 let facts = self.model_facts(target.model, target.version.unwrap_or_default())?;

@@ -11,7 +11,7 @@ use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::validate::validate;
-use crate::request::{Request, SeenAt, Status, now_ns};
+use crate::request::{Code, Request, SeenAt, Status, now_ns};
 use crate::scheduler::ensemble::Wanted;
 use crate::scheduler::{Accepted, Refused, Scheduler};
 
@@ -258,6 +258,16 @@ impl ModelMap {
             None => Err(Status::not_found(unknown(format!(" version {version} is not found")))),
             Some(VersionState::Ready(model)) => Ok(model),
             Some(_) => Err(Status::unavailable(unknown(format!(" version {version} is not at ready state")))),
+        }
+    }
+
+    /// The version that a question about readiness means. What is unknown or not ready is `None` and no error; a name
+    /// that does not say which model is meant is one.
+    pub fn lookup_ready(&self, name: &[u8], version: Option<i64>) -> Result<Option<&Arc<ServedModel>>, Status> {
+        match self.lookup(name, version) {
+            Ok(model) => Ok(Some(model)),
+            Err(status) if matches!(status.code, Code::NotFound | Code::Unavailable) => Ok(None),
+            Err(status) => Err(status),
         }
     }
 

@@ -102,10 +102,16 @@ impl Access {
         Ok(is_ready && agreed(&checks)?)
     }
 
-    /// The version is ready, which its instances may have a say in; a lookup that fails is an error.
+    /// The version is known and ready, which its instances may have a say in. While the server ends, a version that is
+    /// still there is an error, which the lookup precedes.
     pub fn is_model_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
-        let checks = Arc::clone(&self.model(name, version)?.checks);
-        agreed(&[checks])
+        let lifecycle = self.lifecycle()?;
+        let map = lifecycle.map();
+        let Some(model) = map.lookup_ready(name.as_bytes(), version)? else { return Ok(false) };
+        if lifecycle.is_stopping() {
+            return Err(Status::unavailable("Server not ready"));
+        }
+        agreed(&[Arc::clone(&model.checks)])
     }
 
     /// The models of the moment, unless the server ends.

@@ -21,15 +21,8 @@ fn is_of(difference: &Difference, cases: &[&str]) -> bool {
     cases.iter().any(|case| difference.case.starts_with(case))
 }
 
-pub const KNOWN: [Known; 7] = [
+pub const KNOWN: [Known; 6] = [
     Known { name: "The release", is: |it| it.field.ends_with(".version") && text(it.theirs) == "2.51.0" },
-    Known {
-        name: "Readiness of models that do not serve",
-        is: |it| {
-            (it.case.ends_with("/ready") || it.case.contains(": ModelReady "))
-                && it.our_answer.to_string().contains("Request for unknown model")
-        },
-    },
     Known {
         name: "Frames of the backend itself",
         is: |it| text(it.ours) != text(it.theirs) && own_frames(text(it.ours)) == own_frames(text(it.theirs)),

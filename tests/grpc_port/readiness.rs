@@ -38,13 +38,12 @@ fn a_model_that_failed_makes_the_server_not_ready() {
         };
         assert_eq!(of("plain", ""), Ok(ModelReadyResponse { ready: true }));
         assert_eq!(of("plain", "1"), Ok(ModelReadyResponse { ready: true }));
-        // Known and not ready, by its number; by its name alone no version can be meant.
-        assert_eq!(of("broken", "1"), Ok(ModelReadyResponse { ready: false }));
-        let absent = |text: &str| Err(Status { code: code::NOT_FOUND, message: text.to_string() });
-        let text = "Request for unknown model: 'broken' has no available versions";
-        assert_eq!(of("broken", ""), absent(text));
-        assert_eq!(of("broken", "2"), absent("Request for unknown model: 'broken' version 2 is not found"));
-        assert_eq!(of("absent", ""), absent("Request for unknown model: 'absent' is not found"));
+        // What failed and what is unknown, a model or a version of one, is not ready and no error.
+        for (name, version) in [("broken", "1"), ("broken", ""), ("broken", "2"), ("absent", ""), ("absent", "1")] {
+            assert_eq!(of(name, version), Ok(ModelReadyResponse { ready: false }), "{name} {version}");
+        }
+        let no_number = of("plain", "x").expect_err("a version that is no number");
+        assert_eq!(no_number.code, code::INVALID_ARGUMENT);
 
         let unavailable = "Request for unknown model: 'broken' version 1 is not at ready state";
         let request = ModelInferRequest { model_version: "1".into(), ..numbers("broken", "", &[1]) };
@@ -56,10 +55,10 @@ fn a_model_that_failed_makes_the_server_not_ready() {
         let answer = peer.get("/v2/health/ready");
         assert_eq!((answer.status, answer.text()), (if is_ready { 200 } else { 400 }, String::new()), "{strictness}");
         assert_eq!((peer.get("/v2/health/live").status, peer.get("/v2/models/plain/ready").status), (200, 200));
-        let answer = peer.get("/v2/models/broken/versions/1/ready");
-        assert_eq!((answer.status, answer.error().as_str()), (503, unavailable));
-        let answer = peer.get("/v2/models/broken/ready");
-        assert_eq!((answer.status, answer.error().as_str()), (404, text));
+        for path in ["broken/versions/1", "broken", "broken/versions/2", "absent", "absent/versions/1"] {
+            let answer = peer.get(&format!("/v2/models/{path}/ready"));
+            assert_eq!((answer.status, answer.error().as_str()), (400, "Model version not ready"), "{path}");
+        }
         server.stop();
     }
 }

@@ -54,7 +54,7 @@ fn every_class_of_answer_has_its_label() {
             ("GET", "/v2/models/absent/config", 404, JSON),
             ("GET", "/v2/models/absent/versions/1/stats", 400, JSON),
             ("GET", "/v2/models/plain/versions/99999999999999999999", 400, JSON),
-            ("GET", "/v2/models/absent/ready", 404, PLAIN),
+            ("GET", "/v2/models/absent/ready", 400, PLAIN),
             ("GET", "/v2/models/plain/versions/99999999999999999999/ready", 400, PLAIN),
             ("POST", "/v2/models/absent/infer", 404, PLAIN),
             ("POST", "/v2/models/plain/versions/7/infer", 404, PLAIN),

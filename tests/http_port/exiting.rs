@@ -33,7 +33,7 @@ fn management_is_refused_and_inference_goes_on() {
             ("GET", "/v2/health/live", " ", 503, EXITING),
             ("GET", "/v2/health/ready", " ", 503, EXITING),
             ("GET", "/v2/models/plain/ready", " ", 503, NOT_READY),
-            ("GET", "/v2/models/absent/versions/1/ready", " ", 503, NOT_READY),
+            ("GET", "/v2/models/absent/versions/1/ready", " ", 400, "Model version not ready"),
             ("GET", "/v2/models/plain", " ", 503, NOT_READY),
             ("GET", "/v2/models/plain/versions/1", " ", 503, NOT_READY),
             ("GET", "/v2/models/absent", " ", 503, NOT_READY),

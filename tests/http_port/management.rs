@@ -310,15 +310,16 @@ fn unknown_routes_models_and_methods_are_told_apart() {
     }
     let unknown = "Request for unknown model: 'absent' is not found";
     let no_version = "Request for unknown model: 'plain' version 9 is not found";
+    let not_ready = "Model version not ready";
     let too_large = "failed to get model version from specified version string '99999999999999999999' (details: stol), \
                      version should be an integral value > 0";
     for (path, status, text) in [
         ("/v2/models/absent", 404, unknown),
-        ("/v2/models/absent/ready", 404, unknown),
+        ("/v2/models/absent/ready", 400, not_ready),
         ("/v2/models/absent/config", 404, unknown),
         ("/v2/models/absent/stats", 400, "requested model 'absent' is not available"),
         ("/v2/models/plain/versions/9", 404, no_version),
-        ("/v2/models/plain/versions/9/ready", 404, no_version),
+        ("/v2/models/plain/versions/9/ready", 400, not_ready),
         ("/v2/models/plain/versions/9/config", 404, no_version),
         ("/v2/models/plain/versions/99999999999999999999", 400, too_large),
         ("/v2/models/plain/versions/99999999999999999999/ready", 400, too_large),

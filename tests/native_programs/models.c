@@ -115,9 +115,8 @@ static void metrics(TRITONSERVER_Server* server) {
 
 static bool is_ready(TRITONSERVER_Server* server, const char* model) {
   bool ready = false;
-  TRITONSERVER_Error* error = TRITONSERVER_ServerModelIsReady(server, model, -1, &ready);
-  if (error != NULL) TRITONSERVER_ErrorDelete(error);
-  return error == NULL && ready;
+  succeeds(TRITONSERVER_ServerModelIsReady(server, model, -1, &ready));
+  return ready;
 }
 
 /* Whether the index says so, of all models or of those that are ready. */

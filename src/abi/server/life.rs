@@ -102,7 +102,6 @@ pub unsafe extern "C" fn TRITONSERVER_ServerModelIsReady(
     // SAFETY: the caller's promises are passed on.
     entry(|| unsafe {
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
-        // A lookup that fails is an error, as it is over HTTP.
         let is_ready = server.is_model_ready(name, version_of(model_version))?;
         put(ready, is_ready)
     })

@@ -120,6 +120,9 @@ impl Dialect {
     pub fn told(self, mut reply: Response) -> Response {
         if self == Dialect::SageMakerInvoke && reply.head.status >= 400 {
             reply.head.status = sagemaker_status(&reply.body.to_vec());
+            if reply.head.status == 507 {
+                tracing::error!("Received an OOM error during INVOKE MODEL. Returning a 507.");
+            }
         }
         reply
     }

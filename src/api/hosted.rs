@@ -122,8 +122,8 @@ impl Hosted {
             return Err(Status::already_exists(format!("model '{hash}' has already been loaded")));
         }
         let outcome = lifecycle.load(&name, Vec::new());
-        if outcome.is_err() {
-            self.remove(lifecycle, hash, &model);
+        if outcome.is_err() && self.remove(lifecycle, hash, &model) {
+            info!("Unregistered model repository due to load failure for model: {name}");
         }
         outcome
     }
@@ -223,7 +223,14 @@ impl Wait {
     /// What there is to say of a model that is still there.
     fn lateness(&self, now: Instant) -> Option<Status> {
         let text = || format!("model '{}' is not unloaded after {} s", self.model.name, UNLOAD_WITHIN.as_secs());
-        (now >= self.until).then(|| Status::unavailable(text()))
+        if now < self.until {
+            return None;
+        }
+        error!(
+            "Error: UNLOAD did not complete within expected {} seconds. This may result in SageMaker UNLOAD timeout.",
+            UNLOAD_WITHIN.as_secs()
+        );
+        Some(Status::unavailable(text()))
     }
 }
 
@@ -294,6 +301,9 @@ fn place_of(url: &str) -> Result<Place, Status> {
         }
     }
     directories.sort_unstable();
+    if directories.len() > 1 {
+        info!("More than one model detected in archive. Checking if it is an ensemble.");
+    }
     let ensemble = directories.iter().find(|name| is_ensemble(&root.join(name).join("config.pbtxt")));
     // Hidden ones are what tools leave behind.
     let plain = || directories.iter().find(|name| !name.starts_with('.')).or(directories.first());

@@ -290,6 +290,8 @@ impl Api {
     fn check_content_length(&self, head: &http1::Head) -> Result<(), Refusal> {
         match head.header("Content-Length") {
             None => Ok(()),
+            // The chunks say how long the body is.
+            Some(_) if head.body_length() == http1::BodyLength::Chunked => Ok(()),
             Some(length) => parse_int32("Content-Length", length).map(|_| ()).map_err(|status| self.plain(&status)),
         }
     }

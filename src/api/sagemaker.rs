@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use tracing::info;
+
 use super::dialect::Dialect;
 use super::health::Probe;
-use super::hosted::{Load, Table, load_status};
+use super::hosted::{HostedModel, Load, Table, load_status};
 use super::http_infer::{InferCall, too_long};
 use super::routes::{Category, Target};
 use super::{Api, Mail, Protocol, error};
@@ -16,7 +18,7 @@ use crate::protocol::service::{CallKey, Replies, Reply, Token};
 use crate::repository::ModelMap;
 use crate::request::Status;
 
-/// Names the model that is meant, where that is not what the path says.
+/// Names the model of a load, where it is not that of the hash; elsewhere it must agree with the path.
 const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";
 
 /// What the environment says to the port (cli.md section 4).
@@ -145,19 +147,33 @@ impl Api {
             Route::Models if head.method() == Method::Get => return self.list_hosted(call, replies),
             Route::Models => return self.load_hosted(call, head, body, replies),
             Route::Model(hash) if head.method() == Method::Get => self.hosted_json(hash),
-            Route::Model(hash) => return self.unload_hosted(call, hash, replies),
+            Route::Model(hash) => return self.unload_hosted(call, hash, head, replies),
             Route::Invoke(hash) => match self.facts.hosted.table().get(hash) {
-                Some(model) => {
-                    let name = head.header(TARGET_MODEL).unwrap_or(model.name.as_bytes());
-                    let target = Target { model: name, version: None };
-                    let dialect = Dialect::SageMakerInvoke;
-                    return self.infer_http(InferCall { call, target, head, body, dialect }, replies);
-                }
+                Some(model) => match self.check_target(head, model) {
+                    Ok(()) => {
+                        info!("Invoking SageMaker TargetModel: {}", model.name);
+                        let target = Target { model: model.name.as_bytes(), version: None };
+                        let dialect = Dialect::SageMakerInvoke;
+                        return self.infer_http(InferCall { call, target, head, body, dialect }, replies);
+                    }
+                    Err(reply) => *reply,
+                },
                 None => Response::empty(404),
             },
         };
         replies.push(call, Reply::Http(reply));
         None
+    }
+
+    /// The header may name only the model that was loaded under the path's hash (since.md, H5).
+    fn check_target(&self, head: &Head, model: &HostedModel) -> Result<(), Box<Response>> {
+        match head.header(TARGET_MODEL) {
+            Some(named) if named != model.name.as_bytes() => {
+                let text = "X-Amzn-SageMaker-Target-Model header does not match the model requested in the URL";
+                Err(Box::new(error::error_body(&self.pool, 400, text, None)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn ping(&self) -> Response {
@@ -217,14 +233,24 @@ impl Api {
             let outcome = guarded(|| Load::read(&body).and_then(|load| hosted.load(lifecycle, &load, target)));
             Some(match outcome {
                 Ok(()) => Response::empty(200),
-                Err(status) => error::error_body(pool, load_status(&status), &status.message, None),
+                Err(status) => {
+                    let code = load_status(&status);
+                    if code == 507 {
+                        tracing::error!("Received an OOM error during LOAD MODEL. Returning a 507.");
+                    }
+                    error::error_body(pool, code, &status.message, None)
+                }
             })
         })
     }
 
-    fn unload_hosted(&mut self, call: CallKey, hash: &str, replies: &mut Replies) -> Option<Token> {
-        if !self.facts.hosted.table().contains_key(hash) {
-            replies.push(call, Reply::Http(Response::empty(404)));
+    fn unload_hosted(&mut self, call: CallKey, hash: &str, head: &Head, replies: &mut Replies) -> Option<Token> {
+        let allowed = match self.facts.hosted.table().get(hash) {
+            Some(model) => self.check_target(head, model),
+            None => Err(Box::new(Response::empty(404))),
+        };
+        if let Err(reply) = allowed {
+            replies.push(call, Reply::Http(*reply));
             return None;
         }
         let (hosted, hash) = (Arc::clone(&self.facts.hosted), hash.to_owned());

@@ -184,7 +184,12 @@ impl Api {
         body: Slice,
         replies: &mut Replies,
     ) -> Result<Option<Token>, Box<Response>> {
-        match redirect(path).map_err(|status| Box::new(Response::empty(status)))? {
+        let found = redirect(path).map_err(|status| {
+            verbose!(1, "Vertex AI redirect blocked: {}", String::from_utf8_lossy(path));
+            Box::new(Response::empty(status))
+        })?;
+        verbose!(1, "Redirecting Vertex AI request: {}", String::from_utf8_lossy(path));
+        match found {
             Redirect::Metrics => {
                 self.ask_metrics(call);
                 Ok(None)

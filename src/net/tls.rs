@@ -8,6 +8,7 @@
 
 mod credentials;
 mod handshake;
+mod version_1;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -91,7 +91,7 @@ pub fn raw_input(spec: &ModelSpec, id: &str, byte_size: usize) -> Result<Raw, St
     let batch = (spec.max_batch_size > 0).then_some(1);
     let mut shape: Shape = batch.into_iter().chain(config.dims.iter().copied()).collect();
     if datatype == DataType::Bytes {
-        if config.dims != [1] && config.dims != [-1] {
+        if config.dims != [1] {
             let text = format!("{id}For BYTE datatype raw input '{name}', the model must have input shape [1]");
             return Err(Status::invalid(text));
         }

@@ -171,8 +171,12 @@ fn what_is_no_http_is_refused_and_closed() {
         (&b"NONSENSE\r\n\r\n"[..], 400),
         (b"GET /v2 HTTP/1.1\r\nHost: t\r\nbroken header\r\n\r\n", 400),
         (b"GET /v2 HTTP/1.1\r\nHost: t\r\n bad: folding\r\n\r\n", 400),
-        (b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        (b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n12345", 400),
+        (b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\nHost: u\r\n\r\n", 400),
+        (b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\nX: y\r\nHost: t\r\n\r\n", 400),
+        (
+            b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n12345",
+            400,
+        ),
         (b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n", 400),
         (b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
     ] {
@@ -184,6 +188,70 @@ fn what_is_no_http_is_refused_and_closed() {
         peer.expect_close();
     }
     assert_eq!(Peer::connect(server.http).get("/v2/health/live").status, 200);
+    server.stop();
+}
+
+/// Programs that ask by hand leave it out, and Triton serves them.
+#[test]
+fn a_request_without_a_host_is_served() {
+    let (_repository, server) = start(usual());
+    for version in ["1.0", "1.1"] {
+        let mut peer = Peer::connect(server.http);
+        let answer = peer.send(format!("GET /v2/health/live HTTP/{version}\r\n\r\n").as_bytes()).answer();
+        assert_eq!(answer.status, 200, "HTTP/{version}");
+    }
+    server.stop();
+}
+
+/// As in Triton the chunks decide. What a reader that goes by the length would take for a request behind this one is
+/// never read.
+#[test]
+fn chunks_overrule_a_length_and_end_the_connection() {
+    let (_repository, server) = start(usual());
+    let body = body(77);
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    for length in ["3", "999999", "x"] {
+        let fields = [format!("Content-Length: {length}"), "Transfer-Encoding: chunked".to_owned()];
+        for fields in [fields.join("\r\n"), fields.iter().rev().cloned().collect::<Vec<_>>().join("\r\n")] {
+            let mut peer = Peer::connect(server.http);
+            let smuggled = "GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n";
+            peer.send(format!("POST {INFER} HTTP/1.1\r\nHost: t\r\n{fields}\r\n\r\n{chunks}{smuggled}").as_bytes());
+            let answer = peer.answer();
+            assert_eq!(answer.status, 200, "{fields}: {}", answer.text());
+            assert_eq!(answer.json()["outputs"][0]["data"], json!([77]), "{fields}");
+            assert_eq!(answer.header("connection"), Some("close"), "{fields}");
+            peer.expect_close();
+        }
+    }
+    server.stop();
+}
+
+/// The size is refused where it is announced, before a byte of the chunk has come.
+#[test]
+fn a_chunk_over_the_limit_is_refused_at_once() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let server = Server::start(usual(), repository.path(), &[]);
+    for (size, status) in [("ffffffffffff\r\n", 413), ("fffffffffffffff", 413), ("10000000000000000\r\n", 400)] {
+        let mut peer = Peer::connect(server.http);
+        let head = format!("POST {INFER} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let answer = peer.send(format!("{head}2\r\n{{ \r\n{size}").as_bytes()).answer();
+        assert_eq!(answer.status, status, "{size:?}: {}", answer.text());
+        peer.expect_close();
+    }
+    server.stop();
+}
+
+/// Whoever is turned away for want of something that comes back, by a handler or by the model, learns when to return.
+#[test]
+fn what_is_unavailable_says_when_to_come_again() {
+    let (_repository, server) = start(usual());
+    let mut peer = Peer::connect(server.http);
+    let answer = peer.post("/v2/repository/models/plain/load", &[], b"");
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{}", answer.text());
+    for path in ["/v2/health/ready", "/v2/models/absent"] {
+        assert_eq!(peer.get(path).header("retry-after"), None, "{path}");
+    }
     server.stop();
 }
 

@@ -432,7 +432,8 @@ fn comparable(answer: &Answer) -> String {
     }
 }
 
-const KNOWN_HTTP: [Known; 8] = [
+const KNOWN_HTTP: [Known; 9] = [
+    OUT_OF_RANGE,
     Known {
         name: "An empty content encoding",
         is: |difference| {
@@ -734,6 +735,10 @@ fn grpc_lines(server: &Server) -> Vec<Line> {
     lines
 }
 
+const OUT_OF_RANGE: Known = Known {
+    name: "Integers that their type has no room for",
+    is: |difference| difference.ours.starts_with("400 ") && difference.ours.contains(" is out of range\"}"),
+};
 const NO_ROWS: Known = Known {
     name: "A batch of no rows",
     is: |difference| {

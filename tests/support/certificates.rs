@@ -44,6 +44,20 @@ impl Certificates {
         Some(made)
     }
 
+    /// Adds `<name>.pem` of X.509 version 1, signed by `authority.pem`: what comes of the usual commands without
+    /// extensions.
+    pub fn version_1(&self, name: &str) -> &Certificates {
+        // Older clients look for the server's name here, as there is no other place for it.
+        let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
+        self.openssl(&["req", "-new", "-subj", "/CN=localhost", "-keyout", &key, "-out", &request]);
+        let signing = ["-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial", "-out", &certificate];
+        self.run(&[&["x509", "-req", "-days", "30", "-in", &request], &signing[..]].concat());
+        let shown = Command::new("openssl").args(["x509", "-noout", "-text", "-in", &self.path(&certificate)]).output();
+        let shown = shown.expect("run openssl");
+        assert!(String::from_utf8_lossy(&shown.stdout).contains("Version: 1 "), "{shown:?}");
+        self
+    }
+
     pub fn path(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }

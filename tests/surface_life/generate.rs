@@ -59,7 +59,7 @@ fn members_become_tensors_and_parameters() {
         let table = [
             ("plain", r#"{"INPUT0":7}"#, json!(7)),
             ("plain", r#"{"INPUT0":[7]}"#, json!(7)),
-            ("plain", r#"{"INPUT0":[-1,2,4294967298]}"#, json!([-1, 2, 2])),
+            ("plain", r#"{"INPUT0":[-1,2,2147483647]}"#, json!([-1, 2, 2147483647])),
             ("plain", r#"{"parameters":{"INPUT0":[1,2]}}"#, json!([1, 2])),
             ("plain", r#"{"INPUT0":[[[3]]]}"#, json!(3)),
             ("batch", r#"{"INPUT0":[1,2]}"#, json!([1.0, 2.0])),

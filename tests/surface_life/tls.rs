@@ -107,6 +107,60 @@ fn the_official_http_client_over_tls() {
     });
 }
 
+/// The flags of both ports with that certificate and key.
+fn identity_flags(files: &Certificates, service: &str, certificate: &str, key: &str) -> Vec<String> {
+    vec![
+        format!("--{service}-use-ssl=true"),
+        format!("--{service}-server-cert={}", files.path(certificate)),
+        format!("--{service}-server-key={}", files.path(key)),
+    ]
+}
+
+/// What the usual commands of openssl make serves, also those who check it.
+#[test]
+fn a_certificate_of_version_1_serves() {
+    let Some(files) = Certificates::make() else { return };
+    files.version_1("first");
+    let repository = repository();
+    let flags = identity_flags(&files, "http", "first.pem", "first.key");
+    let server = start_http(usual(), &repository, &flags);
+    let ready = format!("https://localhost:{}/v2/health/ready", server.http.port());
+    let roots = files.path("authority.pem");
+    for version in ["1.2", "1.3"] {
+        let (least, most) = (format!("--tlsv{version}"), version);
+        let words = [&least, "--tls-max", most, "--cacert", &roots, "-w", "%{http_code}", &ready];
+        let Some(output) = curl(&words) else { return };
+        assert_eq!(text(&output.stdout), "200", "TLS {version}: {}", text(&output.stderr));
+    }
+    let other = files.path("other.pem");
+    assert!(!curl(&["--cacert", &other, &ready]).expect("curl").status.success(), "an authority that did not sign it");
+    server.stop();
+
+    if let Some(python) = Python::get() {
+        let server = start_grpc(usual(), &repository, &identity_flags(&files, "grpc", "first.pem", "first.key"));
+        let url = format!("localhost:{}", server.grpc.port());
+        python.run("secure.py", &["grpc", "--url", &url, "--roots", &roots]);
+        server.stop();
+    }
+}
+
+/// From a client no such certificate is taken, and the log says what to do about it.
+#[test]
+fn a_client_with_a_certificate_of_version_1_is_turned_away() {
+    let Some(files) = Certificates::make() else { return };
+    files.version_1("first");
+    let repository = repository();
+    let server = start_http(usual(), &repository, &files.mutual_flags("http"));
+    let ready = format!("https://localhost:{}/v2/health/ready", server.http.port());
+    let (roots, certificate, key) = (files.path("authority.pem"), files.path("first.pem"), files.path("first.key"));
+    let words = ["--cacert", &roots, "--cert", &certificate, "--key", &key, "-w", "%{http_code}", &ready];
+    let Some(output) = curl(&words) else { return };
+    assert_eq!((output.status.success(), text(&output.stdout).as_str()), (false, "000"), "{}", text(&output.stderr));
+    let log = server.stop();
+    let reason = "a client's certificate is refused: it is of X.509 version 1; sign it with extensions";
+    assert!(log.contains(reason), "{log}");
+}
+
 #[test]
 fn curl_over_tls() {
     let Some(files) = Certificates::make() else { return };
@@ -187,6 +241,7 @@ fn a_start_without_a_usable_identity_fails_and_says_why() {
     let repository = repository();
     let (certificate, key) = (files.path("server.pem"), files.path("server.key"));
     let (other_key, roots) = (files.path("client.key"), files.path("authority.pem"));
+    let first = files.version_1("first").path("first.pem");
     let port = |service: &str| format!("--{service}-port={}", crate::support::server::free_port());
     for (service, name) in [("grpc", "GRPC"), ("http", "HTTP")] {
         let flag = |what: &str, value: &str| format!("--{service}-{what}={value}");
@@ -202,6 +257,10 @@ fn a_start_without_a_usable_identity_fails_and_says_why() {
             ),
             (
                 vec![on.clone(), with.clone(), flag("server-key", &other_key)],
+                format!("--{service}-server-cert and --{service}-server-key cannot be used: "),
+            ),
+            (
+                vec![on.clone(), flag("server-cert", &first), by.clone()],
                 format!("--{service}-server-cert and --{service}-server-key cannot be used: "),
             ),
             (vec![mutual.clone(), with.clone(), by.clone()], format!("TLS needs a value for --{service}-root-cert")),

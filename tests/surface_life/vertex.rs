@@ -151,7 +151,7 @@ fn binary_requests_say_their_length_in_their_type_and_answers_in_the_header() {
 fn the_header_leads_to_routes_of_the_http_port() {
     each(&variant::ALL, |variant| {
         let repository = one_model();
-        let endpoint = Endpoint::start(variant, &repository, &[], &ROUTES);
+        let endpoint = Endpoint::start(variant, &repository, &["--log-verbose=1"], &ROUTES);
         let mut peer = endpoint.peer();
         let mut http = Peer::connect(endpoint.server.http);
         for target in [
@@ -215,7 +215,12 @@ fn the_header_leads_to_routes_of_the_http_port() {
         let answer = ask(&mut peer, "GET", PREDICT, &[(REDIRECT, "v2")], "");
         assert_eq!((answer.status, answer.text().as_str()), (405, ""));
         assert_eq!(http.get("/v2/models/plain/ready").status, 200, "nothing was unloaded");
-        endpoint.server.stop();
+        let answer = ask(&mut peer, "POST", PREDICT, &[(REDIRECT, "v2/health/live")], "");
+        assert_eq!(answer.status, 200);
+        let log = endpoint.server.stop();
+        for line in ["Vertex AI redirect blocked: /v2/logging", "Redirecting Vertex AI request: /v2/health/live"] {
+            assert!(log.contains(line), "{line}: {log}");
+        }
     });
 }
 

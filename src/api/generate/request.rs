@@ -2,6 +2,7 @@
 //!
 //! Read in bounded steps, as inference requests are: a tensor may have millions of elements.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use smallvec::smallvec;
@@ -10,7 +11,7 @@ use crate::api::infer::http_request::{custom_parameter, data_error, element_of, 
 use crate::api::infer::{AnswerForm, Decode, Progress};
 use crate::memory::{BlockMut, Pool, Slice};
 use crate::protocol::json::{
-    AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, Place, StringsReader, Value,
+    Builder, Document, DocumentError, Element, Kind, NumbersReader, Place, StringsReader, TensorError, Value,
 };
 use crate::repository::ServedModel;
 use crate::request::validate::add_input;
@@ -187,7 +188,7 @@ impl Reader {
         if is_array {
             return Ok(Begun::Numbers(NumbersReader::new(element, value.span()), block));
         }
-        put_scalar(element, value, &mut block).map_err(|error| data_error(input.datatype, error.into()))?;
+        put_scalar(element, value, &mut block).map_err(|error| data_error(input.datatype, error))?;
         self.finish_input(block);
         Ok(Begun::Complete)
     }
@@ -364,15 +365,36 @@ fn filled(shape: &[i64], len: usize) -> Option<Shape> {
 }
 
 /// One value that is no array, as its element's bytes. The rules are those of [`NumbersReader`].
-fn put_scalar(element: Element, value: Value<'_>, out: &mut [u8]) -> Result<(), AccessError> {
-    let put = |out: &mut [u8], bytes: &[u8]| {
-        // The low bytes: integers are cut to their width.
-        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+fn put_scalar(element: Element, value: Value<'_>, out: &mut [u8]) -> Result<(), TensorError> {
+    let put = |out: &mut [u8], bytes: &[u8]| out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    let refused = |datatype, value: i128| TensorError::OutOfRange { datatype, value };
+    // The low bytes, once the value is known to fit.
+    let put_unsigned = |out: &mut [u8], max: u64, datatype| {
+        let value = value.as_u64()?;
+        if value > max {
+            return Err(refused(datatype, value.into()));
+        }
+        put(out, &value.to_le_bytes());
+        Ok(())
+    };
+    let put_signed = |out: &mut [u8], range: RangeInclusive<i64>, datatype| {
+        let value = value.as_i64()?;
+        if !range.contains(&value) {
+            return Err(refused(datatype, value.into()));
+        }
+        put(out, &value.to_le_bytes());
+        Ok(())
     };
     match element {
         Element::Bool => put(out, &[u8::from(value.as_bool()?)]),
-        Element::U8 | Element::U16 | Element::U32 | Element::U64 => put(out, &value.as_u64()?.to_le_bytes()),
-        Element::I8 | Element::I16 | Element::I32 | Element::I64 => put(out, &value.as_i64()?.to_le_bytes()),
+        Element::U8 => put_unsigned(out, u8::MAX.into(), "UINT8")?,
+        Element::U16 => put_unsigned(out, u16::MAX.into(), "UINT16")?,
+        Element::U32 => put_unsigned(out, u32::MAX.into(), "UINT32")?,
+        Element::U64 => put(out, &value.as_u64()?.to_le_bytes()),
+        Element::I8 => put_signed(out, i8::MIN.into()..=i8::MAX.into(), "INT8")?,
+        Element::I16 => put_signed(out, i16::MIN.into()..=i16::MAX.into(), "INT16")?,
+        Element::I32 => put_signed(out, i32::MIN.into()..=i32::MAX.into(), "INT32")?,
+        Element::I64 => put(out, &value.as_i64()?.to_le_bytes()),
         Element::F32 => put(out, &(value.as_f64()? as f32).to_le_bytes()),
         Element::F64 => put(out, &value.as_f64()?.to_le_bytes()),
     }
@@ -382,11 +404,12 @@ fn put_scalar(element: Element, value: Value<'_>, out: &mut [u8]) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::json::AccessError;
 
     /// A model's shape, a number of elements, and what comes of them.
     type Filled<'a> = (&'a [i64], usize, Option<&'a [i64]>);
     /// An element's type, its text, and its bytes.
-    type Scalar<'a> = (Element, &'a str, Result<&'a [u8], AccessError>);
+    type Scalar<'a> = (Element, &'a str, Result<&'a [u8], TensorError>);
 
     #[test]
     fn a_shape_is_filled_from_the_inside() {
@@ -422,20 +445,26 @@ mod tests {
         };
         let table: &[Scalar] = &[
             (Element::Bool, "true", Ok(&[1])),
-            (Element::Bool, "1", Err(AccessError::NotBoolean)),
-            (Element::U8, "258", Ok(&[2])),
-            (Element::U16, "-1", Err(AccessError::NotUnsigned)),
+            (Element::Bool, "1", Err(AccessError::NotBoolean.into())),
+            (Element::U8, "255", Ok(&[255])),
+            (Element::U8, "256", Err(TensorError::OutOfRange { datatype: "UINT8", value: 256 })),
+            (Element::U16, "65536", Err(TensorError::OutOfRange { datatype: "UINT16", value: 65536 })),
+            (Element::U32, "4294967296", Err(TensorError::OutOfRange { datatype: "UINT32", value: 1 << 32 })),
+            (Element::I8, "-129", Err(TensorError::OutOfRange { datatype: "INT8", value: -129 })),
+            (Element::I16, "32768", Err(TensorError::OutOfRange { datatype: "INT16", value: 32768 })),
+            (Element::I32, "2147483648", Err(TensorError::OutOfRange { datatype: "INT32", value: 1 << 31 })),
+            (Element::U16, "-1", Err(AccessError::NotUnsigned.into())),
             (Element::U32, "7", Ok(&[7, 0, 0, 0])),
-            (Element::U64, "1.0", Err(AccessError::NotUnsigned)),
+            (Element::U64, "1.0", Err(AccessError::NotUnsigned.into())),
             (Element::I8, "-1", Ok(&[0xff])),
-            (Element::I16, "true", Err(AccessError::NotSigned)),
+            (Element::I16, "true", Err(AccessError::NotSigned.into())),
             (Element::I32, "-2", Ok(&[0xfe, 0xff, 0xff, 0xff])),
-            (Element::I64, "9223372036854775808", Err(AccessError::NotSigned)),
+            (Element::I64, "9223372036854775808", Err(AccessError::NotSigned.into())),
             (Element::F32, "1e39", Ok(&[0, 0, 0x80, 0x7f])),
-            (Element::F32, "null", Err(AccessError::NotNumber)),
+            (Element::F32, "null", Err(AccessError::NotNumber.into())),
             (Element::F64, "3", Ok(&[0, 0, 0, 0, 0, 0, 8, 0x40])),
-            (Element::F64, "{}", Err(AccessError::NotNumber)),
-            (Element::F64, "\"3\"", Err(AccessError::NotNumber)),
+            (Element::F64, "{}", Err(AccessError::NotNumber.into())),
+            (Element::F64, "\"3\"", Err(AccessError::NotNumber.into())),
         ];
         for (element, text, expected) in table {
             let found = read(*element, text);
@@ -446,7 +475,7 @@ mod tests {
             let read = NumbersReader::new(*element, 0..array.len()).step(array.as_bytes(), &mut out, 9);
             match expected {
                 Ok(bytes) => assert_eq!((read, &out[..]), (Ok(true), *bytes), "{array}"),
-                Err(error) => assert_eq!(read, Err(error.clone().into()), "{array}"),
+                Err(error) => assert_eq!(read, Err(error.clone()), "{array}"),
             }
         }
     }

@@ -481,6 +481,7 @@ pub(in crate::api) fn data_error(datatype: DataType, error: TensorError) -> Stat
     let is_bytes = datatype == DataType::Bytes;
     match error {
         TensorError::Shortage => Status::internal(error.to_string()),
+        TensorError::OutOfRange { .. } => Status::invalid(error.to_string()),
         TensorError::TooDeep if is_bytes => Status::invalid(error.to_string()),
         TensorError::TooDeep => Status::invalid(format!("Unable to parse 'data': {error}")),
         _ if is_bytes => Status::internal(format!("Unable to parse JSON bytes array: {error}")),

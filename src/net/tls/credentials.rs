@@ -10,7 +10,10 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
+
+use super::version_1::{NamesVersion1, is_version_1};
 
 /// What a port needs to speak TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,9 +51,12 @@ impl Credentials {
         let builder = builder.with_safe_default_protocol_versions().map_err(unusable)?;
         let builder = match self.mutual {
             false => builder.with_no_client_auth(),
-            true => builder.with_client_cert_verifier(self.verifier(provider, service)?),
+            true => builder.with_client_cert_verifier(self.verifier(Arc::clone(&provider), service)?),
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+        let key = provider.key_provider.load_private_key(key).map_err(unusable)?;
+        let identity = CertifiedKey::new(chain, key);
+        check_identity(&identity).map_err(unusable)?;
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
         config.alpn_protocols = vec![protocol.to_vec()];
         // Without state of the server's: a client comes back to any shard.
         config.ticketer = ring::Ticketer::new().map_err(unusable)?;
@@ -67,9 +73,24 @@ impl Credentials {
             let added = roots.add(certificate);
             added.map_err(|error| CredentialsError::Roots { service, reason: error.to_string() })?;
         }
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|error| CredentialsError::Roots { service, reason: error.to_string() })
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let verifier = verifier.map_err(|error| CredentialsError::Roots { service, reason: error.to_string() })?;
+        Ok(Arc::new(NamesVersion1(verifier)))
+    }
+}
+
+/// The key must be that of the first certificate. One of X.509 version 1, which rustls does not read, is shown to
+/// clients as it is: they judge it, and OpenSSL and gRPC take it.
+fn check_identity(identity: &CertifiedKey) -> Result<(), Error> {
+    match identity.keys_match() {
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
+        Err(error) => {
+            let certificate = identity.end_entity_cert()?;
+            let Some(key) = identity.key.public_key().filter(|_| is_version_1(certificate)) else { return Err(error) };
+            // It holds its key in the very form in which the private key's other half is written.
+            let holds_key = memchr::memmem::find(certificate, key.as_ref()).is_some();
+            holds_key.then_some(()).ok_or_else(|| InconsistentKeys::KeyMismatch.into())
+        }
     }
 }
 

@@ -30,6 +30,14 @@ impl Body {
         Ok(Body { block, pad, len: 0 })
     }
 
+    /// Refuses `announced` more bytes that would not be taken.
+    pub fn check_room(&self, announced: u64, limit: usize) -> Result<(), BodyError> {
+        match (self.len as u64).saturating_add(announced) > limit as u64 {
+            true => Err(BodyError::TooLong { limit }),
+            false => Ok(()),
+        }
+    }
+
     /// Appends `bytes`; a block that is too small makes way for one of twice its size.
     pub fn append(&mut self, pool: &Pool, bytes: &[u8], limit: usize) -> Result<(), BodyError> {
         let end = self.len.saturating_add(bytes.len());

@@ -79,6 +79,11 @@ impl Chunked {
         Ok((at, if self.state == State::End { Piece::End } else { Piece::More }))
     }
 
+    /// Bytes of the present chunk that are missing, as far as its size has been read.
+    pub fn announced(&self) -> u64 {
+        self.left
+    }
+
     fn after(&mut self, byte: u8) -> Result<State, ChunkError> {
         Ok(match (self.state, byte) {
             (State::FirstDigit | State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {

@@ -82,8 +82,8 @@ pub(super) enum HeadError {
     TooManyFields { limit: usize },
     #[error("conflicting Content-Length header fields")]
     ConflictingLengths,
-    #[error("both Transfer-Encoding and Content-Length are given")]
-    LengthAndCoding,
+    #[error("request has more than one Host header field")]
+    ManyHosts,
     #[error("Transfer-Encoding needs HTTP/1.1")]
     CodingInOldVersion,
     #[error("Transfer-Encoding must end with one 'chunked'")]
@@ -263,11 +263,12 @@ impl Head {
     fn interpret(&mut self) -> Result<(), HeadError> {
         let (mut length, mut close, mut keep, mut expects) = (None, false, false, false);
         let mut codings = Codings::default();
-        let mut lengths = 0;
+        let (mut lengths, mut hosts) = (0, 0);
         for &(name, value) in &self.fields {
             lengths |= bit_of(name.len());
             // Few names matter, and their lengths differ.
             match name.len() {
+                4 if self.has_name(name, "host") => hosts += 1,
                 6 if self.has_name(name, "expect") => {
                     expects |= self.bytes(value).eq_ignore_ascii_case(b"100-continue");
                 }
@@ -285,19 +286,26 @@ impl Head {
                 _ => {}
             }
         }
+        // None at all is taken, as Triton takes it: there is one host here.
+        if hosts > 1 {
+            return Err(HeadError::ManyHosts);
+        }
         let body = match (codings.given, length) {
-            (true, Some(_)) => return Err(HeadError::LengthAndCoding),
-            (true, None) if self.version == Version::Http10 => return Err(HeadError::CodingInOldVersion),
-            (true, None) => codings.check()?,
+            (true, _) if self.version == Version::Http10 => return Err(HeadError::CodingInOldVersion),
+            (true, _) => codings.check()?,
             (false, Some(value)) => content_length(value),
             (false, None) => BodyLength::Known(0),
         };
+        // The chunks decide, and a reader that went by the length would find another request behind this one: so
+        // nothing that follows on this connection is read (RFC 9112, section 6.3).
+        let overrides_length = codings.given && length.is_some();
+        close |= overrides_length;
         self.lengths = lengths;
         self.body = body;
         self.keep_alive = !close && (keep || self.version == Version::Http11);
         // An HTTP/1.0 peer knows no interim responses (RFC 9110, section 10.1.1).
         self.expects_continue = expects && self.version == Version::Http11;
-        self.gaps = Gaps::of(self);
+        self.gaps = if overrides_length { None } else { Gaps::of(self) };
         Ok(())
     }
 

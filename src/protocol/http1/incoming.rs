@@ -72,7 +72,10 @@ impl Incoming {
                             let data = bytes.get(used.saturating_sub(len)..used).unwrap_or_default();
                             self.target.add(pool, limits, data)?;
                         }
-                        Piece::More => return Ok((used, false)),
+                        Piece::More => {
+                            self.target.check_room(limits, chunked.announced())?;
+                            return Ok((used, false));
+                        }
                         Piece::End => return Ok((used, true)),
                     }
                 }
@@ -82,6 +85,15 @@ impl Incoming {
 }
 
 impl Target {
+    /// Refuses a chunk of which more than the room that is left is still to come, before it comes.
+    fn check_room(&self, limits: &Limits, announced: u64) -> Result<(), Broken> {
+        match self {
+            Target::Store(body) => Ok(body.check_room(announced, limits.body)?),
+            Target::Discard { left } if announced > *left as u64 => Err(Broken::Discard(limits.discard)),
+            Target::Discard { .. } => Ok(()),
+        }
+    }
+
     fn add(&mut self, pool: &Pool, limits: &Limits, bytes: &[u8]) -> Result<(), Broken> {
         match self {
             Target::Store(body) => Ok(body.append(pool, bytes, limits.body)?),

@@ -153,6 +153,10 @@ pub(super) enum Framing {
     Close,
 }
 
+/// What lacks room, a model or a working instance may be there a second later. Clients and proxies that know the field
+/// come again then, the others when they like.
+const RETRY_AFTER_S: &str = "1";
+
 /// Room for a head as most are.
 const HEAD_BYTES: usize = 256;
 
@@ -183,6 +187,9 @@ impl ResponseHead {
             out.push(b' ');
             out.extend_from_slice(reason(status).as_bytes());
             out.extend_from_slice(b"\r\n");
+        }
+        if status == 503 {
+            put_field(out, "Retry-After", RETRY_AFTER_S);
         }
         for (name, value) in &self.headers {
             match value {

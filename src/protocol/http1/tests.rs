@@ -312,8 +312,9 @@ fn persistence_follows_version_and_connection_header() {
 #[test]
 fn what_could_be_read_in_two_ways_is_refused() {
     let heads = [
-        ("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked", 400),
-        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3", 400),
+        ("POST / HTTP/1.0\r\nContent-Length: 3\r\nTransfer-Encoding: chunked", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nHost: b", 400),
+        ("POST / HTTP/1.1\r\nHost: a\r\nhost: a", 400),
         ("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4", 400),
         ("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 03", 400),
         ("POST / HTTP/1.1\r\nContent-Length: 3, 3", 400),
@@ -356,6 +357,25 @@ fn what_could_be_read_in_two_ways_is_refused() {
     assert_eq!(status(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), (400, true));
 }
 
+/// A reader that went by the length would take what follows for another request.
+#[test]
+fn chunks_overrule_a_length_and_nothing_is_read_behind_them() {
+    for lengths in ["Content-Length: 3\r\n", "Content-Length: 999\r\n", "Content-Length: x\r\n"] {
+        for fields in
+            [format!("{lengths}Transfer-Encoding: chunked\r\n"), format!("Transfer-Encoding: chunked\r\n{lengths}")]
+        {
+            let request = format!("POST /a HTTP/1.1\r\n{fields}\r\n5\r\nhello\r\n0\r\n\r\n");
+            let input = format!("{request}GET /smuggled HTTP/1.1\r\n\r\n{request}");
+            for cuts in [vec![], (0..input.len()).collect::<Vec<_>>()] {
+                let (events, output, close) = play(connection(), input.as_bytes(), &cuts);
+                assert_eq!(events, ["head 0 POST /a Chunked", "request 0 /a 5 bytes"], "{fields}");
+                assert!(output.starts_with("HTTP/1.1 200") && output.ends_with("\r\n\r\n/a hello"), "{output}");
+                assert!(output.contains("\r\nConnection: close\r\n") && close, "{output}");
+            }
+        }
+    }
+}
+
 #[test]
 fn every_bound_has_an_answer() {
     let limits = Limits { request_line: 100, head: 300, headers: 5, body: 50, ..Limits::default() };
@@ -387,6 +407,15 @@ fn every_bound_has_an_answer() {
     };
     assert_eq!(status(&chunked(5)), answer("200", false));
     assert_eq!(status(&chunked(6)), answer("413", true));
+    // By what is announced, before it comes: one digit more decides it.
+    let announced = |size: &str| {
+        let begun = chunked(4);
+        format!("{}{size}", begun.strip_suffix("0\r\n\r\n").expect("the last chunk"))
+    };
+    assert_eq!(status(&announced("a\r\n")), answer("", false));
+    assert_eq!(status(&announced("b")), answer("413", true));
+    assert_eq!(status(&announced("b\r\nx")), answer("413", true));
+    assert_eq!(status(&announced("fffffffffffffff")), answer("413", true));
     assert_eq!(status(&"\r\n".repeat(33)), answer("400", true));
     assert_eq!(status(&("\r\n".repeat(32) + "GET / HTTP/1.1\r\n\r\n")), answer("200", false));
 }

@@ -1,7 +1,8 @@
 //! Numbers and booleans of a tensor's `data`, parsed straight into the tensor's buffer.
 //!
-//! The rules are those of spec http.md, section 5: integers are cut to their width without complaint, FP32 is narrowed
-//! from a double (so that 1e39 is infinite), and the number of elements must be that of the shape.
+//! The rules are those of spec http.md, section 5, and since.md, H10: an integer that its type has no room for is
+//! refused, FP32 is narrowed from a double (so that 1e39 is infinite), and the number of elements must be that of the
+//! shape.
 
 use std::ops::Range;
 
@@ -14,42 +15,42 @@ use super::walk::{Stop, TensorError, Walk};
 macro_rules! with_reader {
     ($element:expr, |$read:ident| $body:expr) => {{
         use $crate::protocol::json::Element;
-        use $crate::protocol::json::numbers::{boolean, double, signed, unsigned};
+        use $crate::protocol::json::numbers::{boolean, double, fit, signed, unsigned};
         match $element {
             Element::Bool => {
                 let $read = boolean;
                 $body
             }
             Element::U8 => {
-                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| [v as u8]);
+                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| fit(v, u8::to_le_bytes), "UINT8");
                 $body
             }
             Element::U16 => {
-                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| (v as u16).to_le_bytes());
+                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| fit(v, u16::to_le_bytes), "UINT16");
                 $body
             }
             Element::U32 => {
-                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| (v as u32).to_le_bytes());
+                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| fit(v, u32::to_le_bytes), "UINT32");
                 $body
             }
             Element::U64 => {
-                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, u64::to_le_bytes);
+                let $read = |input: &[u8], at: &mut usize| unsigned(input, at, |v| fit(v, u64::to_le_bytes), "UINT64");
                 $body
             }
             Element::I8 => {
-                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| (v as i8).to_le_bytes());
+                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| fit(v, i8::to_le_bytes), "INT8");
                 $body
             }
             Element::I16 => {
-                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| (v as i16).to_le_bytes());
+                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| fit(v, i16::to_le_bytes), "INT16");
                 $body
             }
             Element::I32 => {
-                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| (v as i32).to_le_bytes());
+                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| fit(v, i32::to_le_bytes), "INT32");
                 $body
             }
             Element::I64 => {
-                let $read = |input: &[u8], at: &mut usize| signed(input, at, i64::to_le_bytes);
+                let $read = |input: &[u8], at: &mut usize| signed(input, at, |v| fit(v, i64::to_le_bytes), "INT64");
                 $body
             }
             Element::F32 => {
@@ -132,34 +133,39 @@ pub(super) fn boolean(input: &[u8], at: &mut usize) -> Result<[u8; 1], TensorErr
 pub(super) fn unsigned<const N: usize>(
     input: &[u8],
     at: &mut usize,
-    bytes: impl Fn(u64) -> [u8; N],
+    bytes: impl Fn(u64) -> Option<[u8; N]>,
+    datatype: &'static str,
 ) -> Result<[u8; N], TensorError> {
     if let Some(short) = number::scan_short(input, *at)
         && let Some((value, false)) = short.to_integer()
     {
         *at = short.end;
-        return Ok(bytes(value));
+        return bytes(value).ok_or_else(|| out_of_range(datatype, value.into()));
     }
     let value = scan(input, at, AccessError::NotUnsigned)?.value(input);
-    Ok(bytes(value.as_u64().ok_or(AccessError::NotUnsigned)?))
+    let value = value.as_u64().ok_or(AccessError::NotUnsigned)?;
+    bytes(value).ok_or_else(|| out_of_range(datatype, value.into()))
 }
 
 #[inline(always)]
 pub(super) fn signed<const N: usize>(
     input: &[u8],
     at: &mut usize,
-    bytes: impl Fn(i64) -> [u8; N],
+    bytes: impl Fn(i64) -> Option<[u8; N]>,
+    datatype: &'static str,
 ) -> Result<[u8; N], TensorError> {
     if let Some(short) = number::scan_short(input, *at)
         && let Some((value, negative)) = short.to_integer()
     {
         // At most 15 digits: it fits.
         let value = value as i64;
+        let value = if negative { -value } else { value };
         *at = short.end;
-        return Ok(bytes(if negative { -value } else { value }));
+        return bytes(value).ok_or_else(|| out_of_range(datatype, value.into()));
     }
     let value = scan(input, at, AccessError::NotSigned)?.value(input);
-    Ok(bytes(value.as_i64().ok_or(AccessError::NotSigned)?))
+    let value = value.as_i64().ok_or(AccessError::NotSigned)?;
+    bytes(value).ok_or_else(|| out_of_range(datatype, value.into()))
 }
 
 #[inline(always)]
@@ -174,6 +180,17 @@ pub(super) fn double<const N: usize>(
         return Ok(bytes(value));
     }
     Ok(bytes(scan(input, at, AccessError::NotNumber)?.to_f64(input)))
+}
+
+/// The bytes of a value that has room in its type.
+#[inline(always)]
+pub(super) fn fit<V, T: TryFrom<V>, const N: usize>(value: V, bytes: impl Fn(T) -> [u8; N]) -> Option<[u8; N]> {
+    T::try_from(value).ok().map(bytes)
+}
+
+#[cold]
+fn out_of_range(datatype: &'static str, value: i128) -> TensorError {
+    TensorError::OutOfRange { datatype, value }
 }
 
 /// Any number.

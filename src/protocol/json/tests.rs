@@ -281,11 +281,11 @@ fn numbers(element: Element, text: &str, len: usize) -> Result<Vec<u8>, TensorEr
 fn arrays_become_tensors() {
     let cases: [(Element, &str, &[u8]); 13] = [
         (Element::Bool, "[true, [false], true]", &[1, 0, 1]),
-        (Element::U8, "[0,255,256,300]", &[0, 255, 0, 44]),
-        (Element::I8, "[ -1 , 127, 128, -129 ]", &[255, 127, 128, 127]),
-        (Element::U16, "[[1],[65537]]", &[1, 0, 1, 0]),
+        (Element::U8, "[0,255,7,44]", &[0, 255, 7, 44]),
+        (Element::I8, "[ -1 , 127, -128, 0 ]", &[255, 127, 128, 0]),
+        (Element::U16, "[[1],[65535]]", &[1, 0, 255, 255]),
         (Element::I16, "[-2]", &[254, 255]),
-        (Element::U32, "[4294967297]", &[1, 0, 0, 0]),
+        (Element::U32, "[4294967295]", &[255; 4]),
         (Element::I32, "[[[-1]]]", &[255; 4]),
         (Element::U64, "[18446744073709551615]", &[255; 8]),
         (Element::I64, "[-9223372036854775808]", &[0, 0, 0, 0, 0, 0, 0, 128]),
@@ -316,6 +316,22 @@ fn arrays_that_do_not_fit_say_why() {
     }
     for wrong in ["[1.0]", "[-1]", "[null]", "[18446744073709551616]"] {
         assert_eq!(text(Element::U8, wrong, 1), "attempt to access JSON non-unsigned-integer as unsigned-integer");
+    }
+    for (element, number, datatype) in [
+        (Element::U8, "256", "UINT8"),
+        (Element::U16, "65536", "UINT16"),
+        (Element::U32, "4294967296", "UINT32"),
+        (Element::U32, "18446744073709551615", "UINT32"),
+        (Element::I8, "128", "INT8"),
+        (Element::I8, "-129", "INT8"),
+        (Element::I16, "32768", "INT16"),
+        (Element::I16, "-32769", "INT16"),
+        (Element::I32, "2147483648", "INT32"),
+        (Element::I32, "-2147483649", "INT32"),
+        (Element::I32, "-9223372036854775808", "INT32"),
+    ] {
+        let expected = format!("{datatype} data value {number} is out of range");
+        assert_eq!(text(element, &format!("[{number}]"), 4), expected);
     }
     for wrong in ["[1]", "[\"true\"]", "[null]"] {
         assert_eq!(text(Element::Bool, wrong, 1), "attempt to access JSON non-boolean as boolean");

@@ -8,10 +8,11 @@ use super::value::AccessError;
 /// Arrays around an element that are one too many (spec http.md, section 2).
 const TOO_DEEP: u32 = 100;
 
-/// Why `data` is no tensor. The texts reach the client behind a caller's prefix, except for [`Shortage`], which stands
-/// alone.
+/// Why `data` is no tensor. The texts reach the client behind a caller's prefix, except for [`Shortage`] and
+/// [`OutOfRange`], which stand alone.
 ///
 /// [`Shortage`]: TensorError::Shortage
+/// [`OutOfRange`]: TensorError::OutOfRange
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
     #[error(transparent)]
@@ -22,6 +23,8 @@ pub enum TensorError {
     Shortage,
     #[error("JSON nesting depth exceeds maximum allowed limit (100)")]
     TooDeep,
+    #[error("{datatype} data value {value} is out of range")]
+    OutOfRange { datatype: &'static str, value: i128 },
     /// Only for ranges that no reader has checked.
     #[error(transparent)]
     Syntax(#[from] SyntaxError),

@@ -210,12 +210,27 @@ fn the_target_model_names_what_is_meant() {
         assert_eq!((answer.status, &answer.json()["model_name"]), (200, &json!("by.another.name")));
     }
     let other = [("X-Amzn-SageMaker-Target-Model", "nobody")];
-    let answer = peer.post(&path, &other, BODY.as_bytes());
-    let text = "Request for unknown model: 'nobody' is not found";
-    assert_eq!((answer.status, answer.error().as_str()), (400, text));
-    must_unload(&mut peer, &place);
+    let text = "X-Amzn-SageMaker-Target-Model header does not match the model requested in the URL";
+    let unload = format!("/models/{}", place.hash);
+    for (method, path, body) in [("POST", &path, BODY), ("DELETE", &unload, "")] {
+        let hash = [("X-Amzn-SageMaker-Target-Model", place.hash.as_str())];
+        for wrong in [&other, &hash] {
+            let answer = peer.send(&request(method, path, wrong, body.as_bytes())).answer();
+            assert_eq!((answer.status, answer.error().as_str()), (400, text), "{method} {wrong:?}");
+        }
+        let unknown = path.replace(&place.hash, "unknown");
+        let answer = peer.send(&request(method, &unknown, &other, body.as_bytes())).answer();
+        assert_eq!((answer.status, answer.text().as_str()), (404, ""), "the hash comes first: {method}");
+    }
+    let answer = peer.post(&path, &[], BODY.as_bytes());
+    assert_eq!(answer.status, 200, "what was refused unloaded nothing: {}", answer.text());
+    let answer = peer.send(&request("DELETE", &unload, &target, b"")).answer();
+    assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(index(&endpoint), json!([]));
-    endpoint.server.stop();
+    let log = endpoint.server.stop();
+    for line in ["Loading", "Invoking", "Unloading"] {
+        assert!(log.contains(&format!("{line} SageMaker TargetModel: by.another.name")), "{line}: {log}");
+    }
 }
 
 #[test]

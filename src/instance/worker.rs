@@ -207,10 +207,7 @@ fn live(
             let source = Arc::clone(source);
             let loan = Arc::clone(&task.loan);
             move || {
-                let payload = match &first {
-                    None => None,
-                    Some(context) => prepared(&loan, context, || source.ahead(number, now_ns())),
-                };
+                let payload = prepared(&loan, first.as_ref()?, || source.ahead(number, now_ns()));
                 payload.inspect(|_| loan.pulse().goes_on())
             }
         });

@@ -53,8 +53,12 @@ impl Case {
     fn new() -> Case {
         let place = Place::new();
         let path = std::env::join_paths(["one", "two"].map(|name| place.path().join(name))).unwrap();
-        let surroundings =
-            Surroundings { data_home: Some(place.path().join("data")), shared: Vec::new(), path: Some(path), host: None };
+        let surroundings = Surroundings {
+            data_home: Some(place.path().join("data")),
+            shared: Vec::new(),
+            path: Some(path),
+            host: None,
+        };
         let context = place.context("m");
         Case { place, surroundings, settings: Settings::default(), context }
     }

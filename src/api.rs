@@ -5,6 +5,7 @@
 //! is stale belongs to a client that left, and is dropped.
 
 mod access;
+mod checking;
 mod clouds;
 mod copying;
 mod delays;

@@ -5,6 +5,7 @@
 //! and turn. A tensor that is long enough is received straight into its own buffer.
 
 mod connection;
+mod crowding;
 mod grpc;
 mod http;
 mod keepalive;
@@ -16,16 +17,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::memory::{Key, Pool, Slab, Slice};
 use crate::protocol::grpc::MessageReader;
 use crate::protocol::http1::{self, ExchangeId};
 use crate::protocol::http2::{self, StreamId};
 use crate::protocol::service::{CallKey, Port, Replies, Service, Token};
+use crate::protocol::slow_peers::SlowPeers;
 use crate::shard::engine::{Event, Received};
 use crate::shard::{Core, Handler, Load, Seat, TimerKey};
 use connection::{Connection, Wire};
+use crowding::Crowding;
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
 use pace::Lists;
@@ -151,7 +154,8 @@ pub struct Net<S: Service> {
     /// Replies on their way to connections; scratch.
     routed: Replies,
     lists: Lists,
-    stall_s: u32,
+    slow_peers: SlowPeers,
+    crowding: Crowding,
 }
 
 /// What a transport is made of.
@@ -163,6 +167,7 @@ pub struct Parts<S> {
     /// `None`: no door speaks TLS.
     pub secure: Option<Secure>,
     pub keepalive: Keepalive,
+    pub slow_peers: SlowPeers,
     pub loads: Load,
     pub hand_over: HandOver,
     pub gauges: Arc<Gauges>,
@@ -170,7 +175,7 @@ pub struct Parts<S> {
 
 impl<S: Service> Net<S> {
     pub fn new(parts: Parts<S>) -> Net<S> {
-        let Parts { service, pool, shard, listeners, secure, keepalive, loads, hand_over, gauges } = parts;
+        let Parts { service, pool, shard, listeners, secure, keepalive, slow_peers, loads, hand_over, gauges } = parts;
         let replies = Replies::default();
         Net {
             shared: Shared {
@@ -201,7 +206,8 @@ impl<S: Service> Net<S> {
             round: Vec::new(),
             routed: Replies::default(),
             lists: Lists::default(),
-            stall_s: pace::STALL_S,
+            slow_peers,
+            crowding: Crowding::new(),
         }
     }
 
@@ -243,6 +249,8 @@ impl<S: Service> Net<S> {
         if self.leaving {
             connection.leave();
         }
+        let is_brief = self.crowding.is_near_the_end(&fd, self.connections.len());
+        connection.brief_s = is_brief.then_some(crowding::BRIEF_S);
         let Ok(key) = self.connections.insert(connection) else {
             return debug!("a connection is closed: there are {} already", self.connections.len());
         };
@@ -252,6 +260,9 @@ impl<S: Service> Net<S> {
         }
         if let Some(count) = self.gauges.connections(port) {
             count.fetch_add(1, Ordering::Release);
+        }
+        if is_brief {
+            self.make_room(key, core);
         }
         self.go_round(core);
         self.start_pulse(key, core);
@@ -270,7 +281,11 @@ impl<S: Service> Net<S> {
     fn received(&mut self, key: Key, received: Received, now_ns: u64) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.receiving = false;
-        connection.heard = true;
+        connection.received += match &received {
+            Received::Chunk(bytes) => bytes.len() as u64,
+            Received::Direct { len, .. } => *len as u64,
+            Received::End | Received::Failed(_) => 0,
+        };
         match received {
             Received::Chunk(_) | Received::Direct { .. } if connection.lingering => {}
             Received::Chunk(bytes) => {
@@ -285,6 +300,9 @@ impl<S: Service> Net<S> {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.note_heard(now_ns);
             parts = connection.parting;
+            if connection.brief_s.is_some() && connection.has_requested() {
+                connection.drain();
+            }
         }
         self.route_replies();
         if parts {
@@ -517,7 +535,7 @@ impl<S: Service> Handler for Net<S> {
                 self.touch(key);
             }
             Event::Closed { key } => self.closed(key),
-            Event::AcceptFailed { error, .. } => warn!("cannot accept a connection: {error}"),
+            Event::AcceptFailed { error, .. } => self.crowding.report(&error, core.now_ns()),
             Event::ListenerClosed { .. } | Event::Woken => {}
         }
     }

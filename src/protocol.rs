@@ -11,3 +11,4 @@ pub mod http1;
 pub mod http2;
 pub mod json;
 pub mod service;
+pub mod slow_peers;

@@ -19,6 +19,7 @@ pub mod placement;
 pub mod probe;
 pub mod timer;
 pub mod turn;
+pub mod watch;
 
 use std::io;
 use std::rc::Rc;
@@ -35,6 +36,7 @@ pub use mailbox::{Inbox, Mailbox, mailbox};
 pub use probe::EngineKind;
 pub use timer::{TimerKey, Timers};
 pub use turn::{Core, Handler, Pace, Shard};
+use watch::TurnWatch;
 
 /// How one shard is to run.
 #[derive(Clone)]
@@ -136,10 +138,11 @@ pub fn run<H: Handler>(
         let handler = make(&mut core)?;
         let mut shard = Shard::new(handler, core, inbox);
         let mut pace = Pace::new(options.spin.clone());
+        let watch = TurnWatch::of_process(&options.name);
         let mut may_park = false;
         started();
         Ok(move || {
-            let moved = shard.turn(may_park)?;
+            let moved = watch.measure(|| shard.turn(may_park))?;
             may_park = pace.may_park(moved, shard.core.now_ns());
             Ok(!shard.handler.stopped())
         })

@@ -12,6 +12,11 @@ mod support {
     pub mod variant;
 }
 
+mod hostile_life {
+    mod flood;
+    mod slow;
+}
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

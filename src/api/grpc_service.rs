@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::checking::has_many_strings;
 use super::health::Probe;
 use super::infer::{AnswerForm, grpc_request};
 use super::packing::Packing;
@@ -295,7 +296,8 @@ impl Api {
     ) {
         let Some(head) = self.recurring.take_due(call) else { return };
         // What fails here fails again where it is told.
-        if !plan.timed && plan.kept.is_empty() && request.shared.is_none() && model.check(request).is_ok() {
+        let is_plain = !plan.timed && plan.kept.is_empty() && request.shared.is_none() && !has_many_strings(request);
+        if is_plain && model.check(request).is_ok() {
             request.is_checked = true;
             self.recurring.learn(head, model, request, form);
         }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::checking::{Checking, has_many_strings};
 use super::copying::Copying;
 use super::delays::{Late, PutOff};
 use super::dialect::Dialect;
@@ -50,6 +51,8 @@ pub enum Work {
     },
     /// Some of its inputs are copied out of shared memory.
     Copying(Box<Copying>),
+    /// Its strings are checked.
+    Checking(Box<Checking>),
     /// It is handed to its model later.
     PutOff(Box<PutOff>),
     Waiting(Waiting),
@@ -206,6 +209,10 @@ impl Api {
         }
         if request.shared.is_some() {
             return self.submit_shared(token, PutOff { peer, model, request, form });
+        }
+        // Requests of a stream keep their order, and so cannot wait.
+        if !request.is_checked && !matches!(peer, Peer::Stream(_)) && has_many_strings(&request) {
+            return self.submit_strings(token, PutOff { peer, model, request, form });
         }
         let by_ns = self.delays.request_ns;
         if by_ns > 0 && !matches!(peer, Peer::Http(_)) {
@@ -538,6 +545,7 @@ impl Api {
             Work::Decoding { call, decoder } => self.decode(key, call, decoder, replies),
             Work::Encoding { call, encoder } => self.encode(Some(key), call, encoder, replies),
             Work::Copying(copying) => self.copy_on(key, copying, replies),
+            Work::Checking(checking) => self.check_on(key, checking, replies),
             Work::Reflection(reflection) => self.reflect(key, reflection, replies),
             Work::UnpackingBody(packed) => self.unpack_body(key, packed, replies),
             Work::UnpackingCall(packed) => self.unpack_call(key, packed, replies),
@@ -558,6 +566,7 @@ impl Api {
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),
             Some(Work::Copying(copying)) => copying.withdraw(),
+            Some(Work::Checking(checking)) => checking.withdraw(),
             Some(Work::Waiting(waiting)) => {
                 self.in_flight -= 1;
                 self.forget_expiry(key, waiting.expires_at_ns);

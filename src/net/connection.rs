@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::memory::{BlockMut, Key, Pool, Slice};
 use crate::protocol::http2::StreamId;
 use crate::protocol::service::{CallKey, Port, Reply, Service};
+use crate::protocol::slow_peers::{Progress, SlowPeers};
 use crate::protocol::{http1, http2};
 use crate::shard::{Seat, TimerKey};
 
@@ -90,15 +91,18 @@ pub(super) struct Connection {
     pub parting: bool,
     /// Nothing more is said; what the peer still sends is read and dropped.
     pub lingering: bool,
-    /// Something was received since the last second.
-    pub heard: bool,
-    /// The peer took something since the last second.
-    taken: bool,
-    /// Seconds for which the rest of a request has been missing.
-    quiet_s: u32,
-    /// Seconds for which the peer has taken nothing.
-    stuck_s: u32,
+    /// Bytes that were received since the last second.
+    pub received: u64,
+    /// Bytes that the peer took since the last second.
+    taken: u64,
+    /// How it goes on with a request that is half received, and which one that is.
+    receiving_progress: Progress,
+    serial: u64,
+    /// How it takes what is sent.
+    sending_progress: Progress,
     lingering_s: u32,
+    /// It came when hardly any descriptors were left: it has these seconds, and one request.
+    pub brief_s: Option<u32>,
     /// What a recalled send brought back.
     rest: Rest,
     receipts: Receipts<At>,
@@ -117,8 +121,8 @@ pub(super) enum Second {
     Fine,
     /// Its send may be stuck.
     Recall,
-    /// Requests on some of its streams are not going to be completed.
-    HalfReceived,
+    /// Some of its streams go on too slowly.
+    LateStreams,
     Close,
 }
 
@@ -136,11 +140,13 @@ impl Connection {
             ended: false,
             parting: false,
             lingering: false,
-            heard: false,
-            taken: false,
-            quiet_s: 0,
-            stuck_s: 0,
+            received: 0,
+            taken: 0,
+            receiving_progress: Progress::default(),
+            serial: 0,
+            sending_progress: Progress::default(),
             lingering_s: 0,
+            brief_s: None,
             rest: Rest::default(),
             receipts: Receipts::default(),
             timer: None,
@@ -153,7 +159,7 @@ impl Connection {
     /// A send is over, or was called back with what the peer has not taken.
     pub fn sent(&mut self, taken: usize, pieces: Vec<Slice>, lists: &mut Lists) {
         self.sending = false;
-        self.taken |= taken > 0;
+        self.taken += taken as u64;
         self.rest = match pieces.is_empty() {
             true => {
                 lists.keep(pieces);
@@ -185,47 +191,71 @@ impl Connection {
         !self.broken && !self.rest.is_copied()
     }
 
-    /// A second has passed. `stall_s`: how many of them a peer may do nothing where it is its turn.
-    pub fn second_passed(&mut self, stall_s: u32) -> Second {
-        let (heard, taken) = (std::mem::take(&mut self.heard), std::mem::take(&mut self.taken));
+    /// A second has passed, in which the peer may have had its turn.
+    pub fn second_passed(&mut self, limits: &SlowPeers) -> Second {
+        let (received, taken) = (std::mem::take(&mut self.received), std::mem::take(&mut self.taken));
         if self.lingering {
             self.lingering_s += 1;
             return if self.lingering_s >= LINGER_S { Second::Close } else { Second::Fine };
         }
+        if let Some(left_s) = &mut self.brief_s {
+            *left_s = left_s.saturating_sub(1);
+            if *left_s == 0 {
+                return Second::Close;
+            }
+        }
         if self.tls.as_mut().is_some_and(|tls| tls.second_passed()) {
             return Second::Close;
         }
-        let (mut owes, mut established) = match &mut self.wire {
-            Wire::Http(wire) => (wire.connection.is_receiving(), true),
-            Wire::Grpc(wire) => wire.second_passed(),
+        let (mut owes, serial, late_streams) = match &mut self.wire {
+            Wire::Http(wire) => (wire.connection.is_receiving(), wire.requests, false),
+            Wire::Grpc(wire) => wire.second_passed(limits),
         };
-        if self.tls.as_ref().is_some_and(|tls| tls.is_half_received()) {
-            (owes, established) = (true, false);
+        owes |= self.tls.as_ref().is_some_and(|tls| tls.is_half_received());
+        if !owes || serial != self.serial {
+            self.receiving_progress.restart();
         }
-        self.quiet_s = if owes && !heard { self.quiet_s.saturating_add(1) } else { 0 };
-        self.stuck_s = if self.sending && !taken { self.stuck_s.saturating_add(1) } else { 0 };
-        // The last words for a peer that broke a rule are not worth a long wait.
-        let patience_s = match &self.wire {
-            Wire::Grpc(wire) if wire.failed => stall_s.min(LINGER_S),
-            _ => stall_s,
-        };
-        if self.stuck_s >= patience_s {
+        self.serial = serial;
+        if owes && self.receiving_progress.second_passed(limits, received) {
             return Second::Close;
         }
-        if self.quiet_s >= stall_s {
-            self.quiet_s = 0;
-            return match &self.wire {
-                Wire::Grpc(_) if established => Second::HalfReceived,
-                _ => Second::Close,
-            };
+        // The last words for a peer that broke a rule are not worth a long wait.
+        let limits = match &self.wire {
+            Wire::Grpc(wire) if wire.failed => SlowPeers { window_s: limits.window_s.min(LINGER_S), ..*limits },
+            _ => *limits,
+        };
+        if !self.sending {
+            self.sending_progress.restart();
+        } else if self.sending_progress.second_passed(&limits.without_total(), taken) {
+            return Second::Close;
         }
-        if self.stuck_s > 0 { Second::Recall } else { Second::Fine }
+        match late_streams {
+            true => Second::LateStreams,
+            false if self.sending_progress.is_quiet() => Second::Recall,
+            false => Second::Fine,
+        }
     }
 
-    /// Ends the calls whose requests have stopped half-way.
-    pub fn give_up_half_received<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+    /// Ends the calls whose requests come too slowly, or whose answers are taken too slowly.
+    pub fn give_up_late_streams<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
         if let Wire::Grpc(wire) = &mut self.wire {
-            wire.give_up_half_received(key, shared);
+            wire.give_up_late_streams(key, shared);
+        }
+    }
+
+    /// What a look at the connection costs, in streams.
+    pub fn weight(&self) -> usize {
+        match &self.wire {
+            Wire::Http(_) => 1,
+            Wire::Grpc(wire) => 1 + wire.streams_len(),
+        }
+    }
+
+    /// A request has come from beginning to end.
+    pub fn has_requested(&self) -> bool {
+        match &self.wire {
+            Wire::Http(wire) => wire.requests > 0,
+            Wire::Grpc(wire) => wire.streams_len() > 0,
         }
     }
 

@@ -12,7 +12,8 @@ use crate::memory::{BlockMut, Gather, Key};
 use crate::protocol::grpc::{self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, UnknownEncoding, encode_message};
 use crate::protocol::http2::{self, ErrorCode, Known, SendError, StreamId};
 use crate::protocol::service::{CallKey, GrpcStatus, Reply, Service};
-use calls::{Handler, Refusal, Route, Stream, Streams, give_up, keep_reader};
+use crate::protocol::slow_peers::SlowPeers;
+use calls::{Handler, Refusal, Route, Streams, give_up, keep_reader};
 
 /// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
 /// so can the peer open its own windows.
@@ -38,6 +39,9 @@ pub(super) struct GrpcWire {
     withheld: usize,
     /// Streams with many answers of which some bytes were unsent when the service was last told.
     unsent: Vec<StreamId>,
+    /// Streams whose requests come too slowly, and those whose answers are taken too slowly.
+    late: Vec<StreamId>,
+    unread: Vec<StreamId>,
     draining_s: u32,
     draining: bool,
 }
@@ -55,6 +59,8 @@ impl GrpcWire {
             failed: false,
             withheld: 0,
             unsent: Vec::new(),
+            late: Vec::new(),
+            unread: Vec::new(),
             draining_s: 0,
             draining: false,
         }
@@ -146,8 +152,9 @@ impl GrpcWire {
         }
     }
 
-    /// A second has passed. Does the peer owe the rest of something, and has it said hello?
-    pub fn second_passed(&mut self) -> (bool, bool) {
+    /// A second has passed. Does the peer owe the rest of a frame, which one is that, and are there streams that are too
+    /// slow?
+    pub fn second_passed(&mut self, limits: &SlowPeers) -> (bool, u64, bool) {
         self.connection.tick(1);
         if self.draining {
             self.draining_s = self.draining_s.saturating_add(1);
@@ -155,18 +162,38 @@ impl GrpcWire {
                 self.connection.finish_shutdown();
             }
         }
-        let established = self.connection.is_established();
-        (!established || self.streams.values().any(Stream::is_half_received), established)
+        for (id, stream) in &mut self.streams {
+            let arrived = std::mem::take(&mut stream.arrived);
+            if !stream.is_half_received() {
+                stream.progress.restart();
+            } else if stream.progress.second_passed(limits, arrived) {
+                self.late.push(*id);
+            }
+        }
+        self.unread = self.connection.slow_streams(&limits.without_total());
+        let (frames, is_half_received) = self.connection.frames();
+        let owes = is_half_received || !self.connection.is_established();
+        (owes, frames, !self.late.is_empty() || !self.unread.is_empty())
     }
 
-    pub fn give_up_half_received<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
-        let late = self.streams.iter().filter(|(_, stream)| stream.is_half_received()).map(|(id, _)| *id);
-        let late: Vec<StreamId> = late.collect();
+    pub fn streams_len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub fn give_up_late_streams<S: Service>(&mut self, key: Key, shared: &mut Shared<S>) {
+        let (late, unread) = (std::mem::take(&mut self.late), std::mem::take(&mut self.unread));
         self.with_handler(key, shared, |_, handler| {
             for id in late {
                 handler.fail(id, GrpcStatus::new(Code::Cancelled, "the rest of the request did not come"));
             }
         });
+        for id in unread {
+            if let Some(stream) = self.streams.remove(&id) {
+                self.withheld -= stream.withheld;
+                give_up(stream, shared);
+            }
+            self.connection.reset(id, ErrorCode::CANCEL);
+        }
     }
 
     pub fn receive<S: Service>(&mut self, key: Key, bytes: &[u8], shared: &mut Shared<S>) {
@@ -186,6 +213,7 @@ impl GrpcWire {
     pub fn direct_received<S: Service>(&mut self, key: Key, block: BlockMut, n: usize, shared: &mut Shared<S>) {
         let Some((id, ticket)) = self.direct.take() else { return };
         if let Some(stream) = self.streams.get_mut(&id) {
+            stream.arrived += n as u64;
             stream.reader.direct_received(Direct::from_parts(block, ticket), n);
         }
         let outcome = self.with_handler(key, shared, |connection, handler| {

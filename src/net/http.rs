@@ -22,6 +22,8 @@ pub(super) struct HttpWire {
     sending: usize,
     /// An answer broke off in its middle: there is no other way to say so than to end the connection.
     pub aborted: bool,
+    /// Requests that were received.
+    pub requests: u64,
     /// When the request that is being received began to arrive; 0: nobody wants to know.
     since_ns: u64,
 }
@@ -43,6 +45,7 @@ struct Handler<'a, S> {
     shared: &'a mut Shared<S>,
     calls: &'a mut SmallVec<[CallKey; 2]>,
     since_ns: &'a mut u64,
+    requests: &'a mut u64,
     /// Exchanges for which there was no room.
     refused: &'a mut Vec<ExchangeId>,
 }
@@ -54,6 +57,7 @@ impl<S: Service> http1::Handler for Handler<'_, S> {
     }
 
     fn request(&mut self, exchange: ExchangeId, head: &Head, body: Slice) {
+        *self.requests += 1;
         let call = Call { connection: self.key, at: At::Http(exchange), token: None, timer: None };
         let Ok(call) = self.shared.calls.insert(call) else {
             return self.refused.push(exchange);
@@ -79,6 +83,7 @@ impl HttpWire {
             streamed: SmallVec::new(),
             sending: 0,
             aborted: false,
+            requests: 0,
             since_ns: 0,
         }
     }
@@ -103,6 +108,7 @@ impl HttpWire {
                 shared: &mut *shared,
                 calls: &mut self.calls,
                 since_ns: &mut self.since_ns,
+                requests: &mut self.requests,
                 refused: &mut refused,
             },
         );

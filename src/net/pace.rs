@@ -16,11 +16,9 @@ use super::{Net, keepalive};
 /// Token of the timer that goes round. No call and no connection has this number.
 pub(super) const ROUND: u64 = u64::MAX;
 const ROUND_NS: u64 = 1_000_000_000;
-/// Connections that are looked at in one turn.
+/// Connections and streams that are looked at in one turn.
 const LOOKED_AT_PER_TURN: usize = 256;
 
-/// Seconds without a byte after which a peer is given up that owes the rest of a request or does not take its answer.
-pub(super) const STALL_S: u32 = 60;
 /// Seconds for which a connection that was closed from here still reads, so that the peer sees the last answer and not
 /// a reset (RFC 9112, section 9.6).
 pub(super) const LINGER_S: u32 = 10;
@@ -163,27 +161,30 @@ impl<S: Service> Net<S> {
 
     /// A part of the round.
     pub(super) fn look_around(&mut self, core: &mut Core<u64>) {
-        for _ in 0..LOOKED_AT_PER_TURN {
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT_PER_TURN {
+            looked_at += 1;
             let Some(key) = self.round.pop() else { return };
             let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else {
                 continue;
             };
+            looked_at += connection.weight();
             connection.tell_waits(&mut self.shared);
             if connection.lacks_pulse() {
                 self.start_pulse(key, core);
             }
             let Some(connection) = self.connections.get_mut(key) else { continue };
-            let second = connection.second_passed(self.stall_s);
+            let second = connection.second_passed(&self.slow_peers);
             match second {
                 Second::Fine => {}
                 // It comes back with what the peer has taken, and goes out again.
                 Second::Recall => drop(core.engine.recall(key)),
-                Second::HalfReceived => {
-                    connection.give_up_half_received(key, &mut self.shared);
+                Second::LateStreams => {
+                    connection.give_up_late_streams(key, &mut self.shared);
                     self.route_replies();
                 }
                 Second::Close => {
-                    tracing::debug!("a connection is closed: its peer has stopped in the middle");
+                    tracing::debug!("a connection is closed: its peer has stopped, or is too slow");
                     self.close(key, core);
                     continue;
                 }

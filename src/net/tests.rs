@@ -17,6 +17,11 @@ use peers::{GrpcPeer, World, ok_text};
 /// A second and what the wheel may round up.
 const SECOND_NS: u64 = 1_001_000_000;
 
+/// A byte in so many seconds will do.
+fn patient(window_s: u32) -> SlowPeers {
+    SlowPeers { window_s, rate_min: 0, request_s: 0 }
+}
+
 #[test]
 fn pipelined_answers_leave_in_the_order_of_the_requests() {
     for seed in 0..20 {
@@ -124,7 +129,7 @@ fn deadlines_cancel_and_stop_with_their_calls() {
 #[test]
 fn a_request_that_stops_half_way_is_given_up() {
     let mut world = World::new(9);
-    world.shard.handler.stall_s = 3;
+    world.shard.handler.slow_peers = patient(3);
     let mut stopped = world.connect(Port::Http);
     stopped.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
     let mut slow = world.connect(Port::Http);
@@ -149,6 +154,138 @@ fn a_request_that_stops_half_way_is_given_up() {
     world.end();
 }
 
+/// Peers that send a byte now and then stay as long as they like without a minimum rate, and go with one; peers that
+/// keep to the rate stay.
+#[test]
+fn who_trickles_a_request_is_given_up_and_who_is_merely_slow_is_served() {
+    let mut world = World::new(12);
+    world.shard.handler.slow_peers = SlowPeers { window_s: 4, rate_min: 10, request_s: 20 };
+    let mut head = world.connect(Port::Http);
+    let mut body = world.connect(Port::Http);
+    body.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 10000\r\n\r\n").unwrap();
+    let mut honest = world.connect(Port::Http);
+    honest.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 120\r\n\r\n").unwrap();
+    let mut endless = world.connect(Port::Http);
+    endless.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 10000\r\n\r\n").unwrap();
+    let mut often = world.connect(Port::Http);
+    let mut calls = GrpcPeer::connect(&mut world);
+    let [trickled, steady] = [0, 1].map(|_| calls.begin(b"/unary", None));
+    calls.send(trickled, b"\0\0\0\x01\0", false);
+    calls.send(steady, b"\0\0\0\0\x78", false);
+    calls.run(&mut world, 60);
+    let mut ended = Vec::new();
+    for second in 1..=24 {
+        let _ = head.write_all(b"G");
+        let _ = body.write_all(b".");
+        if second <= 8 {
+            honest.write_all(b"0123456789abcde").unwrap();
+            calls.send(steady, b"0123456789abcde", second == 8);
+        }
+        let _ = endless.write_all(b"0123456789abcdef");
+        // Short requests, in the middle of one whenever somebody looks.
+        often.write_all(if second == 1 { b"GET /now" } else { b" HTTP/1.1\r\n\r\nGET /now" }).unwrap();
+        if calls.status(trickled).is_none() {
+            calls.send(trickled, b".", false);
+        }
+        world.clock.advance(SECOND_NS);
+        calls.run(&mut world, 60);
+        ended.push(world.shard.handler.connections.len());
+    }
+    assert_eq!(ended[2], 6, "a window is not over");
+    // The head of a request counts for its first window.
+    assert_eq!(ended[8], 4, "head and body that trickle are gone: {ended:?}");
+    assert_eq!(ended[23], 3, "a request takes no longer than any may: {ended:?}");
+    assert_eq!(calls.status(trickled).unwrap().0, "1");
+    assert_eq!(world.script.borrow().unary.len(), 1, "the slow call came through");
+    assert_eq!(world.script.borrow().http.iter().filter(|(_, body)| body.len() == 120).count(), 1);
+    assert!(world.read(&mut often).matches("HTTP/1.1 200").count() > 20);
+    drop((head, body, honest, endless, often, calls));
+    world.end();
+}
+
+/// The same for answers, over a socket that is read slowly and over a window that opens slowly.
+#[test]
+fn who_takes_an_answer_in_drops_is_given_up() {
+    for rate_min in [0, 100_000] {
+        let mut world = World::new(13);
+        world.shard.handler.slow_peers = SlowPeers { window_s: 3, rate_min, request_s: 0 };
+        let mut peer = world.connect(Port::Http);
+        peer.write_all(b"POST /wait HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
+        world.turns(60);
+        let call = world.script.borrow().http[0].0;
+        let (response, _owner) = peers::foreign_response(&world.pool, 3 << 20);
+        world.mail(call, Reply::Http(response));
+        world.turns(60);
+        for _ in 0..12 {
+            let mut drops = [0; 65_536];
+            let _ = peer.read(&mut drops);
+            world.clock.advance(SECOND_NS);
+            world.turns(60);
+        }
+        let expected = usize::from(rate_min == 0);
+        assert_eq!(world.shard.handler.connections.len(), expected, "{rate_min} bytes a second");
+        drop(peer);
+        world.end();
+    }
+}
+
+#[test]
+fn a_stream_whose_window_stays_shut_is_given_up_and_its_neighbours_stay() {
+    let mut world = World::new(14);
+    world.shard.handler.slow_peers = SlowPeers { window_s: 3, rate_min: 10, request_s: 0 };
+    let mut peer = GrpcPeer::with_window(&mut world, 64 << 20);
+    let [shut, open] = [0, 1].map(|_| peer.call(b"/unary", None));
+    peer.run(&mut world, 60);
+    let calls = world.script.borrow().unary.clone();
+    // More than the window of a stream: the peer gives no credit for the first.
+    peer.withhold(shut);
+    for &call in &calls {
+        let mut message = crate::memory::Gather::new();
+        message.push(&world.pool, crate::memory::BlockMut::unpooled(8 << 20).freeze());
+        world.mail(call, Reply::GrpcAnswer(message));
+    }
+    for _ in 0..8 {
+        peer.run(&mut world, 400);
+        world.clock.advance(SECOND_NS);
+    }
+    peer.run(&mut world, 400);
+    assert!(peer.is_reset(shut), "its answer waits for ever");
+    assert_eq!(peer.status(open).map(|status| status.0), Some("0".to_owned()));
+    assert_eq!(world.shard.handler.connections.len(), 1);
+    drop(peer);
+    world.end();
+}
+
+/// The last places are for brief connections: one request, a few seconds, and the oldest gives way.
+#[test]
+fn near_the_end_of_descriptors_connections_are_brief() {
+    let mut world = World::new(15);
+    world.shard.handler.crowding.keep_from(0);
+    let mut asked = world.connect(Port::Http);
+    asked.write_all(b"GET /now HTTP/1.1\r\n\r\n").unwrap();
+    assert!(world.read(&mut asked).starts_with("HTTP/1.1 200"));
+    world.turns(20);
+    asked.shutdown(std::net::Shutdown::Both).unwrap();
+    world.turns(20);
+    assert_eq!(world.shard.handler.connections.len(), 0, "one request each");
+    let idle: Vec<_> = (0..40).map(|_| world.connect(Port::Http)).collect();
+    world.turns(60);
+    let left = world.shard.handler.connections.len();
+    assert!((1..=16).contains(&left), "{left} idle ones hold the places");
+    let mut last = world.connect(Port::Http);
+    last.write_all(b"GET /now HTTP/1.1\r\n\r\n").unwrap();
+    assert!(world.read(&mut last).starts_with("HTTP/1.1 200"), "a new one is answered all the same");
+    for _ in 0..8 {
+        world.clock.advance(SECOND_NS);
+        world.turns(60);
+    }
+    drop(last);
+    world.turns(60);
+    assert_eq!(world.shard.handler.connections.len(), 0, "their seconds are over");
+    drop((asked, idle));
+    world.end();
+}
+
 #[test]
 fn a_slow_reader_does_not_hold_foreign_memory_nor_its_place_for_ever() {
     for seed in 0..4 {
@@ -168,7 +305,7 @@ fn a_slow_reader_does_not_hold_foreign_memory_nor_its_place_for_ever() {
             let got = world.read_bytes(&mut peer);
             assert!(got.ends_with(&owner[..]), "seed {seed}: {} bytes", got.len());
         } else {
-            world.shard.handler.stall_s = 3;
+            world.shard.handler.slow_peers = patient(3);
             for _ in 0..8 {
                 world.clock.advance(SECOND_NS);
                 world.turns(60);

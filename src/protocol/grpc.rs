@@ -35,5 +35,9 @@ pub use unpack::{MessageUnpacker, Unpacked};
 /// Bytes before every message: a flag that says whether it is compressed, and its length in four big-endian bytes.
 pub const PREFIX_BYTES: usize = 5;
 
+/// Names, parameters and shapes of one message, in bytes: what one step of a shard has time to copy. Triton has no such
+/// bound.
+pub const TEXT_BYTES_MAX: usize = 8 << 20;
+
 /// The longest message that either side may send (spec/grpc.md section 7).
 pub const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;

@@ -33,6 +33,7 @@ use std::collections::VecDeque;
 
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::hpack;
+use crate::protocol::slow_peers::SlowPeers;
 use budget::Budget;
 use control::{PeerSettings, Shutdown};
 use frame::DEFAULT_WINDOW;
@@ -243,6 +244,29 @@ impl Connection {
     pub fn tick(&mut self, seconds: u32) {
         self.abnormal_ends.earn(self.config.abnormal_ends_per_s.saturating_mul(seconds));
         self.idle_frames.earn(self.config.idle_frames_per_s.saturating_mul(seconds));
+    }
+
+    /// A second has passed: the streams that have waited too long for the peer to make room for them.
+    pub fn slow_streams(&mut self, limits: &SlowPeers) -> Vec<StreamId> {
+        let mut slow = Vec::new();
+        if self.queued == 0 {
+            return slow;
+        }
+        for stream in self.streams.iter_mut() {
+            let left = std::mem::take(&mut stream.left);
+            if stream.queued == 0 {
+                stream.progress.restart();
+            } else if stream.progress.second_passed(limits, left) {
+                slow.push(StreamId(stream.id));
+            }
+        }
+        slow
+    }
+
+    /// Frames that have begun, and whether the last one is half received.
+    pub fn frames(&self) -> (u64, bool) {
+        let (frames, is_half_received) = self.parser.frames();
+        (frames, is_half_received || self.block.is_open())
     }
 
     /// Takes a stream out, with what it has not sent, and gives its untaken bytes back to the connection's window.

@@ -32,9 +32,12 @@ pub use numbers::NumbersReader;
 pub use reader::{Reader, Token};
 pub use strings::StringsReader;
 pub use syntax::{Reason, SyntaxError};
-pub use value::{AccessError, Elements, Kind, Member, Members, Value};
+pub use value::{AccessError, Elements, Kind, Member, Members, Paused, Value};
 pub use walk::TensorError;
 pub use writer::{GatherSink, Sink, Writer};
+
+/// Bytes of text that one step reads at most, however few tokens they are: blanks and long strings take time too.
+const STEP_BYTES: usize = 128 << 10;
 
 /// What the elements of a numeric tensor are; strings have [`StringsReader`] and [`ArrayWriter::strings`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

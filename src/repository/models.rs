@@ -10,7 +10,7 @@ use crate::instance::Checks;
 use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
 use crate::observe::statistics::ModelStatistics;
-use crate::request::validate::validate;
+use crate::request::validate::{validate, validate_but_strings};
 use crate::request::{Code, Request, SeenAt, Status, now_ns};
 use crate::scheduler::ensemble::Wanted;
 use crate::scheduler::{Accepted, Refused, Scheduler};
@@ -63,6 +63,13 @@ impl ServedModel {
         request.stamps.started_ns = now_ns();
         request.priority = self.spec.priority(request.priority);
         validate(request, &self.spec)
+    }
+
+    /// The same but for the strings of its inputs, which are walked over apart.
+    pub fn check_but_strings(&self, request: &mut Request) -> Result<(), Status> {
+        request.stamps.started_ns = now_ns();
+        request.priority = self.spec.priority(request.priority);
+        validate_but_strings(request, &self.spec)
     }
 
     /// The second half, for a request that passed.

@@ -298,7 +298,6 @@ impl Loader {
             worker_cpus: self.settings.worker_cpus.clone(),
             spin: self.settings.worker_spin.clone(),
             lending: self.settings.scheduling.lending,
-            stalls: self.settings.stalls.clone(),
         })
     }
 

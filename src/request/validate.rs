@@ -3,6 +3,8 @@
 //! In the specification's order, because clients see which check fails first. What passes is normalised: outputs
 //! filled in, batch size counted, shapes as the model wants them.
 
+use smallvec::SmallVec;
+
 use super::tensor::format_shape;
 use super::{CorrelationId, DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count};
 use crate::memory::Slice;
@@ -16,6 +18,15 @@ const BATCHING_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the mode
 
 /// Checks and completes `request` for the model of `spec`.
 pub fn validate(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
+    check(request, spec, true)
+}
+
+/// The same but for the strings of its inputs, which a [`StringsWalk`] passes.
+pub fn validate_but_strings(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
+    check(request, spec, false)
+}
+
+fn check(request: &mut Request, spec: &ModelSpec, walks: bool) -> Result<(), Status> {
     outputs(request, spec)?;
     input_count(request, spec)?;
     batch_size(request, spec)?;
@@ -23,7 +34,9 @@ pub fn validate(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
         let shape = input_shape(request, at, spec)?;
         let input = &mut request.inputs[at];
         input.model_shape = shape;
-        check_contents(request, at, spec)?;
+        if walks || input.datatype != DataType::Bytes {
+            check_contents(request, at, spec)?;
+        }
     }
     correlation_id(request, spec)
 }
@@ -46,7 +59,137 @@ fn correlation_id(request: &Request, spec: &ModelSpec) -> Result<(), Status> {
     )))
 }
 
-/// Adds an input; a name given twice is an error at once.
+/// Names that a model does not have, of which the first are compared with each other, so that a request gets the same
+/// texts as from Triton. A request with more of them is refused before any two are compared.
+const SURPLUS_MAX: usize = 16;
+
+/// Which inputs or outputs a request has named so far: a bit for each that its model has.
+#[derive(Debug, Default)]
+pub struct Named {
+    bits: SmallVec<[u64; 2]>,
+    /// Names that the model does not have.
+    surplus: SmallVec<[usize; 4]>,
+}
+
+impl Named {
+    /// Notes that the request's tensor `at` has this index in the model, if any. An error: it was named before.
+    /// `is_same`: whether the request's tensor of that number has the same name.
+    fn add(&mut self, at: usize, index: Option<usize>, is_same: impl Fn(usize) -> bool) -> Result<(), Repeated> {
+        let Some(index) = index else {
+            if self.surplus.iter().any(|&other| is_same(other)) {
+                return Err(Repeated);
+            }
+            self.surplus.push(at);
+            return Ok(());
+        };
+        let (word, bit) = (index / 64, 1u64 << (index % 64));
+        if word >= self.bits.len() {
+            self.bits.resize(word + 1, 0);
+        }
+        match self.bits.get_mut(word) {
+            Some(word) if *word & bit != 0 => return Err(Repeated),
+            Some(word) => *word |= bit,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn has(&self, index: usize) -> bool {
+        self.bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// More names that the model does not have than are compared.
+    fn is_full(&self) -> bool {
+        self.surplus.len() >= SURPLUS_MAX
+    }
+}
+
+/// A name was given before.
+struct Repeated;
+
+/// Refuses a request that declares `count` inputs, many more than its model has, before any of them is looked at.
+pub fn check_input_count(count: usize, request: &Request, spec: &ModelSpec) -> Result<(), Status> {
+    if count <= spec.inputs.len().saturating_add(SURPLUS_MAX) {
+        return Ok(());
+    }
+    Err(Status::invalid(format!(
+        "{}{} but got {count} inputs for model '{}'. Please give each of its inputs once.",
+        request.log_id(),
+        expected_inputs(spec),
+        spec.name
+    )))
+}
+
+/// Refuses a request that asks for `count` outputs, many more than its model has, before any of them is looked at.
+pub fn check_output_count(count: usize, request: &Request, spec: &ModelSpec) -> Result<(), Status> {
+    let most = spec.outputs.len();
+    if count <= most.saturating_add(SURPLUS_MAX) {
+        return Ok(());
+    }
+    Err(Status::invalid(format!(
+        "{}request asks for {count} outputs, but model '{}' has {most}. Please name each of its outputs once.",
+        request.log_id(),
+        spec.name
+    )))
+}
+
+/// Parameters of one request: far above what any model has names for.
+pub const PARAMETERS_MAX: usize = 4096;
+
+/// Refuses a request with more parameters than anybody has a use for, before any of them is looked at.
+pub fn check_parameter_count(count: usize) -> Result<(), Status> {
+    if count <= PARAMETERS_MAX {
+        return Ok(());
+    }
+    let text = format!("request has {count} parameters, but at most {PARAMETERS_MAX} are taken. Please send fewer.");
+    Err(Status::invalid(text))
+}
+
+fn expected_inputs(spec: &ModelSpec) -> String {
+    let (required, most) = (spec.required_inputs(), spec.inputs.len());
+    match required == most {
+        true => format!("expected {most} inputs"),
+        false => format!("expected number of inputs between {required} and {most}"),
+    }
+}
+
+/// Adds an input; a name given twice is an error at once. Takes the same time however many were added before.
+pub fn add_named_input<'a>(
+    request: &'a mut Request,
+    input: InputTensor,
+    spec: &ModelSpec,
+    named: &mut Named,
+) -> Result<&'a mut InputTensor, Status> {
+    let at = request.inputs.len();
+    let index = position(&spec.inputs, at, &input.name, |name| spec.input_index(name));
+    if index.is_none() && named.is_full() {
+        let text = format!("unexpected inference input '{}' for model '{}'", input.name, spec.name);
+        return Err(Status::invalid(text));
+    }
+    let is_same = |other: usize| request.inputs.get(other).is_some_and(|other| other.name == input.name);
+    if named.add(at, index, is_same).is_err() {
+        return Err(Status::invalid(format!("{}input '{}' already exists in request", request.log_id(), input.name)));
+    }
+    request.inputs.push(input);
+    Ok(&mut request.inputs[at])
+}
+
+/// Adds a requested output as [`add_named_input`] adds an input.
+pub fn add_named_output(request: &mut Request, name: Text, spec: &ModelSpec, named: &mut Named) -> Result<(), Status> {
+    let at = request.outputs.len();
+    let index = position(&spec.outputs, at, &name, |name| spec.output_index(name));
+    if index.is_none() && named.is_full() {
+        return Err(Status::invalid(format!("unexpected inference output '{name}' for model '{}'", spec.name)));
+    }
+    let is_same = |other: usize| request.outputs.get(other).is_some_and(|other| other.name == name);
+    if named.add(at, index, is_same).is_err() {
+        return Err(Status::invalid(format!("{}output '{name}' already exists in request", request.log_id())));
+    }
+    request.outputs.push(RequestedOutput { name, index: 0 });
+    Ok(())
+}
+
+/// Adds an input of a request that comes from inside the process; a name given twice is an error at once.
 pub fn add_input(request: &mut Request, input: InputTensor) -> Result<&mut InputTensor, Status> {
     if request.inputs.iter().any(|other| other.name == input.name) {
         return Err(Status::invalid(format!("{}input '{}' already exists in request", request.log_id(), input.name)));
@@ -56,7 +199,7 @@ pub fn add_input(request: &mut Request, input: InputTensor) -> Result<&mut Input
     Ok(&mut request.inputs[last])
 }
 
-/// Adds a requested output; a name given twice is an error at once.
+/// Adds a requested output of such a request; a name given twice is an error at once.
 pub fn add_output(request: &mut Request, name: Text) -> Result<(), Status> {
     if request.outputs.iter().any(|other| other.name == name) {
         return Err(Status::invalid(format!("{}output '{name}' already exists in request", request.log_id())));
@@ -139,13 +282,18 @@ fn input_count(request: &mut Request, spec: &ModelSpec) -> Result<(), Status> {
     if got < required || got > most {
         let given: Vec<String> = request.inputs.iter().map(|input| format!("'{}'", input.name)).collect();
         let given = format!("[{}]", given.join(","));
-        let absent = |input: &&TensorSpec| !input.optional && request.input(input.name.as_bytes()).is_none();
-        let missing: Vec<String> = spec.inputs.iter().filter(absent).map(|input| format!("'{}'", input.name)).collect();
+        let mut named = Named::default();
+        for (at, input) in request.inputs.iter().enumerate() {
+            if let Some(index) = position(&spec.inputs, at, &input.name, |name| spec.input_index(name)) {
+                // Which is given twice does not matter here.
+                let _ = named.add(at, Some(index), |_| false);
+            }
+        }
+        let absent = |(index, input): &(usize, &TensorSpec)| !input.optional && !named.has(*index);
+        let missing = spec.inputs.iter().enumerate().filter(absent);
+        let missing: Vec<String> = missing.map(|(_, input)| format!("'{}'", input.name)).collect();
         let missing = if missing.is_empty() { "]".to_owned() } else { format!("[{}]", missing.join(",")) };
-        let expected = match required == most {
-            true => format!("expected {most} inputs"),
-            false => format!("expected number of inputs between {required} and {most}"),
-        };
+        let expected = expected_inputs(spec);
         return Err(Status::invalid(format!(
             "{}{expected} but got {got} inputs for model '{}'. Got input(s) {given}, but missing required input(s) \
              {missing}. Please provide all required input(s).",
@@ -281,10 +429,8 @@ pub fn check_contents(request: &Request, at: usize, spec: &ModelSpec) -> Result<
         if input.on_device().is_some() {
             return Ok(());
         }
-        return strings(&input.data, count as u64).map_err(|fault| {
-            let of = format!("inference input '{}' for model '{}'", input.name, spec.name);
-            Status::invalid(format!("{}{}", request.log_id(), fault.describe(&of, count)))
-        });
+        let walked = Strings::default().walk(&input.data, count as u64, &mut { usize::MAX });
+        return walked.map(drop).map_err(|fault| fault.of(request, input, spec));
     }
     let expected = (count as u64).checked_mul(input.datatype.byte_size() as u64);
     let got = input.byte_size() as u64;
@@ -308,6 +454,12 @@ enum StringFault {
 }
 
 impl StringFault {
+    fn of(&self, request: &Request, input: &InputTensor, spec: &ModelSpec) -> Status {
+        let of = format!("inference input '{}' for model '{}'", input.name, spec.name);
+        let count = element_count(&input.shape).unwrap_or(0);
+        Status::invalid(format!("{}{}", request.log_id(), self.describe(&of, count)))
+    }
+
     fn describe(&self, of: &str, expected: i64) -> String {
         match self {
             StringFault::Length { left } => format!(
@@ -326,32 +478,77 @@ impl StringFault {
     }
 }
 
-/// Walks length-prefixed strings, which may be scattered over pieces but not within a length indicator.
-fn strings(pieces: &[Slice], expected: u64) -> Result<(), StringFault> {
-    let (mut found, mut open) = (0u64, 0usize);
-    let mut last_length = 0u32;
-    for piece in pieces {
-        let mut rest: &[u8] = piece;
-        while !rest.is_empty() {
-            if open == 0 {
-                let Some((length, tail)) = rest.split_first_chunk::<4>() else {
-                    return Err(StringFault::Length { left: rest.len() });
-                };
-                found += 1;
-                if found > expected {
-                    return Err(StringFault::TooMany { found });
+/// A walk over the strings of all inputs of a request that passed the other checks, in portions.
+#[derive(Debug, Default)]
+pub struct StringsWalk {
+    input: usize,
+    strings: Strings,
+}
+
+impl StringsWalk {
+    /// Passes at most `strings_max` strings; true when there are no more.
+    pub fn step(&mut self, request: &Request, spec: &ModelSpec, mut strings_max: usize) -> Result<bool, Status> {
+        while let Some(input) = request.inputs.get(self.input) {
+            // Those on a device are checked by who brings them to the host.
+            if input.datatype == DataType::Bytes && input.on_device().is_none() {
+                let count = element_count(&input.shape).unwrap_or(0) as u64;
+                let walked = self.strings.walk(&input.data, count, &mut strings_max);
+                if !walked.map_err(|fault| fault.of(request, input, spec))? {
+                    return Ok(false);
                 }
-                last_length = u32::from_le_bytes(*length);
-                open = last_length as usize;
-                rest = tail;
             }
-            let taken = open.min(rest.len());
-            open -= taken;
-            rest = &rest[taken..];
+            self.input += 1;
+            self.strings = Strings::default();
         }
+        Ok(true)
     }
-    if open > 0 {
-        return Err(StringFault::Data { length: last_length, left: last_length as usize - open });
+}
+
+/// A walk over length-prefixed strings, which may be scattered over pieces but not within a length indicator.
+#[derive(Debug, Default)]
+struct Strings {
+    piece: usize,
+    /// Where in the piece the next bytes are.
+    at: usize,
+    found: u64,
+    /// Bytes of the last string that are still to come, and its length.
+    open: usize,
+    last_length: u32,
+}
+
+impl Strings {
+    /// Passes at most `left` strings; true at the end.
+    fn walk(&mut self, pieces: &[Slice], expected: u64, left: &mut usize) -> Result<bool, StringFault> {
+        while let Some(piece) = pieces.get(self.piece) {
+            let mut rest: &[u8] = piece.get(self.at..).unwrap_or_default();
+            while !rest.is_empty() {
+                if self.open == 0 {
+                    if *left == 0 {
+                        self.at = piece.len() - rest.len();
+                        return Ok(false);
+                    }
+                    *left -= 1;
+                    let Some((length, tail)) = rest.split_first_chunk::<4>() else {
+                        return Err(StringFault::Length { left: rest.len() });
+                    };
+                    self.found += 1;
+                    if self.found > expected {
+                        return Err(StringFault::TooMany { found: self.found });
+                    }
+                    self.last_length = u32::from_le_bytes(*length);
+                    self.open = self.last_length as usize;
+                    rest = tail;
+                }
+                let taken = self.open.min(rest.len());
+                self.open -= taken;
+                rest = &rest[taken..];
+            }
+            self.piece += 1;
+            self.at = 0;
+        }
+        if self.open > 0 {
+            return Err(StringFault::Data { length: self.last_length, left: self.last_length as usize - self.open });
+        }
+        if self.found < expected { Err(StringFault::TooFew { found: self.found }) } else { Ok(true) }
     }
-    if found < expected { Err(StringFault::TooFew { found }) } else { Ok(()) }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::gpu;
 use crate::observe::log::LogSettings;
 use crate::observe::trace::TraceOptions;
+use crate::protocol::slow_peers::SlowPeers;
 use crate::request::Status;
 
 pub use crate::api::HeaderPattern;
@@ -14,9 +15,6 @@ pub use crate::instance::Lending;
 pub use crate::net::{Credentials, Keepalive};
 pub use crate::protocol::compression::Level;
 pub use crate::shard::placement::IoCores;
-
-/// `--stall-timeout`: honest models rarely execute for so long.
-const STALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Why settings of GPUs change nothing.
 pub const NO_GPU: &str = "there is no GPU that this server could use";
@@ -175,6 +173,8 @@ pub struct Options {
     /// A Unix socket beside the port.
     pub grpc_unix_socket: Option<PathBuf>,
     pub grpc_keepalive: Keepalive,
+    /// `--slow-peer-secs`, `--slow-peer-min-rate` and `--request-receive-secs`.
+    pub slow_peers: SlowPeers,
     /// Responses of one decoupled request that may wait for their client; at least 1.
     pub grpc_max_response_pool_size: u32,
     /// RE2; empty: none.
@@ -207,8 +207,6 @@ pub struct Options {
     pub spin_us: Option<u32>,
     /// Which requests shards execute themselves.
     pub run_to_completion: Lending,
-    /// How long an execution may take before its instance counts as stalled; `None`: for ever.
-    pub stall_timeout: Option<Duration>,
     pub model_control: ModelControl,
     /// What `--load-model` names, sorted, each once; `*` alone is every model. Empty in any mode but explicit.
     pub startup_models: Vec<String>,
@@ -272,6 +270,7 @@ impl Default for Options {
             grpc_tls: TlsOptions::default(),
             grpc_unix_socket: None,
             grpc_keepalive: Keepalive::default(),
+            slow_peers: SlowPeers::default(),
             grpc_max_response_pool_size: i32::MAX as u32,
             grpc_header_forward_pattern: String::new(),
             grpc_restricted: Vec::new(),
@@ -292,7 +291,6 @@ impl Default for Options {
             io_engine: IoEngine::Auto,
             spin_us: None,
             run_to_completion: Lending::default(),
-            stall_timeout: Some(STALL_TIMEOUT),
             model_control: ModelControl::None,
             startup_models: Vec::new(),
             model_config_name: None,

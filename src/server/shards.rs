@@ -17,6 +17,7 @@ use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Door, Gauges, HandOver, Mail, Net, Secure};
 use crate::observe::metrics::Registry;
+use crate::protocol::slow_peers::SlowPeers;
 use crate::queue::Spin;
 use crate::repository::{Lifecycle, Publisher};
 use crate::request::{Delivery, Job, Sink, never_wait_here};
@@ -172,6 +173,7 @@ impl Shards {
                 loads: loads.clone(),
                 secure,
                 keepalive: options.grpc_keepalive,
+                slow_peers: options.slow_peers,
                 hand_over: Arc::clone(&hand_over),
                 gauges,
                 pool: parts.pool.clone(),
@@ -302,6 +304,7 @@ struct ShardParts {
     listeners: Vec<(OwnedFd, Door)>,
     secure: Option<Secure>,
     keepalive: Keepalive,
+    slow_peers: SlowPeers,
     loads: Load,
     hand_over: HandOver,
     gauges: Arc<Gauges>,
@@ -324,6 +327,7 @@ impl ShardParts {
             listeners: doors,
             secure: self.secure,
             keepalive: self.keepalive,
+            slow_peers: self.slow_peers,
             loads: self.loads,
             hand_over: self.hand_over,
             gauges: self.gauges,

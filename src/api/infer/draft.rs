@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::http_request::{OUTPUTS_MAX, element_of, json_byte_size};
+use super::http_request::{element_of, json_byte_size};
 use super::regions::Place;
 use super::{AnswerForm, OutputForm};
 use crate::api::timing::PARAMETER;
@@ -24,7 +24,7 @@ use crate::request::{
 
 /// Longest text that is read in one go: what a turn has time for.
 const TEXT_MAX: usize = 32 * 1024;
-/// Inputs of a plain request; more are looked for in a document.
+/// Inputs, outputs or parameters of a plain request; more are looked for in a document.
 const INPUTS_MAX: usize = 64;
 /// Dimensions that fit in place.
 const DIMS_MAX: usize = 6;
@@ -230,7 +230,7 @@ impl Draft {
         self.once(Once::Outputs)?;
         cursor.expect(b'[')?;
         while cursor.element(self.outputs.is_empty())? {
-            if self.outputs.len() == OUTPUTS_MAX.min(INPUTS_MAX) {
+            if self.outputs.len() == INPUTS_MAX {
                 return None;
             }
             self.outputs.push(read_output(cursor)?);

@@ -8,7 +8,7 @@ use crate::memory::{Pool, Slice};
 use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
 use crate::protocol::service::Kept;
 use crate::repository::ServedModel;
-use crate::request::validate::{add_input, add_output};
+use crate::request::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
 use crate::request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };
@@ -27,13 +27,17 @@ pub fn read(
     let mut form = AnswerForm { version: Text::from(message.model_version()), ..AnswerForm::default() };
     request.id = Text::from(message.id());
     read_parameters(message.parameters(), request, &mut form)?;
+    check_input_count(message.inputs().len(), request, &model.spec)?;
+    let mut named = Named::default();
     for input in message.inputs() {
         let tensor = declare(&input, model, request)?;
-        add_input(request, tensor)?;
+        add_named_input(request, tensor, &model.spec, &mut named)?;
     }
+    check_output_count(message.outputs().len(), request, &model.spec)?;
+    let mut named = Named::default();
     for output in message.outputs() {
         let name = Text::from(output.name());
-        add_output(request, name.clone())?;
+        add_named_output(request, name.clone(), &model.spec, &mut named)?;
         form.outputs.push(OutputForm { name, binary: true, class_count: 0, is_shared: false });
     }
     put_metadata(kept, request)?;

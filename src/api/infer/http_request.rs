@@ -14,10 +14,13 @@ use crate::api::forwarding::Forwarded;
 use crate::api::timing::PARAMETER;
 use crate::memory::{ALIGNMENT, BlockMut, Pool, Slice};
 use crate::protocol::json::{
-    AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, StringsReader, TensorError, Value,
+    AccessError, Builder, Document, DocumentError, Element, Kind, NumbersReader, Paused, StringsReader, TensorError,
+    Value,
 };
 use crate::repository::ServedModel;
-use crate::request::validate::{self, Raw, add_input, add_output};
+use crate::request::validate::{
+    self, Named, Raw, add_named_input, add_named_output, check_input_count, check_output_count, check_parameter_count,
+};
 use crate::request::{
     CorrelationId, DataType, InputTensor, Request, SEQUENCE_END, SEQUENCE_START, Shape, SharedMemory, Status, Text,
 };
@@ -25,6 +28,12 @@ use crate::request::{Value as Parameter, format_shape};
 
 /// JSON tokens or tensor elements that one step handles: about 50 µs.
 const STEP: usize = 4096;
+
+/// Bytes of text beyond which a step is a long one although it came to its end.
+const LONG_BYTES: usize = 8 * 1024;
+
+/// Names, ids and parameters of one request, in bytes: as much as one step copies. A gRPC message has the same bound.
+const TEXT_BYTES_MAX: usize = crate::protocol::grpc::TEXT_BYTES_MAX;
 
 /// Arrays of numbers that one step begins with.
 const OPENED_AT_ONCE: usize = 4;
@@ -40,6 +49,9 @@ pub struct Decoder {
     /// Where the binary tail begins.
     tail: usize,
     stage: Stage,
+    /// The inputs that are still to be read.
+    rest: Paused,
+    named: Named,
     input_bytes_max: usize,
 }
 
@@ -94,7 +106,8 @@ impl Decoder {
         };
         let (stage, form) = (Stage::Parse(Box::new(builder)), AnswerForm::default());
         let forwarded = Forwarded::default();
-        Ok(Decoder { model, form, forwarded, request, body, tail: header_len, stage, input_bytes_max })
+        let (rest, named) = (Paused::default(), Named::default());
+        Ok(Decoder { model, form, forwarded, request, body, tail: header_len, stage, rest, named, input_bytes_max })
     }
 
     /// A request whose whole body is its one tensor (http.md section 5, "Raw-binary mode").
@@ -118,12 +131,15 @@ impl Decoder {
         }
         let form = AnswerForm { binary_by_default: true, ..AnswerForm::default() };
         let (stage, body) = (Stage::Done, Slice::empty());
-        Ok(Decoder { model, form, forwarded: Forwarded::default(), request, body, tail: 0, stage, input_bytes_max })
+        let (rest, named, forwarded) = (Paused::default(), Named::default(), Forwarded::default());
+        Ok(Decoder { model, form, forwarded, request, body, tail: 0, stage, rest, named, input_bytes_max })
     }
 
     /// Does a bounded amount of work.
     pub fn step(&mut self, pool: &Pool, regions: &SharedMemory) -> Result<Progress, Status> {
         let before = std::mem::discriminant(&self.stage);
+        // Text that the step read, where it reads elements.
+        let mut read_bytes = 0;
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Parse(mut builder) => {
                 let done = self.parse(&mut builder, pool)?;
@@ -138,15 +154,19 @@ impl Decoder {
             }
             Stage::Inputs { document, done } => self.read_input(document, done, pool, regions)?,
             Stage::Numbers { document, index, mut reader, mut block } => {
+                let from = reader.position();
                 let done =
                     reader.step(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
+                read_bytes = reader.position() - from;
                 match done {
                     false => Stage::Numbers { document, index, reader, block },
                     true => self.finish_data(document, index, block),
                 }
             }
             Stage::Measure { document, index, mut reader } => {
+                let from = reader.position();
                 let done = reader.measure(document.input(), STEP).map_err(|error| self.data_error(index, error))?;
+                read_bytes = if done { reader.byte_size() } else { reader.position() - from };
                 match done {
                     false => Stage::Measure { document, index, reader },
                     true => {
@@ -160,6 +180,7 @@ impl Decoder {
             Stage::Strings { document, index, mut reader, mut block } => {
                 let done =
                     reader.fill(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
+                read_bytes = if done { reader.byte_size() } else { 0 };
                 match done {
                     false => Stage::Strings { document, index, reader, block },
                     true => self.finish_data(document, index, block),
@@ -168,7 +189,8 @@ impl Decoder {
             Stage::Done => Stage::Done,
         };
         // What stays in its stage has used its step up, except for the walk from input to input.
-        let is_long = std::mem::discriminant(&self.stage) == before && !matches!(self.stage, Stage::Inputs { .. });
+        let stays = std::mem::discriminant(&self.stage) == before && !matches!(self.stage, Stage::Inputs { .. });
+        let is_long = stays || read_bytes >= LONG_BYTES;
         if !matches!(self.stage, Stage::Done) {
             return Ok(Progress::More { is_long });
         }
@@ -233,6 +255,10 @@ impl Decoder {
     }
 
     fn read_head(&mut self, document: &Document) -> Result<(), Status> {
+        if document.text_bytes() > TEXT_BYTES_MAX {
+            let text = format!("request has more than {TEXT_BYTES_MAX} bytes of names and parameters");
+            return Err(Status::invalid(text));
+        }
         let root = document.root();
         if let Some(id) = root.find("id") {
             self.request.id = text(id).map_err(parse_error("id"))?;
@@ -241,12 +267,15 @@ impl Decoder {
             self.read_parameters(parameters)?;
         }
         let inputs = root.member("inputs").and_then(Value::as_array).map_err(parse_error("inputs"))?;
+        check_input_count(inputs.len(), &self.request, &self.model.spec)?;
+        self.rest = inputs.elements().map_err(parse_error("inputs"))?.pause();
         self.request.inputs.reserve(inputs.len().min(self.model.spec.inputs.len()));
         Ok(())
     }
 
     fn read_parameters(&mut self, parameters: Value<'_>) -> Result<(), Status> {
         let request = &mut self.request;
+        check_parameter_count(if parameters.kind() == Kind::Object { parameters.len() } else { 0 })?;
         let members = parameters
             .members_with_first_values()
             .map_err(|error| Status::internal(format!("failed to get request params.: {error}")))?;
@@ -294,10 +323,10 @@ impl Decoder {
         pool: &Pool,
         regions: &SharedMemory,
     ) -> Result<Stage, Status> {
-        let inputs = document.root().member("inputs").and_then(Value::elements).map_err(parse_error("inputs"))?;
-        // The element at `done` is found by walking: requests have few inputs, and a list longer than the model has is
-        // cut short by the check below.
-        let Some(value) = inputs.clone().nth(done) else {
+        let mut inputs = document.resume(self.rest);
+        let next = inputs.next();
+        self.rest = inputs.pause();
+        let Some(value) = next else {
             self.read_outputs(&document, regions)?;
             self.check_tail()?;
             return Ok(Stage::Done);
@@ -314,14 +343,11 @@ impl Decoder {
                 _ => self.unknown_datatype(&name),
             });
         };
-        if self.model.spec.input_index(&name.to_str_lossy()).is_none() && self.request.inputs.len() >= INPUTS_MAX {
-            return Err(Status::invalid(format!("request has more than {INPUTS_MAX} inputs")));
-        }
         let bytes = match source {
             Source::Json(_) => json_byte_size(&name, datatype, &shape)?,
             Source::Binary(_) | Source::Shared(_) => None,
         };
-        add_input(&mut self.request, InputTensor::new(name, datatype, shape))?;
+        add_named_input(&mut self.request, InputTensor::new(name, datatype, shape), &self.model.spec, &mut self.named)?;
         match source {
             Source::Binary(byte_size) => {
                 let data = self.take_tail(done, byte_size, pool)?;
@@ -420,13 +446,12 @@ impl Decoder {
 
     fn read_outputs(&mut self, document: &Document, regions: &SharedMemory) -> Result<(), Status> {
         let Some(outputs) = document.root().find("outputs") else { return Ok(()) };
+        check_output_count(outputs.len(), &self.request, &self.model.spec)?;
         let outputs = outputs.elements().map_err(parse_error("outputs"))?;
+        let mut named = Named::default();
         for output in outputs {
             let name = output.member("name").and_then(text).map_err(parse_error("name"))?;
-            if self.request.outputs.len() >= OUTPUTS_MAX {
-                return Err(Status::invalid(format!("request asks for more than {OUTPUTS_MAX} outputs")));
-            }
-            add_output(&mut self.request, name.clone())?;
+            add_named_output(&mut self.request, name.clone(), &self.model.spec, &mut named)?;
             let mut form = OutputForm { name, binary: false, class_count: 0, is_shared: false };
             if let Some(parameters) = output.find("parameters") {
                 if let Some(count) = parameters.find("classification") {
@@ -493,10 +518,6 @@ pub(in crate::api) fn data_error(datatype: DataType, error: TensorError) -> Stat
 fn not_in_events(what: &str) -> Status {
     Status::invalid(format!("{what} is true, but an event stream carries no binary data"))
 }
-
-/// Inputs and outputs of one request: far above any model's, so that lists cannot grow with a body.
-const INPUTS_MAX: usize = 4096;
-pub(super) const OUTPUTS_MAX: usize = 4096;
 
 /// The region that `parameters` name, if they do. Without offset and size both are 0 (http.md section 5).
 fn shared_place(parameters: Value<'_>) -> Result<Option<Place>, Status> {

@@ -12,8 +12,6 @@ use crate::cli::values::{Value, ValueError};
 pub const GROUP: &str = "Nereid";
 /// A day.
 const DRAIN_DELAY_SECS_MAX: f64 = 86_400.0;
-/// Some thirty years.
-const STALL_TIMEOUT_SECS_MAX: f64 = 1e9;
 const NEREID: Group = Group(GROUP);
 
 pub static FLAGS: &[Flag] = &[
@@ -48,17 +46,8 @@ pub static FLAGS: &[Flag] = &[
         "run-to-completion",
         "off|declared|measured",
         "Which requests the network's own thread executes: none, those of backends that declare that they never \
-         block (identity), or also those of models of the backends onnxruntime (on the CPU) and affine whose \
-         executions took at most 50 microseconds so far; the log names the models of other backends. Default: \
-         declared.",
+         block, or also those of models whose executions took at most 50 microseconds so far. Default: declared.",
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
-    ),
-    NEREID.set(
-        "stall-timeout",
-        "seconds",
-        "How long an execution may take before its instance counts as stalled: that is logged and counted, and a model \
-         all of whose instances are stalled is not ready until one goes on; 0: for ever. Default: 600.",
-        |g, v| stall_timeout(v).map(|given| g.options.stall_timeout = given),
     ),
     NEREID.for_gpus(
         "strict-device-liveness",
@@ -78,6 +67,25 @@ pub static FLAGS: &[Flag] = &[
         "Whether the Python backend starts a worker again that died; without, as in Triton, the model has to be loaded \
          again. Default: true.",
         |g, v| v.boolean().map(|given| python_setting(g, python::RESTART, given.to_string())),
+    ),
+    NEREID.set(
+        "slow-peer-secs",
+        "integer",
+        "Seconds for which a peer may be silent, or keep below the minimum rate, while it owes the rest of a request \
+         or has not taken an answer. Default: 60.",
+        |g, v| seconds(v, 1).map(|given| g.options.slow_peers.window_s = given),
+    ),
+    NEREID.set(
+        "slow-peer-min-rate",
+        "integer",
+        "Bytes a second that such a peer must send or take over that time; 0 is any. Default: 500.",
+        |g, v| bytes_a_second(v).map(|given| g.options.slow_peers.rate_min = given),
+    ),
+    NEREID.set(
+        "request-receive-secs",
+        "integer",
+        "Seconds that one request may take from its first byte to its last; 0 is any time. Default: 3600.",
+        |g, v| seconds(v, 0).map(|given| g.options.slow_peers.request_s = given),
     ),
     NEREID.set("http-use-ssl", "boolean", "Whether the HTTP port speaks TLS. Default: false.", |g, v| {
         v.boolean().map(|given| g.options.http_tls.allowed = given)
@@ -137,14 +145,6 @@ fn drain_delay(value: Value<'_>) -> Result<Duration, ValueError> {
     }
 }
 
-fn stall_timeout(value: Value<'_>) -> Result<Option<Duration>, ValueError> {
-    let secs = value.float()?;
-    match (0.0..=STALL_TIMEOUT_SECS_MAX).contains(&secs) {
-        true => Ok(Some(Duration::from_secs_f64(secs)).filter(|limit| !limit.is_zero())),
-        false => Err(ValueError::OutOfBound(value.text())),
-    }
-}
-
 /// An empty path is none.
 fn socket(value: Value<'_>) -> Option<PathBuf> {
     Some(value.path()).filter(|path| !path.as_os_str().is_empty())
@@ -165,6 +165,16 @@ fn spin_us(value: Value<'_>) -> Result<u32, ValueError> {
         given @ 0..=1_000_000 => Ok(given),
         _ => Err(ValueError::OutOfBound(value.text())),
     }
+}
+
+/// At least `least`, at most some 11 days.
+fn seconds(value: Value<'_>, least: u32) -> Result<u32, ValueError> {
+    let given = Some(value.natural()?).filter(|given| (least..=1_000_000).contains(given));
+    given.ok_or_else(|| ValueError::OutOfBound(value.text()))
+}
+
+fn bytes_a_second(value: Value<'_>) -> Result<u32, ValueError> {
+    Some(value.natural()?).filter(|given| *given <= 1 << 30).ok_or_else(|| ValueError::OutOfBound(value.text()))
 }
 
 fn io_engine(value: Value<'_>) -> Result<IoEngine, ValueError> {

@@ -11,6 +11,7 @@ use crate::protocol::grpc::{
 };
 use crate::protocol::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
+use crate::protocol::slow_peers::Progress;
 use crate::request::now_ns;
 
 /// Readers kept for later calls.
@@ -44,6 +45,9 @@ pub(super) struct Stream {
     pub(super) unsent: usize,
     /// Bytes for which the peer was given no credit yet.
     pub(super) withheld: usize,
+    /// Bytes that came since the last second, and how the request goes on that is half received.
+    pub(super) arrived: u64,
+    pub(super) progress: Progress,
     /// When its request, or the next one, began to arrive; only where somebody wants to know.
     pub(super) since_ns: u64,
 }
@@ -154,6 +158,8 @@ impl<S: Service> Handler<'_, S> {
             has_request: false,
             head_sent: false,
             withheld: 0,
+            arrived: 0,
+            progress: Progress::default(),
             is_listed: false,
             unsent: 0,
         })
@@ -183,6 +189,7 @@ impl<S: Service> Handler<'_, S> {
     pub(super) fn advance(&mut self, id: StreamId, end_stream: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         while let Some(message) = stream.reader.next_message() {
+            stream.progress.restart();
             let (shared, call) = (&mut *self.shared, stream.call);
             if stream.plan.timed {
                 shared.service.arrived(stream.since_ns);
@@ -251,6 +258,9 @@ impl<S: Service> http2::Handler for Handler<'_, S> {
     }
 
     fn data(&mut self, id: StreamId, bytes: &[u8], end_stream: bool) -> usize {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.arrived += bytes.len() as u64;
+        }
         let mut rest = bytes;
         while !rest.is_empty() {
             if let Some(n) = self.take_recurring(id, rest) {

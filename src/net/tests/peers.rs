@@ -92,6 +92,7 @@ impl World {
             listeners: Vec::new(),
             secure,
             keepalive,
+            slow_peers: SlowPeers::default(),
             loads: loads.clone(),
             hand_over: Arc::new(|_, _, _| {}),
             gauges: Arc::default(),
@@ -182,6 +183,9 @@ pub struct GrpcPeer {
 
 #[derive(Default)]
 struct Seen {
+    resets: Vec<u32>,
+    /// The one that gets no credit.
+    withheld: Option<u32>,
     bodies: HashMap<u32, Vec<u8>>,
     statuses: HashMap<u32, (String, String)>,
     goaway: Option<(http2::ErrorCode, String)>,
@@ -203,14 +207,16 @@ impl http2::Handler for Seen {
 
     fn data(&mut self, stream: http2::StreamId, bytes: &[u8], _end_stream: bool) -> usize {
         self.bodies.entry(stream.get()).or_default().extend_from_slice(bytes);
-        bytes.len()
+        if self.withheld == Some(stream.get()) { 0 } else { bytes.len() }
     }
 
     fn trailers(&mut self, stream: http2::StreamId, headers: &Headers) {
         self.status(stream, headers);
     }
 
-    fn reset(&mut self, _stream: http2::StreamId, _code: http2::ErrorCode, _cause: ResetCause) {}
+    fn reset(&mut self, stream: http2::StreamId, _code: http2::ErrorCode, _cause: ResetCause) {
+        self.resets.push(stream.get());
+    }
 
     fn goaway(&mut self, _last_stream: u32, code: http2::ErrorCode, debug: &[u8]) {
         self.goaway = Some((code, String::from_utf8_lossy(debug).into_owned()));
@@ -219,10 +225,14 @@ impl http2::Handler for Seen {
 
 impl GrpcPeer {
     pub fn connect(world: &mut World) -> GrpcPeer {
+        GrpcPeer::with_window(world, 1 << 20)
+    }
+
+    pub fn with_window(world: &mut World, connection_window: u32) -> GrpcPeer {
         let socket = world.connect(Port::Grpc);
         let config = http2::Config {
             stream_window: 1 << 20,
-            connection_window: 1 << 20,
+            connection_window,
             max_header_list_size: 1024,
             ..http2::Config::default()
         };
@@ -253,6 +263,15 @@ impl GrpcPeer {
         let stream = self.begin(path, timeout);
         self.send(stream, b"\0\0\0\0\x02hi", true);
         stream
+    }
+
+    /// Gives no more room to a stream.
+    pub fn withhold(&mut self, stream: http2::StreamId) {
+        self.seen.withheld = Some(stream.get());
+    }
+
+    pub fn is_reset(&self, stream: http2::StreamId) -> bool {
+        self.seen.resets.contains(&stream.get())
     }
 
     pub fn ping(&mut self) {

@@ -11,8 +11,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, SupportedProtocolVersion, version};
 
 use super::super::*;
-use super::SECOND_NS;
 use super::peers::{Socket, World, foreign_response, ok_text};
+use super::{SECOND_NS, patient};
 use crate::protocol::service::Reply;
 
 type Jobs = Arc<Mutex<Vec<Box<dyn FnOnce() + Send>>>>;
@@ -273,7 +273,7 @@ fn who_does_not_finish_the_handshake_is_given_up() {
 #[test]
 fn who_stops_inside_a_record_is_given_up() {
     let (mut world, jobs) = world(11);
-    world.shard.handler.stall_s = 3;
+    world.shard.handler.slow_peers = patient(3);
     let config = client_config(&BOTH);
     let mut idle = Client::new(&mut world, &config);
     let mut half = Client::new(&mut world, &config);

@@ -20,6 +20,13 @@ pub struct Str {
     len: u32,
 }
 
+impl Str {
+    /// Its bytes.
+    pub(super) fn len(self) -> usize {
+        self.len as usize
+    }
+}
+
 /// The choice that an InferParameter made.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Param {
@@ -209,6 +216,22 @@ impl InferRequest {
     /// Inputs, outputs, parameters and raw contents so far.
     pub(super) fn items(&self) -> usize {
         self.inputs.len() + self.outputs.len() + self.parameters.len() + self.tensor_parameters.len() + self.raw.len()
+    }
+
+    /// Begins a string whose characters follow. The caller bounds the text to what a [`Str`] can address.
+    pub(super) fn begin_str(&self) -> Str {
+        Str { at: self.text.len() as u32, len: 0 }
+    }
+
+    /// Adds to the string that was begun last.
+    pub(super) fn extend_str(&mut self, str: &mut Str, more: &str) {
+        self.text.push_str(more);
+        str.len += more.len() as u32;
+    }
+
+    /// Ends the string that was begun last.
+    pub(super) fn end_str(&mut self) {
+        self.text.push('\0');
     }
 
     /// Stores a string. The caller bounds the text to what a [`Str`] can address.

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use self::build::Builder;
 use self::fields::{Field, Kind, Numbers, Text, WireType};
 use self::tokens::Tokens;
-use super::{InferRequest, MESSAGE_BYTES_MAX, Malformed, ReadError};
+use super::{InferRequest, MESSAGE_BYTES_MAX, Malformed, ReadError, TEXT_BYTES_MAX};
 use crate::memory::{BlockMut, Pool};
 
 /// From this length on, raw contents get a block of their own.
@@ -45,7 +45,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { message_bytes_max: MESSAGE_BYTES_MAX, text_bytes_max: 64 << 20, items_max: 65_536 }
+        Limits { message_bytes_max: MESSAGE_BYTES_MAX, text_bytes_max: TEXT_BYTES_MAX, items_max: 65_536 }
     }
 }
 

@@ -18,6 +18,13 @@ pub(super) struct HeaderBlock {
     continuations: u32,
 }
 
+impl HeaderBlock {
+    /// The rest of a block is due.
+    pub(super) fn is_open(&self) -> bool {
+        self.stream != 0
+    }
+}
+
 /// What the block belongs to.
 #[derive(Clone, Copy)]
 struct Message {

@@ -30,12 +30,18 @@ pub(super) struct Parser {
     /// What came of a preface, frame head or payload that is not yet complete.
     partial: Vec<u8>,
     settings_seen: bool,
+    frames: u64,
 }
 
 impl Parser {
     pub(super) fn new(role: Role) -> Parser {
         let state = if role == Role::Server { State::Preface } else { State::Head };
-        Parser { state, partial: Vec::new(), settings_seen: false }
+        Parser { state, partial: Vec::new(), settings_seen: false, frames: 0 }
+    }
+
+    /// See [`Connection::frames`].
+    pub(super) fn frames(&self) -> (u64, bool) {
+        (self.frames, !matches!(self.state, State::Head) || !self.partial.is_empty())
     }
 
     /// The DATA frame that the input stands in.
@@ -119,6 +125,7 @@ impl Connection {
             }
         };
         self.check_head(head)?;
+        self.parser.frames += u64::from(head.kind != kind::CONTINUATION);
         if head.kind == kind::DATA {
             let frame = self.begin_data(head, handler)?;
             self.parser.set_data(frame);

@@ -277,6 +277,7 @@ impl Connection {
         }
         stream.send_window -= n as i64;
         stream.queued -= n;
+        stream.left += n as u64;
         self.queued -= n;
         let last = stream.queued == 0;
         let (blocked, sending) = (stream.send_window <= 0, stream.sending);

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::memory::Slice;
+use crate::protocol::slow_peers::Progress;
 
 /// Streams that were reset and may still be spoken to by a peer that does not know it yet.
 const REMEMBERED_RESETS: usize = 1024;
@@ -61,6 +62,9 @@ pub(super) struct Stream {
     pub(super) queued: usize,
     /// An encoded block, independent of the table, that waits behind `queue`.
     pub(super) trailers: Vec<u8>,
+    /// Bytes that left `queue` since the last second, and how the peer makes room for what is in it.
+    pub(super) left: u64,
+    pub(super) progress: Progress,
     /// Is in the list of streams that have something to send and the window for it.
     pub(super) ready: bool,
 }
@@ -79,6 +83,8 @@ impl Stream {
             queue: VecDeque::new(),
             queued: 0,
             trailers: Vec::new(),
+            left: 0,
+            progress: Progress::default(),
             ready: false,
         }
     }
@@ -100,6 +106,8 @@ impl Stream {
             queue,
             queued,
             trailers,
+            left,
+            progress,
             ready,
         } = self;
         // Most were never used.
@@ -114,6 +122,7 @@ impl Stream {
         (*id, *receiving, *sending) = (0, Receiving::Ended, Sending::Ended);
         (*send_window, *receive_window, *untaken, *credit) = (0, 0, 0, 0);
         (*content_left, *queued, *ready) = (None, 0, false);
+        (*left, *progress) = (0, Progress::default());
     }
 }
 

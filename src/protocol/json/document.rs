@@ -9,16 +9,17 @@ use super::number::Number;
 use super::reader::{Container, Event, Reader};
 use super::syntax::SyntaxError;
 use super::text;
-use super::value::{Kind, Value};
+use super::value::{Elements, Kind, Paused, Value};
 use crate::memory::{BlockMut, Slice};
 
 /// Decides whether the array behind the member `key` is kept as a byte range. `depth` counts the containers around
 /// the member: 1 for members of the root, 3 for `inputs[i].data`.
 pub type RawMembers = fn(depth: usize, key: &[u8]) -> bool;
 
-/// Nodes of one document. Triton has no such bound; beyond it, a document holds more values outside tensors than any
-/// request has a use for.
-const MAX_NODES: usize = 4 << 20;
+/// Nodes of one document: as many as a gRPC message may have inputs, outputs and parameters. Triton has no such bound;
+/// beyond it, a document holds more values outside tensors than any request has a use for, and walks over its members
+/// would take a shard's time.
+const MAX_NODES: usize = 1 << 16;
 
 /// Nodes whose memory outlives their document when a builder is used again.
 const NODES_KEPT: usize = 1024;
@@ -40,6 +41,7 @@ pub struct Document {
     nodes: Vec<Node>,
     /// Numbers that were read while their arrays passed: the array's node, and the elements.
     read: Vec<(u32, BlockMut)>,
+    text_bytes: usize,
 }
 
 /// Where the numbers of the array go that passes.
@@ -104,6 +106,16 @@ impl Document {
     /// The value at a place that one of this document's values named.
     pub fn at(&self, place: Place) -> Value<'_> {
         Value::new(self, place.0)
+    }
+
+    /// Goes on with a walk over elements of this document.
+    pub fn resume(&self, paused: Paused) -> Elements<'_> {
+        Elements::resumed(self, paused)
+    }
+
+    /// Bytes of all names and strings that are not in arrays kept as byte ranges.
+    pub fn text_bytes(&self) -> usize {
+        self.text_bytes
     }
 
     /// The elements of the array at that place, if they were [read as they passed](Builder::read_into).
@@ -183,7 +195,8 @@ impl Builder {
     fn read(&mut self, max_tokens: usize, stops: bool) -> Result<bool, DocumentError> {
         let mut left = max_tokens;
         self.opened = false;
-        while left > 0 && !(stops && self.opened) {
+        self.reader.begin_step();
+        while left > 0 && !(stops && self.opened) && !self.reader.is_step_over() {
             if let Some(depth) = self.raw_from {
                 left -= self.skip_numbers(depth, left)?;
                 if left == 0 {
@@ -191,6 +204,9 @@ impl Builder {
                 }
             }
             let Some(event) = self.reader.advance(&self.document.input)? else { return Ok(true) };
+            if matches!(event, Event::Pause) {
+                break;
+            }
             match self.raw_from {
                 Some(depth) => {
                     self.check_tap(event, depth);
@@ -253,6 +269,7 @@ impl Builder {
         self.raw_from = None;
         self.raw_members = raw_members;
         self.document.read.clear();
+        self.document.text_bytes = 0;
         (self.opened, self.tap) = (false, None);
         Ok(())
     }
@@ -318,6 +335,8 @@ impl Builder {
         let raw = std::mem::take(&mut self.next_is_raw);
         let (start, end) = (self.reader.token_start(), self.reader.position());
         let (start, end, tag) = match event {
+            // No token.
+            Event::Pause => return Ok(()),
             Event::Close(_) => {
                 self.close(end);
                 return Ok(());
@@ -358,6 +377,9 @@ impl Builder {
     }
 
     fn push(&mut self, start: usize, end: usize, tag: Tag) -> Result<(), DocumentError> {
+        if let Tag::Key { .. } | Tag::String { .. } = tag {
+            self.document.text_bytes += end - start;
+        }
         let nodes = &mut self.document.nodes;
         if nodes.len() >= MAX_NODES {
             return Err(DocumentError::TooManyValues { limit: MAX_NODES });

@@ -318,8 +318,20 @@ fn leading_digits(word: u64) -> (usize, u64) {
     (count, value_of_digits(digits))
 }
 
+/// Longest number that is read; Triton takes any. The shortest text of a double that has no other has some 770 digits.
+const NUMBER_BYTES_MAX: usize = 64 << 10;
+
 /// Scans the number that begins at `start`; any byte that begins no number is an invalid value.
 pub(super) fn scan(input: &[u8], start: usize) -> Result<Scanned, SyntaxError> {
+    let end_max = start.saturating_add(NUMBER_BYTES_MAX);
+    let scanned = scan_within(input.get(..end_max).unwrap_or(input), start)?;
+    if scanned.end >= end_max {
+        return Err(SyntaxError::new(Reason::NumberTooBig, start));
+    }
+    Ok(scanned)
+}
+
+fn scan_within(input: &[u8], start: usize) -> Result<Scanned, SyntaxError> {
     let negative = input.get(start) == Some(&b'-');
     let first = start + usize::from(negative);
     let mut mantissa = 0;

@@ -84,7 +84,13 @@ impl NumbersReader {
     /// Reads up to `max_steps` elements and brackets into `out`, whose length is that of the whole tensor; true when
     /// the array is complete and `out` is full. `input` and `out` are the same in every call.
     pub fn step(&mut self, input: &[u8], out: &mut [u8], max_steps: usize) -> Result<bool, TensorError> {
+        self.walk.begin_step();
         with_reader!(self.element, |read| self.fill(input, out, max_steps, read))
+    }
+
+    /// Where in the text the next element is looked for.
+    pub fn position(&self) -> usize {
+        self.walk.at
     }
 
     /// Elements read so far.

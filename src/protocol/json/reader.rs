@@ -5,12 +5,12 @@
 
 use std::ops::Range;
 
-use super::Element;
 use super::number::{self, Number, Scanned};
 use super::numbers;
 use super::syntax::{Reason, SyntaxError};
-use super::text::{self, TextSpan};
+use super::text::{self, Scan, TextSpan};
 use super::walk::TensorError;
+use super::{Element, STEP_BYTES};
 
 /// One step through a document. Texts are decoded, and borrowed from the input where they have no escape.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,6 +39,8 @@ pub(super) enum Event {
     Number(Scanned),
     Bool(bool),
     Null,
+    /// No token: the step has read its bytes.
+    Pause,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +71,10 @@ pub struct Reader {
     token_start: usize,
     state: State,
     nesting: Nesting,
+    /// What was scanned of the string at the position, where a step ended within it.
+    partial: Option<TextSpan>,
+    /// Where a step ends.
+    pause_at: usize,
     scratch: Vec<u8>,
     failed: Option<SyntaxError>,
 }
@@ -86,6 +92,8 @@ impl Reader {
             token_start: 0,
             state: State::Start,
             nesting: Nesting::default(),
+            partial: None,
+            pause_at: usize::MAX,
             scratch: Vec::new(),
             failed: None,
         }
@@ -96,6 +104,8 @@ impl Reader {
     pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<Token<'a>>, SyntaxError> {
         let Some(event) = self.advance_apart(input)? else { return Ok(None) };
         Ok(Some(match event {
+            // Only documents are read in steps of so many bytes.
+            Event::Pause => return Ok(None),
             Event::Open(Container::Object) => Token::ObjectStart,
             Event::Open(Container::Array) => Token::ArrayStart,
             Event::Close(Container::Object) => Token::ObjectEnd,
@@ -138,7 +148,7 @@ impl Reader {
     /// else comes, [`advance`](Reader::advance) finds: this is its short way through tensor data.
     pub(super) fn skip_numbers(&mut self, input: &[u8], max: usize) -> Result<usize, SyntaxError> {
         let mut count = 0;
-        while count < max && self.failed.is_none() {
+        while count < max && self.failed.is_none() && self.at < self.pause_at {
             let byte = input.get(self.at).copied().unwrap_or(0);
             match (self.state, byte) {
                 (_, b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
@@ -184,8 +194,8 @@ impl Reader {
     ) -> (usize, bool) {
         let mut room = out.get_mut(*filled..).unwrap_or_default().chunks_exact_mut(N);
         let (mut count, mut at, mut state) = (0, self.at, self.state);
-        let mut is_fine = self.failed.is_none();
-        while count < max && is_fine {
+        let (mut is_fine, pause_at) = (self.failed.is_none(), self.pause_at);
+        while count < max && is_fine && at < pause_at {
             match (state, input.get(at).copied().unwrap_or(0)) {
                 (_, b' ' | b'\n' | b'\r' | b'\t') => at += 1,
                 (State::Element, b',') => {
@@ -212,10 +222,22 @@ impl Reader {
         (count, is_fine)
     }
 
+    /// Begins a step, which ends behind a bounded number of bytes if it does not end before.
+    pub(super) fn begin_step(&mut self) {
+        let at = self.partial.map_or(self.at, |scanned| scanned.end);
+        self.pause_at = at.saturating_add(STEP_BYTES);
+    }
+
+    /// Whether the step has read its bytes.
+    pub(super) fn is_step_over(&self) -> bool {
+        self.partial.map_or(self.at, |scanned| scanned.end) >= self.pause_at
+    }
+
     /// Begins anew, for another text, with the memory of this one.
     pub fn restart(&mut self) {
         self.nesting.depth = 0;
         (self.at, self.token_start, self.state, self.failed) = (0, 0, State::Start, None);
+        (self.partial, self.pause_at) = (None, usize::MAX);
     }
 
     /// Where the next token is looked for, in bytes from the start of the text.
@@ -267,6 +289,9 @@ impl Reader {
         loop {
             while matches!(input.get(self.at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
                 self.at += 1;
+                if self.at >= self.pause_at {
+                    return Ok(Some(Event::Pause));
+                }
             }
             self.token_start = self.at;
             // Triton's parser takes a NUL byte for the end of the text.
@@ -282,8 +307,7 @@ impl Reader {
                 (State::Member | State::ObjectOpened, b'}') => return Ok(Some(self.close(Container::Object))),
                 (State::Element | State::ArrayOpened, b']') => return Ok(Some(self.close(Container::Array))),
                 (State::ObjectOpened | State::CommaInObject, b'"') => {
-                    let span = text::scan(input, self.at)?;
-                    self.at = span.end + 1;
+                    let Some(span) = self.string(input)? else { return Ok(Some(Event::Pause)) };
                     self.state = State::Key;
                     return Ok(Some(Event::Key(span)));
                 }
@@ -303,8 +327,7 @@ impl Reader {
             b'[' => return Ok(self.open(Container::Array, State::ArrayOpened)),
             b']' | b'}' | b',' | b':' => return Err(self.unexpected()),
             b'"' => {
-                let span = text::scan(input, self.at)?;
-                self.at = span.end + 1;
+                let Some(span) = self.string(input)? else { return Ok(Event::Pause) };
                 Event::String(span)
             }
             b't' => self.literal(input, b"true", Event::Bool(true))?,
@@ -318,6 +341,24 @@ impl Reader {
         };
         self.state = self.after_value();
         Ok(event)
+    }
+
+    /// The string that begins at the position; none if the step ends within it.
+    #[inline]
+    fn string(&mut self, input: &[u8]) -> Result<Option<TextSpan>, SyntaxError> {
+        let start = self.at + 1;
+        let begun = self.partial.take().unwrap_or(TextSpan { start, end: start, escaped: false });
+        // Where the step has hardly begun, a string is read to the end of the step; else as far as a whole step goes.
+        match text::scan_on(input, begun, begun.end.saturating_add(STEP_BYTES).max(self.pause_at))? {
+            Scan::Done(span) => {
+                self.at = span.end + 1;
+                Ok(Some(span))
+            }
+            Scan::Paused(span) => {
+                self.partial = Some(span);
+                Ok(None)
+            }
+        }
     }
 
     fn literal(&mut self, input: &[u8], word: &[u8], event: Event) -> Result<Event, SyntaxError> {

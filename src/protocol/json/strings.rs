@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use super::text::{self, TextSpan};
+use super::STEP_BYTES;
+use super::syntax::{Reason, SyntaxError};
+use super::text::{self, Scan, TextSpan};
 use super::value::AccessError;
 use super::walk::{Stop, TensorError, Walk};
 
@@ -18,21 +20,31 @@ pub struct StringsReader {
     measured: usize,
     count: usize,
     filled: usize,
+    /// Decoded bytes so far of the string that is being read; a long one takes several steps.
+    open: Option<usize>,
     scratch: Vec<u8>,
 }
 
 impl StringsReader {
     pub fn new(span: Range<usize>) -> StringsReader {
         let walk = Walk::new(span.clone());
-        StringsReader { span, walk, measured: 0, count: 0, filled: 0, scratch: Vec::new() }
+        StringsReader { span, walk, measured: 0, count: 0, filled: 0, open: None, scratch: Vec::new() }
     }
 
     /// Measures up to `max_steps` strings and brackets; true when all are measured. Strings are not counted against a
     /// shape here: Triton leaves that to the check of the request.
     pub fn measure(&mut self, input: &[u8], mut max_steps: usize) -> Result<bool, TensorError> {
-        while let Some(string) = self.next(input, &mut max_steps)? {
-            self.measured = self.measured.saturating_add(4).saturating_add(self.decode(input, string).len());
-            self.count += 1;
+        self.walk.begin_step();
+        while self.is_in_string(input, &mut max_steps)? {
+            let before = self.open.unwrap_or(0);
+            let (piece, is_last) = self.piece(input)?;
+            let len = before.saturating_add(piece.len());
+            self.open = Some(len);
+            if is_last {
+                self.measured = self.measured.saturating_add(4).saturating_add(len);
+                self.count += 1;
+                self.open = None;
+            }
         }
         self.rewind_if_done(input)
     }
@@ -40,6 +52,11 @@ impl StringsReader {
     /// Bytes of the tensor, once [`measure`](StringsReader::measure) is done.
     pub fn byte_size(&self) -> usize {
         self.measured
+    }
+
+    /// Where in the text the step ended.
+    pub fn position(&self) -> usize {
+        self.walk.at
     }
 
     /// Number of strings, once [`measure`](StringsReader::measure) is done.
@@ -50,16 +67,22 @@ impl StringsReader {
     /// Writes up to `max_steps` strings into `out`, which has the measured length; true when all are written. `input`
     /// and `out` are the same in every call.
     pub fn fill(&mut self, input: &[u8], out: &mut [u8], mut max_steps: usize) -> Result<bool, TensorError> {
-        while let Some(string) = self.next(input, &mut max_steps)? {
-            let at = self.filled;
-            let bytes = self.decode(input, string);
-            let len = u32::try_from(bytes.len()).map_err(|_| TensorError::Excess)?;
-            let end = at.saturating_add(4).saturating_add(bytes.len());
-            let (head, body) =
-                out.get_mut(at..end).and_then(<[u8]>::split_first_chunk_mut).ok_or(TensorError::Excess)?;
-            *head = len.to_le_bytes();
-            body.copy_from_slice(bytes);
-            self.filled = end;
+        self.walk.begin_step();
+        while self.is_in_string(input, &mut max_steps)? {
+            let (head_at, before) = (self.filled, self.open.unwrap_or(0));
+            let (piece, is_last) = self.piece(input)?;
+            let from = head_at.saturating_add(4).saturating_add(before);
+            let to = out.get_mut(from..from.saturating_add(piece.len())).ok_or(TensorError::Excess)?;
+            to.copy_from_slice(piece);
+            let len = before.saturating_add(piece.len());
+            self.open = Some(len);
+            if is_last {
+                let head = u32::try_from(len).map_err(|_| TensorError::Excess)?.to_le_bytes();
+                let place = out.get_mut(head_at..head_at.saturating_add(4)).ok_or(TensorError::Excess)?;
+                place.copy_from_slice(&head);
+                self.filled = head_at + 4 + len;
+                self.open = None;
+            }
         }
         match self.rewind_if_done(input)? {
             true if self.filled != out.len() => Err(TensorError::Shortage),
@@ -67,29 +90,42 @@ impl StringsReader {
         }
     }
 
-    fn next(&mut self, input: &[u8], steps: &mut usize) -> Result<Option<TextSpan>, TensorError> {
-        let Stop::Element = self.walk.next(input, steps)? else { return Ok(None) };
+    /// Goes to the next string, unless one is being read; false where the step or the array ends.
+    fn is_in_string(&mut self, input: &[u8], steps: &mut usize) -> Result<bool, TensorError> {
+        if self.open.is_some() {
+            return Ok(!self.walk.is_step_over());
+        }
+        let Stop::Element = self.walk.next(input, steps)? else { return Ok(false) };
         if input.get(self.walk.at) != Some(&b'"') {
             return Err(AccessError::NotString.into());
         }
-        let string = text::scan(input, self.walk.at)?;
-        self.walk.at = string.end + 1;
-        Ok(Some(string))
+        self.walk.at += 1;
+        self.open = Some(0);
+        Ok(true)
     }
 
-    fn decode<'a>(&'a mut self, input: &'a [u8], string: TextSpan) -> &'a [u8] {
-        let raw = input.get(string.start..string.end).unwrap_or_default();
-        if !string.escaped {
-            return raw;
+    /// The next bytes of the string, decoded, and whether they are its last.
+    fn piece<'a>(&'a mut self, input: &'a [u8]) -> Result<(&'a [u8], bool), TensorError> {
+        let at = self.walk.at;
+        let begun = TextSpan { start: at, end: at, escaped: false };
+        let (piece, is_last) = match text::scan_on(input, begun, at.saturating_add(STEP_BYTES))? {
+            Scan::Done(piece) => (piece, true),
+            Scan::Paused(piece) if piece.end > at => (piece, false),
+            Scan::Paused(_) => return Err(SyntaxError::new(Reason::MissingQuote, at).into()),
+        };
+        self.walk.at = piece.end + usize::from(is_last);
+        let raw = input.get(piece.start..piece.end).unwrap_or_default();
+        if !piece.escaped {
+            return Ok((raw, is_last));
         }
         self.scratch.clear();
         text::decode(raw, &mut self.scratch);
-        &self.scratch
+        Ok((&self.scratch, is_last))
     }
 
     /// After the last string the walk starts again, for the pass that fills.
     fn rewind_if_done(&mut self, input: &[u8]) -> Result<bool, TensorError> {
-        let done = matches!(self.walk.next(input, &mut 0)?, Stop::End);
+        let done = self.open.is_none() && matches!(self.walk.next(input, &mut 0)?, Stop::End);
         if done {
             self.walk = Walk::new(self.span.clone());
         }

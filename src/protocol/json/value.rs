@@ -226,6 +226,24 @@ pub struct Elements<'d> {
     end: u32,
 }
 
+/// Where a walk over the elements of an array stands, to be kept apart from its document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Paused {
+    pub(super) next: u32,
+    pub(super) end: u32,
+}
+
+impl<'d> Elements<'d> {
+    pub(super) fn resumed(document: &'d Document, Paused { next, end }: Paused) -> Elements<'d> {
+        Elements { document, next, end }
+    }
+
+    /// To be gone on with by [`Document::resume`].
+    pub fn pause(&self) -> Paused {
+        Paused { next: self.next, end: self.end }
+    }
+}
+
 impl<'d> Iterator for Elements<'d> {
     type Item = Value<'d>;
 

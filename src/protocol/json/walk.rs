@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::STEP_BYTES;
 use super::syntax::{Reason, SyntaxError};
 use super::value::AccessError;
 
@@ -37,6 +38,8 @@ pub(super) struct Walk {
     end: usize,
     depth: u32,
     done: bool,
+    /// Where a step ends that has steps left.
+    pause_at: usize,
 }
 
 pub(super) enum Stop {
@@ -50,7 +53,17 @@ pub(super) enum Stop {
 
 impl Walk {
     pub fn new(span: Range<usize>) -> Walk {
-        Walk { at: span.start, end: span.end, depth: 0, done: false }
+        Walk { at: span.start, end: span.end, depth: 0, done: false, pause_at: usize::MAX }
+    }
+
+    /// Begins a step, which reads a bounded number of bytes.
+    pub fn begin_step(&mut self) {
+        self.pause_at = self.at.saturating_add(STEP_BYTES);
+    }
+
+    /// Whether the step has read its bytes.
+    pub fn is_step_over(&self) -> bool {
+        self.at >= self.pause_at
     }
 
     /// Goes on to the next element; each bracket costs a step, so that empty arrays do not come for free.
@@ -60,6 +73,9 @@ impl Walk {
         loop {
             if self.done {
                 return Ok(Stop::End);
+            }
+            if self.at >= self.pause_at {
+                return Ok(Stop::Pause);
             }
             match input.get(self.at) {
                 Some(b' ' | b'\n' | b'\r' | b'\t' | b',') => {}

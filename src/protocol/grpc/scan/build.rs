@@ -1,5 +1,7 @@
 //! Puts what was read where it belongs in the request, within the bounds.
 
+use smallvec::SmallVec;
+
 use super::super::arena::TensorArena;
 use super::super::request::{InferRequest, Input, List, Output, Param, Str};
 use super::super::{Bound, Malformed, ReadError};
@@ -7,12 +9,22 @@ use super::fields::{Field, Kind, Numbers, Text, WireType};
 use super::{Limits, NUMBERS_AT_ONCE, TRUSTED_BYTES};
 use crate::memory::{BlockMut, Pool, Slice};
 
+/// Parameters of one message or tensor: they are sorted in one go.
+const ENTRIES_MAX: usize = 4096;
+/// Bytes of all keys of one message, which sorting compares.
+const KEY_BYTES_MAX: usize = 1 << 20;
+
 pub(super) struct Builder {
     request: Box<InferRequest>,
     arena: TensorArena,
     limits: Limits,
-    /// The front of a string whose rest is still to come.
-    partial: Vec<u8>,
+    /// The string that is being read, as far as its bytes are here and whole characters.
+    begun: Option<Str>,
+    /// The front of a character whose rest is still to come.
+    partial: SmallVec<[u8; 4]>,
+    /// Entries of the map of parameters that is being read, and bytes of all keys of the message.
+    entries: usize,
+    key_bytes: usize,
     /// The map entry that is being read.
     entry: (Option<Str>, Param),
     /// The list of the current input that keeps its elements.
@@ -22,7 +34,17 @@ pub(super) struct Builder {
 impl Builder {
     pub(super) fn new(pool: Pool, limits: Limits) -> Builder {
         let arena = TensorArena::new(pool);
-        Builder { request: Box::default(), arena, limits, partial: Vec::new(), entry: (None, Param::Unset), kept: None }
+        Builder {
+            request: Box::default(),
+            arena,
+            limits,
+            begun: None,
+            partial: SmallVec::new(),
+            entries: 0,
+            key_bytes: 0,
+            entry: (None, Param::Unset),
+            kept: None,
+        }
     }
 
     /// Drops what there is of a request.
@@ -30,7 +52,7 @@ impl Builder {
         self.request.clear();
         self.arena.clear();
         self.partial.clear();
-        self.partial.shrink_to(TRUSTED_BYTES);
+        (self.begun, self.entries, self.key_bytes) = (None, 0, 0);
         (self.entry, self.kept) = ((None, Param::Unset), None);
     }
 
@@ -49,14 +71,19 @@ impl Builder {
                 self.check_items()?;
                 let (dims, parameters) = (dims..dims, parameters..parameters);
                 self.request.inputs.push(Input { dims, parameters, ..Input::default() });
-                self.kept = None;
+                (self.kept, self.entries) = (None, 0);
             }
             Kind::Output => {
                 self.check_items()?;
+                self.entries = 0;
                 self.request.outputs.push(Output { parameters: parameters..parameters, ..Output::default() });
             }
             Kind::Entry => {
                 self.check_items()?;
+                self.entries += 1;
+                if self.entries > ENTRIES_MAX || self.request.parameters.len() >= ENTRIES_MAX {
+                    return Err(ReadError::Bound { bound: Bound::Items, max: ENTRIES_MAX });
+                }
                 self.entry = (None, Param::Unset);
             }
             Kind::Contents => {
@@ -105,19 +132,22 @@ impl Builder {
 
     /// More of a string; `over` with its last bytes.
     pub(super) fn text(&mut self, text: Text, chunk: &[u8], over: bool) -> Result<(), ReadError> {
-        let str = if over && self.partial.is_empty() {
-            let str = std::str::from_utf8(chunk).map_err(|_| Malformed::Utf8)?;
-            self.request.push_str(str)
-        } else {
-            self.partial.extend_from_slice(chunk);
-            if !over {
-                return Ok(());
+        let mut str = self.begun.take().unwrap_or_else(|| self.request.begin_str());
+        self.add_characters(&mut str, chunk)?;
+        if !over {
+            self.begun = Some(str);
+            return Ok(());
+        }
+        if !self.partial.is_empty() {
+            return Err(Malformed::Utf8.into());
+        }
+        self.request.end_str();
+        if let Text::Key = text {
+            self.key_bytes += str.len();
+            if self.key_bytes > KEY_BYTES_MAX {
+                return Err(ReadError::Bound { bound: Bound::TextBytes, max: KEY_BYTES_MAX });
             }
-            let str = std::str::from_utf8(&self.partial).map_err(|_| Malformed::Utf8)?;
-            let str = self.request.push_str(str);
-            self.partial.clear();
-            str
-        };
+        }
         let request = &mut *self.request;
         match (text, request.inputs.last_mut(), request.outputs.last_mut()) {
             (Text::ModelName, ..) => request.model_name = str,
@@ -130,6 +160,33 @@ impl Builder {
             (Text::Value, ..) => self.entry.1 = Param::String(str),
             (Text::InputName | Text::Datatype | Text::OutputName, ..) => {}
         }
+        Ok(())
+    }
+
+    /// Adds whole characters to a string; what there is of the last one waits for its rest.
+    fn add_characters(&mut self, str: &mut Str, mut chunk: &[u8]) -> Result<(), ReadError> {
+        while let Some((&byte, rest)) = chunk.split_first().filter(|_| !self.partial.is_empty()) {
+            self.partial.push(byte);
+            chunk = rest;
+            match std::str::from_utf8(&self.partial) {
+                Ok(character) => {
+                    self.request.extend_str(str, character);
+                    self.partial.clear();
+                }
+                Err(error) if error.error_len().is_none() => {}
+                Err(_) => return Err(Malformed::Utf8.into()),
+            }
+        }
+        let whole = match std::str::from_utf8(chunk) {
+            Ok(whole) => whole,
+            Err(error) if error.error_len().is_none() => {
+                let (whole, rest) = chunk.split_at_checked(error.valid_up_to()).unwrap_or((chunk, &[]));
+                self.partial.extend_from_slice(rest);
+                std::str::from_utf8(whole).map_err(|_| Malformed::Utf8)?
+            }
+            Err(_) => return Err(Malformed::Utf8.into()),
+        };
+        self.request.extend_str(str, whole);
         Ok(())
     }
 

@@ -188,8 +188,10 @@ def _is_capsule(source):
 
 
 def _elsewhere(device):
-    """Only the memory of the host and of CUDA devices is taken."""
-    return TritonModelException("DLDevice type %d is not support by Python backend." % device[0])
+    return TritonModelException(
+        "Provided tensor is not supported. It lies in the memory of the DLPack device (%d, %d), and this server takes "
+        "tensors in the memory of the host and of CUDA devices." % (device[0], device[1])
+    )
 
 
 def _describe(tensor):

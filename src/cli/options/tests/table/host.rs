@@ -1,7 +1,5 @@
 //! Flags of metrics, traces, backends, memory and the host, the deprecated ones and Nereid's own.
 
-use std::time::Duration;
-
 use super::*;
 use crate::observe::trace::{Levels, Mode};
 use crate::server::options::Options;
@@ -425,21 +423,6 @@ pub const ROWS: &[Row] = &[
         bad: &[("on", "invalid argument for --run-to-completion")],
     },
     Row {
-        flag: "stall-timeout",
-        beside: "",
-        good: &[
-            ("600", |_| {}),
-            ("0", |o| o.stall_timeout = None),
-            ("2.5", |o| o.stall_timeout = Some(Duration::from_millis(2500))),
-        ],
-        bad: &[
-            ("soon", "Invalid option value. Got soon"),
-            ("", "Invalid option value. Got "),
-            ("-1", "Provided option value is out of bound. Got -1"),
-            ("1e10", "Provided option value is out of bound. Got 1e10"),
-        ],
-    },
-    Row {
         flag: "strict-device-liveness",
         beside: "",
         good: &[("true", |o| o.strict_device_liveness = true), ("false", |_| {})],
@@ -465,6 +448,31 @@ pub const ROWS: &[Row] = &[
         beside: "",
         good: &[("OFF", |o| python(o, "restart", "false")), ("true", |o| python(o, "restart", "true"))],
         bad: &[("maybe", "invalid value for bool option: maybe"), ("", "invalid value for bool option: ")],
+    },
+    Row {
+        flag: "slow-peer-secs",
+        beside: "",
+        good: &[("60", |_| {}), ("5", |o| o.slow_peers.window_s = 5)],
+        bad: &[
+            ("0", "Provided option value is out of bound. Got 0"),
+            ("1000001", "Provided option value is out of bound. Got 1000001"),
+            ("soon", "Invalid option value. Got soon"),
+        ],
+    },
+    Row {
+        flag: "slow-peer-min-rate",
+        beside: "",
+        good: &[("500", |_| {}), ("0", |o| o.slow_peers.rate_min = 0)],
+        bad: &[
+            ("-1", "Provided option value is out of bound. Got -1"),
+            ("1073741825", "Provided option value is out of bound. Got 1073741825"),
+        ],
+    },
+    Row {
+        flag: "request-receive-secs",
+        beside: "",
+        good: &[("3600", |_| {}), ("0", |o| o.slow_peers.request_s = 0), ("7", |o| o.slow_peers.request_s = 7)],
+        bad: &[("-1", "Provided option value is out of bound. Got -1"), ("", "Invalid option value. Got ")],
     },
     Row {
         flag: "http-use-ssl",

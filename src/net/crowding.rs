@@ -1,0 +1,106 @@
+//! What happens when descriptors, or a shard's places for connections, run out.
+//!
+//! The last of both are kept for brief connections: each has a few seconds and one request, and the oldest of them
+//! gives way to the next one. So a health check is answered however many connections others hold open. What cannot be
+//! accepted at all is reported once a while with a count, because the engine tries again many times a second.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use tracing::warn;
+
+use super::{CONNECTIONS_MAX, Net};
+use crate::memory::Key;
+use crate::protocol::service::Service;
+use crate::shard::Core;
+
+/// Seconds that a brief connection has.
+pub(super) const BRIEF_S: u32 = 5;
+/// Places of a shard that are kept for brief connections; twice as many as there are of them at a time, because it
+/// takes a while to close one.
+const BRIEF_MAX: usize = 32;
+/// Descriptors that are kept for brief connections, and as many again for everything else that opens files.
+const DESCRIPTORS_KEPT: u64 = 2 * BRIEF_MAX as u64;
+/// Of a low limit no more than this share is kept.
+const KEPT_SHARE: u64 = 8;
+/// Nanoseconds between two reports.
+const REPORT_NS: u64 = 10_000_000_000;
+
+/// What a shard knows of the end of its resources.
+#[derive(Debug)]
+pub(super) struct Crowding {
+    /// Descriptors from this number on are kept for brief connections.
+    brief_from: u64,
+    /// Brief connections at a time, so that some of what is kept is always free.
+    brief_max: usize,
+    /// Oldest first; some may be closed already.
+    brief: VecDeque<Key>,
+    /// When the next report may be made, and what was not reported since the last one.
+    report_at_ns: u64,
+    unreported: u64,
+}
+
+impl Crowding {
+    pub fn new() -> Crowding {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let kept = limit.map_or(DESCRIPTORS_KEPT, |limit| DESCRIPTORS_KEPT.min(limit / KEPT_SHARE));
+        let brief_from = limit.map_or(u64::MAX, |limit| limit.saturating_sub(kept));
+        let brief_max = usize::try_from(kept / 4).unwrap_or(BRIEF_MAX).clamp(1, BRIEF_MAX / 2);
+        Crowding { brief_from, brief_max, brief: VecDeque::new(), report_at_ns: 0, unreported: 0 }
+    }
+
+    #[cfg(test)]
+    pub fn keep_from(&mut self, descriptor: u64) {
+        self.brief_from = descriptor;
+    }
+
+    /// Whether the connection takes one of the last descriptors or places. The system gives out the lowest free number.
+    pub fn is_near_the_end(&self, fd: &OwnedFd, connections: usize) -> bool {
+        let number = u64::try_from(fd.as_raw_fd()).unwrap_or(0);
+        number >= self.brief_from || connections >= CONNECTIONS_MAX - BRIEF_MAX
+    }
+
+    /// Reports that no connection can be accepted, unless that was reported just now.
+    pub fn report(&mut self, error: &io::Error, now_ns: u64) {
+        self.unreported += 1;
+        if now_ns < self.report_at_ns {
+            return;
+        }
+        self.report_at_ns = now_ns.saturating_add(REPORT_NS);
+        match std::mem::take(&mut self.unreported) {
+            1 => warn!("cannot accept a connection: {error}"),
+            times => warn!("cannot accept a connection: {error} ({times} times since the last report)"),
+        }
+    }
+}
+
+impl<S: Service> Net<S> {
+    /// A brief connection has come: the oldest gives way if there are too many.
+    pub(super) fn make_room(&mut self, key: Key, core: &mut Core<u64>) {
+        self.crowding.brief.push_back(key);
+        while self.crowding.brief.len() > self.crowding.brief_max {
+            let Some(oldest) = self.crowding.brief.pop_front() else { return };
+            self.close(oldest, core);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_reported_once_a_while() {
+        let mut crowding = Crowding::new();
+        let error = io::Error::from_raw_os_error(libc::EMFILE);
+        crowding.report(&error, 1);
+        assert_eq!(crowding.unreported, 0);
+        for at in 0..1000 {
+            crowding.report(&error, 1 + at * (REPORT_NS / 1000));
+        }
+        assert_eq!(crowding.unreported, 1000, "nothing more within the time");
+        crowding.report(&error, 1 + REPORT_NS);
+        assert_eq!(crowding.unreported, 0);
+    }
+}

@@ -1,0 +1,146 @@
+//! Hostile traffic beside honest clients: shapes that cost much to read, lengths that lie and peers that trickle.
+//!
+//! `cargo test` sends a little of it and holds the server to right answers and to its memory. With
+//! `NEREID_TEST_FLOOD_SECS=60` it goes on for so long at 100 MB/s, and the latency of the honest client is held to twice
+//! its quiet value as well (`.ci/extra`): loopback only.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+use tritonserver::wire::inference::ModelInferRequest;
+use tritonserver::wire::inference::model_infer_request::InferInputTensor;
+
+use crate::support::http::{Peer, request};
+use crate::support::server::Server;
+use crate::support::variant::usual;
+use crate::{assert_healthy, http2_session, message, start};
+
+const SECS: &str = "NEREID_TEST_FLOOD_SECS";
+/// Bytes a second of all hostile peers together.
+const RATE: u64 = 100_000_000;
+const PEERS: usize = 4;
+/// Rounds of each hostile peer where no time is given.
+const ROUNDS: usize = 3;
+/// Ends a peer whose test has failed.
+const LONGEST: Duration = Duration::from_secs(600);
+/// What the server may hold more than before: the requests under way, and what its pools keep for the next ones.
+const GROWTH_MAX_KIB: u64 = 512 << 10;
+
+/// One connection's bytes of each kind of hostility.
+fn hostilities() -> Vec<(bool, Vec<u8>)> {
+    let input = |at: usize| InferInputTensor {
+        name: format!("I{at:06}"),
+        datatype: "INT32".into(),
+        shape: vec![1],
+        ..Default::default()
+    };
+    let many = ModelInferRequest { inputs: (0..60_000).map(input).collect(), ..message(1) };
+    let tensor = |at: usize| format!(r#"{{"name":"I{at}","datatype":"INT32","shape":[1],"data":[1]}}"#);
+    let tensors: Vec<_> = (0..4_000).map(tensor).collect();
+    let post = |body: &str| request("POST", "/v2/models/plain/infer", &[], body.as_bytes());
+    let blanks = format!(r#"{{"inputs":{}[]}}"#, " ".repeat(4 << 20));
+    let deep = format!(r#"{{"inputs":{}"#, "[".repeat(1 << 20));
+    let lie = "POST /v2/models/plain/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 60000000\r\n\r\n{";
+    vec![
+        (false, http2_session(&many.encode_to_vec())),
+        (true, post(&format!(r#"{{"inputs":[{}]}}"#, tensors.join(",")))),
+        (true, post(&blanks)),
+        (true, post(&deep)),
+        (true, lie.as_bytes().to_vec()),
+        (true, b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: t\r\nX-Long: ".to_vec()),
+    ]
+}
+
+/// Sends hostile connections until told to stop, within its share of the rate.
+fn attack(server: (SocketAddr, SocketAddr), rounds: usize, stop: &AtomicBool, sent: &AtomicU64) {
+    let shapes = hostilities();
+    let (started, mut own) = (Instant::now(), 0u64);
+    let mut held: Vec<TcpStream> = Vec::new();
+    for _ in 0..rounds {
+        for (is_http, bytes) in &shapes {
+            if stop.load(Ordering::Relaxed) || started.elapsed() > LONGEST {
+                return;
+            }
+            let Ok(mut stream) = TcpStream::connect(if *is_http { server.0 } else { server.1 }) else { continue };
+            let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
+            // The server may end the connection before it has everything.
+            let _ = stream.write_all(bytes);
+            let _ = stream.read(&mut [0; 1024]);
+            own += bytes.len() as u64;
+            sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            // Half requests stay open for a while.
+            held.push(stream);
+            if held.len() == 64 {
+                held.clear();
+            }
+            let due = Duration::from_secs_f64(own as f64 / (RATE / PEERS as u64) as f64);
+            std::thread::sleep(due.saturating_sub(started.elapsed()));
+        }
+    }
+}
+
+/// Asks until `done`, checks each answer, and says how long each took.
+fn honest(server: &Server, mut done: impl FnMut(usize) -> bool) -> Vec<Duration> {
+    let mut peer = Peer::connect(server.http);
+    let mut times = Vec::new();
+    while !done(times.len()) {
+        let number = times.len() % 1000;
+        let body = format!(r#"{{"inputs":[{{"name":"INPUT0","datatype":"INT32","shape":[2],"data":[{number},7]}}]}}"#);
+        let started = Instant::now();
+        let answer = peer.post("/v2/models/plain/infer", &[], body.as_bytes());
+        times.push(started.elapsed());
+        assert_eq!(answer.json()["outputs"][0]["data"], serde_json::json!([number, 7]), "{}", answer.text());
+    }
+    times.sort_unstable();
+    times
+}
+
+fn p99(times: &[Duration]) -> Duration {
+    times.get(times.len() * 99 / 100).copied().unwrap_or_default()
+}
+
+#[test]
+fn hostile_traffic_leaves_others_their_answers() {
+    let secs: Option<u64> = std::env::var(SECS).ok().map(|text| text.parse().expect("a number of seconds"));
+    let (_repository, server) = start(usual());
+    assert_healthy(&server);
+    let quiet = honest(&server, |asked| asked == if secs.is_some() { 50_000 } else { 500 });
+    let before = server.resident_kib();
+    let (stop, sent, running) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(PEERS as u64));
+    let (addresses, rounds) = ((server.http, server.grpc), if secs.is_some() { usize::MAX } else { ROUNDS });
+    let (mut most, started) = (before, Instant::now());
+    let loud = std::thread::scope(|scope| {
+        for _ in 0..PEERS {
+            scope.spawn(|| {
+                attack(addresses, rounds, &stop, &sent);
+                running.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        honest(&server, |asked| {
+            if asked % 64 == 0 {
+                most = most.max(server.resident_kib());
+            }
+            let is_over = secs.is_some_and(|secs| started.elapsed() >= Duration::from_secs(secs));
+            stop.store(is_over, Ordering::Relaxed);
+            is_over || running.load(Ordering::Relaxed) == 0
+        })
+    });
+    let rate = sent.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64() / 1e6;
+    println!(
+        "{rate:.0} MB/s hostile; p50 {:?} quiet, {:?} loud; p99 {:?} quiet, {:?} loud; resident {before} KiB, at most \
+         {most} KiB",
+        quiet[quiet.len() / 2],
+        loud[loud.len() / 2],
+        p99(&quiet),
+        p99(&loud)
+    );
+    assert!(most < before + GROWTH_MAX_KIB, "{before} KiB before, {most} KiB under hostile traffic");
+    assert_healthy(&server);
+    server.stop();
+    if secs.is_some() {
+        assert!(p99(&loud) <= 2 * p99(&quiet), "p99 {:?} quiet, {:?} loud", p99(&quiet), p99(&loud));
+    }
+}

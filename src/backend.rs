@@ -19,8 +19,8 @@ pub mod square;
 mod vectors;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
@@ -239,6 +239,27 @@ pub trait Model: Send + Sync {
     fn create_instance(self: Arc<Self>, context: InstanceContext) -> Result<Box<dyn Instance>, Status>;
 }
 
+/// How an instance reports that it has lost what it kept of earlier requests, while it goes on working: sequences that
+/// it had begun must not go on as if nothing had happened. Without a scheduler behind it nothing follows.
+#[derive(Clone, Default)]
+pub struct StateLoss(Arc<OnceLock<LossReport>>);
+
+type LossReport = Box<dyn Fn() + Send + Sync>;
+
+impl StateLoss {
+    /// From now on `report` is called for each loss; the first one given counts.
+    pub fn connect(&self, report: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(report));
+    }
+
+    /// The instance has lost its state. To be called before anything is executed without it.
+    pub fn report(&self) {
+        if let Some(report) = self.0.get() {
+            report();
+        }
+    }
+}
+
 /// What an instance is told about itself.
 #[derive(Clone)]
 pub struct InstanceContext {
@@ -256,6 +277,8 @@ pub struct InstanceContext {
     pub is_passive: bool,
     /// What it executes now is warm-up, which is not counted.
     pub is_warming: Arc<AtomicBool>,
+    /// Where it reports that its state is lost.
+    pub state_loss: StateLoss,
     /// Whether its thread, and processes of its own, may look for what they wait for.
     pub spin: Spin,
     pub host_policy: Arc<HostPolicy>,
@@ -278,6 +301,7 @@ impl InstanceContext {
             statistics: Arc::clone(&model.statistics),
             is_passive: false,
             is_warming: Arc::default(),
+            state_loss: StateLoss::default(),
             spin: Spin::default(),
             host_policy: Arc::default(),
             group: Arc::default(),
@@ -391,4 +415,9 @@ pub trait Instance: Send {
 pub trait Readiness: Send + Sync {
     /// An error says why not. May take its time; once the instance is gone there is nothing to object to.
     fn check(&self) -> Result<(), Status>;
+
+    /// What keeps the instance from going on at the moment, if that can be seen at once: a clause for the log.
+    fn stopped(&self) -> Option<String> {
+        None
+    }
 }

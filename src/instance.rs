@@ -11,6 +11,7 @@ mod landing;
 mod loan;
 mod readiness;
 mod rest;
+mod stall;
 mod warmup;
 mod worker;
 
@@ -18,12 +19,12 @@ use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use tracing::error;
+use tracing::{error, info};
 
 use self::confinement::Confinement;
 use self::groups::{Share, Wish};
 use self::worker::{Candidate, Task, Worker};
-use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext};
+use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
 use crate::model_config::ModelSpec;
 use crate::model_config::warmup::Sample;
 use crate::request::{Status, Waker, now_ns};
@@ -33,6 +34,7 @@ pub use self::confinement::{all_within, confined};
 pub use self::loan::{Lending, Loan};
 pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
 pub use self::rest::Rest;
+pub use self::stall::StallWatch;
 pub use crate::backend::Payload;
 pub use crate::backend::batching::BatchStrategy;
 pub use crate::queue::Spin;
@@ -81,6 +83,10 @@ pub trait PayloadSource: Send + Sync {
     /// The worker's execution has returned.
     fn executed(&self, _worker: usize) {}
 
+    /// The instances of worker number `worker` have lost what they kept of earlier requests: their process died, and
+    /// another one takes its place. Called from any thread; does not block.
+    fn lost(&self, _worker: usize) {}
+
     /// Asks a worker to leave: what it executes it finishes, what waits is left to the others, and then
     /// [`poll`](PayloadSource::poll) sends it away.
     fn dismiss(&self, worker: usize);
@@ -125,6 +131,8 @@ pub struct Plan {
     pub warmup: Vec<Sample>,
     /// Which instances shards may borrow.
     pub lending: Lending,
+    /// Watches the workers, if anything does.
+    pub stalls: Option<Arc<StallWatch>>,
 }
 
 /// The instances of one model version and their threads.
@@ -236,7 +244,21 @@ impl Instances {
         // All of them, so that none is left behind; the first error counts.
         let others = candidates.iter_mut().map(Candidate::wait).fold(Ok(()), Result::and);
         match outcome.and(others).and_then(|()| self.admit(&candidates)) {
-            Ok(places) => Ok(candidates.into_iter().zip(places).filter_map(|(one, place)| one.engage(place)).collect()),
+            Ok(places) => {
+                let is_offered = |candidate: &Candidate| candidate.is_offered();
+                if plan.lending == Lending::Measured && !candidates.is_empty() && !candidates.iter().any(is_offered) {
+                    info!(
+                        "--run-to-completion=measured does not act on model '{}': instances of the backend '{}' execute \
+                         on threads of their own only",
+                        plan.context.name, plan.spec.config.backend
+                    );
+                }
+                if let Some(stalls) = &plan.stalls {
+                    let watched = candidates.iter().filter_map(Candidate::watched);
+                    watched.for_each(|watched| stalls.follow(&self.checks, &plan.context, watched));
+                }
+                Ok(candidates.into_iter().zip(places).filter_map(|(one, place)| one.engage(place)).collect())
+            }
             Err(status) => {
                 candidates.into_iter().for_each(|candidate| end(candidate.abandon()));
                 Err(status)
@@ -266,6 +288,7 @@ impl Instances {
             statistics: Arc::clone(&statistics),
             is_passive: share.is_passive,
             is_warming: Arc::default(),
+            state_loss: StateLoss::default(),
             spin: spin.clone(),
             host_policy: Arc::clone(&policy),
             group: Arc::new(wish.key.group().clone()),

@@ -84,6 +84,8 @@ pub struct Settings {
     pub metrics_config: MetricsConfig,
     /// What the schedulers of all models share.
     pub scheduling: crate::scheduler::Services,
+    /// `--stall-timeout`
+    pub stalls: Option<Arc<crate::instance::StallWatch>>,
     /// The server, for backends whose models call others.
     pub host: Host,
     /// The devices that models may use.

@@ -68,8 +68,9 @@ const GROUND: [&str; 6] = ["memory", "gpu", "queue", "observe", "model_config", 
 /// Where `unsafe` may stand, as paths under src/.
 /// Fatal signals need a handler that libc calls, and stacks that it prints: `server/crash`. Requests are stamped by
 /// libc's clock, which tools that watch a process can follow: `request/stamps`. What a child does between fork and exec
-/// is `unsafe` to say: `backend/python/process`.
-const UNSAFE: [&str; 10] = [
+/// is `unsafe` to say: `backend/python/process`. An interpreter that has loaded the server is asked through its C
+/// interface: `backend/python/host`.
+const UNSAFE: [&str; 11] = [
     "abi",
     "gpu",
     "memory",
@@ -78,6 +79,7 @@ const UNSAFE: [&str; 10] = [
     "shard/engine",
     "backend/onnxruntime",
     "backend/plugin",
+    "backend/python/host",
     "backend/python/process",
     "server/crash",
 ];

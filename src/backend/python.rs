@@ -21,6 +21,7 @@ mod errand;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod health;
+mod host;
 #[cfg(test)]
 mod hostile;
 mod inbound;

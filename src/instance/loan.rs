@@ -5,12 +5,13 @@
 //! that, where it was always quick so far. Whoever runs holds the lock; a shard only ever tries it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tracing::info;
 
 use super::cancelled;
 use super::landing::land;
+use super::stall::Pulse;
 use super::worker::{check_alive, execute};
 use crate::backend::{Instance, InstanceContext, Mobility, Payload, fail};
 use crate::request::{Status, now_ns};
@@ -47,6 +48,7 @@ pub struct Loan {
     short_runs: AtomicU32,
     /// Its instances read inputs where these lie on a device.
     takes_device_tensors: AtomicBool,
+    pulse: Arc<Pulse>,
 }
 
 /// Instances that share a thread take turns.
@@ -118,7 +120,18 @@ impl Loan {
         self.crew.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What tells whether its instances go on.
+    pub(super) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+
     fn measure(&self, run: impl FnOnce()) {
+        self.pulse.begin();
+        self.time(run);
+        self.pulse.end();
+    }
+
+    fn time(&self, run: impl FnOnce()) {
         let terms = self.terms.load(Ordering::Acquire);
         if terms != PROBATION && terms != EARNED {
             return run();

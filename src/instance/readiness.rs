@@ -42,6 +42,8 @@ pub struct Checks {
     has_gpus: AtomicBool,
     /// The instances read inputs where these lie on a device.
     is_on_devices: AtomicBool,
+    /// All workers stand still.
+    is_stalled: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -52,6 +54,8 @@ struct State {
     gpus: Vec<Gpu>,
     /// Where those are that take work: on a device, or on the host.
     working: Vec<Option<Gpu>>,
+    /// Why no worker goes on.
+    stall: Option<String>,
     waiting: Vec<Asker>,
     /// A thread asks.
     is_asking: bool,
@@ -60,13 +64,32 @@ struct State {
 impl Checks {
     pub fn new(model: &str, version: i64) -> Arc<Checks> {
         let name = format!("'{model}' version {version}");
-        let (is_needed, has_gpus, is_on_devices) = Default::default();
-        Arc::new(Checks { name, is_needed, has_gpus, is_on_devices, state: Mutex::default() })
+        let (is_needed, has_gpus, is_on_devices, is_stalled) = Default::default();
+        Arc::new(Checks { name, is_needed, has_gpus, is_on_devices, is_stalled, state: Mutex::default() })
     }
 
     /// False: the version is as ready as the server says.
     pub fn is_needed(&self) -> bool {
-        self.is_needed.load(Ordering::Acquire) || self.loss().is_some()
+        self.is_needed.load(Ordering::Acquire) || self.objection().is_some()
+    }
+
+    /// Model and version, for messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// From now on no worker goes on, and why; or some do.
+    pub(super) fn set_stall(&self, stall: Option<String>) {
+        if stall.is_some() || self.is_stalled.load(Ordering::Acquire) {
+            self.is_stalled.store(stall.is_some(), Ordering::Release);
+            self.lock().stall = stall;
+        }
+    }
+
+    /// Why the version is not ready whatever its instances say. Does not block.
+    pub fn objection(&self) -> Option<String> {
+        let stall = || self.lock().stall.clone();
+        self.loss().or_else(|| self.is_stalled.load(Ordering::Acquire).then(stall).flatten())
     }
 
     /// Inputs may be left on a device: all instances take them there.
@@ -97,7 +120,7 @@ impl Checks {
     }
 
     /// The device of an instance that is broken for good, and by what. Does not block.
-    pub fn loss(&self) -> Option<String> {
+    fn loss(&self) -> Option<String> {
         if !self.has_gpus.load(Ordering::Acquire) {
             return None;
         }
@@ -107,8 +130,8 @@ impl Checks {
 
     /// Asks every instance, and tells `asker`; does not block.
     pub fn ask(self: &Arc<Self>, asker: Asker) {
-        if let Some(loss) = self.loss() {
-            return asker(Verdict::NotReady(Status::unavailable(loss)));
+        if let Some(objection) = self.objection() {
+            return asker(Verdict::NotReady(Status::unavailable(objection)));
         }
         if !self.is_needed() {
             return asker(Verdict::Ready);

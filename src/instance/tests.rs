@@ -16,6 +16,7 @@ use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
 mod devices;
+mod stalls;
 
 pub(super) type Behaviour = dyn Fn(&InstanceContext) -> Result<Box<dyn Instance>, Status> + Send + Sync;
 
@@ -68,6 +69,7 @@ fn plan(groups: &[ModelInstanceGroup], create: impl Fn(&InstanceContext) -> Made
         spin: Spin::default(),
         warmup: Vec::new(),
         lending: Lending::default(),
+        stalls: None,
     }
 }
 
@@ -84,6 +86,7 @@ fn regrouped(plan: &Plan, groups: &[ModelInstanceGroup]) -> Plan {
         spin: Spin::default(),
         warmup: Vec::new(),
         lending: Lending::default(),
+        stalls: None,
     }
 }
 

@@ -4,8 +4,8 @@
 //! whatever a backend does, error, panic, silence, every request it was handed is answered once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use tracing::{error, info};
@@ -15,9 +15,10 @@ use super::confinement::Confinement;
 use super::groups::{Key, Share};
 use super::landing::land;
 use super::readiness::Checks;
+use super::stall::Watched;
 use super::warmup;
 use super::{Lending, Loan, PayloadSource, Rest, Seat, next_payload};
-use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness};
+use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness, StateLoss};
 use crate::gpu::Gpu;
 use crate::model_config::warmup::Sample;
 use crate::queue::Spin;
@@ -49,6 +50,10 @@ pub(super) struct Candidate {
     /// The outcome, once it is known, and who among the instances has a say in readiness.
     outcome: Option<Result<Vec<Arc<dyn Readiness>>, Status>>,
     spin: Spin,
+    /// Of its instances.
+    state_losses: Vec<StateLoss>,
+    /// Which a loss of state is reported to.
+    source: Weak<dyn PayloadSource>,
     /// Takes its number in the payload source and how it waits there. Dropped: the thread ends.
     go: Sender<(usize, Rest)>,
 }
@@ -82,11 +87,13 @@ impl Candidate {
         let ((tell, ready), (go, place)) = (channel(), channel());
         let (source, loan, spin) = (Arc::clone(source), Arc::clone(&task.loan), task.spin.clone());
         let gpu = task.gpu.clone();
+        let state_losses = task.contexts.iter().map(|context| context.state_loss.clone()).collect();
+        let weak = Arc::downgrade(&source);
         let name = share.thread_name.clone();
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || live(task, &tell, &place, &source));
         let thread = thread
             .map_err(|error| Status::internal(format!("cannot start the thread '{name}' of an instance: {error}")))?;
-        Ok(Candidate { share, gpu, loan, thread, ready, outcome: None, spin, go })
+        Ok(Candidate { share, gpu, loan, thread, ready, outcome: None, spin, state_losses, source: weak, go })
     }
 
     /// Waits until the instances are created and warmed.
@@ -119,12 +126,32 @@ impl Candidate {
         Ok(Some((number, rest)))
     }
 
+    /// Shards may borrow its instances, now or later.
+    pub fn is_offered(&self) -> bool {
+        self.loan.is_offered()
+    }
+
+    /// What is to be watched of it while it works.
+    pub fn watched(&self) -> Option<Watched> {
+        if self.share.is_passive {
+            return None;
+        }
+        let names: Vec<&str> = self.share.wishes.iter().map(|wish| wish.name.as_str()).collect();
+        let readiness = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
+        let readiness = readiness.into_iter().flatten().map(Arc::downgrade).collect();
+        Some(Watched { name: names.join("', '"), pulse: Arc::downgrade(self.loan.pulse()), readiness })
+    }
+
     /// Lets it work.
     pub fn engage(self, place: Option<(usize, Rest)>) -> Option<Worker> {
         let names = self.share.wishes.iter().map(|wish| wish.name.clone()).collect();
         let key = self.share.wishes.into_iter().next()?.key;
         let role = match place {
             Some((number, rest)) => {
+                for loss in self.state_losses {
+                    let source = self.source.clone();
+                    loss.connect(move || source.upgrade().into_iter().for_each(|source| source.lost(number)));
+                }
                 // It waits for exactly this.
                 let _ = self.go.send((number, rest));
                 Role::Active(number)
@@ -179,9 +206,9 @@ fn live(
         let more = More::new({
             let source = Arc::clone(source);
             let loan = Arc::clone(&task.loan);
-            move || match &first {
-                None => None,
-                Some(context) => prepared(&loan, context, || source.ahead(number, now_ns())),
+            move || {
+                let payload = prepared(&loan, first.as_ref()?, || source.ahead(number, now_ns()));
+                payload.inspect(|_| loan.pulse().goes_on())
             }
         });
         // Where others can do the work, a lost device must not take it to fail it.

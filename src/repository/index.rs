@@ -57,15 +57,16 @@ impl Lifecycle {
                 continue;
             };
             for (&version, state) in &entry.versions {
-                // A version that serves answers errors alone once a device of its instances is lost.
-                let loss = match state {
-                    VersionState::Ready(model) => model.checks.loss(),
+                // A version that serves answers errors alone once a device of its instances is lost, and nothing while
+                // all its workers stand still.
+                let objection = match state {
+                    VersionState::Ready(model) => model.checks.objection(),
                     _ => None,
                 };
-                let is_ready = matches!(state, VersionState::Ready(_)) && loss.is_none();
+                let is_ready = matches!(state, VersionState::Ready(_)) && objection.is_none();
                 if !only_ready || is_ready {
-                    let (state, reason) = match loss {
-                        Some(loss) => ("UNAVAILABLE", loss),
+                    let (state, reason) = match objection {
+                        Some(objection) => ("UNAVAILABLE", objection),
                         None => (state.name(), state.reason().to_owned()),
                     };
                     rows.push(IndexRow { name: name(), version: Some(version), state, reason });

@@ -298,6 +298,7 @@ impl Loader {
             worker_cpus: self.settings.worker_cpus.clone(),
             spin: self.settings.worker_spin.clone(),
             lending: self.settings.scheduling.lending,
+            stalls: self.settings.stalls.clone(),
         })
     }
 

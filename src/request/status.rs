@@ -82,6 +82,13 @@ impl Status {
         cancelled Cancelled
     }
 
+    /// A request goes on with a sequence of which its instance knows nothing any more.
+    pub fn sequence_lost() -> Status {
+        Status::unavailable(
+            "the instance that executed the sequence lost its state; begin the sequence again with the START flag",
+        )
+    }
+
     /// The same error with `prefix` before its message.
     pub fn prefixed(self, prefix: &str) -> Status {
         Status { code: self.code, message: format!("{prefix}{}", self.message).into() }

@@ -216,6 +216,7 @@ impl Shared {
         let result = work(&mut self.tables(), &mut effects);
         let wake_up = effects.wake_up();
         effects.ended.drain(..).for_each(|(sequence, why)| self.answer(sequence.queue, why));
+        effects.refused.drain(..).for_each(|(queued, why)| self.answer([queued], why));
         (result, wake_up)
     }
 
@@ -230,6 +231,7 @@ impl Shared {
             let (status, reason) = match why {
                 Why::Cancelled => (Status::cancelled(""), FailureReason::Canceled),
                 Why::Expired => (Status::unavailable(EXPIRED), FailureReason::Rejected),
+                Why::Lost => (Status::sequence_lost().prefixed(&request.log_id()), FailureReason::Other),
                 Why::Over | Why::Deserted => {
                     (Status::unavailable(DESERTED).prefixed(&request.log_id()), FailureReason::Other)
                 }

@@ -17,7 +17,7 @@ use crate::abi::{agents, cache as cache_library};
 use crate::api::{self, Facts};
 use crate::backend::{Host, HostPolicies};
 use crate::gpu::Gpus;
-use crate::instance;
+use crate::instance::{self, StallWatch};
 use crate::memory::Pool;
 use crate::model_config::normalize::ENSEMBLE_PLATFORM;
 use crate::observe::log::{self, Logger};
@@ -127,6 +127,7 @@ impl Core {
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },
+            stalls: options.stall_timeout.map(StallWatch::new),
             host: Host::new(Arc::clone(&access)),
             gpus: Arc::clone(&gpus),
             agents: Agents::new(agents::libraries(options.agent_directory.clone())),

@@ -16,6 +16,9 @@ pub use crate::net::{Credentials, Keepalive};
 pub use crate::protocol::compression::Level;
 pub use crate::shard::placement::IoCores;
 
+/// `--stall-timeout`: honest models rarely execute for so long.
+const STALL_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// Why settings of GPUs change nothing.
 pub const NO_GPU: &str = "there is no GPU that this server could use";
 /// Why the addresses that are kept for growing states change nothing.
@@ -207,6 +210,8 @@ pub struct Options {
     pub spin_us: Option<u32>,
     /// Which requests shards execute themselves.
     pub run_to_completion: Lending,
+    /// How long an execution may take before its instance counts as stalled; `None`: for ever.
+    pub stall_timeout: Option<Duration>,
     pub model_control: ModelControl,
     /// What `--load-model` names, sorted, each once; `*` alone is every model. Empty in any mode but explicit.
     pub startup_models: Vec<String>,
@@ -291,6 +296,7 @@ impl Default for Options {
             io_engine: IoEngine::Auto,
             spin_us: None,
             run_to_completion: Lending::default(),
+            stall_timeout: Some(STALL_TIMEOUT),
             model_control: ModelControl::None,
             startup_models: Vec::new(),
             model_config_name: None,

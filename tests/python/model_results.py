@@ -139,6 +139,18 @@ def coroutines(client):
         answer = wait()
         if "ValueError: a coroutine raised" not in (answer.text or ""):
             raise SystemExit(f"{client.name}: {answer}")
+    waiting = [double(-2), double(3)]
+    for wait in waiting:
+        answer = wait()
+        if "SystemExit: 2" not in (answer.text or ""):
+            raise SystemExit(f"{client.name}: {answer}")
+    # Tasks that execute leaves behind send their responses after it has returned; the next batch needs no help of
+    # theirs, nor they of it.
+    for value in (-100, -1000, -110):
+        waiting = [double(value), double(value - 1)]
+        expect("doubled later", sorted(int(wait()["DOUBLED"][0][0]) for wait in waiting), [2 * value - 2, 2 * value])
+    waiting = [double(1), double(2)]
+    expect("doubled after all", sorted(int(wait()["DOUBLED"][0][0]) for wait in waiting), [2, 4])
 
 
 def main():

@@ -1,7 +1,7 @@
 //! What a model can do to its worker, and who notices (spec: python_backend.md section 6).
 
 use super::{models, trouble};
-use crate::support::http::{self, Peer};
+use crate::support::http::{self, Answer, Peer};
 use crate::support::variant::{self, each, usual};
 
 /// What a model is told to do, the code that its client gets (0: either, as it may be too late), and what the answer
@@ -146,8 +146,11 @@ fn an_execution_that_takes_too_long_is_ended_and_names_its_limit() {
             assert_eq!((answer.status, answer.error()), (500, expected), "{words}");
             assert_ne!(trouble::worker_after_pauses(&mut peer, "trouble"), before);
         }
-        // The limit is an execution's, not a request's.
-        assert_eq!(trouble::done(&trouble::act(&mut peer, "trouble", "sleep 0.01")), "done");
+        // A short execution is left alone; on a busy host one or the other may take longer than the limit.
+        trouble::wait_until("a short execution ends by itself", || {
+            let answer = trouble::act(&mut peer, "trouble", "sleep 0.01");
+            answer.status == 200 && trouble::done(&answer) == "done"
+        });
         server.stop();
     });
 }
@@ -180,29 +183,48 @@ fn every_request_of_a_batch_is_answered_when_its_worker_dies() {
 /// executed by the next worker, in their order, and nobody is answered twice.
 #[test]
 fn a_death_ends_only_what_was_being_executed() {
-    for (flag, last_words, text) in [
-        ("--log-verbose=0", "exit 5", "exited with code 5"),
-        ("--python-execute-timeout=2", "sleep 3600", "was ended because it took more than 2 s"),
-    ] {
-        let repository = models::repository(&[]);
-        trouble::add(&repository, "trouble", 1, "");
-        let Some(server) = models::serve(usual(), &repository, &[flag]) else { return };
-        let mut peer = Peer::connect(server.http);
-        // Executions are seen to be short: from now on batches are sent ahead.
-        (0..50).for_each(|_| assert_eq!(trouble::done(&trouble::act(&mut peer, "trouble", "echo here")), "here"));
-        let words = |at: usize| if at == 7 { last_words.to_owned() } else { format!("echo {at}") };
-        let request = |at| http::request("POST", "/v2/models/trouble/infer", &[], &trouble::body(&words(at)));
-        peer.send(&(0..20).map(request).collect::<Vec<_>>().concat());
-        for at in 0..20 {
-            let answer = peer.answer();
-            match at {
-                7 => assert_eq!((answer.status, answer.error()), (500, format!("{NOT_HEALTHY}{text}"))),
-                _ => assert_eq!(trouble::done(&answer), at.to_string()),
-            }
-        }
-        let statistics = peer.get("/v2/models/trouble/stats").json();
-        let counts = |kind: &str| statistics["model_stats"][0]["inference_stats"][kind]["count"].clone();
-        assert_eq!((counts("success"), counts("fail")), (69.into(), 1.into()));
-        server.stop();
+    assert_eq!(die_among_others("--log-verbose=0", "exit 5", "exited with code 5"), Some(()));
+}
+
+/// The same with a limit for executions. On a busy host an honest one may take longer than that, too: then the limit is
+/// raised.
+#[test]
+fn a_limit_ends_only_what_was_being_executed() {
+    let met = [1, 4, 16, 64].into_iter().any(|secs| {
+        let flag = format!("--python-execute-timeout={secs}");
+        let text = format!("was ended because it took more than {secs} s");
+        die_among_others(&flag, "sleep 3600", &text).is_some()
+    });
+    assert!(met, "honest executions take more than a minute");
+}
+
+/// Requests one behind the other, the last words of the worker among them. None: another one met the limit.
+fn die_among_others(flag: &str, last_words: &str, text: &str) -> Option<()> {
+    let repository = models::repository(&[]);
+    trouble::add(&repository, "trouble", 1, "");
+    // Where Python is missing the test was skipped, visibly.
+    let Some(server) = models::serve(usual(), &repository, &[flag]) else { return Some(()) };
+    let mut peer = Peer::connect(server.http);
+    let failure = format!("{NOT_HEALTHY}{text}");
+    let is_late = |answer: &Answer| answer.status == 500 && text.contains("more than") && answer.error() == failure;
+    let done = |answer: &Answer| if is_late(answer) { None } else { Some(trouble::done(answer)) };
+    // Executions are seen to be short: from now on batches are sent ahead.
+    for _ in 0..50 {
+        assert_eq!(done(&trouble::act(&mut peer, "trouble", "echo here"))?, "here");
     }
+    let words = |at: usize| if at == 7 { last_words.to_owned() } else { format!("echo {at}") };
+    let request = |at| http::request("POST", "/v2/models/trouble/infer", &[], &trouble::body(&words(at)));
+    peer.send(&(0..20).map(request).collect::<Vec<_>>().concat());
+    for at in 0..20 {
+        let answer = peer.answer();
+        match at {
+            7 => assert_eq!((answer.status, answer.error()), (500, failure.clone())),
+            _ => assert_eq!(done(&answer)?, at.to_string()),
+        }
+    }
+    let statistics = peer.get("/v2/models/trouble/stats").json();
+    let counts = |kind: &str| statistics["model_stats"][0]["inference_stats"][kind]["count"].clone();
+    assert_eq!((counts("success"), counts("fail")), (69.into(), 1.into()));
+    server.stop();
+    Some(())
 }

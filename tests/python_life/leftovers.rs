@@ -95,6 +95,23 @@ fn a_finalize_that_hangs_holds_the_server_no_longer_than_its_time_to_exit() {
 }
 
 #[test]
+fn a_finalize_that_hangs_holds_an_unload_no_longer_than_the_stubs_time() {
+    let repository = models::repository(&[]);
+    trouble::add(&repository, "trouble", 1, &trouble::parameter("finalize", "sleep 3600"));
+    let flags = [EXPLICIT[0], "--load-model=trouble", "--backend-config=python,stub-timeout-seconds=1"];
+    let Some(server) = models::serve(usual(), &repository, &flags) else { return };
+    let mut peer = Peer::connect(server.http);
+    let worker = trouble::worker(&mut peer, "trouble");
+    control(&mut peer, "unload", "trouble");
+    server.wait_for_log(
+        "the process of model 'trouble', instance 'trouble_0_0' was ended because its finalize() took more than 1 s",
+    );
+    server.wait_for_log("successfully unloaded 'trouble' version 1");
+    assert!(!trouble::runs(worker));
+    server.stop();
+}
+
+#[test]
 fn what_hangs_since_an_unload_or_a_load_holds_the_server_no_longer_either() {
     let repository = models::repository(&["sums"]);
     trouble::add(&repository, "ending", 2, &trouble::parameter("finalize", "sleep 3600"));

@@ -6,6 +6,7 @@ use std::thread;
 
 use super::{models, trouble};
 use crate::support::http::{Answer, Peer};
+use crate::support::python::Python;
 use crate::support::repository::Repository;
 use crate::support::variant::usual;
 
@@ -54,6 +55,29 @@ class TritonPythonModel:
 fn load(peer: &mut Peer, model: &str) -> (u16, String) {
     let answer = peer.post(&format!("/v2/repository/models/{model}/load"), &[], b"{}");
     (answer.status, answer.text())
+}
+
+/// The server as a library in a Python program: its models run with that program's interpreter, also where it is that of
+/// a virtual environment, and see an empty command line.
+#[test]
+fn models_run_with_the_interpreter_of_the_program_that_loads_the_server() {
+    let Some(python) = Python::get() else { return };
+    let repository = Repository::new();
+    let lines = ["import sys", r#"print("runs", sys.executable, sys.argv, sys.prefix, flush=True)"#];
+    add(&repository, "tells", &lines, &["pass"]);
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_nereid"));
+    let library = program.parent().expect("a directory").join("deps/libtritonserver.so");
+    let [library, path] = [&library, repository.path()].map(|path| path.display().to_string());
+    // Neither the PATH nor an installation has anything to say.
+    let mut command = python.command("hosting.py");
+    let output = command.args([&library, &path]).env("PATH", "").env("HOME", "/nowhere").env_remove("XDG_DATA_HOME");
+    let output = output.output().expect("the program runs");
+    let text = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
+    assert!(output.status.success(), "{text}");
+    let interpreter = python.interpreter();
+    let prefix = interpreter.parent().and_then(std::path::Path::parent).expect("an environment");
+    let expected = format!("runs {} [''] {}", interpreter.display(), prefix.display());
+    assert!(text.contains(&expected), "{expected:?} is not in {text}");
 }
 
 fn infer(peer: &mut Peer, model: &str) -> Answer {

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{models, trouble};
 use crate::support::http::{Peer, request};
-use crate::support::server::Server;
+use crate::support::server::{Server, signal};
 use crate::support::variant::{self, each, usual};
 
 fn ready(peer: &mut Peer) -> u16 {
@@ -80,4 +80,67 @@ fn it_is_asked_while_it_executes_and_an_answer_that_is_late_is_waited_for_by_oth
     assert_eq!(ready(&mut peer), 200);
     server.stop();
     [gate, end].into_iter().for_each(|path| fs::remove_file(path).unwrap());
+}
+
+/// A worker that is stopped while it is idle, and one that never comes back from its execution.
+#[test]
+fn a_model_whose_only_worker_stands_still_is_not_ready_until_it_goes_on() {
+    each(&variant::ALL, |variant| {
+        let repository = models::repository(&["sums"]);
+        trouble::add(&repository, "trouble", 1, "");
+        // Somebody else's executions are long on a busy host; what counts here is how it ends.
+        let Some(server) = models::serve(variant, &repository, &["--stall-timeout=0.4"]) else { return };
+        let mut peer = Peer::connect(server.http);
+        let worker = trouble::worker(&mut peer, "trouble");
+        let status = |path: &str| Peer::connect(server.http).get(path).status;
+        let becomes = |is_ready: bool| {
+            trouble::wait_until("the model's readiness changes", || {
+                (status("/v2/models/trouble/ready") == 200) == is_ready
+                    && (status("/v2/health/ready") == 200) == is_ready
+            });
+        };
+        becomes(true);
+        let stalls = || trouble::metric(&server, r#"nereid_instance_stalls{model="trouble",version="1"}"#);
+        signal(worker, "STOP");
+        becomes(false);
+        let name = "instance 'trouble_0_0' of model 'trouble' version 1";
+        server.wait_for_log(&format!("{name} is stalled: its process {worker} is stopped (--stall-timeout)"));
+        trouble::wait_until("the other model is ready", || status("/v2/models/sums/ready") == 200);
+        signal(worker, "CONT");
+        becomes(true);
+        server.wait_for_log(&format!("{name} goes on after a stall"));
+        let before = stalls().expect("a sample");
+        assert!(before >= 1.0);
+        // It stops itself in the middle of an execution.
+        peer.send(&request("POST", "/v2/models/trouble/infer", &[], &trouble::body("stop")));
+        becomes(false);
+        server.wait_for_log(&format!("{name} is stalled: its execution has not returned for "));
+        trouble::wait_until("the stall is counted", || stalls() > Some(before));
+        signal(worker, "CONT");
+        assert_eq!(trouble::done(&peer.answer()), "done");
+        becomes(true);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_worker_that_stands_still_holds_the_server_no_longer_than_its_time_to_exit() {
+    for words in ["", "stop"] {
+        let repository = models::repository(&[]);
+        trouble::add(&repository, "trouble", 1, "");
+        let Some(server) = models::serve(usual(), &repository, &["--exit-timeout-secs=1"]) else { return };
+        let mut peer = Peer::connect(server.http);
+        let worker = trouble::worker(&mut peer, "trouble");
+        match words {
+            "" => signal(worker, "STOP"),
+            words => {
+                peer.send(&request("POST", "/v2/models/trouble/infer", &[], &trouble::body(words)));
+                trouble::wait_until("it is stopped", || trouble::state(worker) == Some('T'));
+            }
+        }
+        server.terminate();
+        let (status, log) = server.wait();
+        assert_eq!(status.code(), Some(1), "{log}");
+        trouble::wait_until("the worker is gone", || !trouble::runs(worker));
+    }
 }

@@ -50,6 +50,55 @@ fn a_worker_that_dies_idle_is_replaced_without_a_request() {
     });
 }
 
+/// What a model knew of a sequence died with its worker: a request that goes on with it is refused, whether it comes
+/// before or after the successor, and a new start works.
+#[test]
+fn a_sequence_does_not_outlive_its_worker() {
+    each(&variant::ALL, |variant| {
+        let repository = models::repository(&["sequence", "sequence_oldest"]);
+        let Some(server) = models::serve(variant, &repository, &[]) else { return };
+        let mut peer = Peer::connect(server.http);
+        for model in ["sequence", "sequence_oldest"] {
+            let mut add_to = |value: i32, id: u64, start: bool, end: bool| {
+                let body = format!(
+                    r#"{{"parameters":{{"sequence_id":{id},"sequence_start":{start},"sequence_end":{end}}},"inputs":[
+                    {{"name":"IN","datatype":"INT32","shape":[1,1],"data":[{value}]}}],"outputs":[{{"name":"SUM"}}]}}"#
+                );
+                peer.post(&format!("/v2/models/{model}/infer"), &[], body.as_bytes())
+            };
+            let mut add = |value: i32, id: u64, start: bool| add_to(value, id, start, false);
+            let sum = |answer: &crate::support::http::Answer| answer.json()["outputs"][0]["data"][0].as_i64();
+            for id in [1, 2] {
+                assert_eq!(sum(&add(5, id, true)), Some(5));
+                assert_eq!(sum(&add(6, id, false)), Some(11));
+            }
+            let workers = || models::workers(&server, &format!("{model}_0"));
+            let dead = workers();
+            signal(dead[0], "KILL");
+            // At once, while the death may not have been noticed, ...
+            let answer = add(7, 1, false);
+            assert_ne!(answer.status, 200, "{}", answer.text());
+            trouble::wait_until("there is a successor", || {
+                let now = workers();
+                !now.is_empty() && now != dead
+            });
+            server.wait_for_log(&format!("the process of model '{model}', instance '{model}_0_0' is started again"));
+            // ... and later.
+            for id in [1, 2] {
+                let answer = add(7, id, false);
+                let text = "must specify the START flag on the first request of the sequence";
+                assert!(answer.status == 400 && answer.error().contains(text), "{} {}", answer.status, answer.text());
+                assert_eq!(sum(&add(8, id, true)), Some(8));
+                assert_eq!(sum(&add(1, id, false)), Some(9));
+            }
+            for id in [1, 2] {
+                assert_eq!(sum(&add_to(1, id, false, true)), Some(10));
+            }
+        }
+        server.stop();
+    });
+}
+
 /// A server whose only model cannot be initialised again, after its worker has been killed.
 fn crippled(variant: Variant, again: &str) -> Option<(Repository, Server, Peer)> {
     let repository = models::repository(&["sums"]);

@@ -57,9 +57,13 @@ pub fn children(pid: u32) -> Vec<u32> {
 
 /// Whether a process runs; one that has ended and was not waited for does not.
 pub fn runs(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, Some('Z' | 'X') | None)
+    !matches!(state(pid), Some('Z' | 'X') | None)
+}
+
+/// proc_pid_stat(5), field 3.
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
 }
 
 /// Waits for an event that can only be looked for.

@@ -420,9 +420,70 @@ fn answers_keep_the_order_of_their_requests() {
     bench.server.stop();
 }
 
-/// A shard executes itself what cannot block, and counts it like a worker.
+/// How often the thread of an instance has gone to sleep: it does each time that it has executed all there was.
+fn sleeps(server: &Server, instance: &str) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("the threads of the server");
+    let of = |task: std::fs::DirEntry, file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+    let is_it = |task: &std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with(instance))
+    };
+    let status = tasks.flatten().find(is_it).map(|task| of(task, "status")).expect("the instance's thread");
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("a count");
+    line.trim().parse().expect("a number")
+}
+
+/// Whether 20 requests, one after the other, left the thread of their instance asleep.
+fn leave_asleep(server: &Server, peer: &mut Peer, model: &str, body: &str) -> bool {
+    let before = sleeps(server, &format!("{model}_0"));
+    for _ in 0..20 {
+        let answer = peer.post(&format!("/v2/models/{model}/infer"), &[], body.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    sleeps(server, &format!("{model}_0")) == before
+}
+
+/// What cannot block (identity) is executed by the shard unless that is off, what may be found to be quick (affine) by
+/// its worker unless that is asked for, and anything else by its worker, which the log says then.
 #[test]
-fn quick_requests_need_no_worker() {
+fn the_mode_says_which_requests_need_a_worker() {
+    each(&variant::ALL, |variant| {
+        for mode in ["off", "declared", "measured"] {
+            let repository = single("");
+            let tensor =
+                |side: &str, name: &str| format!("{side} {{ name: \"{name}\" data_type: TYPE_FP32 dims: [ 1 ] }}\n");
+            let affine = tensor("input", "INPUT0") + &tensor("output", "OUTPUT0");
+            repository.model("a", &format!("name: \"a\"\nbackend: \"affine\"\nmax_batch_size: 8\n{affine}"));
+            let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1\" } }";
+            repository.identity_of("identity", "r", 0, &[Pair::new("INT32", "1")], delay);
+            let flags = [format!("--run-to-completion={mode}"), "--spin-us=0".to_owned()];
+            let bench = Bench::start(variant, &repository, 0, &[&flags[0], &flags[1]]);
+            let (server, mut peer) = (&bench.server, Peer::connect(bench.server.http));
+            let float = r#"{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[1.5]}]}"#;
+            let mut is_asleep = |model: &str| {
+                let body = if model == "a" { float.to_owned() } else { ONE.body("r") };
+                leave_asleep(server, &mut peer, model, &body)
+            };
+            // A worker that was woken goes to sleep again some time after its answer.
+            let mut wakes = |model: &str| server.wait_until("the worker is needed", || !is_asleep(model));
+            match mode {
+                "off" => ["m", "a"].into_iter().for_each(wakes),
+                "declared" => {
+                    wakes("a");
+                    assert!(is_asleep("m"), "a shard executes what cannot block");
+                }
+                // When the other model has been quick often enough depends on the host.
+                _ => assert!(is_asleep("m"), "a shard executes what cannot block"),
+            }
+            let text = "--run-to-completion=measured does not act on model 'r'";
+            let log = bench.server.stop();
+            assert_eq!((log.contains(text), log.contains("does not act on model 'a'")), (mode == "measured", false));
+        }
+    });
+}
+
+/// Whoever executes it, a request is counted once.
+#[test]
+fn quick_requests_are_counted_whoever_executes_them() {
     each(&variant::ALL, |variant| {
         for mode in ["off", "declared", "measured"] {
             let repository = single("");

@@ -24,6 +24,7 @@ use tracing::{info, warn};
 use super::layout::SCRIPT;
 use super::{archive, errand};
 use crate::backend::ModelContext;
+use crate::observe::log::verbose;
 use crate::request::Status;
 use crate::wire::inference::{ModelConfig, ModelParameter};
 
@@ -264,6 +265,7 @@ impl Environments {
             failed(archive, format!("no directory can be made in '{}': {error}", place.display()))
         })?;
         let directory = root.path.join(root.count.fetch_add(1, Ordering::Relaxed).to_string());
+        verbose!(1, "Extracting Python execution env {}", archive.display());
         info!("unpacking the Python environment '{}' into '{}'", archive.display(), directory.display());
         DirBuilder::new().mode(0o755).create(&directory).map_err(|error| failed(archive, error))?;
         // From here on an error removes what there is.

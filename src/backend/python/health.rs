@@ -33,6 +33,19 @@ impl Readiness for Health {
         let worker = post.current().ok_or_else(|| Status::internal(post.not_healthy()))?;
         worker.question.ask(&worker, LIMIT)
     }
+
+    fn stopped(&self) -> Option<String> {
+        let number = self.post.upgrade()?.current()?.process_id()?;
+        is_stopped(number).then(|| format!("its process {number} is stopped"))
+    }
+}
+
+/// A signal or a debugger has stopped the process (proc_pid_stat(5), field 3).
+fn is_stopped(process: u32) -> bool {
+    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name before it may hold anything.
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
+    matches!(state, Some(b'T' | b't'))
 }
 
 /// The question to one worker whether its model is ready.

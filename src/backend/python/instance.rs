@@ -5,8 +5,8 @@
 //! their order; one that a worker had not begun when it died is executed by the next one.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use tracing::{error, warn};
@@ -24,16 +24,16 @@ use super::worker::{Ended, Wait, Worker};
 use crate::backend::{Instance, InstanceContext, Payload, Readiness};
 use crate::observe::statistics::Execution;
 use crate::queue::Patience;
-use crate::request::{Grant, Request, Status, now_ns};
-
-/// What a worker has to end its process, once it has been finalized.
-const EXIT_LIMIT: Duration = Duration::from_secs(5);
+use crate::request::{Grant, Origin, Request, SEQUENCE_START, Status, now_ns};
+use crate::wire::inference::model_config::SchedulingChoice;
 
 /// See the [module](self).
 pub struct PythonInstance {
     context: InstanceContext,
     post: Arc<Post>,
     execute_limit: Option<Duration>,
+    /// For finalize and the end of the process together.
+    end_limit: Duration,
     /// Inputs may stay on a device.
     takes_device_tensors: bool,
     writer: Writer,
@@ -42,6 +42,10 @@ pub struct PythonInstance {
     patience: Patience,
     /// What an execution takes, on average.
     execution_ns: u64,
+    /// The model has sequences, of which its worker may know more than their requests say.
+    has_sequences: bool,
+    /// The worker that executed last.
+    last: Option<Weak<Worker>>,
 }
 
 type Requests = SmallVec<[Box<Request>; 4]>;
@@ -81,9 +85,12 @@ enum Unsent {
 impl PythonInstance {
     pub fn new(context: InstanceContext, post: Arc<Post>, settings: &Settings) -> PythonInstance {
         PythonInstance {
+            has_sequences: matches!(context.spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_))),
+            last: None,
             patience: Patience::new(context.spin.clone()),
             takes_device_tensors: !settings.force_cpu_only_inputs,
             execute_limit: settings.execute_timeout,
+            end_limit: settings.end_timeout(),
             context,
             post,
             writer: Writer::default(),
@@ -407,6 +414,23 @@ impl PythonInstance {
         }
     }
 
+    /// Fails batches with requests that go on with sequences of an earlier worker: they left their queue before its
+    /// death ended those. All of such a batch, because models may know a sequence by its place in the batch.
+    fn refuse_orphans(&mut self, worker: &Arc<Worker>, left: &mut VecDeque<Entry>) {
+        let current = Arc::downgrade(worker);
+        let last = self.last.replace(current.clone());
+        if last.is_none_or(|last| last.ptr_eq(&current)) {
+            return;
+        }
+        let goes_on = |request: &Request| request.origin != Origin::Null && request.flags & SEQUENCE_START == 0;
+        for entry in std::mem::take(left) {
+            match entry.requests.iter().any(|request| goes_on(request)) {
+                true => self.fail_all(entry.requests, &Status::sequence_lost()),
+                false => left.push_back(entry),
+            }
+        }
+    }
+
     /// Fails the requests that cannot be told to a worker; the others, if there are any.
     fn presentable(&self, requests: Requests) -> Option<Entry> {
         let present = |request: Box<Request>| match batch::refusal(&request) {
@@ -448,6 +472,9 @@ impl Instance for PythonInstance {
                     return Ok(());
                 }
             };
+            if self.has_sequences {
+                self.refuse_orphans(&worker, &mut left);
+            }
             self.run(&worker, &mut left, payload, exec_start_ns);
             exec_start_ns = now_ns();
             if !worker.is_fit() {
@@ -476,16 +503,24 @@ impl Drop for PythonInstance {
         let (name, model) = (&self.context.name, &self.context.spec.name);
         self.writer.clear();
         self.writer.tuple(0);
+        let ends = Instant::now() + self.end_limit;
+        let limit = Some(self.end_limit);
         if worker.send(to_worker::FINALIZE, self.writer.bytes()).is_ok() {
-            // As long as that takes: a server that is to exit has a time limit of its own.
-            match worker.serve(&[from_worker::FINALIZED], &mut self.payload, Wait::default()) {
+            match worker.serve(&[from_worker::FINALIZED], &mut self.payload, Wait::within(limit)) {
                 Ok(_) => {
-                    if let Err(Ended::Late(_)) = worker.serve(&[], &mut self.payload, Wait::within(Some(EXIT_LIMIT))) {
+                    let left = Some(ends.saturating_duration_since(Instant::now()));
+                    if let Err(Ended::Late(_)) = worker.serve(&[], &mut self.payload, Wait::within(left)) {
                         warn!("the process of model '{model}', instance '{name}' did not end after its finalize()");
                     }
                 }
-                Err(_) => {
-                    let how = worker.ending();
+                Err(Ended::Late(limit)) => {
+                    let secs = limit.as_secs_f64();
+                    warn!(
+                        "the process of model '{model}', instance '{name}' was ended because its finalize() took more \
+                         than {secs} s ('stub-timeout-seconds')"
+                    );
+                }
+                Err(Ended::Died(how)) => {
                     warn!("the process of model '{model}', instance '{name}' {how} before it was finalized");
                 }
             }

@@ -12,10 +12,12 @@ use std::process::Command;
 use tracing::info;
 
 use super::environment::{self, Change, Environment, Environments};
+use super::host;
 use super::probe::{self, About};
 use super::settings::Settings;
 use crate::backend::ModelContext;
 use crate::backend::plugin::needed_libraries;
+use crate::observe::log::verbose;
 use crate::request::Status;
 
 /// What a user types to get an interpreter with numpy.
@@ -34,6 +36,8 @@ pub enum Origin {
     Stub,
     /// `--backend-config=python,interpreter=<path>`
     Setting,
+    /// The Python program that has loaded the server as a library.
+    Host,
     /// What `nereid runtime install python` made.
     Installed,
     Path,
@@ -45,6 +49,7 @@ impl fmt::Display for Origin {
             Origin::Environment => "EXECUTION_ENV_PATH",
             Origin::Stub => "the version of the model's triton_python_backend_stub",
             Origin::Setting => "--backend-config=python,interpreter",
+            Origin::Host => "the Python process that the server runs in",
             Origin::Installed => INSTALL_COMMAND,
             Origin::Path => "python3 on the PATH",
         })
@@ -70,6 +75,8 @@ pub struct Surroundings {
     /// Folders of runtimes for all users, the best first.
     pub shared: Vec<PathBuf>,
     pub path: Option<OsString>,
+    /// The interpreter that this process is, where it is one.
+    pub host: Option<PathBuf>,
 }
 
 impl Surroundings {
@@ -77,7 +84,8 @@ impl Surroundings {
     pub fn of_process() -> Surroundings {
         let surroundings = crate::backend::onnxruntime::Surroundings::of_process(None);
         let shared = surroundings.shared_runtimes();
-        Surroundings { data_home: surroundings.data_home, shared, path: std::env::var_os("PATH") }
+        let (data_home, path) = (surroundings.data_home, std::env::var_os("PATH"));
+        Surroundings { data_home, shared, path, host: host::interpreter() }
     }
 
     /// `<data home>/nereid/runtimes/python`: one folder per installation.
@@ -108,11 +116,14 @@ impl Surroundings {
         directories.map(|directory| directory.join(name)).filter(|file| is_program(file)).collect()
     }
 
-    /// The interpreter of models that say nothing about it: the one of the setting, the installed one, or that of the
-    /// PATH. It is not asked whether it can.
+    /// The interpreter of models that say nothing about it: the one of the setting, that of this process, the installed
+    /// one, or that of the PATH. It is not asked whether it can.
     pub fn general(&self, setting: Option<&Path>) -> Result<(Origin, PathBuf), Status> {
         if let Some(named) = setting {
             return self.named(named).map(|program| (Origin::Setting, program));
+        }
+        if let Some(program) = &self.host {
+            return Ok((Origin::Host, program.clone()));
         }
         if let Some(program) = self.installed() {
             return Ok((Origin::Installed, program));
@@ -168,6 +179,7 @@ impl Interpreter {
         let stub = stub_version(context)?;
         if let Some(path) = environment::path_of(context, base) {
             info!("model '{}': using the Python execution environment {}", context.name, path.display());
+            verbose!(1, "Using Python execution env {}", path.display());
             let environment = environments.open(&path)?;
             let program = match &stub {
                 Some(version) => environment.directory.join(format!("bin/python{version}")),
@@ -207,6 +219,11 @@ impl Interpreter {
             Some(_) => Ok(()),
             None => Surroundings::of_process().general(settings.interpreter.as_deref()).map(|_| ()),
         }
+    }
+
+    /// It is that of an EXECUTION_ENV_PATH.
+    pub fn has_environment(&self) -> bool {
+        self.origin == Origin::Environment
     }
 
     /// A command that starts it with its variables; the script and what follows are the caller's.

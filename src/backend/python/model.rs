@@ -43,6 +43,7 @@ impl PythonModel {
         interpreter: Interpreter,
     ) -> Result<PythonModel, Status> {
         info!("model '{}': {}, by {interpreter}", context.name, layout.file.display());
+        verbose!(1, "Shared memory configuration is {}", settings.shared_memory());
         verbose!(1, "the Python backend's settings for '{}': {settings}", context.name);
         let crew = Arc::new(Crew::new(&context));
         let mut model = PythonModel { context, settings, layout, interpreter, completed: None, crew };
@@ -58,10 +59,15 @@ impl PythonModel {
         let archive = program::archive_for(self.interpreter.command()).map_err(|error| {
             Status::internal(format!("cannot make the program of the Python process of '{name}': {error}"))
         })?;
+        let command = process::command(self.interpreter.command(), name);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<_> = words.map(std::ffi::OsStr::to_string_lossy).collect();
+        let environment = if self.interpreter.has_environment() { " with custom environment" } else { "" };
+        verbose!(1, "Starting Python backend stub{environment}: {}", words.join(" "));
         Worker::start(Plan {
             name: name.to_owned(),
             model: self.context.name.clone(),
-            command: process::command(self.interpreter.command(), name),
+            command,
             archive,
             spin,
             bounds: Bounds {
@@ -148,6 +154,10 @@ struct Recruit {
 impl Recruiter for Recruit {
     fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status> {
         self.model.start(&self.context.name, self.context.spin.clone(), ended)
+    }
+
+    fn lost(&self) {
+        self.context.state_loss.report();
     }
 
     fn initialize(&self, worker: &Arc<Worker>) -> Result<(), Status> {

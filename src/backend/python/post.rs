@@ -28,6 +28,9 @@ pub trait Recruiter: Send + Sync {
     /// Starts a process. `ended` is to be called on its keeper's thread once it is gone.
     fn start(&self, ended: OnEnd) -> Result<Arc<Worker>, Status>;
 
+    /// The worker in office has died, and with it what the model knew of earlier requests.
+    fn lost(&self);
+
     /// Has it initialise the model; waits as long as that takes or the worker lives.
     fn initialize(&self, worker: &Arc<Worker>) -> Result<(), Status>;
 }
@@ -230,11 +233,17 @@ impl Post {
 
     /// A worker has ended: of the one in office that is a death. Called on its keeper's thread, which finds another.
     fn vacated(self: &Arc<Self>, worker: Arc<Worker>) {
-        let mut state = self.lock();
-        let lived = match &state.phase {
-            Phase::Filled(current, since) if Arc::ptr_eq(current, &worker) => since.elapsed(),
-            _ => return,
+        let in_office = |state: &State| match &state.phase {
+            Phase::Filled(current, since) if Arc::ptr_eq(current, &worker) => Some(since.elapsed()),
+            _ => None,
         };
+        if in_office(&self.lock()).is_none() {
+            return;
+        }
+        // Before there can be a successor, and without the lock: requests are answered.
+        self.recruiter.lost();
+        let mut state = self.lock();
+        let Some(lived) = in_office(&state) else { return };
         self.crew.filled.fetch_sub(1, Ordering::Relaxed);
         count(self.crew.deaths.as_ref());
         state.fate = worker.ending();

@@ -47,6 +47,8 @@ const OF_ALL: [&str; 4] =
 const DEFAULT_SIZE_MIN: i64 = 1 << 20;
 /// Of a worker, in each direction, where nothing else is said.
 const MAX_SIZE_DEFAULT: u64 = 1 << 30;
+/// Some thirty years.
+const END_TIMEOUT_SECS_MAX: u64 = 1_000_000_000;
 /// More is no timeout but a mistake.
 pub const EXECUTE_TIMEOUT_SECS_MAX: f64 = 1e9;
 
@@ -61,7 +63,7 @@ pub struct Settings {
     pub shm_growth_byte_size: u64,
     /// Most bytes of all segments of one worker, in each direction.
     pub shm_max_byte_size: u64,
-    /// Read and said, as in Triton: whether a worker lives is known without it.
+    /// For finalize and the end of a process together.
     pub stub_timeout_secs: i64,
     /// Messages that may wait in a queue.
     pub message_queue_size: u64,
@@ -105,6 +107,20 @@ impl Settings {
         }
         settings.complete(context)?;
         Ok(settings)
+    }
+
+    /// As Triton's log has it.
+    pub fn shared_memory(&self) -> impl fmt::Display {
+        format!(
+            "{DEFAULT_SIZE}={},{GROWTH_SIZE}={},{STUB_TIMEOUT}={}",
+            self.shm_default_byte_size, self.shm_growth_byte_size, self.stub_timeout_secs
+        )
+    }
+
+    /// How long the end of a worker is waited for before it is killed.
+    pub fn end_timeout(&self) -> Duration {
+        // More than any process lives is no limit that a clock could not reach.
+        Duration::from_secs(self.stub_timeout_secs.unsigned_abs().min(END_TIMEOUT_SECS_MAX))
     }
 
     fn take(&mut self, key: &str, value: &str) -> Result<(), Status> {

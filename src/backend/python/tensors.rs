@@ -81,10 +81,12 @@ impl Content<'_> {
         bytes.extend_from_slice(&u32::try_from(count).map_err(|_| self.misshapen())?.to_le_bytes());
         let mut rest = all;
         for _ in 0..count {
-            let (len, behind) = rest.split_first_chunk::<4>().ok_or_else(|| self.misshapen())?;
+            let Some((len, behind)) = rest.split_first_chunk::<4>() else {
+                return Err(if rest.is_empty() { self.misshapen() } else { Status::internal(INCOMPLETE_LENGTH) });
+            };
             let whole = 4 + u32::from_le_bytes(*len) as usize;
             if behind.len() + 4 < whole {
-                return Err(self.misshapen());
+                return Err(Status::internal(BEYOND_BUFFER));
             }
             let (element, behind) = rest.split_at(whole);
             bytes.push(b's');
@@ -113,6 +115,9 @@ impl Content<'_> {
     }
 }
 
+/// Texts of Triton's for BYTES whose elements do not end with their tensor.
+const INCOMPLETE_LENGTH: &str = "Invalid bytes tensor data: incomplete length field";
+const BEYOND_BUFFER: &str = "Invalid bytes tensor data: string extends beyond buffer";
 /// Letter and length of a list.
 const LIST_HEAD: usize = 5;
 

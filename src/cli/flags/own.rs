@@ -12,6 +12,8 @@ use crate::cli::values::{Value, ValueError};
 pub const GROUP: &str = "Nereid";
 /// A day.
 const DRAIN_DELAY_SECS_MAX: f64 = 86_400.0;
+/// Some thirty years.
+const STALL_TIMEOUT_SECS_MAX: f64 = 1e9;
 const NEREID: Group = Group(GROUP);
 
 pub static FLAGS: &[Flag] = &[
@@ -46,8 +48,17 @@ pub static FLAGS: &[Flag] = &[
         "run-to-completion",
         "off|declared|measured",
         "Which requests the network's own thread executes: none, those of backends that declare that they never \
-         block, or also those of models whose executions took at most 50 microseconds so far. Default: declared.",
+         block (identity), or also those of models of the backends onnxruntime (on the CPU) and affine whose \
+         executions took at most 50 microseconds so far; the log names the models of other backends. Default: \
+         declared.",
         |g, v| run_to_completion(v).map(|given| g.options.run_to_completion = given),
+    ),
+    NEREID.set(
+        "stall-timeout",
+        "seconds",
+        "How long an execution may take before its instance counts as stalled: that is logged and counted, and a model \
+         all of whose instances are stalled is not ready until one goes on; 0: for ever. Default: 600.",
+        |g, v| stall_timeout(v).map(|given| g.options.stall_timeout = given),
     ),
     NEREID.for_gpus(
         "strict-device-liveness",
@@ -141,6 +152,14 @@ fn drain_delay(value: Value<'_>) -> Result<Duration, ValueError> {
     let secs = value.float()?;
     match (0.0..=DRAIN_DELAY_SECS_MAX).contains(&secs) {
         true => Ok(Duration::from_secs_f64(secs)),
+        false => Err(ValueError::OutOfBound(value.text())),
+    }
+}
+
+fn stall_timeout(value: Value<'_>) -> Result<Option<Duration>, ValueError> {
+    let secs = value.float()?;
+    match (0.0..=STALL_TIMEOUT_SECS_MAX).contains(&secs) {
+        true => Ok(Some(Duration::from_secs_f64(secs)).filter(|limit| !limit.is_zero())),
         false => Err(ValueError::OutOfBound(value.text())),
     }
 }

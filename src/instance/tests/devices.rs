@@ -137,7 +137,7 @@ fn a_device_that_is_lost_fails_its_instances_and_says_so() {
     assert!(log.take().is_empty(), "nobody executes it");
     let loss = format!("GPU 1 is lost to the server: {BROKEN}");
     assert!(checks.is_needed());
-    assert_eq!(checks.loss(), Some(loss.clone()));
+    assert_eq!(checks.objection(), Some(loss.clone()));
     let verdict = Verdict::NotReady(Status::unavailable(loss));
     assert_eq!(wait_for_all(&[Arc::clone(&checks)]), verdict);
     assert_eq!(start(&plan).0.unwrap_err(), refused, "and nobody comes any more");

@@ -86,6 +86,7 @@ fn settings(places: &[&Place], mode: ControlMode) -> Settings {
     let open = |place: &&Place| Arc::from(store::open(place.0.to_str().unwrap(), &|_| None).unwrap());
     Settings {
         scheduling: Default::default(),
+        stalls: None,
         host: Default::default(),
         gpus: Arc::default(),
         agents: Default::default(),

@@ -312,6 +312,7 @@ fn identity(more: &str, lending: Lending) -> Identity {
         spin: Default::default(),
         warmup: Vec::new(),
         lending,
+        stalls: None,
     };
     let instances = Instances::start(&plan, &scheduling.source).unwrap();
     let Purpose { spec, statistics, .. } = purpose;

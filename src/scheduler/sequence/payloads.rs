@@ -60,6 +60,15 @@ impl PayloadSource for SequenceBatcher {
         }
     }
 
+    fn lost(&self, worker: usize) {
+        let now_ns = (self.clock)();
+        let count = self.with_tables(|tables, effects| tables.lost(worker, now_ns, effects));
+        if count > 0 {
+            let model = &self.spec.name;
+            tracing::warn!("{count} sequences of model '{model}' are over: their instance has lost its state");
+        }
+    }
+
     fn dismiss(&self, worker: usize) {
         let now_ns = (self.clock)();
         self.with_tables(|tables, effects| tables.dismiss(worker, now_ns, effects));

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::line::{Line, Slot};
-use super::tables::{Effects, Tables, Why};
+use super::tables::{Effects, Queued, Tables, Why};
 use crate::instance::Seat;
 use crate::memory::Key;
-use crate::request::Status;
+use crate::request::{SEQUENCE_START, Status};
 use crate::scheduler::Gate;
 
 /// Workers of one model at a time.
@@ -82,6 +82,36 @@ impl Tables {
         let sequences: Vec<Key> = line.slots.iter().filter_map(|slot| slot.sequence).collect();
         sequences.into_iter().for_each(|key| self.end(key, Why::Deserted, now_ns, effects));
         effects.lines.extend(self.lines.get_mut(number).and_then(Option::take));
+    }
+
+    /// The instance of a line has lost what it knew of its sequences: they are over, but for those of which a new start
+    /// waits. Returns how many had begun.
+    pub fn lost(&mut self, number: usize, now_ns: u64, effects: &mut Effects) -> usize {
+        let Some(line) = self.line(number) else { return 0 };
+        let slots: Vec<(usize, Key)> =
+            line.slots.iter().enumerate().filter_map(|(slot, place)| Some((slot, place.sequence?))).collect();
+        slots.into_iter().filter(|(slot, key)| self.interrupt(*key, number, *slot, now_ns, effects)).count()
+    }
+
+    /// Ends a sequence in a slot, or what waits of it before its next start. False: it has not begun.
+    fn interrupt(&mut self, key: Key, number: usize, slot: usize, now_ns: u64, effects: &mut Effects) -> bool {
+        let Some(sequence) = self.sequences.get_mut(key) else { return false };
+        let is_start = |queued: &Queued| queued.request.flags & SEQUENCE_START != 0;
+        let start = match sequence.queue.iter().position(is_start) {
+            None => {
+                self.end(key, Why::Lost, now_ns, effects);
+                return true;
+            }
+            Some(0) => return false,
+            Some(start) => start,
+        };
+        effects.refused.extend(sequence.queue.drain(..start).map(|queued| (queued, Why::Lost)));
+        self.in_slots = self.in_slots.saturating_sub(start);
+        if let Some(line) = self.line(number) {
+            line.unset_ready(slot);
+        }
+        self.ready(number, slot, now_ns, effects);
+        true
     }
 
     /// True if nothing will come to a line any more.

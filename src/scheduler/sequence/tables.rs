@@ -42,7 +42,7 @@ pub(super) struct Tables {
     /// Nothing is executed before so much has come.
     pub hold: Option<Hold>,
     /// Requests that wait in slots, and in the backlog.
-    in_slots: usize,
+    pub in_slots: usize,
     in_backlog: usize,
 }
 
@@ -96,6 +96,8 @@ pub(super) struct Flight {
 #[derive(Default)]
 pub(super) struct Effects {
     pub ended: Vec<(Sequence, Why)>,
+    /// Requests that waited of sequences that go on.
+    pub refused: Vec<(Queued, Why)>,
     pub lines: Vec<Line>,
     pub wakers: SmallVec<[Waker; 1]>,
 }
@@ -109,6 +111,8 @@ pub(super) enum Why {
     Expired,
     /// There is no instance for it any more.
     Deserted,
+    /// Its instance has lost what it knew of it.
+    Lost,
 }
 
 impl Effects {

@@ -590,6 +590,41 @@ fn instances_come_and_go_while_sequences_live() {
     assert!(world.refusal(3, START).message.contains("passive"));
 }
 
+/// What had begun is over, for what waits of it and for what comes next; what has still to begin is not.
+#[test]
+fn an_instance_that_lost_its_state_goes_on_with_no_sequence() {
+    for strategy in ["", "oldest { max_candidate_sequences: 3 }"] {
+        let world = World::new(1, &format!("max_batch_size: 3 sequence_batching {{ {strategy} }}"));
+        for (key, id) in [(1, 1), (2, 2), (3, 3)] {
+            world.send(key, id, START);
+        }
+        assert_eq!(world.run(0), "1 2 3");
+        // One is idle, of one a request waits, of one another start; one waits for a slot.
+        world.send(4, 2, 0);
+        world.send(5, 3, 0);
+        world.send(6, 3, START);
+        world.send(7, 3, END);
+        world.send(8, 4, START);
+        world.answers.take();
+        world.batcher.lost(world.workers[0]);
+        let text = |key: u64| Some(format!("Unavailable: [request id: {key}] {}", Status::sequence_lost().message));
+        assert_eq!(world.answers.take(), [(4, text(4)), (5, text(5))]);
+        for id in [1, 2] {
+            assert!(world.refusal(id, 0).message.contains("must specify the START flag"));
+        }
+        let mut executed = [world.run(0), world.run(0)].join(" ").replace("- ", "");
+        executed.retain(|c| c != ' ');
+        assert!(["867", "687"].contains(&executed.as_str()), "{executed}");
+        assert_eq!(world.counts().0, 0);
+        // A second loss finds nothing that has begun but the new sequence.
+        world.batcher.lost(world.workers[0]);
+        assert!(world.refusal(4, 0).message.contains("must specify the START flag"));
+        world.send(9, 1, START);
+        world.send(10, 1, END);
+        assert_eq!([world.run(0), world.run(0)], ["9", "10"]);
+    }
+}
+
 #[test]
 fn a_stopped_batcher_goes_on_with_what_has_begun() {
     let world = World::new(1, "sequence_batching { }");

@@ -230,7 +230,7 @@ class Adopt(unittest.TestCase):
             source = Capsule(array, 0, 64, device=device)
             kind, text = fake.outcome(lambda: Tensor.from_dlpack("x", source.capsule))
             self.assertEqual(kind, "TritonModelException")
-            self.assertIn("device (%d, %d)" % device, text)
+            self.assertEqual(text, "DLDevice type %d is not support by Python backend." % device[0])
 
     def test_a_versioned_capsule(self):
         array = np.arange(4, dtype=np.float32)

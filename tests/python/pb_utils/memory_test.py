@@ -52,6 +52,19 @@ class Server(wire.Link):
 
 
 class Memory(unittest.TestCase):
+    def test_what_is_free_can_be_asked_for(self):
+        import c_python_backend_utils as native
+
+        self.assertIs(type(native.shared_memory.free_memory()), int)
+        server = Server(64 * KIB)
+        self.assertEqual(server.free_bytes(), 0)
+        first = server.put(30 * KIB)
+        rest = server.free_bytes()
+        server.back(server.put(rest)) if rest else None
+        self.assertEqual(server.free_bytes(), rest)
+        server.back(first)
+        self.assertGreaterEqual(server.free_bytes(), rest + 30 * KIB)
+
     def test_one_size_after_the_other_finds_room(self):
         server = Server(64 * KIB)
         for _ in range(3):

@@ -44,6 +44,65 @@ class Names(unittest.TestCase):
         self.assertEqual(native.MetricKind(1), native.MetricKind.GAUGE)
         self.assertIs(pb_utils.Tensor, native.Tensor)
 
+    def test_arguments_of_wrong_types_are_told_as_by_the_original(self):
+        """As the official 2.51 writes them, but for addresses, and the argument that later releases have."""
+        known = "incompatible %s arguments. The following argument types are supported:\n    1. "
+        made, called = known % "constructor", known % "function"
+        native_name = "c_python_backend_utils."
+        array = np.array([1], np.int32)
+        tensor = pb_utils.Tensor("x", array)
+        logged = "log(): " + called + "(message: str, level: %sLogger.LogLevel = <LogLevel.INFO: 0>) -> None"
+        request = {"inputs": [tensor], "model_name": "m", "requested_output_names": ["o"]}
+        cases = (
+            (
+                lambda: pb_utils.Tensor(None, array),
+                "__init__(): %s%sTensor(arg0: str, arg1: numpy.ndarray)" % (made, native_name),
+                "None, array([1], dtype=int32)",
+            ),
+            (lambda: pb_utils.Tensor("x", None), "", "'x', None"),
+            (
+                lambda: pb_utils.Tensor.from_dlpack(None, array),
+                "from_dlpack(): %s(self: str, arg0: object) -> %sTensor" % (called, native_name),
+                "None, array([1], dtype=int32)",
+            ),
+            (lambda: pb_utils.InferenceResponse([3]), "", "[3]"),
+            (lambda: pb_utils.TritonError("x", 3), "", "'x', 3"),
+            (lambda: pb_utils.TritonError(None), "", "None"),
+            (lambda: pb_utils.Logger.log(None), logged % native_name, "None"),
+            (lambda: pb_utils.Logger.log("x", 3), logged % native_name, "'x', 3"),
+            (
+                lambda: pb_utils.load_model(None),
+                "load_model(): " + called + "(model_name: str, config: str = '', files: object = None) -> None",
+                "None",
+            ),
+            (lambda: pb_utils.is_model_ready("x", 3), "", "'x', 3"),
+            (lambda: pb_utils.PreferredMemory(None), "", "None"),
+            (
+                lambda: pb_utils.InferenceRequest(**dict(request, inputs=None)),
+                "__init__(): %s%sInferenceRequest(request_id: str = '', " % (made, native_name),
+                "kwargs: inputs=None, requested_output_names=['o'], model_name='m'",
+            ),
+            (
+                lambda: pb_utils.MetricFamily(3, "d", pb_utils.MetricFamily.COUNTER),
+                "__init__(): %s%sMetricFamily(name: str, description: str, kind: %sMetricKind)"
+                % (made, native_name, native_name),
+                "3, 'd', <MetricKind.COUNTER: 0>",
+            ),
+        )
+        for call, begins, invoked in cases:
+            kind, text = fake.outcome(call)
+            self.assertEqual(kind, "TypeError")
+            self.assertTrue(text.startswith(begins) and "arguments. The following" in text, text)
+            self.assertEqual(text.partition("\n\nInvoked with: ")[2], invoked)
+        kind, text = fake.outcome(lambda: pb_utils.InferenceRequest(**request).set_flags("x"))
+        self.assertIn("InferenceRequest object at 0x", text)
+        self.assertTrue(text.endswith(">, 'x'"), text)
+        # What the model's own functions are called is nobody's affair.
+        def set_flags(self, value):
+            pb_utils.MetricFamily(self, value, 3)
+
+        self.assertIn("MetricFamily(name: str", fake.outcome(lambda: set_flags("a", 1))[1])
+
     def test_type_maps(self):
         types = [None, np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64]
         types += [np.float16, np.float32, np.float64, np.object_]

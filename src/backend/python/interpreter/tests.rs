@@ -53,8 +53,12 @@ impl Case {
     fn new() -> Case {
         let place = Place::new();
         let path = std::env::join_paths(["one", "two"].map(|name| place.path().join(name))).unwrap();
-        let surroundings =
-            Surroundings { data_home: Some(place.path().join("data")), shared: Vec::new(), path: Some(path) };
+        let surroundings = Surroundings {
+            data_home: Some(place.path().join("data")),
+            shared: Vec::new(),
+            path: Some(path),
+            host: None,
+        };
         let context = place.context("m");
         Case { place, surroundings, settings: Settings::default(), context }
     }
@@ -109,6 +113,9 @@ fn the_nearest_word_chooses() {
     python(&case.place, "data/nereid/runtimes/python/3.13-4/bin/python3", "3.13.0", "2.0.0");
     fs::remove_file(case.place.path().join("data/nereid/runtimes/python/3.12-3/complete")).unwrap();
     assert_eq!(case.found(), at("data/nereid/runtimes/python/3.9-2/bin/python3", Origin::Installed));
+    // The Python program that the server is a part of.
+    case.surroundings.host = Some(python(&case.place, "host/bin/python", "3.12.1", "2.1.0"));
+    assert_eq!(case.found(), at("host/bin/python", Origin::Host));
     // A setting is a path or a name.
     python(&case.place, "two/python3.8", "3.8.1", "1.20.0");
     case.settings.interpreter = Some("python3.8".into());

@@ -29,6 +29,8 @@ impl Attendant for Nobody {
 struct Sleepers {
     outcomes: Arc<Mutex<Vec<Result<(), Status>>>>,
     started: Arc<AtomicUsize>,
+    /// Losses of state that were reported.
+    losses: Arc<AtomicUsize>,
     /// Initialising waits until it is free.
     gate: Arc<Mutex<()>>,
 }
@@ -53,6 +55,10 @@ impl Recruiter for Sleepers {
             ended,
             gpus: Arc::default(),
         })
+    }
+
+    fn lost(&self) {
+        self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
     fn initialize(&self, _worker: &Arc<Worker>) -> Result<(), Status> {
@@ -87,7 +93,9 @@ fn a_death_is_made_good_without_anybody_asking() {
     let post = open(&sleepers, true, &crew);
     assert_eq!(crew.filled.load(Ordering::SeqCst), 1);
     let gate = sleepers.gate.lock().unwrap();
+    assert_eq!(sleepers.losses.load(Ordering::SeqCst), 0);
     let dead = kill(&post);
+    assert_eq!(sleepers.losses.load(Ordering::SeqCst), 1, "reported before a successor can come");
     assert_eq!((post.current().is_none(), crew.filled.load(Ordering::SeqCst)), (true, 0));
     assert_eq!(post.not_healthy(), "Stub process 'm_0_0' is not healthy.");
     // A request waits for it.

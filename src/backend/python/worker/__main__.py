@@ -15,6 +15,9 @@ elif _LIBRARIES is not None:
 _ARCHIVE = sys.path.pop(0)
 sys.path.insert(0, _ARCHIVE)
 
+# As in the embedded interpreter of Triton's stub; what the process is called stays to be seen in the list of processes.
+sys.argv = [""]
+
 from nereid_python import loop  # noqa: E402
 
 sys.exit(loop.main())

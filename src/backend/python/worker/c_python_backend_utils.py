@@ -10,6 +10,19 @@ from nereid_python.response import InferenceResponse
 from nereid_python.sender import InferenceResponseSender
 from nereid_python.tensor import Tensor
 from nereid_python.trace import InferenceTrace
+from nereid_python.wire import link
+
+
+class SharedMemory:
+    """What the worker and the server share, in the direction of the server."""
+
+    def free_memory(self):
+        """Bytes that could be used without asking the server for more."""
+        return link.free_bytes()
+
+
+# What the worker and the server share.
+shared_memory = SharedMemory()
 
 COUNTER = MetricKind.COUNTER
 GAUGE = MetricKind.GAUGE
@@ -31,6 +44,7 @@ __all__ = [
     "MetricFamily",
     "MetricKind",
     "PreferredMemory",
+    "SharedMemory",
     "ResponseIterator",
     "TRITONSERVER_MEMORY_CPU",
     "TRITONSERVER_MEMORY_GPU",
@@ -40,5 +54,6 @@ __all__ = [
     "get_model_dir",
     "is_model_ready",
     "load_model",
+    "shared_memory",
     "unload_model",
 ]

@@ -44,7 +44,8 @@ impl Host {
         fs::create_dir_all(root.join("bin")).unwrap();
         fs::create_dir_all(root.join("shims")).unwrap();
         let path = std::env::join_paths([root.join("shims"), root.join("bin")]).unwrap();
-        let surroundings = Surroundings { data_home: Some(root.join("data")), shared: Vec::new(), path: Some(path) };
+        let surroundings =
+            Surroundings { data_home: Some(root.join("data")), shared: Vec::new(), path: Some(path), host: None };
         Host { root, surroundings }
     }
 

@@ -188,10 +188,8 @@ def _is_capsule(source):
 
 
 def _elsewhere(device):
-    return TritonModelException(
-        "Provided tensor is not supported. It lies in the memory of the DLPack device (%d, %d), and this server takes "
-        "tensors in the memory of the host and of CUDA devices." % (device[0], device[1])
-    )
+    """Only the memory of the host and of CUDA devices is taken."""
+    return TritonModelException("DLDevice type %d is not support by Python backend." % device[0])
 
 
 def _describe(tensor):

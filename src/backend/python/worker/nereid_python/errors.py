@@ -5,6 +5,7 @@ Arguments of the wrong type are TypeErrors, everything else that is wrong with a
 """
 
 import enum
+import sys
 from operator import index
 
 
@@ -84,9 +85,107 @@ def error_of(number, message):
         return TritonError(message, ErrorCode.UNKNOWN)
 
 
+# What Triton's native module says that it takes, by class and function. Nothing of it is looked at before there is an
+# error to describe.
+_MODULE = "c_python_backend_utils."
+_REQUEST = (
+    "(request_id: str = '', correlation_id: object = 0, inputs: List[triton::backend::python::PbTensor], "
+    "requested_output_names: List[str], model_name: str, model_version: int = -1, flags: int = 0, timeout: int = 0, "
+    "preferred_memory: c_python_backend_utils.PreferredMemory = <c_python_backend_utils.PreferredMemory object>, "
+    "trace: c_python_backend_utils.InferenceTrace = <c_python_backend_utils.InferenceTrace object>, "
+    "parameters: object = None)"
+)
+_RESPONSE = (
+    "(output_tensors: List[c_python_backend_utils.Tensor] = [], error: c_python_backend_utils.TritonError = None, "
+    "parameters: object = None)"
+)
+_SEND = "(self: %sInferenceResponseSender, response: %sInferenceResponse = None, flags: int = 0) -> None"
+_SIGNATURES = {
+    ("Tensor", "__init__"): "(arg0: str, arg1: numpy.ndarray)",
+    ("InferenceRequest", "__init__"): _REQUEST,
+    ("InferenceResponse", "__init__"): _RESPONSE,
+    ("TritonError", "__init__"): (
+        "(message: str, code: %sTritonError.__ErrorCode = <__ErrorCode.INTERNAL: 1>)" % _MODULE
+    ),
+    ("PreferredMemory", "__init__"): (
+        "(preferred_memory_type: triton::backend::python::PreferredMemory::MemoryType, preferred_device_id: int = 0)"
+    ),
+    ("MetricFamily", "__init__"): "(name: str, description: str, kind: %sMetricKind)" % _MODULE,
+    ("Metric", "increment"): "(self: %sMetric, arg0: float) -> None" % _MODULE,
+    ("Metric", "set"): "(self: %sMetric, arg0: float) -> None" % _MODULE,
+    ("Metric", "observe"): "(self: %sMetric, arg0: float) -> None" % _MODULE,
+    ("InferenceRequest", "set_flags"): "(self: %sInferenceRequest, arg0: int) -> None" % _MODULE,
+    ("InferenceRequest", "set_release_flags"): "(self: %sInferenceRequest, arg0: int) -> None" % _MODULE,
+    ("InferenceRequest", "exec"): "(self: %sInferenceRequest, decoupled: bool = False) -> object" % _MODULE,
+    ("InferenceRequest", "async_exec"): "(self: %sInferenceRequest, decoupled: bool = False) -> object" % _MODULE,
+    ("InferenceResponseSender", "send"): _SEND % (_MODULE, _MODULE),
+    (None, "from_dlpack"): "(self: str, arg0: object) -> %sTensor" % _MODULE,
+    (None, "log"): "(message: str, level: %sLogger.LogLevel = <LogLevel.INFO: 0>) -> None" % _MODULE,
+    (None, "log_info"): "(message: str) -> None",
+    (None, "log_warn"): "(message: str) -> None",
+    (None, "log_error"): "(message: str) -> None",
+    (None, "log_verbose"): "(message: str) -> None",
+    (None, "load_model"): "(model_name: str, config: str = '', files: object = None) -> None",
+    (None, "unload_model"): "(model_name: str, unload_dependents: bool = False) -> None",
+    (None, "is_model_ready"): "(model_name: str, model_version: str = '') -> bool",
+}
+# Callers that are looked at for a function of the table.
+_CALLERS = 5
+
+
 def wrong(argument, expected, value):
-    """The TypeError for an argument."""
+    """The TypeError for an argument: Triton's, where the function is one of its module."""
+    frame = sys._getframe(1)
+    for _ in range(_CALLERS):
+        if frame is None or not frame.f_globals.get("__name__", "").startswith("nereid_python."):
+            break
+        text = _mismatch(frame)
+        if text is not None:
+            return TypeError(text)
+        frame = frame.f_back
     return TypeError("%s must be %s, not %s" % (argument, expected, type(value).__name__))
+
+
+def _mismatch(frame):
+    """The text of a call that is under way in `frame`, if the table has its function."""
+    code, values = frame.f_code, frame.f_locals
+    names = code.co_varnames[: code.co_argcount]
+    owner = type(values["self"]) if names[:1] == ("self",) else None
+    classes = [None] if owner is None else [one.__name__ for one in owner.__mro__]
+    known = [one for one in classes if (one, code.co_name) in _SIGNATURES]
+    if not known:
+        return None
+    signature, name = _SIGNATURES[known[0], code.co_name], code.co_name
+    kind = "constructor" if name == "__init__" else "function"
+    if name == "__init__":
+        signature = _MODULE + known[0] + signature
+        names = names[1:]
+    defaults = _defaults_of(frame, owner)
+    given = [values.get(one) for one in names]
+    # What is not the default was given.
+    optional = dict(zip(names[len(names) - len(defaults) :], defaults))
+    if known[0] == "InferenceRequest" and name == "__init__":
+        # Eleven arguments are given by their names; three of them must be, whatever their defaults here.
+        [optional.pop(one) for one in ("inputs", "requested_output_names", "model_name")]
+        pairs = [(one, value) for one, value in zip(names, given) if value is not optional.get(one, optional)]
+        shown = "kwargs: " + ", ".join("%s=%r" % pair for pair in pairs)
+    else:
+        while given and names[len(given) - 1] in optional and given[-1] is optional[names[len(given) - 1]]:
+            given.pop()
+        shown = ", ".join(map(repr, given))
+    text = "%s(): incompatible %s arguments. The following argument types are supported:\n    1. %s\n\nInvoked with: %s"
+    return text % (name, kind, signature, shown)
+
+
+def _defaults_of(frame, owner):
+    """The default values of the function in `frame`, of its last arguments."""
+    name = frame.f_code.co_name
+    holders = [owner] if owner is not None else list(frame.f_globals.values())
+    functions = [getattr(one, name, None) for one in holders if isinstance(one, type)] + [frame.f_globals.get(name)]
+    for function in functions:
+        if getattr(function, "__code__", None) is frame.f_code:
+            return function.__defaults__ or ()
+    return ()
 
 
 def text(value, argument):

@@ -143,6 +143,28 @@ def packed(response, request):
         raise _Unsendable(str(error)) from None
 
 
+async def outcome(coroutine):
+    """What a coroutine returns, and what it raises. SystemExit and KeyboardInterrupt must not reach the event loop:
+    they end its thread, and the result would never come."""
+    try:
+        return await coroutine, None
+    except BaseException as error:
+        return None, error
+
+
+def run_for_good(loop):
+    """Runs an event loop until the process ends. A task of the model that raises SystemExit stops the loop; the other
+    tasks go on."""
+    from asyncio import set_event_loop
+
+    set_event_loop(loop)
+    while True:
+        try:
+            loop.run_forever()
+        except BaseException:
+            traceback.print_exc()
+
+
 class Worker:
     """One instance of a model."""
 
@@ -247,27 +269,26 @@ class Worker:
         if self.is_decoupled:
             asyncio.run_coroutine_threadsafe(self.watch(returned), self.background())
             return None
-        if self.loop is None:
-            self.loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self.loop)
-        return self.loop.run_until_complete(returned)
+        result, error = asyncio.run_coroutine_threadsafe(outcome(returned), self.background()).result()
+        if error is not None:
+            raise error
+        return result
 
     async def watch(self, coroutine):
-        """A decoupled model's coroutine: nobody waits for it, so its error is only logged."""
-        try:
-            await coroutine
-        except Exception as error:
+        """A decoupled model's coroutine: execute does not wait for it, so its error is only logged."""
+        _, error = await outcome(coroutine)
+        if error is not None:
             from .logger import Logger
 
             Logger.log_error("the coroutine of '%s' failed: %s" % (self.name, describe(error)))
 
     def background(self):
-        """The loop of decoupled coroutines, on a thread of its own."""
+        """The loop of coroutines, on a thread of its own: tasks that they leave behind run on between executions."""
         if self.loop is None:
             from asyncio import new_event_loop
 
             self.loop = new_event_loop()
-            threading.Thread(target=self.loop.run_forever, name="event-loop", daemon=True).start()
+            threading.Thread(target=run_for_good, args=(self.loop,), name="event-loop", daemon=True).start()
         return self.loop
 
     def results(self, requests, returned):

@@ -75,6 +75,12 @@ class Memory:
                 if length is not None:
                     self.free.setdefault(length, []).append(place)
 
+    def free_bytes(self):
+        """Bytes of the segments that nothing is in."""
+        with self.lock:
+            uncut = sum(end - at for at, end in self.uncut.values())
+            return uncut + sum(length * len(places) for length, places in self.free.items())
+
     def _take(self, length):
         """A place of that class, or None. Needs the lock."""
         found = self.free.get(length)

@@ -1,5 +1,7 @@
 //! Flags of metrics, traces, backends, memory and the host, the deprecated ones and Nereid's own.
 
+use std::time::Duration;
+
 use super::*;
 use crate::observe::trace::{Levels, Mode};
 use crate::server::options::Options;
@@ -421,6 +423,21 @@ pub const ROWS: &[Row] = &[
             ("measured", |o| o.run_to_completion = Lending::Measured),
         ],
         bad: &[("on", "invalid argument for --run-to-completion")],
+    },
+    Row {
+        flag: "stall-timeout",
+        beside: "",
+        good: &[
+            ("600", |_| {}),
+            ("0", |o| o.stall_timeout = None),
+            ("2.5", |o| o.stall_timeout = Some(Duration::from_millis(2500))),
+        ],
+        bad: &[
+            ("soon", "Invalid option value. Got soon"),
+            ("", "Invalid option value. Got "),
+            ("-1", "Provided option value is out of bound. Got -1"),
+            ("1e10", "Provided option value is out of bound. Got 1e10"),
+        ],
     },
     Row {
         flag: "strict-device-liveness",

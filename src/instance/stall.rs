@@ -1,0 +1,214 @@
+//! Which instances stand still: an execution that does not return, or a process that was stopped.
+//!
+//! A worker counts its executions where the watch can read it, which costs the path of a request two stores. One thread
+//! of the server compares the counts from time to time. An instance that stands still for longer than
+//! `--stall-timeout` is named in the log and counted; a model version all of whose workers stand still is not ready.
+//! Nothing is ended here: an execution that returns after all makes its model ready again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use super::readiness::Checks;
+use crate::backend::{ModelContext, Readiness};
+use crate::observe::metrics::Counter;
+
+/// How often counts are compared, within what the limit asks for.
+const TICK_MIN: Duration = Duration::from_millis(10);
+const TICK_MAX: Duration = Duration::from_secs(5);
+/// A process that somebody has stopped is not one that takes its time.
+const STOPPED_MAX: Duration = Duration::from_secs(10);
+
+/// The executions of one worker: odd during one.
+#[derive(Debug, Default)]
+pub(super) struct Pulse(AtomicU64);
+
+impl Pulse {
+    /// Only whoever runs the worker's instances changes it, one at a time.
+    fn step(&self, by: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
+    }
+
+    pub fn begin(&self) {
+        self.step(1);
+    }
+
+    pub fn end(&self) {
+        self.step(1);
+    }
+
+    /// The execution under way has taken further work.
+    pub fn goes_on(&self) {
+        self.step(2);
+    }
+
+    fn read(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What is watched of one worker.
+pub(super) struct Watched {
+    /// Of its instances, for the log.
+    pub name: String,
+    /// Gone with the worker's thread.
+    pub pulse: Weak<Pulse>,
+    /// Of its instances that have a say.
+    pub readiness: Vec<Weak<dyn Readiness>>,
+}
+
+/// A worker, and since when it stands still.
+struct Followed {
+    watched: Watched,
+    pulse: u64,
+    /// Since then it executes the same.
+    busy_since: Option<Instant>,
+    /// Since then its process is stopped.
+    stopped_since: Option<Instant>,
+    is_stalled: bool,
+}
+
+/// The workers of one model version.
+struct Group {
+    checks: Weak<Checks>,
+    stalls: Option<Counter>,
+    workers: Vec<Followed>,
+}
+
+#[derive(Default)]
+struct State {
+    groups: Vec<Group>,
+    thread: Option<JoinHandle<()>>,
+    is_over: bool,
+}
+
+struct Inner {
+    limit: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Watches the workers of a server; see the [module](self).
+pub struct StallWatch(Arc<Inner>);
+
+impl StallWatch {
+    /// `limit` is how long an execution may take that is not a stall; it is more than nothing.
+    pub fn new(limit: Duration) -> Arc<StallWatch> {
+        let inner = Inner { limit, state: Mutex::default(), changed: Condvar::new() };
+        Arc::new(StallWatch(Arc::new(inner)))
+    }
+
+    /// From now on a worker of the model version behind `checks` is watched, until its thread has ended.
+    pub(super) fn follow(&self, checks: &Arc<Checks>, context: &ModelContext, watched: Watched) {
+        let followed = Followed { watched, pulse: 0, busy_since: None, stopped_since: None, is_stalled: false };
+        let mut state = self.0.lock();
+        let weak = Arc::downgrade(checks);
+        match state.groups.iter_mut().find(|group| group.checks.ptr_eq(&weak)) {
+            Some(group) => group.workers.push(followed),
+            None => {
+                let stalls = counter(context);
+                state.groups.push(Group { checks: weak, stalls, workers: vec![followed] });
+            }
+        }
+        if state.thread.is_none() {
+            let inner = Arc::clone(&self.0);
+            let thread = std::thread::Builder::new().name("stalls".to_owned()).spawn(move || inner.run());
+            state.thread = thread.inspect_err(|error| warn!("stalls are not watched for: {error}")).ok();
+        }
+    }
+}
+
+impl Drop for StallWatch {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_over = true;
+        let thread = state.thread.take();
+        drop(state);
+        self.0.changed.notify_all();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for StallWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StallWatch({:?})", self.0.limit)
+    }
+}
+
+fn counter(context: &ModelContext) -> Option<Counter> {
+    let help = "Times that an instance of the model stood still for longer than --stall-timeout";
+    let family = context.metrics.own_counter_family("nereid_instance_stalls", help);
+    let labels = [("model", context.name.as_str()), ("version", &context.version.to_string())];
+    let counter = family.and_then(|family| family.counter(&labels));
+    counter.inspect_err(|error| warn!("no metric for stalls of model '{}': {error}", context.name)).ok()
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let tick = (self.limit / 4).clamp(TICK_MIN, TICK_MAX);
+        let mut state = self.lock();
+        while !state.is_over {
+            let now = Instant::now();
+            state.groups.retain_mut(|group| group.look(now, self.limit));
+            state = self.changed.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Group {
+    /// False: there is no such model version any more.
+    fn look(&mut self, now: Instant, limit: Duration) -> bool {
+        let Some(checks) = self.checks.upgrade() else { return false };
+        let stalls = self.stalls.as_ref();
+        self.workers.retain_mut(|worker| worker.look(now, limit, &checks, stalls));
+        let mut stalled = self.workers.iter().filter(|worker| worker.is_stalled);
+        let objection = match self.workers.iter().all(|worker| worker.is_stalled) {
+            true => stalled.next().map(|worker| format!("instance '{}' is stalled", worker.watched.name)),
+            false => None,
+        };
+        checks.set_stall(objection);
+        true
+    }
+}
+
+impl Followed {
+    /// False: its thread has ended.
+    fn look(&mut self, now: Instant, limit: Duration, checks: &Checks, stalls: Option<&Counter>) -> bool {
+        let Some(pulse) = self.watched.pulse.upgrade().map(|pulse| pulse.read()) else { return false };
+        let is_same = std::mem::replace(&mut self.pulse, pulse) == pulse;
+        let is_busy = pulse % 2 == 1;
+        self.busy_since = is_busy.then(|| self.busy_since.filter(|_| is_same).unwrap_or(now));
+        let instances = self.watched.readiness.iter().filter_map(Weak::upgrade);
+        let stopped = instances.into_iter().find_map(|instance| instance.stopped());
+        self.stopped_since = stopped.as_ref().map(|_| self.stopped_since.unwrap_or(now));
+        let lasts = |since: Option<Instant>, limit: Duration| {
+            since.map(|since| now.saturating_duration_since(since)).filter(|time| *time >= limit)
+        };
+        let (busy, idle) = (lasts(self.busy_since, limit), lasts(self.stopped_since, limit.min(STOPPED_MAX)));
+        let (name, is_stalled) = (&self.watched.name, busy.or(idle).is_some());
+        match (std::mem::replace(&mut self.is_stalled, is_stalled), is_stalled) {
+            (false, true) => {
+                stalls.into_iter().for_each(|counter| counter.increment(1));
+                let mut why =
+                    busy.map(|time| format!("its execution has not returned for {:.1} s", time.as_secs_f64()));
+                if let Some(stopped) = stopped {
+                    why = Some(why.map_or(stopped.clone(), |why| format!("{why}, and {stopped}")));
+                }
+                let why = why.unwrap_or_default();
+                error!("instance '{name}' of model {} is stalled: {why} (--stall-timeout)", checks.name());
+            }
+            (true, false) => info!("instance '{name}' of model {} goes on after a stall", checks.name()),
+            _ => {}
+        }
+        true
+    }
+}

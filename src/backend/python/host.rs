@@ -9,6 +9,7 @@
 use std::ffi::{CStr, OsString, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 
 /// Characters of a path: more is none.
 const PATH_MAX: usize = 4096;
@@ -24,9 +25,10 @@ fn executable() -> Option<PathBuf> {
     type IsInitialized = unsafe extern "C" fn() -> c_int;
     type ProgramPath = unsafe extern "C" fn() -> *const libc::wchar_t;
     let (is_initialized, path) = (symbol(c"Py_IsInitialized")?, symbol(c"Py_GetProgramFullPath")?);
-    // SAFETY: Python's own functions of these names, with the types of its C interface (since 1.5 and 3.0).
-    let (is_initialized, path): (IsInitialized, ProgramPath) =
-        unsafe { (std::mem::transmute(is_initialized), std::mem::transmute(path)) };
+    // SAFETY: Python's own function of this name, with the type of its C interface.
+    let is_initialized = unsafe { std::mem::transmute::<Symbol, IsInitialized>(is_initialized) };
+    // SAFETY: Python's own function of this name, with the type of its C interface.
+    let path = unsafe { std::mem::transmute::<Symbol, ProgramPath>(path) };
     // SAFETY: both may be called without the interpreter's lock; the first one before there is an interpreter, too. The
     // text that the second one gives out stays until the interpreter ends, which does not end under its own call.
     let text = unsafe { if is_initialized() == 0 { std::ptr::null() } else { path() } };
@@ -45,9 +47,11 @@ fn executable() -> Option<PathBuf> {
     None
 }
 
-fn symbol(name: &CStr) -> Option<std::ptr::NonNull<libc::c_void>> {
+type Symbol = NonNull<libc::c_void>;
+
+fn symbol(name: &CStr) -> Option<Symbol> {
     // SAFETY: a look-up of a name, which ends in a zero, among what the process has loaded for all.
-    std::ptr::NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
+    NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
 /// The same by the first word of the command line, for a Python whose interface has no such function any more.

@@ -365,6 +365,35 @@ fn who_leaves_is_taken_out_of_the_queue() {
     });
 }
 
+/// A queue policy with a time that never passes takes nothing from the traffic of many clients, whose requests join
+/// batches that wait already.
+#[test]
+fn a_queue_policy_costs_no_request_under_traffic() {
+    const CLIENTS: usize = 12;
+    const ROUNDS: usize = 40;
+    each(&variant::ALL, |variant| {
+        let repository = single(&format!(
+            "preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 200 default_queue_policy {{ {HOUR} }}"
+        ));
+        let mut bench = Bench::start(variant, &repository, 0, &[]);
+        let mut peers: Vec<Peer> = (0..CLIENTS).map(|_| Peer::connect(bench.server.http)).collect();
+        let ask = request("POST", "/v2/models/m/infer", &[], ONE.body("r").as_bytes());
+        for _ in 0..ROUNDS {
+            for peer in &mut peers {
+                peer.send(&ask);
+            }
+            for peer in &mut peers {
+                let answer = peer.answer();
+                assert_eq!(answer.status, 200, "{}", answer.text());
+            }
+        }
+        let statistics = bench.statistics("m");
+        assert_eq!(statistics["inference_count"], json!(CLIENTS * ROUNDS), "{statistics}");
+        bench.wait_for_pending("m", 0);
+        bench.server.stop();
+    });
+}
+
 /// Requests that wait for a batch when their model is unloaded or the server stops are executed.
 #[test]
 fn what_waits_is_answered_at_the_end() {

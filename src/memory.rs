@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+mod account;
 mod block;
 mod gather;
 mod heap;
@@ -19,11 +20,12 @@ mod slab;
 mod slice;
 mod target;
 
+pub use account::{Bound, Exhausted, Peer, Peers};
 pub use block::BlockMut;
 pub use gather::Gather;
 pub use heap::Heap;
 pub use lending::Lending;
-pub use pool::{Exhausted, Pool, Source};
+pub use pool::{Held, Pool, Source, TRUSTED_BYTES, Tally};
 pub use portions::Portions;
 pub use regions::{Region, Regions, Use, Window, WindowError};
 pub use segment::Segment;

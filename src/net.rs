@@ -13,14 +13,15 @@ mod pace;
 mod receipts;
 mod tls;
 
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::debug;
 
-use crate::memory::{Key, Pool, Slab, Slice};
-use crate::protocol::grpc::MessageReader;
+use crate::memory::{Key, Peers, Pool, Slab, Slice};
+use crate::protocol::grpc::{Limits, MessageReader};
 use crate::protocol::http1::{self, ExchangeId};
 use crate::protocol::http2::{self, StreamId};
 use crate::protocol::service::{CallKey, Port, Replies, Service, Token};
@@ -118,6 +119,8 @@ struct Shared<S> {
     calls: Slab<Call>,
     replies: Replies,
     pool: Pool,
+    /// What a gRPC message may hold.
+    grpc_limits: Limits,
     /// Readers of gRPC messages that wait for their next call.
     #[expect(clippy::vec_box, reason = "a call holds its reader in a box, and the box itself is to be used again")]
     readers: Vec<Box<MessageReader>>,
@@ -133,6 +136,7 @@ pub struct Net<S: Service> {
     dirty: Vec<Key>,
     /// Scratch for the list while it is worked through.
     due: Vec<Key>,
+    shares: Shares,
     /// Door of each listener of the engine.
     listeners: Vec<Door>,
     handshakes: Handshakes,
@@ -158,10 +162,22 @@ pub struct Net<S: Service> {
     crowding: Crowding,
 }
 
+/// What of the server's memory its clients may have.
+#[derive(Debug, Clone)]
+pub struct Shares {
+    /// Bytes of one connection.
+    pub connection: usize,
+    /// The clients of all shards, with the bytes of each.
+    pub clients: Arc<Peers>,
+}
+
 /// What a transport is made of.
 pub struct Parts<S> {
     pub service: S,
     pub pool: Pool,
+    pub shares: Shares,
+    /// Bytes of the longest message that a gRPC client may send.
+    pub grpc_message_bytes_max: usize,
     pub shard: usize,
     pub listeners: Vec<Door>,
     /// `None`: no door speaks TLS.
@@ -175,7 +191,8 @@ pub struct Parts<S> {
 
 impl<S: Service> Net<S> {
     pub fn new(parts: Parts<S>) -> Net<S> {
-        let Parts { service, pool, shard, listeners, secure, keepalive, slow_peers, loads, hand_over, gauges } = parts;
+        let Parts { service, pool, shares, grpc_message_bytes_max, shard, listeners, secure, .. } = parts;
+        let Parts { keepalive, slow_peers, loads, hand_over, gauges, .. } = parts;
         let replies = Replies::default();
         Net {
             shared: Shared {
@@ -183,12 +200,14 @@ impl<S: Service> Net<S> {
                 calls: Slab::new(CALLS_MAX),
                 replies,
                 pool,
+                grpc_limits: Limits { message_bytes_max: grpc_message_bytes_max, ..Limits::default() },
                 readers: Vec::new(),
                 stopped_timers: Vec::new(),
             },
             connections: Slab::new(CONNECTIONS_MAX),
             dirty: Vec::new(),
             due: Vec::new(),
+            shares,
             listeners,
             handshakes: Handshakes::new(secure),
             keepalive,
@@ -238,14 +257,15 @@ impl<S: Service> Net<S> {
             // Never in plain text where TLS is asked for.
             return;
         }
+        let pool = self.pool_for(&fd);
         let wire = match port {
-            Port::Grpc => Wire::http2(http2::Connection::server(self.http2, self.shared.pool.clone())),
+            Port::Grpc => Wire::http2(http2::Connection::server(self.http2, pool.clone()), pool.clone()),
             Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex => {
-                Wire::http1(http1::Connection::new(self.http1.clone(), self.shared.pool.clone()))
+                Wire::http1(http1::Connection::new(self.http1.clone(), pool.clone()), &pool)
             }
         };
         let pulse = (port == Port::Grpc).then(|| Pulse::new(self.keepalive, core.now_ns()));
-        let mut connection = Connection::new(wire, port, seat, tls, pulse);
+        let mut connection = Connection::new(wire, port, seat, tls, pulse, pool.tally());
         if self.leaving {
             connection.leave();
         }
@@ -267,6 +287,15 @@ impl<S: Service> Net<S> {
         self.go_round(core);
         self.start_pulse(key, core);
         self.touch(key);
+    }
+
+    /// What a new connection may have of the server's memory, alone and with the others of its client.
+    fn pool_for(&self, fd: &OwnedFd) -> Pool {
+        let address = rustix::net::getpeername(fd.as_fd()).ok().flatten();
+        let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+        // A client of a Unix socket has no address.
+        let client = address.map(|address| self.shares.clients.at(address.ip()));
+        self.shared.pool.share(self.shares.connection, client)
     }
 
     /// Something about the connection may have to be done before the turn ends.
@@ -354,6 +383,7 @@ impl<S: Service> Net<S> {
         if !connection.sending {
             let pieces = connection.take_output(&self.shared.pool, &mut self.lists);
             connection.tell_unsent(&mut self.shared);
+            connection.sending_bytes = pieces.iter().map(|piece| piece.len()).sum();
             if pieces.is_empty() {
                 self.lists.keep(pieces);
             } else {
@@ -366,6 +396,7 @@ impl<S: Service> Net<S> {
             }
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.count_unsent();
         if connection.should_close() && !connection.sending {
             if connection.say_goodbye() {
                 return self.touch(key);

@@ -5,6 +5,7 @@
 //! end.
 
 pub mod access;
+mod budget;
 mod clouds;
 mod control;
 mod core;

@@ -10,7 +10,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use super::pool::{Shared, Source};
+use super::account::Account;
+use super::pool::Source;
 use super::{ALIGNMENT, Slice};
 
 /// Lies directly before the data of a block; its own alignment makes the data aligned.
@@ -19,8 +20,8 @@ pub(super) struct Header {
     refs: AtomicUsize,
     /// Bytes of data behind the header.
     capacity: usize,
-    /// The pool that takes the block back.
-    pool: Option<Arc<Shared>>,
+    /// What the block is charged to; its pool takes the block back.
+    pool: Option<Arc<Account>>,
     /// Whose memory it is, if it is not the system's.
     source: Option<Arc<dyn Source>>,
 }
@@ -28,35 +29,60 @@ pub(super) struct Header {
 const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == ALIGNMENT && align_of::<Header>() == ALIGNMENT);
 
-fn layout(capacity: usize) -> Layout {
-    Layout::from_size_align(HEADER + capacity, ALIGNMENT).expect("block sizes are bounded by the pool")
+/// `None`: more than any system can hold.
+fn layout(capacity: usize) -> Option<Layout> {
+    Layout::from_size_align(HEADER.checked_add(capacity)?, ALIGNMENT).ok()
 }
 
 /// From this capacity on, blocks are mapped: the allocator would zero every page at once to align it, the kernel zeroes
 /// those that are used when they are used.
 const MAPPED_FROM: usize = 256 * 1024;
 
-/// Allocates a zeroed block with one reference.
-pub(super) fn allocate(capacity: usize) -> NonNull<Header> {
-    let layout = layout(capacity);
+/// Allocates a zeroed block with one reference. `None`: the system has no memory for it.
+pub(super) fn allocate(capacity: usize) -> Option<NonNull<Header>> {
+    let layout = layout(capacity)?;
     let at = if capacity < MAPPED_FROM {
         // SAFETY: the layout has a non-zero size, because it contains the header.
         unsafe { alloc_zeroed(layout) }
     } else {
         map(layout.size())
     };
-    let Some(header) = NonNull::new(at.cast::<Header>()) else { handle_alloc_error(layout) };
+    let header = NonNull::new(at.cast::<Header>())?;
     // SAFETY: freshly allocated with the size and alignment of a header; nobody else knows the address.
     unsafe { header.write(Header { refs: AtomicUsize::new(1), capacity, pool: None, source: None }) };
-    header
+    Some(header)
+}
+
+/// Makes a mapped block larger without a copy: the kernel moves its pages where there is room for more. `None`: the
+/// block is as it was, because it is not mapped or the system has no memory.
+///
+/// # Safety
+/// The caller has the only reference and the only window of the block, and `capacity` is larger than it has.
+unsafe fn enlarge(header: NonNull<Header>, capacity: usize) -> Option<NonNull<Header>> {
+    // SAFETY: the caller's reference keeps the header alive.
+    let (old, is_sourced) = unsafe { (header.as_ref().capacity, header.as_ref().source.is_some()) };
+    if old < MAPPED_FROM || is_sourced {
+        return None;
+    }
+    let (from, to) = (layout(old)?.size(), layout(capacity)?.size());
+    // SAFETY: the mapping has this size, and nobody else refers to what is in it, so it may move.
+    let at = unsafe { libc::mremap(header.as_ptr().cast(), from, to, libc::MREMAP_MAYMOVE) };
+    if at == libc::MAP_FAILED {
+        return None;
+    }
+    let mut header = NonNull::new(at.cast::<Header>())?;
+    // SAFETY: the header lies where its mapping lies now, and is the caller's alone.
+    unsafe { header.as_mut() }.capacity = capacity;
+    Some(header)
 }
 
 /// The same in the memory of `source`, if it has some left; what is in it is unspecified.
 pub(super) fn allocate_from(source: &Arc<dyn Source>, capacity: usize) -> Option<NonNull<Header>> {
-    let header = source.take(layout(capacity).size())?.cast::<Header>();
+    let size = layout(capacity)?.size();
+    let header = source.take(size)?.cast::<Header>();
     if !header.as_ptr().addr().is_multiple_of(ALIGNMENT) {
         // SAFETY: it was taken with this size a moment ago, and nobody else knows the address.
-        unsafe { source.give(header.cast(), layout(capacity).size()) };
+        unsafe { source.give(header.cast(), size) };
         return None;
     }
     let source = Some(Arc::clone(source));
@@ -72,8 +98,8 @@ pub(super) fn allocate_from(source: &Arc<dyn Source>, capacity: usize) -> Option
 pub(super) unsafe fn free(header: NonNull<Header>) {
     // SAFETY: the caller owns the block alone, so reading and dropping its header is exclusive.
     unsafe {
-        let layout = layout(header.as_ref().capacity);
         let capacity = header.as_ref().capacity;
+        let layout = Layout::from_size_align_unchecked(HEADER + capacity, ALIGNMENT);
         let source = (*header.as_ptr()).source.take();
         header.drop_in_place();
         if let Some(source) = source {
@@ -92,6 +118,13 @@ fn map(size: usize) -> *mut u8 {
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches no memory of ours.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, -1, 0) };
     if at == libc::MAP_FAILED { std::ptr::null_mut() } else { at.cast() }
+}
+
+/// What a block is charged to, for as long as the borrowed reference to it lives.
+pub(super) fn account(header: &NonNull<Header>) -> Option<&Arc<Account>> {
+    // SAFETY: who holds the header by reference holds a reference of the block; the field changes only where the block
+    // has one owner.
+    unsafe { header.as_ref() }.pool.as_ref()
 }
 
 pub(super) fn data(header: NonNull<Header>) -> *mut u8 {
@@ -147,7 +180,7 @@ impl BlockMut {
     ///
     /// # Safety
     /// The caller owns the block alone and `len` is at most its capacity.
-    pub(super) unsafe fn new(header: NonNull<Header>, len: usize, pool: Option<Arc<Shared>>) -> BlockMut {
+    pub(super) unsafe fn new(header: NonNull<Header>, len: usize, pool: Option<Arc<Account>>) -> BlockMut {
         // SAFETY: by contract nobody else can see the header now.
         let end = unsafe {
             let header = &mut *header.as_ptr();
@@ -160,9 +193,32 @@ impl BlockMut {
     }
 
     /// A block that belongs to no pool; for tests and for the rare places without one.
+    /// Its length is the server's own, never one that came from outside: the process ends where there is no memory.
     pub fn unpooled(len: usize) -> BlockMut {
+        let Some(header) = allocate(len) else {
+            handle_alloc_error(layout(len).unwrap_or(Layout::new::<Header>()));
+        };
         // SAFETY: `allocate` hands out a block that only we know, with at least `len` bytes.
-        unsafe { BlockMut::new(allocate(len), len, None) }
+        unsafe { BlockMut::new(header, len, None) }
+    }
+
+    /// Makes room for `capacity` bytes without a copy, which only the whole of a mapped block can do. False: nothing
+    /// has changed.
+    pub(super) fn enlarge(&mut self, capacity: usize) -> bool {
+        // SAFETY: a window owns a reference, so the header is alive.
+        let refs = unsafe { &self.header.as_ref().refs };
+        if self.start > 0 || refs.load(Ordering::Acquire) != 1 || capacity <= self.end {
+            return false;
+        }
+        // SAFETY: the one reference is this window's, and `&mut self` makes it the only user.
+        let Some(header) = (unsafe { enlarge(self.header, capacity) }) else { return false };
+        (self.header, self.end) = (header, capacity);
+        true
+    }
+
+    /// What the block is charged to; nothing, if it belongs to no pool.
+    pub(super) fn account(&self) -> Option<&Arc<Account>> {
+        account(&self.header)
     }
 
     /// Bytes that this window can hold in all.

@@ -34,13 +34,13 @@ impl Gather {
         self.len == 0
     }
 
-    /// Copies `bytes` to the end. Memory comes from `pool`, or from outside it where its bound is reached: replies to
-    /// what was accepted must not fail, and connections bound what they leave unsent.
+    /// Copies `bytes` to the end. Memory comes from `pool`, even where its bound is reached: short replies to what was
+    /// accepted must not fail, and who writes a long one looks at the bound as it goes ([`Pool::check`]).
     pub fn put(&mut self, pool: &Pool, mut bytes: &[u8]) {
         self.len += bytes.len();
         while !bytes.is_empty() {
             let open = self.open.get_or_insert_with(|| {
-                let mut block = pool.get(CHUNK).unwrap_or_else(|_| BlockMut::unpooled(CHUNK));
+                let mut block = pool.get_anyway(CHUNK);
                 block.set_len(0);
                 block
             });

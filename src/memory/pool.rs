@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_queue::ArrayQueue;
 
 use super::BlockMut;
+use super::account::{Account, Bound, Exhausted, Peer};
 use super::block::{self, Header};
 
 /// Smallest block that is handed out, in bytes.
@@ -19,15 +20,10 @@ const LARGEST_KEPT: usize = 64 << 20;
 const CLASSES: usize = (LARGEST_KEPT / SMALLEST).trailing_zeros() as usize + 1;
 /// Bytes that one size class may keep.
 const KEPT_PER_CLASS: usize = 64 << 20;
-
-/// The pool's bound is reached: nothing was allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{asked} bytes were asked for, but only {left} of the server's {limit} bytes for request data are free")]
-pub struct Exhausted {
-    pub asked: usize,
-    pub left: usize,
-    pub limit: usize,
-}
+/// Part of the limit that all free lists together may keep.
+const KEPT_SHARE: usize = 4;
+/// Bytes that the word of a peer is good for: room for more is taken as what it announced arrives.
+pub const TRUSTED_BYTES: usize = 64 * 1024;
 
 /// Memory of a special kind for the larger blocks of a pool: such as devices reach by themselves.
 ///
@@ -54,18 +50,28 @@ pub(super) struct Shared {
     free: [ArrayQueue<Free>; CLASSES],
     /// Fewest free blocks of each class since the last trim: that many were of no use.
     idle: [AtomicUsize; CLASSES],
-    /// Capacity in bytes of all blocks that are out.
+    /// Capacity in bytes of all blocks that are out, and of what else is charged.
     out: AtomicUsize,
+    /// Capacity in bytes of all blocks that there are, those on the free lists included.
+    held: AtomicUsize,
     limit: usize,
     source: Option<Arc<dyn Source>>,
 }
 
-/// A cheap handle; clones share the same blocks.
+/// A cheap handle; clones share the same blocks and are charged to the same account.
 #[derive(Clone)]
-pub struct Pool(Arc<Shared>);
+pub struct Pool(Arc<Account>);
 
 fn class_of(len: usize) -> usize {
     (len.max(SMALLEST).next_power_of_two() / SMALLEST).trailing_zeros() as usize
+}
+
+/// Bytes of the block that a length gets. A length that nothing could hold is as good as one beyond any limit.
+fn capacity_of(len: usize) -> usize {
+    match len <= LARGEST_KEPT {
+        true => SMALLEST << class_of(len),
+        false => len.checked_next_multiple_of(4096).unwrap_or(usize::MAX),
+    }
 }
 
 impl Pool {
@@ -78,55 +84,280 @@ impl Pool {
     pub fn backed(limit: usize, source: Option<Arc<dyn Source>>) -> Pool {
         let free = std::array::from_fn(|class| ArrayQueue::new((KEPT_PER_CLASS / (SMALLEST << class)).clamp(1, 4096)));
         let idle = std::array::from_fn(|_| AtomicUsize::new(0));
-        Pool(Arc::new(Shared { free, idle, out: AtomicUsize::new(0), limit, source }))
+        let (out, held) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Pool(Account::of_server(Arc::new(Shared { free, idle, out, held, limit, source })))
+    }
+
+    pub(super) fn of_account(account: &Arc<Account>) -> Pool {
+        Pool(Arc::clone(account))
+    }
+
+    /// The same blocks, of which this handle and its clones may have `limit` bytes out, and all handles with the same
+    /// `peer` as many as that has.
+    pub fn share(&self, limit: usize, peer: Option<Arc<Peer>>) -> Pool {
+        Pool(Account::of_connection(Arc::clone(self.0.pool()), limit, peer))
+    }
+
+    /// True if both are charged to the same account.
+    pub fn is(&self, other: &Pool) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// A window of `len` bytes, initialised with unspecified values, aligned to [`super::ALIGNMENT`].
     pub fn get(&self, len: usize) -> Result<BlockMut, Exhausted> {
-        let shared = &*self.0;
-        let kept = len <= LARGEST_KEPT;
-        // A length that nothing could hold is as good as one beyond the limit.
-        let capacity =
-            if kept { SMALLEST << class_of(len) } else { len.checked_next_multiple_of(4096).unwrap_or(usize::MAX) };
-        if capacity > shared.limit {
-            let out = shared.out.load(Ordering::Relaxed);
-            return Err(Exhausted { asked: len, left: shared.limit.saturating_sub(out), limit: shared.limit });
-        }
-        let out = shared.out.fetch_add(capacity, Ordering::Relaxed);
-        if out.saturating_add(capacity) > shared.limit {
-            shared.out.fetch_sub(capacity, Ordering::Relaxed);
-            return Err(Exhausted { asked: len, left: shared.limit.saturating_sub(out), limit: shared.limit });
-        }
-        let header = match kept.then(|| shared.pop(class_of(len))).flatten() {
-            Some(free) => free.0,
-            None => shared.allocate(capacity),
+        let (shared, capacity) = (self.0.pool(), capacity_of(len));
+        self.0.charge(capacity, len)?;
+        let kept = (len <= LARGEST_KEPT).then(|| shared.pop(class_of(len))).flatten();
+        let Some(header) = kept.map(|free| free.0).or_else(|| shared.allocate(capacity)) else {
+            self.0.release(capacity);
+            return Err(Exhausted::of_system(len));
         };
         // SAFETY: the block is fresh or from a free list: nobody else knows it, and it holds at least `len` bytes.
         Ok(unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) })
     }
 
+    /// The same without asking whether the bound is reached, for lengths that are the server's own: what must be
+    /// answered is, and counts. The process ends where the system has no memory.
+    pub fn get_anyway(&self, len: usize) -> BlockMut {
+        if let Ok(block) = self.get(len) {
+            return block;
+        }
+        let (shared, capacity) = (self.0.pool(), capacity_of(len));
+        let kept = (len <= LARGEST_KEPT).then(|| shared.pop(class_of(len))).flatten();
+        let Some(header) = kept.map(|free| free.0).or_else(|| shared.allocate(capacity)) else {
+            return BlockMut::unpooled(len);
+        };
+        self.0.charge_anyway(capacity);
+        // SAFETY: the block is fresh or from a free list: nobody else knows it, and it holds at least `len` bytes.
+        unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) }
+    }
+
+    /// An error where the server's bound is reached: whoever goes on without asking stops there.
+    pub fn check(&self) -> Result<(), Exhausted> {
+        let (shared, out) = (self.0.pool(), self.bytes_in_use());
+        if out > shared.limit {
+            return Err(Exhausted { asked: out - shared.limit, left: 0, limit: shared.limit, bound: Bound::Server });
+        }
+        Ok(())
+    }
+
+    /// Room for the beginning of `announced` bytes that have not arrived. As long as it is more than
+    /// [`TRUSTED_BYTES`], only memory that lies ready is taken for the whole: else the window is shorter, and
+    /// [`Pool::grow`] makes it longer as the bytes come.
+    pub fn begin(&self, announced: usize) -> Result<BlockMut, Exhausted> {
+        match self.ready(announced) {
+            Some(block) => Ok(block),
+            None => self.get(announced.min(TRUSTED_BYTES)),
+        }
+    }
+
+    /// A window of `len` bytes, longer than [`TRUSTED_BYTES`], for which no memory of the system is needed.
+    fn ready(&self, len: usize) -> Option<BlockMut> {
+        if !(TRUSTED_BYTES + 1..=LARGEST_KEPT).contains(&len) {
+            return None;
+        }
+        let (shared, capacity) = (self.0.pool(), capacity_of(len));
+        if shared.free[class_of(len)].is_empty() || self.0.charge(capacity, len).is_err() {
+            return None;
+        }
+        let Some(Free(header)) = shared.pop(class_of(len)) else {
+            self.0.release(capacity);
+            return None;
+        };
+        // SAFETY: the block is from a free list: nobody else knows it, and it holds at least `len` bytes.
+        Some(unsafe { BlockMut::new(header, len, Some(Arc::clone(&self.0))) })
+    }
+
+    /// Makes room for `needed` bytes in a block that is to hold `announced` in the end: four times as much as it has,
+    /// so that little is moved often, and no more than what has come deserves. What is in the window stays; the window
+    /// is as long as the room that there is for what was announced.
+    pub fn grow(&self, block: &mut BlockMut, needed: usize, announced: usize) -> Result<(), Exhausted> {
+        let announced = announced.max(needed);
+        if needed > block.capacity() {
+            let wanted = block.capacity().saturating_mul(4).min(announced).max(needed);
+            match self.ready(announced) {
+                Some(whole) => move_into(block, whole),
+                None if self.enlarge(block, wanted) => {}
+                None => move_into(block, self.get(wanted).or_else(|_| self.get(needed))?),
+            }
+        }
+        block.set_len(block.capacity().min(announced));
+        Ok(())
+    }
+
+    /// Makes a block larger in place, if that can be done and is within the bounds.
+    fn enlarge(&self, block: &mut BlockMut, wanted: usize) -> bool {
+        let (old, new) = (block.capacity(), capacity_of(wanted));
+        if new <= old || !block.account().is_some_and(|account| Arc::ptr_eq(account, &self.0)) {
+            return false;
+        }
+        let more = new - old;
+        if self.0.charge(more, more).is_err() {
+            return false;
+        }
+        let shared = self.0.pool();
+        shared.make_room(more);
+        if block.enlarge(new) {
+            shared.held.fetch_add(more, Ordering::Relaxed);
+            return true;
+        }
+        self.0.release(more);
+        false
+    }
+
+    /// Charges `bytes` that lie elsewhere, for as long as the answer lives.
+    pub fn hold(&self, bytes: usize) -> Result<Held, Exhausted> {
+        self.0.charge(bytes, bytes)?;
+        Ok(Held { account: Arc::clone(&self.0), bytes })
+    }
+
+    /// A place to count for this connection, and its client, what lies in the memory of others: answers that wait for
+    /// it. The server's budget has those already.
+    pub fn tally(&self) -> Tally {
+        Tally { account: Arc::clone(&self.0), bytes: 0 }
+    }
+
     /// Gives blocks back to the system that nobody needed since the last call. To be called now and then.
     pub fn trim(&self) {
-        for (class, idle) in self.0.idle.iter().enumerate() {
-            let unused = idle.swap(usize::MAX, Ordering::Relaxed).min(self.0.free[class].len());
-            for _ in 0..unused {
-                let Some(Free(header)) = self.0.free[class].pop() else { break };
-                // SAFETY: free blocks have no other owner.
-                unsafe { block::free(header) }
-            }
+        let shared = self.0.pool();
+        for (class, idle) in shared.idle.iter().enumerate() {
+            let unused = idle.swap(usize::MAX, Ordering::Relaxed).min(shared.free[class].len());
+            shared.shed(class, unused);
         }
     }
 
     /// Bytes of blocks that are in use now.
     pub fn bytes_in_use(&self) -> usize {
-        self.0.out.load(Ordering::Relaxed)
+        self.0.pool().out.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may be in use at a time.
+    pub fn limit(&self) -> usize {
+        self.0.pool().limit
+    }
+
+    /// Bytes that this handle and its clones may have out at a time.
+    pub fn share_bytes(&self) -> usize {
+        self.0.limit().min(self.limit())
+    }
+}
+
+/// Copies what is in `block` to the front of `larger`, which takes its place.
+fn move_into(block: &mut BlockMut, mut larger: BlockMut) {
+    larger.set_len(larger.capacity());
+    if let Some(front) = larger.get_mut(..block.len()) {
+        front.copy_from_slice(block);
+    }
+    *block = larger;
+}
+
+/// Bytes that are charged to a pool though they lie elsewhere.
+#[derive(Debug)]
+pub struct Held {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+/// Bytes that count against the share of a connection though they are not charged to it.
+#[derive(Debug)]
+pub struct Tally {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Tally {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Counts `bytes` in place of what was counted, even beyond the share: then nothing more is given to the connection.
+    pub fn set(&mut self, bytes: usize) {
+        self.account.recount(self.bytes, bytes);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.account.recount(self.bytes, 0);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.account.release(self.bytes);
     }
 }
 
 impl Shared {
-    fn allocate(&self, capacity: usize) -> NonNull<Header> {
+    /// Counts `bytes` as out, or says how many are left.
+    pub(super) fn charge(&self, bytes: usize) -> Result<(), usize> {
+        if bytes > self.limit {
+            return Err(self.limit.saturating_sub(self.out.load(Ordering::Relaxed)));
+        }
+        let out = self.out.fetch_add(bytes, Ordering::Relaxed);
+        if out.saturating_add(bytes) > self.limit {
+            self.out.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(self.limit.saturating_sub(out));
+        }
+        Ok(())
+    }
+
+    pub(super) fn charge_anyway(&self, bytes: usize) {
+        self.out.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        self.out.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// A fresh block. Where the system has no memory for it, what lies on the free lists goes back first.
+    fn allocate(&self, capacity: usize) -> Option<NonNull<Header>> {
+        self.make_room(capacity);
         let source = self.source.as_ref().filter(|_| capacity >= SOURCED_FROM);
-        source.and_then(|source| block::allocate_from(source, capacity)).unwrap_or_else(|| block::allocate(capacity))
+        let header = source
+            .and_then(|source| block::allocate_from(source, capacity))
+            .or_else(|| block::allocate(capacity))
+            .or_else(|| {
+                self.shed_all();
+                block::allocate(capacity)
+            });
+        if header.is_some() {
+            self.held.fetch_add(capacity, Ordering::Relaxed);
+        }
+        header
+    }
+
+    /// Lets free blocks go, the largest first, until `more` bytes fit within the limit beside those that are left.
+    fn make_room(&self, more: usize) {
+        for class in (0..CLASSES).rev() {
+            let too_many = || self.held.load(Ordering::Relaxed).saturating_add(more) > self.limit;
+            while too_many() && self.shed(class, 1) {}
+        }
+    }
+
+    fn shed_all(&self) {
+        for class in 0..CLASSES {
+            self.shed(class, usize::MAX);
+        }
+    }
+
+    /// Gives up to `count` free blocks of a class back to the system. False: there was none.
+    fn shed(&self, class: usize, count: usize) -> bool {
+        let count = count.min(self.free[class].len());
+        let mut some = false;
+        for _ in 0..count {
+            let Some(Free(header)) = self.free[class].pop() else { break };
+            self.held.fetch_sub(SMALLEST << class, Ordering::Relaxed);
+            // SAFETY: free blocks have no other owner.
+            unsafe { block::free(header) }
+            some = true;
+        }
+        some
     }
 
     fn pop(&self, class: usize) -> Option<Free> {
@@ -138,12 +369,13 @@ impl Shared {
     /// # Safety
     /// The caller owns the block alone; it came from [`Pool::get`] of this pool and has this `capacity`.
     pub(super) unsafe fn put_back(&self, header: NonNull<Header>, capacity: usize) {
-        self.out.fetch_sub(capacity, Ordering::Relaxed);
-        let refused = match capacity <= LARGEST_KEPT {
+        let kept = self.held.load(Ordering::Relaxed).saturating_sub(self.out.load(Ordering::Relaxed));
+        let refused = match capacity <= LARGEST_KEPT && kept <= self.limit / KEPT_SHARE {
             true => self.free[class_of(capacity)].push(Free(header)).err(),
             false => Some(Free(header)),
         };
         if let Some(Free(header)) = refused {
+            self.held.fetch_sub(capacity, Ordering::Relaxed);
             // SAFETY: the list did not take it, so we are still the only owner.
             unsafe { block::free(header) }
         }
@@ -152,12 +384,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        for list in &self.free {
-            while let Some(Free(header)) = list.pop() {
-                // SAFETY: free blocks have no other owner.
-                unsafe { block::free(header) }
-            }
-        }
+        self.shed_all();
     }
 }
 
@@ -203,12 +430,12 @@ mod tests {
         let class = class_of(1000);
         drop(take(10));
         pool.trim();
-        assert_eq!(pool.0.free[class].len(), 10, "all were needed since the start");
+        assert_eq!(pool.0.pool().free[class].len(), 10, "all were needed since the start");
         drop(take(3));
         pool.trim();
-        assert_eq!(pool.0.free[class].len(), 3, "seven were not needed since");
+        assert_eq!(pool.0.pool().free[class].len(), 3, "seven were not needed since");
         pool.trim();
-        assert_eq!(pool.0.free[class].len(), 0);
+        assert_eq!(pool.0.pool().free[class].len(), 0);
     }
 
     /// One piece of memory, given to one holder at a time.

@@ -109,6 +109,15 @@ impl Slice {
         }
     }
 
+    /// The pool that its memory is charged to, so that what is made of the bytes is charged like them; `None`: it is
+    /// no pool's.
+    pub fn pool(&self) -> Option<super::Pool> {
+        match &self.owner {
+            Owner::Block(header) => block::account(header).map(super::Pool::of_account),
+            Owner::Static | Owner::Foreign(_) => None,
+        }
+    }
+
     /// True if the first byte is aligned to `alignment` (a power of two).
     pub fn is_aligned_to(&self, alignment: usize) -> bool {
         (self.at as usize) & (alignment - 1) == 0

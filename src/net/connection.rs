@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::memory::{BlockMut, Key, Pool, Slice};
+use crate::memory::{BlockMut, Key, Pool, Slice, Tally};
 use crate::protocol::http2::StreamId;
 use crate::protocol::service::{CallKey, Port, Reply, Service};
 use crate::protocol::slow_peers::{Progress, SlowPeers};
@@ -19,18 +19,29 @@ use super::{At, Shared};
 
 /// Pieces of one gathered send; the system's limit is 1024.
 const PIECES_MAX: usize = 256;
+/// Unsent bytes of one connection that are not worth counting for its client.
+const COUNTED_FROM: usize = 64 * 1024;
+
 pub(super) enum Wire {
     Http(Box<HttpWire>),
     Grpc(Box<GrpcWire>),
 }
 
 impl Wire {
-    pub fn http1(connection: http1::Connection) -> Wire {
-        Wire::Http(Box::new(HttpWire::new(connection)))
+    pub fn http1(connection: http1::Connection, pool: &Pool) -> Wire {
+        Wire::Http(Box::new(HttpWire::new(connection, pool)))
     }
 
-    pub fn http2(connection: http2::Connection) -> Wire {
-        Wire::Grpc(Box::new(GrpcWire::new(connection)))
+    pub fn http2(connection: http2::Connection, pool: Pool) -> Wire {
+        Wire::Grpc(Box::new(GrpcWire::new(connection, pool)))
+    }
+
+    /// Bytes of answers that have not left for the engine.
+    fn unsent(&self) -> usize {
+        match self {
+            Wire::Http(wire) => wire.connection.unsent(),
+            Wire::Grpc(wire) => wire.connection.unsent_total(),
+        }
     }
 
     fn output_len(&mut self) -> usize {
@@ -105,6 +116,10 @@ pub(super) struct Connection {
     pub brief_s: Option<u32>,
     /// What a recalled send brought back.
     rest: Rest,
+    /// Bytes that are with the engine, or were called back from it.
+    pub sending_bytes: usize,
+    /// Counts the answers that wait here against the memory that the connection may have.
+    unsent: Tally,
     receipts: Receipts<At>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
@@ -127,7 +142,14 @@ pub(super) enum Second {
 }
 
 impl Connection {
-    pub fn new(wire: Wire, port: Port, seat: Seat, tls: Option<Tls>, pulse: Option<Pulse>) -> Connection {
+    pub fn new(
+        wire: Wire,
+        port: Port,
+        seat: Seat,
+        tls: Option<Tls>,
+        pulse: Option<Pulse>,
+        unsent: Tally,
+    ) -> Connection {
         Connection {
             wire,
             port,
@@ -148,6 +170,8 @@ impl Connection {
             lingering_s: 0,
             brief_s: None,
             rest: Rest::default(),
+            sending_bytes: 0,
+            unsent,
             receipts: Receipts::default(),
             timer: None,
             tls: tls.map(Box::new),
@@ -393,6 +417,16 @@ impl Connection {
             Wire::Http(wire) => wire.wants_read(),
             // Always: a peer that is not heard cannot open the window that its answers wait for.
             Wire::Grpc(wire) => !wire.failed,
+        }
+    }
+
+    /// Counts what waits for the peer to take it, if that is worth counting.
+    pub fn count_unsent(&mut self) {
+        let sending = if self.sending { self.sending_bytes } else { 0 };
+        let unsent = sending.saturating_add(self.wire.unsent());
+        let unsent = if unsent < COUNTED_FROM { 0 } else { unsent };
+        if unsent != self.unsent.bytes() {
+            self.unsent.set(unsent);
         }
     }
 

@@ -8,7 +8,7 @@ mod calls;
 use std::time::Duration;
 
 use super::{OUT_OF_TIME, Shared, call_mut, remove_call};
-use crate::memory::{BlockMut, Gather, Key};
+use crate::memory::{BlockMut, Gather, Key, Pool};
 use crate::protocol::grpc::{self, ACCEPTED_ENCODINGS, Code, Direct, Encoding, UnknownEncoding, encode_message};
 use crate::protocol::http2::{self, ErrorCode, Known, SendError, StreamId};
 use crate::protocol::service::{CallKey, GrpcStatus, Reply, Service};
@@ -18,12 +18,21 @@ use calls::{Handler, Refusal, Route, Streams, give_up, keep_reader};
 /// Unsent bytes of one connection beyond which its peer is given no credit for what it sends. Reading goes on: only
 /// so can the peer open its own windows.
 const UNSENT_MAX: usize = 64 << 20;
-/// Unsent bytes of one connection, of either protocol, beyond which new calls are refused and streams that say more
-/// are ended.
-pub(super) const UNSENT_HARD_MAX: usize = 1 << 30;
+/// Unsent bytes of one connection, of either protocol, beyond which new calls are refused and answers behind others
+/// are not taken: never more than this.
+const UNSENT_HARD_MAX: usize = 1 << 30;
+
+/// The same for a connection that may have so much of the server's memory: half of that.
+pub(super) fn unsent_max(pool: &Pool) -> usize {
+    (pool.share_bytes() / 2).min(UNSENT_HARD_MAX)
+}
 
 pub(super) struct GrpcWire {
     pub connection: http2::Connection,
+    /// What its messages are charged to.
+    pool: Pool,
+    /// See [`unsent_max`].
+    unsent_max: usize,
     streams: Streams,
     /// How the last call was taken.
     route: Option<Route>,
@@ -47,9 +56,11 @@ pub(super) struct GrpcWire {
 }
 
 impl GrpcWire {
-    pub fn new(connection: http2::Connection) -> GrpcWire {
+    pub fn new(connection: http2::Connection, pool: Pool) -> GrpcWire {
         GrpcWire {
             connection,
+            unsent_max: unsent_max(&pool),
+            pool,
             streams: Streams::default(),
             route: None,
             head: Known::new(&HEAD),
@@ -81,7 +92,8 @@ impl GrpcWire {
             deadlines: &mut self.deadlines,
             refused: Vec::new(),
             withholds: unsent >= UNSENT_MAX,
-            overloaded: unsent >= UNSENT_HARD_MAX,
+            overloaded: unsent >= self.unsent_max,
+            pool: &self.pool,
             withheld: self.withheld,
         };
         let outcome = run(&mut self.connection, &mut handler);
@@ -234,9 +246,7 @@ impl GrpcWire {
     pub fn reply<S: Service>(&mut self, call: CallKey, id: StreamId, reply: Reply, shared: &mut Shared<S>) {
         let reply = match reply {
             // One answer of any size may be on its way, but not one behind the other to a peer that does not read.
-            Reply::GrpcMessage(_) | Reply::GrpcAnswer(_)
-                if self.connection.unsent_total() >= UNSENT_HARD_MAX && self.connection.unsent(id) > 0 =>
-            {
+            Reply::GrpcMessage(ref message) | Reply::GrpcAnswer(ref message) if !self.has_room(message.len()) => {
                 let text = "too many bytes of answers wait for this client to read them";
                 if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
                     shared.service.cancelled(token);
@@ -275,6 +285,12 @@ impl GrpcWire {
             | Reply::HttpAbort
             | Reply::Receipt(_) => {}
         }
+    }
+
+    /// An answer of so many bytes can wait here for its peer.
+    fn has_room(&self, bytes: usize) -> bool {
+        let unsent = self.connection.unsent_total();
+        unsent == 0 || unsent.saturating_add(bytes) <= self.unsent_max
     }
 
     fn send_message(&mut self, id: StreamId, message: &mut Gather) {

@@ -5,15 +5,17 @@
 
 use smallvec::SmallVec;
 
-use super::grpc::UNSENT_HARD_MAX;
+use super::grpc::unsent_max;
 use super::{At, Call, OUT_OF_TIME, Shared, call_mut, remove_call};
-use crate::memory::{BlockMut, Key, Slice};
+use crate::memory::{BlockMut, Key, Pool, Slice};
 use crate::protocol::http1::{self, BodyPlan, Direct, ExchangeId, Head, Response, ResponseHead};
 use crate::protocol::service::{CallKey, Port, Reply, Service};
 use crate::request::now_ns;
 
 pub(super) struct HttpWire {
     pub connection: http1::Connection,
+    /// Unsent bytes beyond which answers behind others are not taken.
+    unsent_max: usize,
     /// Exchanges without an answer, oldest first.
     calls: SmallVec<[CallKey; 2]>,
     /// Those whose answers are told in parts and have begun.
@@ -76,9 +78,10 @@ impl<S: Service> http1::Handler for Handler<'_, S> {
 }
 
 impl HttpWire {
-    pub fn new(connection: http1::Connection) -> HttpWire {
+    pub fn new(connection: http1::Connection, pool: &Pool) -> HttpWire {
         HttpWire {
             connection,
+            unsent_max: unsent_max(pool),
             calls: SmallVec::new(),
             streamed: SmallVec::new(),
             sending: 0,
@@ -152,7 +155,7 @@ impl HttpWire {
             }
             // One part of any size may be on its way, but not one behind the other to a peer that does not read.
             Reply::HttpChunk(_)
-                if self.connection.unsent() >= UNSENT_HARD_MAX && self.connection.unsent_of(exchange) > 0 =>
+                if self.connection.unsent() >= self.unsent_max && self.connection.unsent_of(exchange) > 0 =>
             {
                 if let Some(token) = call_mut(shared, call).and_then(|call| call.token.take()) {
                     shared.service.cancelled(token);

@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options, Restriction};
-use super::{Failure, clouds, devices, drain, tables};
+use super::{Failure, budget, clouds, devices, drain, tables};
 use crate::abi::{agents, cache as cache_library};
 use crate::api::{self, Facts};
 use crate::backend::{Host, HostPolicies};
@@ -31,9 +31,6 @@ use crate::repository::{self, ControlMode, Lifecycle, ModelMap, ServedModel};
 use crate::request::Status;
 use crate::scheduler::{Cache, Limiter, RateLimiter, ResourceLimit, Services, delayed_until};
 use crate::shard::placement::{Cores, Placement};
-
-/// Share of the machine's memory that request data may take.
-const POOL_SHARE: u64 = 2;
 
 /// What is waited for at the end until traces are written or sent.
 const TRACE_PATIENCE: Duration = Duration::from_secs(4);
@@ -90,7 +87,8 @@ impl Core {
         }
         let gpus = Gpus::discover(&options.gpu_settings());
         devices::tell_idle(options, &gpus);
-        let pool = Pool::backed(pool_limit(), gpus.pinned().source());
+        let pool = Pool::backed(budget::bytes(options), gpus.pinned().source());
+        info!("requests and answers may hold {} MiB of memory", pool.limit() >> 20);
         let (metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
         let metrics_config = metrics_config(options);
@@ -384,18 +382,4 @@ fn is_ensemble(model: &ServedModel) -> bool {
 
 fn is_same_model(one: &ServedModel, other: &ServedModel) -> bool {
     one.name == other.name && one.namespace == other.namespace
-}
-
-/// Bytes that request data may take in all: half of the memory that this process may have.
-fn pool_limit() -> usize {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total_kib = info
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().strip_suffix("kB"))
-        .and_then(|number| number.trim().parse::<u64>().ok());
-    let total = total_kib.map_or(4 << 30, |kib| kib * 1024);
-    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max");
-    let limit = limit.ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);
-    usize::try_from(total.min(limit) / POOL_SHARE).unwrap_or(usize::MAX)
 }

@@ -180,6 +180,8 @@ pub struct Options {
     pub slow_peers: SlowPeers,
     /// Responses of one decoupled request that may wait for their client; at least 1.
     pub grpc_max_response_pool_size: u32,
+    /// Bytes of the longest message that a client may send; at least 1.
+    pub grpc_max_receive_message_size: u32,
     /// RE2; empty: none.
     pub grpc_header_forward_pattern: String,
     /// In the order of the command line; each group once.
@@ -249,6 +251,11 @@ pub struct Options {
     pub strict_device_liveness: bool,
     /// What was said that changes nothing on a host without GPUs, by its names; each once.
     pub for_gpus: Vec<String>,
+    /// Bytes that requests and answers may hold in all; 0: as the host and its limits are.
+    pub request_memory_byte_size: u64,
+    /// The parts of it, above 0 and at most 1, that one connection and one client's address may have.
+    pub request_memory_connection_share: f64,
+    pub request_memory_client_share: f64,
     /// Clients may register shared memory.
     pub allow_client_shm: bool,
 }
@@ -277,6 +284,7 @@ impl Default for Options {
             grpc_keepalive: Keepalive::default(),
             slow_peers: SlowPeers::default(),
             grpc_max_response_pool_size: i32::MAX as u32,
+            grpc_max_receive_message_size: i32::MAX as u32,
             grpc_header_forward_pattern: String::new(),
             grpc_restricted: Vec::new(),
             grpc_response_compression: None,
@@ -317,6 +325,9 @@ impl Default for Options {
             gpu_load_limits: BTreeMap::new(),
             strict_device_liveness: false,
             for_gpus: Vec::new(),
+            request_memory_byte_size: 0,
+            request_memory_connection_share: 0.5,
+            request_memory_client_share: 0.75,
             allow_client_shm: false,
         }
     }

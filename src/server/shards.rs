@@ -9,13 +9,14 @@ use std::sync::mpsc::{Sender, channel};
 use tracing::{error, info, warn};
 
 use super::Failure;
+use super::budget;
 use super::control::ControlThread;
 use super::doors;
 use super::drain::{End, tell_of_end};
 use super::options::{IoEngine, Keepalive, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
-use crate::net::{self, Door, Gauges, HandOver, Mail, Net, Secure};
+use crate::net::{self, Door, Gauges, HandOver, Mail, Net, Secure, Shares};
 use crate::observe::metrics::Registry;
 use crate::protocol::slow_peers::SlowPeers;
 use crate::queue::Spin;
@@ -120,6 +121,7 @@ impl Shards {
         let signing = tls.is_on().then(|| ControlThread::start("tls", None));
         let signing = signing.transpose().map_err(cannot)?;
         let count = parts.placement.shards.len();
+        let shares = budget::shares(options, parts.pool.limit());
         let loads = Load::new(count);
         let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
@@ -177,6 +179,8 @@ impl Shards {
                 hand_over: Arc::clone(&hand_over),
                 gauges,
                 pool: parts.pool.clone(),
+                shares: shares.clone(),
+                grpc_message_bytes_max: options.grpc_max_receive_message_size as usize,
                 api,
             };
             let options = shard::Options {
@@ -309,6 +313,8 @@ struct ShardParts {
     hand_over: HandOver,
     gauges: Arc<Gauges>,
     pool: Pool,
+    shares: Shares,
+    grpc_message_bytes_max: usize,
     api: api::Parts,
 }
 
@@ -323,6 +329,8 @@ impl ShardParts {
         Ok(Net::new(net::Parts {
             service: Api::new(self.api),
             pool: self.pool,
+            shares: self.shares,
+            grpc_message_bytes_max: self.grpc_message_bytes_max,
             shard: self.shard,
             listeners: doors,
             secure: self.secure,

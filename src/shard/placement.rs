@@ -4,6 +4,7 @@
 //! spins, because every thread may have to share its core with the one that it waits for. A CPU quota counts like
 //! missing cores: spinning would burn the quota that the model needs.
 
+mod cgroup;
 mod quota;
 
 use std::io;
@@ -99,6 +100,11 @@ impl FromStr for IoCores {
         cpus.dedup();
         Ok(IoCores::List(cpus))
     }
+}
+
+/// Bytes of memory that the control groups of this process grant it; `None` without a limit.
+pub fn memory_granted_bytes() -> Option<u64> {
+    quota::memory_bytes(Path::new("/"))
 }
 
 impl Cores {

@@ -172,6 +172,7 @@ impl Encoder {
 
     /// Writes a bounded part; true when the answer is complete.
     pub fn step(&mut self, pool: &Pool) -> Result<bool, Status> {
+        pool.check()?;
         let mut budget = STEP;
         while budget > 0 {
             if let Some((array, data)) = &mut self.array {

@@ -132,12 +132,43 @@ pub static FLAGS: &[Flag] = &[
         g.options.grpc_unix_socket = socket(v);
         Ok(())
     }),
+    NEREID.set(
+        "request-memory-byte-size",
+        "integer",
+        "Bytes that requests and answers may hold in all; what does not fit is refused. Default: 0, half of what the \
+         machine, its control groups and the limits of the process leave.",
+        |g, v| v.bytes().map(|given| g.options.request_memory_byte_size = given),
+    ),
+    NEREID.set(
+        "request-memory-connection-share",
+        "fraction",
+        "The part of these bytes that one connection may hold. Default: 0.5.",
+        |g, v| share(v).map(|given| g.options.request_memory_connection_share = given),
+    ),
+    NEREID.set(
+        "request-memory-client-share",
+        "fraction",
+        "The part of these bytes that the connections from one address may hold together. Default: 0.75.",
+        |g, v| share(v).map(|given| g.options.request_memory_client_share = given),
+    ),
+    NEREID.set(
+        "grpc-max-receive-message-size",
+        "integer",
+        "Longest message in bytes that a gRPC client may send. Default: 2147483647.",
+        |g, v| v.positive().map(|given| g.options.grpc_max_receive_message_size = given.unsigned_abs()),
+    ),
 ];
 
 /// The same as `--backend-config=python,<key>=<value>`.
 fn python_setting(given: &mut Given, key: &str, value: String) {
     let backend = Some(python::NAME.to_owned());
     given.options.backend_settings.push(BackendSetting { backend, key: key.to_owned(), value });
+}
+
+/// Something, and not more than all.
+fn share(value: Value<'_>) -> Result<f64, ValueError> {
+    let share = value.float()?;
+    if share > 0.0 && share <= 1.0 { Ok(share) } else { Err(ValueError::OutOfBound(value.text())) }
 }
 
 fn execute_timeout(value: Value<'_>) -> Result<f64, ValueError> {

@@ -5,10 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::super::{At, Call, Shared, call_mut, remove_call};
-use crate::memory::Key;
-use crate::protocol::grpc::{
-    Code, Encoding, Limits, MessageReader, PREFIX_BYTES, UnknownEncoding, is_grpc, parse_timeout,
-};
+use crate::memory::{Key, Pool};
+use crate::protocol::grpc::{Code, Encoding, MessageReader, PREFIX_BYTES, UnknownEncoding, is_grpc, parse_timeout};
 use crate::protocol::http2::{self, ErrorCode, Headers, IdHash, ResetCause, StreamId};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Reply, Service};
 use crate::protocol::slow_peers::Progress;
@@ -73,6 +71,8 @@ pub(super) struct Handler<'a, S> {
     /// Answers have piled up beyond what is good for anybody.
     pub(super) overloaded: bool,
     pub(super) withheld: usize,
+    /// What the messages of the connection are charged to.
+    pub(super) pool: &'a Pool,
 }
 
 pub(super) enum Refusal {
@@ -144,11 +144,13 @@ impl<S: Service> Handler<'_, S> {
         if let Some(deadline) = deadline {
             self.deadlines.push((call, deadline));
         }
-        let mut reader =
-            self.shared.readers.pop().unwrap_or_else(|| {
-                Box::new(MessageReader::new(self.shared.pool.clone(), Limits::default(), plan.mode))
-            });
+        let mut reader = self
+            .shared
+            .readers
+            .pop()
+            .unwrap_or_else(|| Box::new(MessageReader::new(self.pool.clone(), self.shared.grpc_limits, plan.mode)));
         reader.reset(plan.mode, encoding);
+        reader.set_pool(self.pool);
         Ok(Stream {
             call,
             since_ns: if plan.timed { now_ns() } else { 0 },

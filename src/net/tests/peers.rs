@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::late::Late;
 use super::script::{Script, Scripted};
 use super::*;
-use crate::memory::Gather;
+use crate::memory::{Gather, Peers};
 use crate::protocol::http1::{Response, ResponseHead};
 use crate::protocol::http2::{Headers, ResetCause};
 use crate::shard::clock::{Clock, Manual};
@@ -88,6 +88,8 @@ impl World {
         let net = Net::new(Parts {
             service: Scripted { script: Rc::clone(&script), pool: pool.clone() },
             pool: pool.clone(),
+            shares: Shares { connection: usize::MAX, clients: Arc::new(Peers::new(usize::MAX)) },
+            grpc_message_bytes_max: i32::MAX as usize,
             shard: 0,
             listeners: Vec::new(),
             secure,

@@ -48,6 +48,8 @@ pub struct Unpacker {
     /// Bytes before the first of the output, so that its byte at the asked offset is aligned.
     pad: usize,
     output: Vec<Slice>,
+    /// What comes out is charged like what goes in.
+    pool: Option<Pool>,
     /// The block that is being filled: where its content begins, and how far it is filled.
     open: Option<(BlockMut, usize, usize)>,
 }
@@ -65,7 +67,8 @@ impl Unpacker {
         let likely = length_of_gzip(&input, framing).unwrap_or_else(|| packed.saturating_mul(4).min(BLOCK));
         let first = likely.min(packed.saturating_mul(RATIO_MAX)).min(bytes_max).max(SMALLEST_BLOCK);
         let pad = align_at.wrapping_neg() % ALIGNMENT;
-        Unpacker { inflater: Inflater::new(framing, bytes_max), input, first, pad, output: Vec::new(), open: None }
+        let (inflater, pool) = (Inflater::new(framing, bytes_max), pool_of(&input));
+        Unpacker { inflater, input, first, pad, output: Vec::new(), pool, open: None }
     }
 
     /// Unpacks a bounded part.
@@ -91,11 +94,16 @@ impl Unpacker {
 
     /// Takes the next few bytes in, and no more than `most` out.
     fn advance(&mut self, pool: &Pool, most: usize) -> Result<Progress, UnpackError> {
+        let pool = self.pool.as_ref().unwrap_or(pool);
         let piece = self.input.front().cloned().unwrap_or_default();
         let (block, _, filled) = match &mut self.open {
             Some(open) => open,
             None => self.open.insert(next_block(pool, self.output.is_empty().then_some((self.first, self.pad)))?),
         };
+        let whole = self.pad.saturating_add(self.first);
+        if *filled == block.len() && self.output.is_empty() && block.len() < whole {
+            pool.grow(block, *filled + 1, whole)?;
+        }
         let part = piece.get(..piece.len().min(PART_BYTES)).unwrap_or_default();
         let end = block.len().min(filled.saturating_add(most));
         let room = block.get_mut(*filled..end).unwrap_or_default();
@@ -137,9 +145,15 @@ impl Unpacker {
 /// The first block where `first` says its length and padding, or one of those behind it.
 fn next_block(pool: &Pool, first: Option<(usize, usize)>) -> Result<(BlockMut, usize, usize), Exhausted> {
     let (len, pad) = first.unwrap_or((BLOCK, 0));
-    // What a packed body says of its length need not be true: a pool that cannot hold it may hold what really comes.
-    let block = pool.get(pad.saturating_add(len)).or_else(|_| pool.get(pad + len.min(BLOCK)))?;
-    Ok((block, pad, pad))
+    // What a packed body says of its length need not be true: the block grows with what really comes.
+    let whole = pad.saturating_add(len);
+    let block = if whole <= BLOCK { pool.get(whole) } else { pool.begin(whole) };
+    Ok((block?, pad, pad))
+}
+
+/// What the first of these slices is charged to.
+fn pool_of<'a>(pieces: impl IntoIterator<Item = &'a Slice>) -> Option<Pool> {
+    pieces.into_iter().next().and_then(Slice::pool)
 }
 
 /// What the last four bytes of a gzip member say: how much was packed, below 4 GiB (RFC 1952 section 2.3.1).
@@ -165,7 +179,8 @@ impl Joiner {
             pieces => {
                 let pad = align_at.wrapping_neg() % ALIGNMENT;
                 let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-                Some((pool.get(pad.saturating_add(len))?, pad, pad))
+                let own = pool_of(pieces);
+                Some((own.as_ref().unwrap_or(pool).get(pad.saturating_add(len))?, pad, pad))
             }
         };
         Ok(Joiner { pieces: pieces.into(), block })

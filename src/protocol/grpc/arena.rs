@@ -32,6 +32,13 @@ impl TensorArena {
         &self.pool
     }
 
+    /// Takes memory from this pool from now on.
+    pub(super) fn set_pool(&mut self, pool: &Pool) {
+        if !self.pool.is(pool) {
+            (self.pool, self.open) = (pool.clone(), None);
+        }
+    }
+
     /// Makes room for `more` bytes of the current tensor. `ahead` is a guess of what the message still holds.
     pub(super) fn reserve(&mut self, more: usize, ahead: usize) -> Result<(), Exhausted> {
         let (written, spare) = self.open.as_ref().map_or((0, 0), |open| (open.len(), open.spare()));

@@ -4,10 +4,8 @@
 
 use super::scan::{Direct, InferScanner, Limits};
 use super::{Encoding, InferRequest, MESSAGE_BYTES_MAX, PREFIX_BYTES, ReadError};
-use crate::memory::{BlockMut, Pool, Slice};
+use crate::memory::{BlockMut, Pool, Slice, TRUSTED_BYTES};
 
-/// A collected message gets no more room than this before its bytes are here; then it grows with them.
-const TRUSTED_BYTES: usize = 64 * 1024;
 /// Of the blocks of a compressed message behind the first.
 const PACKED_BLOCK_BYTES: usize = 256 * 1024;
 
@@ -74,6 +72,16 @@ pub struct MessageReader {
 impl MessageReader {
     pub fn new(pool: Pool, limits: Limits, mode: Mode) -> MessageReader {
         MessageReader { pool, limits, mode, encoding: Encoding::Identity, state: BEGINNING, scanner: None, spare: None }
+    }
+
+    /// Takes memory from `pool` from now on. To be called between messages.
+    pub fn set_pool(&mut self, pool: &Pool) {
+        if !self.pool.is(pool) {
+            self.pool = pool.clone();
+            if let Some(scanner) = &mut self.scanner {
+                scanner.set_pool(pool);
+            }
+        }
     }
 
     /// Drops whatever was read and begins anew, for another call.
@@ -215,11 +223,9 @@ impl MessageReader {
             State::Collecting { block, left } => {
                 let chunk = &rest[..rest.len().min(*left)];
                 if block.spare() < chunk.len() {
-                    let whole = block.len() + *left;
-                    let mut larger = self.pool.get((2 * block.len()).max(block.len() + chunk.len()).min(whole))?;
-                    larger.set_len(0);
-                    larger.append(block);
-                    *block = larger;
+                    let (filled, whole) = (block.len(), block.len() + *left);
+                    self.pool.grow(block, filled + chunk.len(), whole)?;
+                    block.set_len(filled);
                 }
                 block.append(chunk);
                 *left -= chunk.len();
@@ -259,7 +265,8 @@ impl MessageReader {
             self.state = State::Scanning { left: len };
             self.end_scan();
         } else {
-            let mut block = self.pool.get(len.min(TRUSTED_BYTES))?;
+            let block = if compressed { self.pool.get(len.min(TRUSTED_BYTES)) } else { self.pool.begin(len) };
+            let mut block = block?;
             block.set_len(0);
             self.state = match compressed {
                 true => State::Packed { pieces: Vec::new(), open: block, left: len },

@@ -27,8 +27,6 @@ use crate::memory::{BlockMut, Pool};
 pub const DIRECT_BYTES: usize = 16 * 1024;
 /// Messages and groups within each other; the limit of protobuf's own libraries.
 const DEPTH_MAX: usize = 100;
-/// Typed contents get no more room than this before their bytes are here.
-const TRUSTED_BYTES: usize = 64 * 1024;
 /// Numbers of a packed list that are filed together.
 const NUMBERS_AT_ONCE: usize = 16;
 
@@ -106,7 +104,7 @@ enum State {
     Length(Field),
     /// So many bytes of something.
     Bytes(Bytes, usize),
-    /// So many bytes of a tensor with a block of its own.
+    /// So many bytes of a tensor with a block of its own, which grows as they arrive.
     Direct(usize),
 }
 
@@ -129,6 +127,8 @@ pub struct InferScanner {
     state: State,
     /// The block of the tensor that has its own, away while the transport has it.
     direct: Option<BlockMut>,
+    /// Bytes of that tensor in all.
+    direct_len: usize,
     /// The innermost message that is being read.
     inside: Kind,
     /// The messages around it, each with what is left of it behind the inner one.
@@ -147,11 +147,17 @@ impl InferScanner {
             bytes_max: limits.message_bytes_max.min(MESSAGE_BYTES_MAX),
             state: State::Key,
             direct: None,
+            direct_len: 0,
             inside: Kind::Request,
             outer: SmallVec::new(),
             groups: Vec::new(),
             ticket: 0,
         }
+    }
+
+    /// Takes memory from this pool from now on. To be called between messages.
+    pub fn set_pool(&mut self, pool: &Pool) {
+        self.builder.set_pool(pool);
     }
 
     /// Begins a message of `len` bytes; whatever was read of another one is dropped.
@@ -184,22 +190,26 @@ impl InferScanner {
         self.is_complete().then(|| self.builder.take(spare))
     }
 
-    /// The window that the next bytes belong to, if it has a block of its own. Nothing can be fed while it is out.
+    /// The window that the next bytes belong to, if it has a block of its own. Nothing can be fed while it is out. None
+    /// where there is no memory for them either: who feeds them learns why.
     pub fn take_direct(&mut self) -> Option<Direct> {
         let State::Direct(left) = self.state else { return None };
+        let at = self.direct_len - left;
+        self.builder.grow_direct(self.direct.as_mut()?, at + 1, self.direct_len).ok()?;
         let block = self.direct.take()?;
-        Some(Direct { at: block.len() - left, len: left, block, ticket: self.ticket })
+        Some(Direct { at, len: block.len() - at, block, ticket: self.ticket })
     }
 
     /// Takes a window back whose first `n` bytes were received. A window of a message that was given up is dropped, and
     /// the answer is false.
     pub fn direct_received(&mut self, direct: Direct, n: usize) -> bool {
         let State::Direct(left) = self.state else { return false };
-        if direct.ticket != self.ticket || self.direct.is_some() || direct.block.len() < left {
+        if direct.ticket != self.ticket || self.direct.is_some() || direct.at != self.direct_len - left {
             return false;
         }
+        let n = n.min(direct.len);
         self.direct = Some(direct.block);
-        self.passed_direct(left, n.min(left));
+        self.passed_direct(left, n);
         true
     }
 
@@ -232,7 +242,7 @@ impl InferScanner {
                     Bytes::Unknown => {}
                 }
             }
-            State::Direct(left) => return Ok(self.receive(rest, left)),
+            State::Direct(left) => return self.receive(rest, left),
         }
         Ok(true)
     }
@@ -246,14 +256,15 @@ impl InferScanner {
     }
 
     /// Copies into a tensor with a block of its own what came by another way than its window. False if nothing did.
-    fn receive(&mut self, rest: &mut &[u8], left: usize) -> bool {
-        let Some(block) = &mut self.direct else { return false };
-        let at = block.len() - left;
+    fn receive(&mut self, rest: &mut &[u8], left: usize) -> Result<bool, ReadError> {
+        let Some(block) = &mut self.direct else { return Ok(false) };
+        let at = self.direct_len - left;
         let (chunk, behind) = rest.split_at(left.min(rest.len()));
+        self.builder.grow_direct(block, at + chunk.len(), self.direct_len)?;
         block[at..at + chunk.len()].copy_from_slice(chunk);
         *rest = behind;
         self.passed_direct(left, chunk.len());
-        !chunk.is_empty()
+        Ok(!chunk.is_empty())
     }
 
     /// Notes that `n` of the `left` bytes of a tensor with a block of its own are here; files it after the last.
@@ -344,7 +355,7 @@ impl InferScanner {
                 self.enter(kind, len)
             }
             Field::Raw if len >= DIRECT_BYTES => {
-                self.direct = Some(self.builder.open_direct(len)?);
+                (self.direct, self.direct_len) = (Some(self.builder.open_direct(len)?), len);
                 State::Direct(len)
             }
             Field::Raw => {

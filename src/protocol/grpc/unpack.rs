@@ -81,7 +81,8 @@ impl MessageUnpacker {
             let joiner = Joiner::new(pieces, 0, pool).map_err(ReadError::UnpackedExhausted)?;
             return Ok(Stage::Joining(joiner));
         }
-        let mut scanner = Box::new(InferScanner::new(pool.clone(), self.limits));
+        let pool = pieces.first().and_then(Slice::pool).unwrap_or_else(|| pool.clone());
+        let mut scanner = Box::new(InferScanner::new(pool, self.limits));
         scanner.begin(pieces.iter().map(|piece| piece.len()).sum())?;
         Ok(Stage::Scanning { scanner, pieces: pieces.into() })
     }

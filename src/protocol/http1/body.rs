@@ -20,14 +20,18 @@ pub(super) struct Body {
     /// Bytes before the body, so that its byte at the asked offset is aligned.
     pad: usize,
     len: usize,
+    /// Bytes that the block will hold with the announced body, the padding included; 0: no length was announced.
+    whole: usize,
 }
 
 impl Body {
-    /// Room for `len` bytes, taken at once; a body of unknown length starts with 0 and grows.
+    /// Room for the beginning of `len` announced bytes; a body of unknown length starts with 0. Both grow with what
+    /// arrives.
     pub fn new(pool: &Pool, align_at: usize, len: usize) -> Result<Body, Exhausted> {
         let pad = (ALIGNMENT - align_at % ALIGNMENT) % ALIGNMENT;
-        let block = if len == 0 { None } else { Some(pool.get(pad.saturating_add(len))?) };
-        Ok(Body { block, pad, len: 0 })
+        let whole = if len == 0 { 0 } else { pad.saturating_add(len) };
+        let block = if len == 0 { None } else { Some(pool.begin(whole)?) };
+        Ok(Body { block, pad, len: 0, whole })
     }
 
     /// Refuses `announced` more bytes that would not be taken.
@@ -38,7 +42,7 @@ impl Body {
         }
     }
 
-    /// Appends `bytes`; a block that is too small makes way for one of twice its size.
+    /// Appends `bytes`; a block that is too small makes way for a larger one.
     pub fn append(&mut self, pool: &Pool, bytes: &[u8], limit: usize) -> Result<(), BodyError> {
         let end = self.len.saturating_add(bytes.len());
         if end > limit {
@@ -48,32 +52,34 @@ impl Body {
             return Ok(());
         }
         let needed = self.pad + end;
-        if self.block.as_ref().is_none_or(|block| block.capacity() < needed) {
-            let doubled = self.block.as_ref().map_or(FIRST_CAPACITY, |block| block.capacity().saturating_mul(2));
-            let mut larger = pool.get(needed.max(doubled.min(self.pad.saturating_add(limit))))?;
-            if let Some(block) = &self.block
-                && let (Some(to), Some(from)) =
-                    (larger.get_mut(..self.pad + self.len), block.get(..self.pad + self.len))
-            {
-                to.copy_from_slice(from);
-            }
-            self.block = Some(larger);
-        }
-        if let Some(block) = &mut self.block {
-            if block.len() < needed {
-                block.set_len(needed);
-            }
-            if let Some(room) = block.get_mut(self.pad + self.len..needed) {
-                room.copy_from_slice(bytes);
-            }
+        self.make_room(pool, needed, limit)?;
+        if let Some(room) = self.block.as_mut().and_then(|block| block.get_mut(self.pad + self.len..needed)) {
+            room.copy_from_slice(bytes);
         }
         self.len = end;
         Ok(())
     }
 
-    /// Hands the block out, with the place where the next bytes belong.
-    pub fn take_block(&mut self) -> Option<(BlockMut, usize)> {
-        Some((self.block.take()?, self.pad + self.len))
+    fn make_room(&mut self, pool: &Pool, needed: usize, limit: usize) -> Result<(), Exhausted> {
+        let Some(block) = &mut self.block else {
+            self.block = Some(pool.get(needed.max(FIRST_CAPACITY))?);
+            return Ok(());
+        };
+        if block.len() >= needed {
+            return Ok(());
+        }
+        // The end of a body of unknown length may be anywhere.
+        let likely = block.capacity().saturating_mul(2).min(self.pad.saturating_add(limit));
+        let announced = if self.whole == 0 { likely } else { self.whole };
+        pool.grow(block, needed, announced.max(needed))
+    }
+
+    /// Hands the block out with the place where the next bytes belong, which has room for at least one. `None`: there
+    /// is no memory for more of them; who appends them learns why.
+    pub fn take_block(&mut self, pool: &Pool) -> Option<(BlockMut, usize)> {
+        let at = self.pad + self.len;
+        self.make_room(pool, at + 1, usize::MAX).ok()?;
+        Some((self.block.take()?, at))
     }
 
     /// Takes the block back after `n` more bytes were received into it.

@@ -115,9 +115,9 @@ impl Connection {
         if missing < DIRECT_FROM || !self.stash.is_empty() {
             return None;
         }
-        let (block, at) = body.take_block()?;
+        let (block, at) = body.take_block(&self.pool)?;
         incoming.direct = true;
-        Some(Direct { block, at, len: missing })
+        Some(Direct { len: missing.min(block.len().saturating_sub(at)), block, at })
     }
 
     /// Takes back what [`take_direct`](Connection::take_direct) gave, `n` bytes of which were received.

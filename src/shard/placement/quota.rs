@@ -1,87 +1,32 @@
-//! How much processor time the process's control groups grant it, in whole cores.
+//! What the process's control groups grant it: processor time, in whole cores, and memory.
 //!
-//! Groups are nested, and each may limit what is in it: the tightest counts. Version 1 and version 2 of the interface
-//! may be mounted side by side, under any path, and in a container often only from the container's own group
-//! downwards. Which cores the process may run on is not read here: its affinity already respects cpusets.
+//! Of nested groups the tightest counts. Which cores the process may run on is not read here: its affinity already
+//! respects cpusets.
 
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
+
+use super::cgroup::{Interface, groups};
 
 /// Whole cores' worth of time, at least 1; `None` without a limit. `root` is `/`.
 pub(super) fn cores(root: &Path) -> Option<usize> {
-    let membership = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
-    let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
-    let tightest = membership
-        .lines()
-        .filter_map(Membership::parse)
-        .flat_map(|group| mounts.iter().filter_map(move |mount| group.tightest(root, mount)))
-        .min_by(f64::total_cmp)?;
+    let groups = groups(root, "cpu").into_iter();
+    let tightest = groups.filter_map(|(interface, group)| limit(interface, &group)).min_by(f64::total_cmp)?;
     // Not more than is granted: half a core more is not a core.
     Some((tightest as usize).max(1))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interface {
-    V1,
-    V2,
-}
-
-/// Where the groups of one hierarchy can be seen.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    interface: Interface,
-    /// The group that lies at the mount point.
-    group: PathBuf,
-    point: PathBuf,
-}
-
-impl Mount {
-    /// A line of proc(5) mountinfo: `36 35 98:0 <group> <point> <options> … - <type> <source> <super options>`.
-    fn parse(line: &str) -> Option<Mount> {
-        let (place, kind) = line.split_once(" - ")?;
-        let mut kind = kind.split(' ');
-        let interface = match (kind.next()?, kind.nth(1)?) {
-            ("cgroup2", _) => Interface::V2,
-            ("cgroup", options) if options.split(',').any(|option| option == "cpu") => Interface::V1,
-            _ => return None,
+/// Bytes of memory; `None` without a limit. `root` is `/`.
+pub(super) fn memory_bytes(root: &Path) -> Option<u64> {
+    let bytes = groups(root, "memory").into_iter().filter_map(|(interface, group)| {
+        let file = match interface {
+            Interface::V2 => "memory.max",
+            Interface::V1 => "memory.limit_in_bytes",
         };
-        let mut place = place.split(' ').skip(3);
-        Some(Mount { interface, group: unescaped(place.next()?), point: unescaped(place.next()?) })
-    }
-}
-
-/// The group that the process is in.
-struct Membership<'a> {
-    interface: Interface,
-    group: &'a Path,
-}
-
-impl Membership<'_> {
-    /// A line of proc(5) cgroup: `<hierarchy>:<controllers>:<group>`; version 2 names no controllers.
-    fn parse(line: &str) -> Option<Membership<'_>> {
-        let mut parts = line.splitn(3, ':');
-        let interface = match (parts.next()?, parts.next()?) {
-            ("0", "") => Interface::V2,
-            (_, controllers) if controllers.split(',').any(|controller| controller == "cpu") => Interface::V1,
-            _ => return None,
-        };
-        Some(Membership { interface, group: Path::new(parts.next()?) })
-    }
-
-    /// The tightest limit, in cores, from the process's group up to the mount point.
-    fn tightest(&self, root: &Path, mount: &Mount) -> Option<f64> {
-        if self.interface != mount.interface {
-            return None;
-        }
-        let below = |path: &Path| path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        let point = root.join(below(&mount.point) as PathBuf);
-        // Outside of what is mounted, there is only the mount point to look at.
-        let inside = self.group.strip_prefix(&mount.group).map_or_else(|_| PathBuf::new(), below);
-        let group = point.join(inside);
-        let groups = group.ancestors().take_while(|group| group.starts_with(&point));
-        groups.filter_map(|group| limit(self.interface, group)).min_by(f64::total_cmp)
-    }
+        // `max`, and for version 1 a number beyond all memory: no limit.
+        fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()
+    });
+    bytes.min()
 }
 
 /// What one group grants, in cores.
@@ -102,17 +47,9 @@ fn limit(interface: Interface, group: &Path) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// mountinfo writes blanks, tabs, newlines and backslashes as `\` and three octal digits.
-fn unescaped(path: &str) -> PathBuf {
-    let mut text = path.to_owned();
-    for (escape, plain) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
-        text = text.replace(escape, plain);
-    }
-    PathBuf::from(text)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -201,13 +138,17 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_may_hold_blanks() {
-        let mount = Mount::parse("1 2 0:3 /a\\040b /m\\134n\\011o rw master:1 - cgroup2 none rw").unwrap();
-        let (group, point) = (PathBuf::from("/a b"), PathBuf::from("/m\\n\to"));
-        assert_eq!(mount, Mount { interface: Interface::V2, group, point });
-        for line in ["", "1 2 0:3 / /sys rw - sysfs sysfs rw", "1 2 - cgroup2 none rw", "1 2 0:3 / /x rw"] {
-            assert_eq!(Mount::parse(line), None, "{line}");
-        }
+    fn the_tightest_group_says_how_much_memory_there_is() {
+        let of = |membership: &str, mounts: &str, files: &[(&str, &str)]| {
+            let all = [("proc/self/cgroup", membership), ("proc/self/mountinfo", mounts)];
+            let host = Host::new(&[&all, files].concat());
+            memory_bytes(&host.0)
+        };
+        let files = [("sys/fs/cgroup/a/memory.max", "3000\n"), ("sys/fs/cgroup/a/b/memory.max", "max\n")];
+        assert_eq!(of("0::/a/b\n", V2, &files), Some(3000));
+        assert_eq!(of("0::/other\n", V2, &files), None);
+        let files = [("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n")];
+        assert_eq!(of("7:memory:/a\n4:cpu:/b\n", V1, &files), Some(5000));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use super::super::arena::TensorArena;
 use super::super::request::{InferRequest, Input, List, Output, Param, Str};
 use super::super::{Bound, Malformed, ReadError};
 use super::fields::{Field, Kind, Numbers, Text, WireType};
-use super::{Limits, NUMBERS_AT_ONCE, TRUSTED_BYTES};
-use crate::memory::{BlockMut, Pool, Slice};
+use super::{Limits, NUMBERS_AT_ONCE};
+use crate::memory::{BlockMut, Pool, Slice, TRUSTED_BYTES};
 
 /// Parameters of one message or tensor: they are sorted in one go.
 const ENTRIES_MAX: usize = 4096;
@@ -286,10 +286,22 @@ impl Builder {
         Ok(())
     }
 
-    /// A block for raw contents of their own.
+    /// A block for raw contents of their own: for their beginning, where they are long.
     pub(super) fn open_direct(&mut self, len: usize) -> Result<BlockMut, ReadError> {
         self.check_items()?;
-        Ok(self.arena.pool().get(len)?)
+        Ok(self.arena.pool().begin(len)?)
+    }
+
+    /// Makes room for the first `needed` of `len` bytes in the block of raw contents.
+    pub(super) fn grow_direct(&self, block: &mut BlockMut, needed: usize, len: usize) -> Result<(), ReadError> {
+        match block.len() >= needed {
+            true => Ok(()),
+            false => Ok(self.arena.pool().grow(block, needed, len)?),
+        }
+    }
+
+    pub(super) fn set_pool(&mut self, pool: &Pool) {
+        self.arena.set_pool(pool);
     }
 
     pub(super) fn push_raw(&mut self, tensor: Slice) {

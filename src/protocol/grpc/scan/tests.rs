@@ -441,7 +441,7 @@ fn lengths_that_lie_allocate_nothing() {
         scanner.begin(1 << 30).unwrap();
         scanner.feed(field).unwrap();
         scanner.feed(b"\x80\xff\xff\x0f\0\0\0").unwrap();
-        assert!(pool.bytes_in_use() <= 2 * TRUSTED_BYTES, "{} bytes", pool.bytes_in_use());
+        assert!(pool.bytes_in_use() <= 2 * crate::memory::TRUSTED_BYTES, "{} bytes", pool.bytes_in_use());
     }
 }
 

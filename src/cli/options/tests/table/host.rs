@@ -533,6 +533,42 @@ pub const ROWS: &[Row] = &[
         good: &[("", |_| {}), ("/x.pem", |o| o.grpc_unix_socket = Some("/x.pem".into()))],
         bad: &[],
     },
+    Row {
+        flag: "request-memory-byte-size",
+        beside: "",
+        good: &[("0", |_| {}), ("5000000000", |o| o.request_memory_byte_size = 5_000_000_000)],
+        bad: &[
+            ("-1", "Provided option value is out of bound. Got -1"),
+            ("much", "Invalid option value. Got much"),
+            ("", "Invalid option value. Got "),
+        ],
+    },
+    Row {
+        flag: "request-memory-connection-share",
+        beside: "",
+        good: &[("0.5", |_| {}), ("1", |o| o.request_memory_connection_share = 1.0)],
+        bad: &[
+            ("0", "Provided option value is out of bound. Got 0"),
+            ("1.5", "Provided option value is out of bound. Got 1.5"),
+            ("all", "Invalid option value. Got all"),
+        ],
+    },
+    Row {
+        flag: "request-memory-client-share",
+        beside: "",
+        good: &[("0.75", |_| {}), ("0.25", |o| o.request_memory_client_share = 0.25)],
+        bad: &[("-1", "Provided option value is out of bound. Got -1"), ("", "Invalid option value. Got ")],
+    },
+    Row {
+        flag: "grpc-max-receive-message-size",
+        beside: "",
+        good: &[("2147483647", |_| {}), ("1000", |o| o.grpc_max_receive_message_size = 1000)],
+        bad: &[
+            ("0", "Error: --grpc-max-receive-message-size must be greater than 0."),
+            ("2147483648", "Provided option value is out of bound. Got 2147483648"),
+            ("x1", "Invalid option value. Got x1"),
+        ],
+    },
 ];
 
 fn cache(cache: &str, key: &str, value: &str) -> CacheSetting {

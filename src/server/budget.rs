@@ -1,0 +1,77 @@
+//! How much memory requests and answers may hold, alone and together.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::options::Options;
+use crate::memory::Peers;
+use crate::net::Shares;
+use crate::shard::placement::memory_granted_bytes;
+
+/// Part of the memory that there is which requests may hold: models and what they compute with need the rest.
+const SERVER_PART: u64 = 2;
+/// Of a machine that does not say how much memory it has.
+const UNKNOWN_BYTES: u64 = 4 << 30;
+/// The least that requests may hold by default: a server that refuses all is of no use.
+const LEAST_BYTES: u64 = 64 << 20;
+
+/// Bytes of the server's budget: what `--request-memory-byte-size` says, else half of what the machine, the control
+/// groups and the process's own limits leave.
+pub fn bytes(options: &Options) -> usize {
+    let bytes = match options.request_memory_byte_size {
+        0 => (available_bytes() / SERVER_PART).max(LEAST_BYTES),
+        bytes => bytes,
+    };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// What of a budget one connection and one client may have.
+pub fn shares(options: &Options, budget_bytes: usize) -> Shares {
+    let part = |share: f64| (budget_bytes as f64 * share) as usize;
+    Shares {
+        connection: part(options.request_memory_connection_share),
+        clients: Arc::new(Peers::new(part(options.request_memory_client_share))),
+    }
+}
+
+fn available_bytes() -> u64 {
+    let total = field(Path::new("/proc/meminfo"), "MemTotal:").unwrap_or(UNKNOWN_BYTES);
+    let granted = memory_granted_bytes().unwrap_or(u64::MAX);
+    let status = Path::new("/proc/self/status");
+    // These count addresses, of which the process has taken some already.
+    let left = |resource, used| {
+        let limit = getrlimit(resource).current?;
+        Some(limit.saturating_sub(field(status, used).unwrap_or(0)))
+    };
+    let limits = [left(Resource::As, "VmSize:"), left(Resource::Data, "VmData:")];
+    limits.into_iter().flatten().fold(total.min(granted), u64::min)
+}
+
+/// Bytes of a line like `VmSize:  1024 kB`.
+fn field(file: &Path, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_what_is_asked_for_or_a_part_of_what_there_is() {
+        let mut options = Options::default();
+        let total = field(Path::new("/proc/meminfo"), "MemTotal:").expect("Linux says how much memory it has");
+        let default = bytes(&options) as u64;
+        assert!((LEAST_BYTES..=(total / 2).max(LEAST_BYTES)).contains(&default), "{default} of {total}");
+        options.request_memory_byte_size = 1000;
+        options.request_memory_connection_share = 0.25;
+        let budget = bytes(&options);
+        assert_eq!((budget, shares(&options, budget).connection), (1000, 250));
+        assert!(field(Path::new("/proc/self/status"), "VmSize:").is_some_and(|bytes| bytes > 4096));
+        assert_eq!(field(Path::new("/proc/self/status"), "Name:"), None);
+    }
+}

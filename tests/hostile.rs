@@ -4,6 +4,7 @@
 mod support {
     pub mod grpc;
     pub mod http;
+    pub mod http2;
     pub mod ports;
     pub mod random;
     pub mod repository;
@@ -14,6 +15,7 @@ mod support {
 
 mod hostile_life {
     mod flood;
+    mod memory;
     mod slow;
 }
 

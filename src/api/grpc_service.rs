@@ -13,7 +13,7 @@ use super::unpacking::PackedCall;
 use super::waiting::{Peer, Work};
 use super::{Api, Protocol, ServerState, error, logging, reflection, statistics};
 use crate::memory::{Gather, Slice};
-use crate::protocol::grpc::{Code, Encoding, InferRequest, Message, Mode, Outline};
+use crate::protocol::grpc::{self, Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};
 use crate::protocol::http2::Headers;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::repository::ServedModel;
@@ -121,7 +121,17 @@ pub(super) fn stopping() -> Status {
     Status::unavailable("GRPC server is shutting down and has stopped accepting new requests.")
 }
 
-fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+/// Messages of so many bytes are read without a charge.
+const UNCHARGED_BYTES: usize = 4096;
+/// Bytes that an entry of a list or map takes, roughly.
+const FIELD_BYTES: usize = 160;
+
+/// Reads a message other than inference. What it becomes is charged while it is read: a few bytes of protobuf can make
+/// an entry of a list or map.
+pub(super) fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+    let pool = message.pool().filter(|_| message.len() > UNCHARGED_BYTES);
+    let bytes = || message.len().saturating_add(grpc::count_fields(message).saturating_mul(FIELD_BYTES));
+    let _held = pool.map(|pool| pool.hold(bytes())).transpose()?;
     M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
 }
 
@@ -153,12 +163,16 @@ impl Api {
         message: Message,
         replies: &mut Replies,
     ) -> Option<Token> {
-        let Message::Compressed(encoding, packed) = message else {
+        let Message::Compressed(encoding, packed, limits) = message else {
             return self.answer_unary(None, call, plan, message, replies);
         };
         match self.new_work(Work::Reserved) {
             Ok(token) => {
-                self.unpack_call(token.0, Box::new(PackedCall::new(call, plan, encoding, packed)), replies);
+                self.unpack_call(
+                    token.0,
+                    Box::new(PackedCall::new(call, plan, MessageUnpacker::new(plan.mode, encoding, limits, packed))),
+                    replies,
+                );
                 Some(token)
             }
             Err(status) => {

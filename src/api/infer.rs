@@ -22,7 +22,7 @@ use super::generate::load::LoadFormat;
 use super::infer::classification::classify;
 use super::packing::Packing;
 use super::watch::Watch;
-use crate::memory::Pool;
+use crate::memory::{Exhausted, Pool, Slice};
 use crate::repository::ServedModel;
 use crate::request::{OutputTensor, Request, Response, SharedMemory, Status, Text};
 
@@ -174,13 +174,13 @@ fn empty(output: &mut OutputTensor) {
 }
 
 /// The bytes of an output in one piece: most are, scattered ones are joined.
-pub fn contiguous(output: &OutputTensor, pool: &Pool) -> crate::memory::Slice {
-    match &output.data[..] {
-        [] => crate::memory::Slice::empty(),
+pub fn contiguous(output: &OutputTensor, pool: &Pool) -> Result<Slice, Exhausted> {
+    Ok(match &output.data[..] {
+        [] => Slice::empty(),
         [piece] => piece.clone(),
         pieces => {
             let len = output.byte_size();
-            let mut block = pool.get(len).unwrap_or_else(|_| crate::memory::BlockMut::unpooled(len));
+            let mut block = pool.get(len)?;
             let mut at = 0;
             for piece in pieces {
                 block[at..at + piece.len()].copy_from_slice(piece);
@@ -188,5 +188,5 @@ pub fn contiguous(output: &OutputTensor, pool: &Pool) -> crate::memory::Slice {
             }
             block.freeze()
         }
-    }
+    })
 }

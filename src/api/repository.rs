@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
+use super::grpc_service::decode;
 use super::{Api, Mail, Outcome, Protocol, error};
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1::Response;
@@ -84,10 +85,6 @@ impl Ask {
 fn guarded(operation: impl FnOnce() -> Result<Outcome, Status>) -> Result<Outcome, Status> {
     catch_unwind(AssertUnwindSafe(operation))
         .unwrap_or_else(|_| Err(Status::internal("the operation on the model repository panicked")))
-}
-
-fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
-    M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
 }
 
 /// There are no named repositories: http.md and grpc.md refuse whoever asks for one.

@@ -6,7 +6,7 @@ use super::http_infer::Opening;
 use super::waiting::{LONG_STEPS_AT_ONCE, Work};
 use crate::memory::{Pool, Slice};
 use crate::protocol::compression::{Framing, InflateError, Joiner, Step, UnpackError, Unpacker};
-use crate::protocol::grpc::{Encoding, Limits, MessageUnpacker, Unpacked};
+use crate::protocol::grpc::{MessageUnpacker, Unpacked};
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Replies, Reply, Token};
 use crate::request::Status;
 
@@ -83,8 +83,7 @@ pub struct PackedCall {
 }
 
 impl PackedCall {
-    pub fn new(call: CallKey, plan: &GrpcPlan, encoding: Encoding, packed: Vec<Slice>) -> PackedCall {
-        let message = MessageUnpacker::new(plan.mode, encoding, Limits::default(), packed);
+    pub fn new(call: CallKey, plan: &GrpcPlan, message: MessageUnpacker) -> PackedCall {
         PackedCall { call, plan: plan.clone(), message }
     }
 }

@@ -37,7 +37,8 @@ pub struct Exhausted {
 }
 
 impl Exhausted {
-    pub(super) fn of_system(asked: usize) -> Exhausted {
+    /// The system has no memory for so many bytes.
+    pub fn of_system(asked: usize) -> Exhausted {
         Exhausted { asked, left: 0, limit: 0, bound: Bound::System }
     }
 }
@@ -255,8 +256,7 @@ mod tests {
         let other = pool.share(8 * MIB, Some(peers.at([10, 0, 0, 2].into())));
         assert!(other.get(8 * MIB).is_ok(), "another client has its own");
         let rest = two.get(4 * MIB).unwrap();
-        let small = two.get(1000).unwrap_err();
-        assert_eq!(small.bound, Bound::Client);
+        assert_eq!(two.get(MIB).unwrap_err().bound, Bound::Client);
         let third = pool.share(8 * MIB, peer());
         assert!(third.get(FREE_BYTES / 2).is_ok(), "a little is every connection's own");
         drop((first, rest));

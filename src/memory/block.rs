@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use super::account::Account;
+use super::account::{Account, Exhausted};
 use super::pool::Source;
 use super::{ALIGNMENT, Slice};
 
@@ -200,6 +200,13 @@ impl BlockMut {
         };
         // SAFETY: `allocate` hands out a block that only we know, with at least `len` bytes.
         unsafe { BlockMut::new(header, len, None) }
+    }
+
+    /// The same for a length that came from outside, where there is no pool to ask.
+    pub fn try_unpooled(len: usize) -> Result<BlockMut, Exhausted> {
+        let header = allocate(len).ok_or(Exhausted::of_system(len))?;
+        // SAFETY: `allocate` hands out a block that only we know, with at least `len` bytes.
+        Ok(unsafe { BlockMut::new(header, len, None) })
     }
 
     /// Makes room for `capacity` bytes without a copy, which only the whole of a mapped block can do. False: nothing

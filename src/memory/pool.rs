@@ -283,6 +283,12 @@ impl Drop for Tally {
     }
 }
 
+impl Held {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         self.account.release(self.bytes);

@@ -122,9 +122,11 @@ impl Resolver<'_> {
         let byte_size = byte_size(input).filter(|&size| size <= self.room).ok_or_else(too_large)?;
         let data = match &input.input_data_type {
             Some(InputDataType::InputDataFile(file)) => self.file(file, input, byte_size)?.ok_or_else(too_large)?,
-            Some(InputDataType::RandomData(_)) => self.random.data(input.data_type(), byte_size),
+            Some(InputDataType::RandomData(_)) => {
+                self.random.data(input.data_type(), byte_size).ok_or_else(|| no_memory(byte_size))?
+            }
             // Whether the value is true does not count.
-            Some(InputDataType::ZeroData(_)) => vec![0; byte_size],
+            Some(InputDataType::ZeroData(_)) => zeroed(byte_size).ok_or_else(|| no_memory(byte_size))?,
             None => return Err(without_data(name)),
         };
         self.room = self.room.saturating_sub(data.len());
@@ -184,6 +186,17 @@ fn byte_size(input: &Input) -> Option<usize> {
     sizes.chain([Some(element)]).try_fold(1usize, |product, size| product.checked_mul(size?))
 }
 
+fn no_memory(byte_size: usize) -> Error {
+    Error::internal(format!("the system has no memory for a warmup sample of {byte_size} bytes"))
+}
+
+fn zeroed(byte_size: usize) -> Option<Vec<u8>> {
+    let mut data = Vec::new();
+    data.try_reserve_exact(byte_size).ok()?;
+    data.resize(byte_size, 0);
+    Some(data)
+}
+
 /// Numbers that nobody has to be unable to guess: xorshift, seeded by the process.
 struct Random(u64);
 
@@ -201,8 +214,9 @@ impl Random {
     }
 
     /// `byte_size` bytes of elements: any integers, truth values, numbers from 0 to 1, and empty strings.
-    fn data(&mut self, data_type: DataType, byte_size: usize) -> Vec<u8> {
-        let mut data = Vec::with_capacity(byte_size.next_multiple_of(8));
+    fn data(&mut self, data_type: DataType, byte_size: usize) -> Option<Vec<u8>> {
+        let mut data = Vec::new();
+        data.try_reserve_exact(byte_size.checked_next_multiple_of(8)?).ok()?;
         while data.len() < byte_size {
             let bits = self.next();
             match data_type {
@@ -222,7 +236,7 @@ impl Random {
             }
         }
         data.truncate(byte_size);
-        data
+        Some(data)
     }
 }
 

@@ -22,6 +22,9 @@ const UNSENT_MAX: usize = 64 << 20;
 /// are not taken: never more than this.
 const UNSENT_HARD_MAX: usize = 1 << 30;
 
+/// Unsent bytes that any connection may have.
+const ALWAYS_BYTES: usize = 64 * 1024;
+
 /// The same for a connection that may have so much of the server's memory: half of that.
 pub(super) fn unsent_max(pool: &Pool) -> usize {
     (pool.share_bytes() / 2).min(UNSENT_HARD_MAX)
@@ -290,7 +293,7 @@ impl GrpcWire {
     /// An answer of so many bytes can wait here for its peer.
     fn has_room(&self, bytes: usize) -> bool {
         let unsent = self.connection.unsent_total();
-        unsent == 0 || unsent.saturating_add(bytes) <= self.unsent_max
+        unsent.saturating_add(bytes) <= ALWAYS_BYTES || unsent == 0 || unsent.saturating_add(bytes) <= self.unsent_max
     }
 
     fn send_message(&mut self, id: StreamId, message: &mut Gather) {

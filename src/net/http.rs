@@ -40,6 +40,15 @@ struct Streamed {
     unsent: usize,
 }
 
+/// Answers of so many bytes are taken whatever waits before them.
+const ALWAYS_BYTES: usize = 4096;
+
+/// Takes the place of an answer that its peer leaves no room for.
+fn no_room(pool: &Pool) -> Response {
+    let head = ResponseHead::new(503).content_type("application/json");
+    Response::error(pool, head, "too many bytes of answers wait for this client to read them")
+}
+
 /// What the codec tells goes to the service; answers are collected there.
 struct Handler<'a, S> {
     key: Key,
@@ -146,6 +155,12 @@ impl HttpWire {
     }
 
     pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {
+        let bytes = match &reply {
+            Reply::Http(response) => response.body.len(),
+            Reply::HttpPlain(response) => response.len(),
+            _ => 0,
+        };
+        let reply = if self.has_room(bytes) { reply } else { Reply::Http(no_room(&shared.pool)) };
         match reply {
             Reply::Http(response) => self.connection.respond(exchange, response),
             Reply::HttpPlain(response) => self.connection.respond_plainly(exchange, response),
@@ -175,6 +190,14 @@ impl HttpWire {
         remove_call(shared, call);
         self.calls.retain(|other| *other != call);
         self.streamed.retain(|streamed| streamed.call != call);
+    }
+
+    /// An answer of so many bytes can wait here for its peer, or for its turn.
+    fn has_room(&self, bytes: usize) -> bool {
+        bytes <= ALWAYS_BYTES || {
+            let unsent = self.connection.unsent();
+            unsent == 0 || unsent.saturating_add(bytes) <= self.unsent_max
+        }
     }
 
     pub fn abandon<S: Service>(&mut self, shared: &mut Shared<S>) {

@@ -398,7 +398,7 @@ impl Sealed {
         // A record that is not full may stand in front of each full one and at the end.
         let records = (total / RECORD + 1) * 2;
         let len = total + (records + 1) * RECORD_EXTRA;
-        Sealed { block: pool.get(len).unwrap_or_else(|_| BlockMut::unpooled(len)), at: 0 }
+        Sealed { block: pool.get_anyway(len), at: 0 }
     }
 
     fn put<D>(&mut self, traffic: &mut WriteTraffic<'_, D>, plain: &[u8]) -> Result<(), rustls::Error> {

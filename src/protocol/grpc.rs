@@ -6,6 +6,7 @@
 //! collected whole and decoded by prost. HTTP/2 is not known here.
 
 mod arena;
+mod count;
 mod encode;
 mod error;
 mod metadata;
@@ -18,6 +19,7 @@ mod status;
 mod unpack;
 mod varint;
 
+pub use count::count_fields;
 pub use encode::{
     Encoder, FINAL, InferRequestParts, InferResponse, InputTensor, OutputTensor, RequestedOutput, ResponseHead,
     TooLarge, decode,

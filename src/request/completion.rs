@@ -233,7 +233,7 @@ impl Sink for Nowhere {
     fn deliver(&self, _key: u64, _delivery: Delivery) {}
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
-        Ok(BlockMut::unpooled(byte_size))
+        BlockMut::try_unpooled(byte_size)
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
         }
 
         fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
-            Ok(BlockMut::unpooled(byte_size))
+            BlockMut::try_unpooled(byte_size)
         }
     }
 

@@ -142,7 +142,7 @@ impl States {
     fn allocate(&self, byte_size: usize) -> Result<BlockMut, Exhausted> {
         match &self.pool {
             Some(pool) => pool.get(byte_size),
-            None => Ok(BlockMut::unpooled(byte_size)),
+            None => BlockMut::try_unpooled(byte_size),
         }
     }
 }

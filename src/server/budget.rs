@@ -14,6 +14,8 @@ use crate::shard::placement::memory_granted_bytes;
 const SERVER_PART: u64 = 2;
 /// Of a machine that does not say how much memory it has.
 const UNKNOWN_BYTES: u64 = 4 << 30;
+/// Addresses that the allocator reserves for the threads that are to come, though it uses few of them.
+const THREADS_BYTES: u64 = 512 << 20;
 /// The least that requests may hold by default: a server that refuses all is of no use.
 const LEAST_BYTES: u64 = 64 << 20;
 
@@ -41,11 +43,11 @@ fn available_bytes() -> u64 {
     let granted = memory_granted_bytes().unwrap_or(u64::MAX);
     let status = Path::new("/proc/self/status");
     // These count addresses, of which the process has taken some already.
-    let left = |resource, used| {
+    let left = |resource, used, later| {
         let limit = getrlimit(resource).current?;
-        Some(limit.saturating_sub(field(status, used).unwrap_or(0)))
+        Some(limit.saturating_sub(field(status, used).unwrap_or(0)).saturating_sub(later))
     };
-    let limits = [left(Resource::As, "VmSize:"), left(Resource::Data, "VmData:")];
+    let limits = [left(Resource::As, "VmSize:", THREADS_BYTES), left(Resource::Data, "VmData:", 0)];
     limits.into_iter().flatten().fold(total.min(granted), u64::min)
 }
 

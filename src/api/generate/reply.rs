@@ -106,7 +106,7 @@ impl Encoder {
             Source::Output(index) => {
                 let Some(output) = self.response.outputs.get(index) else { return Ok(()) };
                 let mut array = array_of(output)?;
-                let data = contiguous(output, pool);
+                let data = contiguous(output, pool)?;
                 if element_count(&output.shape) != Some(1) {
                     self.array = Some((array, data));
                     return Ok(());

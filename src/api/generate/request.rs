@@ -37,6 +37,8 @@ pub struct Reader {
     /// Bytes of all inputs so far.
     input_bytes: usize,
     input_bytes_max: usize,
+    /// What is made of the body is charged like it.
+    pool: Option<Pool>,
 }
 
 struct Member {
@@ -94,13 +96,14 @@ impl Reader {
         body: Slice,
         input_bytes_max: usize,
     ) -> Result<Reader, (Status, Box<Request>)> {
+        let pool = body.pool();
         // An array that a member holds is a tensor or nothing.
         let builder = match Builder::new(body, |depth, _| depth <= 2) {
             Ok(builder) => builder,
             Err(error) => return Err((Status::internal(error.to_string()), request)),
         };
         let stage = Stage::Parse(Box::new(builder));
-        Ok(Reader { model, form, request, stage, members: Vec::new(), input_bytes: 0, input_bytes_max })
+        Ok(Reader { model, form, request, stage, members: Vec::new(), input_bytes: 0, input_bytes_max, pool })
     }
 
     /// Reads the id, and lists the members.
@@ -229,6 +232,7 @@ impl Reader {
             Stage::Parse(mut builder) => {
                 let done = builder.step(STEP).map_err(|error| match error {
                     DocumentError::Syntax(_) => Status::internal(error.to_string()),
+                    DocumentError::Exhausted(exhausted) => exhausted.into(),
                     _ => Status::invalid(error.to_string()),
                 })?;
                 match done {
@@ -290,7 +294,8 @@ impl Decode for Reader {
     fn step(&mut self, pool: &Pool, _regions: &SharedMemory) -> Result<Progress, Status> {
         let before = std::mem::discriminant(&self.stage);
         let stage = std::mem::replace(&mut self.stage, Stage::Done);
-        self.stage = self.advance(stage, pool)?;
+        let own = self.pool.clone();
+        self.stage = self.advance(stage, own.as_ref().unwrap_or(pool))?;
         // What stays in its stage has used its step up.
         let is_long = std::mem::discriminant(&self.stage) == before;
         Ok(if matches!(self.stage, Stage::Done) { Progress::Ready } else { Progress::More { is_long } })

@@ -2,12 +2,15 @@
 
 use smallvec::smallvec;
 
-use crate::memory::{BlockMut, Pool};
+use super::contiguous;
+use crate::memory::{Exhausted, Held, Pool};
 use crate::model_config::labels::Labels;
 use crate::request::{DataType, OutputTensor, Shape, Status, element_count};
 
 /// Elements of one batch item beyond which Triton refuses to sort.
 const ITEM_ELEMENTS_MAX: usize = 1_000_000;
+/// Bytes of most encoded classes.
+const LIKELY_BYTES: usize = 24;
 
 /// Replaces `output` by a BYTES tensor of `"<value>:<index>[:<label>]"`, the `count` greatest values of each batch
 /// item in descending order.
@@ -25,29 +28,34 @@ pub fn classify(
     if item > ITEM_ELEMENTS_MAX {
         return Err(Status::invalid("classification output tensor too large"));
     }
-    let values = Values::of(output)?;
     let best = count.min(item);
-    let mut encoded = Vec::with_capacity(batch * best * 24);
-    let mut order: Vec<usize> = Vec::with_capacity(item);
+    let data = contiguous(output, pool)?;
+    let mut encoded = Encoded { bytes: Vec::new(), held: None };
+    encoded.make_room(batch.saturating_mul(best).saturating_mul(LIKELY_BYTES), pool)?;
+    let width = Values::width(output.datatype)?;
+    let mut order: Vec<usize> = Vec::new();
     for row in 0..batch {
-        let at = row * item;
+        // An item is no longer than what is sorted, so its copy in the widest type is bounded too.
+        let values = data.get(row * item * width..(row + 1) * item * width).unwrap_or_default();
+        let values = Values::of(output.datatype, values)?;
         order.clear();
         order.extend(0..item);
-        order.sort_by(|&a, &b| values.compare(at + b, at + a));
+        order.sort_by(|&a, &b| values.compare(b, a));
         for &class in &order[..best] {
-            let mut text = values.format(at + class);
+            let mut text = values.format(class);
             text.push_str(&format!(":{class}"));
             let mut text = text.into_bytes();
             if let Some(label) = labels.and_then(|labels| labels.get(class)).filter(|label| !label.is_empty()) {
                 text.push(b':');
                 text.extend_from_slice(label);
             }
-            encoded.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            encoded.extend_from_slice(&text);
+            encoded.make_room(4 + text.len(), pool)?;
+            encoded.bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            encoded.bytes.extend_from_slice(&text);
         }
     }
-    let mut block = pool.get(encoded.len()).unwrap_or_else(|_| BlockMut::unpooled(encoded.len()));
-    block.copy_from_slice(&encoded);
+    let mut block = pool.get(encoded.bytes.len())?;
+    block.copy_from_slice(&encoded.bytes);
     let shape: Shape = if batched { smallvec![batch as i64, best as i64] } else { smallvec![best as i64] };
     let name = output.name.clone();
     Ok(OutputTensor {
@@ -60,7 +68,29 @@ pub fn classify(
     })
 }
 
-/// The elements of a tensor in the widest type of their kind.
+/// The strings so far: how many bytes they come to is known at the end.
+struct Encoded {
+    bytes: Vec<u8>,
+    held: Option<Held>,
+}
+
+impl Encoded {
+    fn make_room(&mut self, more: usize, pool: &Pool) -> Result<(), Exhausted> {
+        if self.bytes.capacity() - self.bytes.len() < more {
+            let wanted = self.bytes.len().saturating_add(more.max(self.bytes.len()));
+            self.held = Some(pool.hold(wanted)?);
+            let more = wanted - self.bytes.len();
+            self.bytes.try_reserve_exact(more).map_err(|_| Exhausted::of_system(more))?;
+        }
+        Ok(())
+    }
+}
+
+fn unsupported(datatype: DataType) -> Status {
+    Status::invalid(format!("class result not available for output due to unsupported type '{datatype}'"))
+}
+
+/// The elements of a batch item in the widest type of their kind.
 enum Values {
     Signed(Vec<i64>),
     Unsigned(Vec<u64>),
@@ -68,8 +98,15 @@ enum Values {
 }
 
 impl Values {
-    fn of(output: &OutputTensor) -> Result<Values, Status> {
-        let bytes: Vec<u8> = output.data.iter().flat_map(|piece| piece.iter().copied()).collect();
+    /// Bytes of an element.
+    fn width(datatype: DataType) -> Result<usize, Status> {
+        match datatype {
+            DataType::Bool | DataType::Fp16 | DataType::Bytes | DataType::Bf16 => Err(unsupported(datatype)),
+            datatype => Ok(datatype.byte_size()),
+        }
+    }
+
+    fn of(datatype: DataType, bytes: &[u8]) -> Result<Values, Status> {
         macro_rules! read {
             ($kind:ident, $from:ty as $to:ty) => {
                 Values::$kind(
@@ -82,7 +119,7 @@ impl Values {
                 )
             };
         }
-        Ok(match output.datatype {
+        Ok(match datatype {
             DataType::Uint8 => read!(Unsigned, u8 as u64),
             DataType::Uint16 => read!(Unsigned, u16 as u64),
             DataType::Uint32 => read!(Unsigned, u32 as u64),
@@ -93,11 +130,7 @@ impl Values {
             DataType::Int64 => read!(Signed, i64 as i64),
             DataType::Fp32 => read!(Real, f32 as f64),
             DataType::Fp64 => read!(Real, f64 as f64),
-            DataType::Bool | DataType::Fp16 | DataType::Bytes | DataType::Bf16 => {
-                let message =
-                    format!("class result not available for output due to unsupported type '{}'", output.datatype);
-                return Err(Status::invalid(message));
-            }
+            DataType::Bool | DataType::Fp16 | DataType::Bytes | DataType::Bf16 => return Err(unsupported(datatype)),
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::familiar::Familiar;
 use super::{AnswerForm, contiguous};
 use crate::api::watch::Watch;
-use crate::memory::{Gather, Pool, Slice};
+use crate::memory::{Exhausted, Gather, Pool, Slice};
 use crate::protocol::grpc::{Encoder, FINAL, InferResponse, OutputTensor, TooLarge, Value};
 use crate::repository::ServedModel;
 use crate::request::{Response, Status, Text, Value as Parameter};
@@ -64,9 +64,10 @@ impl<'a> Parts<'a> {
             .outputs
             .iter()
             .map(|output| {
-                (output.name.to_str_lossy(), output.datatype.name(), output.shape.as_slice(), contiguous(output, pool))
+                let data = contiguous(output, pool)?;
+                Ok((output.name.to_str_lossy(), output.datatype.name(), output.shape.as_slice(), data))
             })
-            .collect();
+            .collect::<Result<_, Exhausted>>()?;
         Ok(Parts { id: response.id.to_str_lossy(), version: itoa::Buffer::new(), parameters, outputs })
     }
 
@@ -110,7 +111,8 @@ impl Writer {
         let mut framed = Gather::new();
         let scattered = response.outputs.iter().any(|output| output.data.len() > 1);
         let framing = if scattered {
-            let contents: Vec<Slice> = response.outputs.iter().map(|output| contiguous(output, pool)).collect();
+            let contents = response.outputs.iter().map(|output| contiguous(output, pool));
+            let contents = contents.collect::<Result<Vec<Slice>, Exhausted>>().ok()?;
             self.encoder.known_response(head, id, is_final, contents.iter(), pool, &mut framed)
         } else {
             let contents = response.outputs.iter().map(|output| output.data.first().unwrap_or(&NOTHING));

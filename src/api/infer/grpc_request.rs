@@ -270,7 +270,8 @@ fn narrow(data: &Slice, width: usize, pool: &Pool) -> Result<Slice, Status> {
         return Ok(data.clone());
     }
     let (elements, _) = data.as_chunks::<4>();
-    let mut block = pool.get(elements.len() * width)?;
+    let own = data.pool();
+    let mut block = own.as_ref().unwrap_or(pool).get(elements.len() * width)?;
     for (to, from) in block.chunks_exact_mut(width).zip(elements) {
         to.copy_from_slice(&from[..width]);
     }

@@ -237,7 +237,7 @@ impl Encoder {
             }
         };
         writer.key("data");
-        self.array = Some((array, contiguous(output, pool)));
+        self.array = Some((array, contiguous(output, pool)?));
         Ok(())
     }
 

@@ -209,6 +209,7 @@ impl Decoder {
         for _ in 0..OPENED_AT_ONCE {
             let done = builder.step_to_array(STEP).map_err(|error| match error {
                 DocumentError::Syntax(_) => Status::internal(error.to_string()),
+                DocumentError::Exhausted(exhausted) => exhausted.into(),
                 _ => Status::invalid(error.to_string()),
             })?;
             match self.room_for_opened(builder, pool) {
@@ -489,7 +490,9 @@ impl Decoder {
 
 impl Decode for Decoder {
     fn step(&mut self, pool: &Pool, regions: &SharedMemory) -> Result<Progress, Status> {
-        self.step(pool, regions)
+        // What is made of a body is charged like it.
+        let own = self.body.pool();
+        self.step(own.as_ref().unwrap_or(pool), regions)
     }
 
     fn dialect(&self) -> Dialect {

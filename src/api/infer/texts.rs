@@ -32,7 +32,7 @@ impl Texts {
             Some(block) => block,
             None => {
                 let capacity = len.max(BLOCK_BYTES);
-                let mut block = pool.get(capacity).unwrap_or_else(|_| BlockMut::unpooled(capacity));
+                let mut block = pool.get_anyway(capacity);
                 block.set_len(0);
                 block
             }

@@ -10,7 +10,7 @@ use super::super::packing::Packing;
 use super::super::waiting::LONG_STEPS_AT_ONCE;
 use super::Stream;
 use crate::memory::{Gather, Pool};
-use crate::protocol::grpc::{Limits, Message, MessagePacker, MessageUnpacker, Mode, ReadError, Unpacked};
+use crate::protocol::grpc::{Message, MessagePacker, MessageUnpacker, Mode, ReadError, Unpacked};
 use crate::protocol::service::{GrpcStatus, Replies, Token};
 use crate::request::Credit;
 
@@ -47,8 +47,8 @@ impl Inbox {
         let Some(unpacker) = &mut self.current else {
             return Ok(match self.waiting.pop_front() {
                 None => Taken::Nothing,
-                Some(Message::Compressed(encoding, packed)) => {
-                    let unpacker = MessageUnpacker::new(Mode::Infer, encoding, Limits::default(), packed);
+                Some(Message::Compressed(encoding, packed, limits)) => {
+                    let unpacker = MessageUnpacker::new(Mode::Infer, encoding, limits, packed);
                     self.current = Some(Box::new(unpacker));
                     Taken::More { is_long: false }
                 }

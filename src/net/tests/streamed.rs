@@ -211,7 +211,8 @@ fn what_a_peer_leaves_unread_is_bounded() {
     let mut peer = world.connect(Port::Http);
     let calls = ask(&mut world, &mut peer, 1);
     world.mail(calls[0], head(200));
-    let block = BlockMut::unpooled(64 << 20).freeze();
+    // Sixteen of them are half of the pool.
+    let block = BlockMut::unpooled(8 << 20).freeze();
     for _ in 0..16 {
         let mut data = Gather::new();
         data.push(&world.pool, block.clone());

@@ -100,7 +100,7 @@ impl Packer {
             let flush = if part.is_empty() { FlushCompress::Finish } else { FlushCompress::None };
             // Memory from outside the pool where its bound is reached: the answer to what was accepted must not fail.
             let (block, filled) = self.open.get_or_insert_with(|| {
-                let mut block = pool.get(BLOCK).unwrap_or_else(|_| BlockMut::unpooled(BLOCK));
+                let mut block = pool.get_anyway(BLOCK);
                 block.set_len(block.capacity());
                 (block, 0)
             });

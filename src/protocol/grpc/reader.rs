@@ -23,8 +23,8 @@ pub enum Mode {
 pub enum Message {
     Infer(Box<InferRequest>),
     Collected(Slice),
-    /// Packed with the call's encoding, for [`super::MessageUnpacker`].
-    Compressed(Encoding, Vec<Slice>),
+    /// Packed with the call's encoding, for [`super::MessageUnpacker`], with the bounds of what comes out.
+    Compressed(Encoding, Vec<Slice>, Limits),
 }
 
 enum State {
@@ -168,7 +168,7 @@ impl MessageReader {
                 Some(Message::Infer(self.scanner.as_mut()?.take(spare)?))
             }
             State::Ready(Ready::Collected(message)) => Some(Message::Collected(message)),
-            State::Ready(Ready::Packed(pieces)) => Some(Message::Compressed(self.encoding, pieces)),
+            State::Ready(Ready::Packed(pieces)) => Some(Message::Compressed(self.encoding, pieces, self.limits)),
             other => {
                 self.state = other;
                 None
@@ -454,7 +454,7 @@ mod tests {
                     reader.set_encoding(Encoding::Gzip);
                     let bytes = [framed(1, &packed), framed(0, b"\x0a\x01m")].concat();
                     let messages = read(&mut reader, &bytes, || chunk);
-                    let Message::Compressed(Encoding::Gzip, pieces) = &messages[0] else { panic!("{messages:?}") };
+                    let Message::Compressed(Encoding::Gzip, pieces, _) = &messages[0] else { panic!("{messages:?}") };
                     assert_eq!(pieces.iter().flat_map(|piece| piece.to_vec()).collect::<Vec<u8>>(), packed);
                     assert!(pieces.len() <= 2 + len / PACKED_BLOCK_BYTES);
                     match &messages[1] {
@@ -484,7 +484,9 @@ mod tests {
         reader.feed(&[&lying[..], &[0; 16_384], b"\x3a\xf0\xff\xbf\xff\x07"].concat()).unwrap_err();
         assert_eq!(pool.bytes_in_use(), 0, "an error frees what there was");
         reader.reset(Mode::Infer, Encoding::Identity);
-        let error = reader.feed(b"\0\x7f\xff\xff\xff\x3a\xf0\xff\xff\xff\x07some").unwrap_err();
+        reader.feed(b"\0\x7f\xff\xff\xff\x3a\xf0\xff\xff\xff\x07some").unwrap();
+        assert_eq!(pool.bytes_in_use(), TRUSTED_BYTES);
+        let error = reader.feed(&vec![0; 2 << 20]).unwrap_err();
         assert!(matches!(error, ReadError::Exhausted(Exhausted { .. })));
         assert_eq!(pool.bytes_in_use(), 0);
     }

@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::ops::Range;
 
-use crate::memory::Slice;
+use crate::memory::{Held, Slice};
 
 /// Capacities above these are not kept for the next request.
 const TEXT_KEPT_BYTES: usize = 64 * 1024;
@@ -148,6 +148,8 @@ pub struct InferRequest {
     pub(super) outputs: Vec<Output>,
     /// raw_input_contents in order, each aligned to [`crate::memory::ALIGNMENT`].
     pub raw: Vec<Slice>,
+    /// What the rest of it is charged with.
+    pub(super) held: Option<Held>,
 }
 
 impl InferRequest {
@@ -206,6 +208,7 @@ impl InferRequest {
         clear(&mut self.outputs);
         clear(&mut self.raw);
         (self.model_name, self.model_version, self.id) = Default::default();
+        self.held = None;
     }
 
     /// Bytes that strings and shapes take so far.

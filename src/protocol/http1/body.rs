@@ -78,6 +78,8 @@ impl Body {
     /// is no memory for more of them; who appends them learns why.
     pub fn take_block(&mut self, pool: &Pool) -> Option<(BlockMut, usize)> {
         let at = self.pad + self.len;
+        // It may be out already.
+        self.block.as_ref()?;
         self.make_room(pool, at + 1, usize::MAX).ok()?;
         Some((self.block.take()?, at))
     }

@@ -112,7 +112,7 @@ const PLAIN_BINARY_LENGTH: &[u8] = b"\r\nContent-Type: application/octet-stream\
 
 impl PlainResponse {
     /// Bytes of the body.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.tail.iter().map(|piece| piece.len()).sum::<usize>() + self.json.len()
     }
 

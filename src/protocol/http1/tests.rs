@@ -199,12 +199,57 @@ fn the_named_byte_of_a_body_is_aligned() {
 }
 
 #[test]
+fn a_body_takes_memory_as_it_arrives() {
+    let pool = pool();
+    let mut connection = Connection::new(Limits::default(), pool.clone());
+    let mut recorder = Recorder { align_at: 10, ..Recorder::default() };
+    let body: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
+    connection.receive(b"POST /d HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n", &mut recorder);
+    assert_eq!(pool.bytes_in_use(), crate::memory::TRUSTED_BYTES, "its head says a lot");
+    let mut come = 0;
+    while come < body.len() {
+        let mut direct = connection.take_direct().unwrap();
+        let n = direct.len.min(200_000);
+        direct.block[direct.at..][..n].copy_from_slice(&body[come..come + n]);
+        come += n;
+        connection.direct_received(direct, n, &mut recorder);
+        // Pieces that come another way go to the same place.
+        let more = 1000.min(body.len() - come);
+        connection.receive(&body[come..come + more], &mut recorder);
+        come += more;
+        assert!(
+            pool.bytes_in_use() <= (8 * come).max(crate::memory::TRUSTED_BYTES),
+            "{} of {come}",
+            pool.bytes_in_use()
+        );
+    }
+    assert_eq!(recorder.requests.len(), 1);
+    assert!(recorder.requests[0].2[..] == body[..]);
+}
+
+/// After 65,536 chunks a request is refused, and its memory is free while its client stays.
+#[test]
+fn a_refused_body_lets_its_memory_go() {
+    let pool = pool();
+    let mut connection = Connection::new(Limits { chunks: 100, ..Limits::default() }, pool.clone());
+    let mut recorder = Recorder::default();
+    connection.receive(b"POST /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", &mut recorder);
+    let chunk = [&b"2710\r\n"[..], &[b'x'; 10_000], b"\r\n"].concat();
+    (0..100).for_each(|_| connection.receive(&chunk, &mut recorder));
+    assert!(pool.bytes_in_use() >= 1_000_000);
+    connection.receive(&chunk, &mut recorder);
+    assert!(pool.bytes_in_use() <= 32 * 1024, "{} bytes", pool.bytes_in_use());
+}
+
+#[test]
 fn large_bodies_are_received_where_they_stay() {
     let pool = pool();
     let mut connection = Connection::new(Limits::default(), pool.clone());
     let mut recorder = Recorder { align_at: 10, ..Recorder::default() };
     assert!(connection.take_direct().is_none());
     let body: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
+    // Memory that lies ready is taken for the whole.
+    drop(pool.get(100_000));
     connection.receive(b"POST /d HTTP/1.1\r\nContent-Length: 100000\r\n\r\n", &mut recorder);
     connection.receive(&body[..10], &mut recorder);
     let mut direct = connection.take_direct().unwrap();

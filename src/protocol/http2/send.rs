@@ -8,7 +8,7 @@ use super::frame::{FrameHead, HEAD_LEN, flag, kind};
 use super::headers::FIELD_OVERHEAD;
 use super::stream::{Finish, Receiving, Sending};
 use super::{Connection, Role, SendError, StreamId};
-use crate::memory::{BlockMut, Gather, Slice};
+use crate::memory::{Gather, Slice};
 use crate::protocol::hpack::{Encoder, Known};
 
 /// DATA frames are no larger, whatever the peer accepts, so that streams can take turns.
@@ -219,7 +219,7 @@ impl Connection {
             }
             return Ok(());
         }
-        let mut block = self.pool.get(bytes.len()).unwrap_or_else(|_| BlockMut::unpooled(bytes.len()));
+        let mut block = self.pool.get_anyway(bytes.len());
         block.copy_from_slice(bytes);
         self.queue_pieces(id, std::iter::once(block.freeze()));
         self.queued_data(id, end_stream);

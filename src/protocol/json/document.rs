@@ -10,7 +10,7 @@ use super::reader::{Container, Event, Reader};
 use super::syntax::SyntaxError;
 use super::text;
 use super::value::{Elements, Kind, Paused, Value};
-use crate::memory::{BlockMut, Slice};
+use crate::memory::{BlockMut, Exhausted, Held, Slice};
 
 /// Decides whether the array behind the member `key` is kept as a byte range. `depth` counts the containers around
 /// the member: 1 for members of the root, 3 for `inputs[i].data`.
@@ -32,6 +32,8 @@ pub enum DocumentError {
     TooManyValues { limit: usize },
     #[error("failed to parse the request JSON buffer: {len} bytes exceed the maximum of 4294967295 bytes")]
     TooLong { len: usize },
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
 }
 
 /// A checked document and the text it indexes.
@@ -42,6 +44,8 @@ pub struct Document {
     /// Numbers that were read while their arrays passed: the array's node, and the elements.
     read: Vec<(u32, BlockMut)>,
     text_bytes: usize,
+    /// What the nodes are charged with, where they are many.
+    held: Option<Held>,
 }
 
 /// Where the numbers of the array go that passes.
@@ -101,6 +105,16 @@ impl Document {
 
     pub fn root(&self) -> Value<'_> {
         Value::new(self, 0)
+    }
+
+    /// Makes room for twice as many nodes, charged to what the text is charged to.
+    fn grow(&mut self) -> Result<(), Exhausted> {
+        let more = self.nodes.len();
+        if let Some(pool) = self.input.pool() {
+            self.held = Some(pool.hold(2 * more * size_of::<Node>())?);
+        }
+        let asked = more * size_of::<Node>();
+        self.nodes.try_reserve_exact(more).map_err(|_| Exhausted::of_system(asked))
     }
 
     /// The value at a place that one of this document's values named.
@@ -263,6 +277,7 @@ impl Builder {
         self.document.input = input;
         self.document.nodes.clear();
         self.document.nodes.shrink_to(NODES_KEPT);
+        self.document.held = None;
         self.open.clear();
         self.open.shrink_to(NODES_KEPT);
         self.next_is_raw = false;
@@ -384,6 +399,10 @@ impl Builder {
         if nodes.len() >= MAX_NODES {
             return Err(DocumentError::TooManyValues { limit: MAX_NODES });
         }
+        if nodes.len() == nodes.capacity() && nodes.len() >= NODES_KEPT {
+            self.document.grow()?;
+        }
+        let nodes = &mut self.document.nodes;
         let index = nodes.len() as u32;
         if let Some(parent) = self.open.last().and_then(|&parent| nodes.get_mut(parent as usize)) {
             // A member is counted by its key.

@@ -155,19 +155,20 @@ fn tensor(spec: &ModelSpec, state: &State, directory: &Path, room: &mut usize) -
                     data.len()
                 )));
             }
-            data
+            let mut block = BlockMut::try_unpooled(data.len())?;
+            block.copy_from_slice(&data);
+            block
         }
-        _ => vec![0; byte_size],
+        // Fresh blocks are zero.
+        _ => BlockMut::try_unpooled(byte_size)?,
     };
     *room = room.saturating_sub(data.len());
-    let mut block = BlockMut::unpooled(data.len());
-    block.copy_from_slice(&data);
     Ok(StateTensor {
         input_name: name.clone(),
         output_name: state.output_name.clone(),
         datatype,
         shape,
-        data: block.freeze(),
+        data: data.freeze(),
     })
 }
 

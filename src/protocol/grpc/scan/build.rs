@@ -7,7 +7,7 @@ use super::super::request::{InferRequest, Input, List, Output, Param, Str};
 use super::super::{Bound, Malformed, ReadError};
 use super::fields::{Field, Kind, Numbers, Text, WireType};
 use super::{Limits, NUMBERS_AT_ONCE};
-use crate::memory::{BlockMut, Pool, Slice, TRUSTED_BYTES};
+use crate::memory::{BlockMut, Held, Pool, Slice, TRUSTED_BYTES};
 
 /// Parameters of one message or tensor: they are sorted in one go.
 const ENTRIES_MAX: usize = 4096;
@@ -29,7 +29,16 @@ pub(super) struct Builder {
     entry: (Option<Str>, Param),
     /// The list of the current input that keeps its elements.
     kept: Option<List>,
+    /// What the request takes beside its tensors, if that is more than a little.
+    held: Option<Held>,
 }
+
+/// Bytes of strings, shapes and lists that are not worth charging.
+const FREE_BYTES: usize = 32 * 1024;
+/// Bytes that the list entry of an input, output, parameter or tensor takes, roughly.
+const ITEM_BYTES: usize = 160;
+/// Items after which the charge is looked at again.
+const ITEMS_AT_ONCE: usize = 256;
 
 impl Builder {
     pub(super) fn new(pool: Pool, limits: Limits) -> Builder {
@@ -44,6 +53,7 @@ impl Builder {
             key_bytes: 0,
             entry: (None, Param::Unset),
             kept: None,
+            held: None,
         }
     }
 
@@ -53,13 +63,24 @@ impl Builder {
         self.arena.clear();
         self.partial.clear();
         (self.begun, self.entries, self.key_bytes) = (None, 0, 0);
-        (self.entry, self.kept) = ((None, Param::Unset), None);
+        (self.entry, self.kept, self.held) = ((None, Param::Unset), None, None);
+    }
+
+    /// Charges what the request takes beside its tensors, ahead of what it will take soon.
+    fn charge(&mut self) -> Result<(), ReadError> {
+        let used = self.request.text_bytes() + self.request.items() * ITEM_BYTES;
+        if used > FREE_BYTES && used > self.held.as_ref().map_or(0, Held::bytes) / 2 {
+            // Lists grow to twice what they hold, and are copied as they grow.
+            self.held = Some(self.arena.pool().hold(used.saturating_mul(4))?);
+        }
+        Ok(())
     }
 
     /// Ends the request and hands it out, with `spare` in its place.
     pub(super) fn take(&mut self, spare: Option<Box<InferRequest>>) -> Box<InferRequest> {
         self.arena.clear();
         self.request.settle_parameters();
+        self.request.held = self.held.take();
         std::mem::replace(&mut self.request, spare.unwrap_or_default())
     }
 
@@ -135,6 +156,7 @@ impl Builder {
         let mut str = self.begun.take().unwrap_or_else(|| self.request.begin_str());
         self.add_characters(&mut str, chunk)?;
         if !over {
+            self.charge()?;
             self.begun = Some(str);
             return Ok(());
         }
@@ -224,6 +246,9 @@ impl Builder {
         let (list, width) = match numbers {
             Numbers::Shape => {
                 self.check_text(size_of_val(values))?;
+                if self.request.dims.len().is_multiple_of(4096) {
+                    self.charge()?;
+                }
                 self.request.dims.extend(values.iter().map(|&value| value as i64));
                 return Ok(());
             }
@@ -328,8 +353,14 @@ impl Builder {
         Ok(())
     }
 
-    fn check_items(&self) -> Result<(), ReadError> {
-        let max = self.limits.items_max;
-        if self.request.items() >= max { Err(ReadError::Bound { bound: Bound::Items, max }) } else { Ok(()) }
+    fn check_items(&mut self) -> Result<(), ReadError> {
+        let (items, max) = (self.request.items(), self.limits.items_max);
+        if items >= max {
+            return Err(ReadError::Bound { bound: Bound::Items, max });
+        }
+        if items >= ITEMS_AT_ONCE && items.is_multiple_of(ITEMS_AT_ONCE) {
+            self.charge()?;
+        }
+        Ok(())
     }
 }

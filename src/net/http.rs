@@ -157,7 +157,7 @@ impl HttpWire {
     pub fn reply<S: Service>(&mut self, call: CallKey, exchange: ExchangeId, reply: Reply, shared: &mut Shared<S>) {
         let bytes = match &reply {
             Reply::Http(response) => response.body.len(),
-            Reply::HttpPlain(response) => response.len(),
+            Reply::HttpPlain(response) => response.body_len(),
             _ => 0,
         };
         let reply = if self.has_room(bytes) { reply } else { Reply::Http(no_room(&shared.pool)) };

@@ -193,7 +193,7 @@ impl Outbox {
         let mut text = std::mem::take(&mut self.head);
         text.clear();
         response.encode_head(&mut text);
-        let copies = response.len() <= COPY_BODY_UP_TO;
+        let copies = response.body_len() <= COPY_BODY_UP_TO;
         if copies {
             text.extend_from_slice(&response.json);
             response.tail.iter().for_each(|piece| text.extend_from_slice(piece));

@@ -112,7 +112,7 @@ const PLAIN_BINARY_LENGTH: &[u8] = b"\r\nContent-Type: application/octet-stream\
 
 impl PlainResponse {
     /// Bytes of the body.
-    pub fn len(&self) -> usize {
+    pub fn body_len(&self) -> usize {
         self.tail.iter().map(|piece| piece.len()).sum::<usize>() + self.json.len()
     }
 
@@ -126,7 +126,7 @@ impl PlainResponse {
         } else {
             out.extend_from_slice(JSON_OK);
         }
-        out.extend_from_slice(number.format(self.len()).as_bytes());
+        out.extend_from_slice(number.format(self.body_len()).as_bytes());
         out.extend_from_slice(b"\r\n\r\n");
     }
 

@@ -95,6 +95,8 @@ pub enum ServerState {
     /// Everything is served, and clients are asked to go elsewhere: not ready.
     Leaving = 2,
     Exiting = 3,
+    /// It could not start and was told to stay all the same: it answers that it is neither live nor ready.
+    Failed = 4,
 }
 
 /// What the command line says to those who speak with clients.
@@ -151,7 +153,8 @@ impl Facts {
             0 => ServerState::Starting,
             1 => ServerState::Ready,
             2 => ServerState::Leaving,
-            _ => ServerState::Exiting,
+            3 => ServerState::Exiting,
+            _ => ServerState::Failed,
         }
     }
 

@@ -18,6 +18,7 @@ mod worker;
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tracing::{error, info};
 
@@ -27,6 +28,7 @@ use self::worker::{Candidate, Task, Worker};
 use crate::backend::{Attributes, HostPolicies, InstanceContext, Model, ModelContext, StateLoss};
 use crate::model_config::ModelSpec;
 use crate::model_config::warmup::Sample;
+use crate::observe::log::verbose;
 use crate::request::{Status, Waker, now_ns};
 use crate::wire::inference::ModelRateLimiter;
 
@@ -38,6 +40,10 @@ pub use self::stall::StallWatch;
 pub use crate::backend::Payload;
 pub use crate::backend::batching::BatchStrategy;
 pub use crate::queue::Spin;
+
+/// How often instances that go are looked at: soon at first, since most requests are short.
+const FIRST_PAUSE: Duration = Duration::from_micros(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// What a scheduler learns about a worker that joins it.
 #[derive(Debug, Clone)]
@@ -193,6 +199,9 @@ impl Instances {
         let wishes = groups::wishes(&plan.spec);
         // Only a change touches the list, so that positions stay valid while the lock is open.
         let kept = keep(&lock(&self.running), &wishes);
+        for (wish, _) in wishes.iter().zip(&kept).filter(|(_, kept)| kept.is_some()) {
+            verbose!(2, "Re-using model instance named '{}' with device id '{}'", wish.name, wish.key.device);
+        }
         let missing = wishes.into_iter().zip(&kept).filter(|(_, kept)| kept.is_none()).map(|(wish, _)| wish).collect();
         let mut created = self.raise(plan, missing, &mut change.created)?.into_iter();
         let mut running = lock(&self.running);
@@ -205,6 +214,23 @@ impl Instances {
         self.renew_checks();
         change.leaving.extend(old.into_iter().flatten().map(|worker| worker.dismiss(&*self.source)));
         Ok(())
+    }
+
+    /// Waits until the instances that an update dismissed are gone: they finish what they execute first. One that stands
+    /// still is waited for no longer than `within`.
+    pub fn settle(&self, within: Duration) {
+        let (until, mut pause) = (Instant::now() + within, FIRST_PAUSE);
+        loop {
+            {
+                let mut change = lock(&self.change);
+                reap(&mut change.leaving);
+                if change.leaving.is_empty() || Instant::now() >= until {
+                    return;
+                }
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
     /// Names of the instances, passive ones included.
@@ -226,6 +252,10 @@ impl Instances {
     /// Makes the instances of `wishes` and lets them take work.
     fn raise(&self, plan: &Plan, wishes: Vec<Wish>, ordinal: &mut usize) -> Result<Vec<Worker>, Status> {
         let variable = std::env::var_os("TRITON_PARALLEL_INSTANCE_LOADING");
+        if let Some(value) = variable.as_deref().filter(|value| !value.is_empty()) {
+            let value = value.to_string_lossy();
+            verbose!(1, "Using TRITON_PARALLEL_INSTANCE_LOADING environment variable override: {value}");
+        }
         let in_parallel = loads_in_parallel(plan.attributes.parallel_instance_loading, variable.as_deref());
         let mut candidates = Vec::new();
         let mut outcome = Ok(());

@@ -86,6 +86,11 @@ pub fn parse(file: &str, input: &[u8]) -> Result<text::Document, text::ParseErro
     text::parse(file, input, descriptor())
 }
 
+/// The same with every error of the text.
+pub fn parse_all(file: &str, input: &[u8]) -> Result<text::Document, Vec<text::ParseError>> {
+    text::parse_all(file, input, descriptor())
+}
+
 /// The same message by reflection.
 pub fn to_dynamic(config: &ModelConfig) -> Result<DynamicMessage, Error> {
     let mut message = DynamicMessage::new(descriptor().clone());

@@ -30,7 +30,6 @@ use tracing::{error, info, warn};
 
 use self::core::Core;
 use crate::abi::ledger;
-use crate::api::ServerState;
 use crate::observe::log::Logger;
 use crate::request::Status;
 use control::RepositoryPoller;
@@ -84,7 +83,7 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
     let ends = drain::Ends::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
     // The models are there. Whoever finds a port open is never told otherwise, however early it asks.
-    facts.set_state(ServerState::Ready);
+    facts.set_state(core.state_after_start());
     let shards = match shards::Shards::start(shards::Parts {
         options,
         placement: &core.placement,
@@ -112,8 +111,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     supervisor::tell(supervisor::READY);
     say(std::io::stdout(), announcement);
     let poller = match options.model_control {
-        ModelControl::Poll { period_secs } => Some(RepositoryPoller::start(lifecycle, period_secs)),
-        ModelControl::None | ModelControl::Explicit => None,
+        ModelControl::Poll { period_secs } if !core.has_failed => Some(RepositoryPoller::start(lifecycle, period_secs)),
+        _ => None,
     };
     let _poller = poller.transpose().map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))?;
     match ends.wait() {

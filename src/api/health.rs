@@ -29,7 +29,7 @@ impl Facts {
     pub fn is_live(&self) -> Result<bool, Status> {
         match self.state() {
             ServerState::Exiting => Err(Status::unavailable("Server exiting")),
-            ServerState::Starting => Ok(false),
+            ServerState::Starting | ServerState::Failed => Ok(false),
             ServerState::Ready | ServerState::Leaving => Ok(!self.has_lost_gpu()),
         }
     }
@@ -53,10 +53,10 @@ impl Facts {
         }
     }
 
-    /// What management answers while the server is exiting.
+    /// What management answers while the server is exiting, or if it could not start.
     pub fn check_not_exiting(&self) -> Result<(), Status> {
         match self.state() {
-            ServerState::Exiting => Err(Status::unavailable("Server not ready")),
+            ServerState::Exiting | ServerState::Failed => Err(Status::unavailable("Server not ready")),
             ServerState::Starting | ServerState::Ready | ServerState::Leaving => Ok(()),
         }
     }
@@ -112,7 +112,7 @@ impl Api {
             };
             post(Mail::Done { call, protocol, outcome });
         };
-        ask_all(checks, Box::new(tell));
+        ask_all(checks, probe != Probe::Model, Box::new(tell));
     }
 
     pub(super) fn probe_reply(&self, probe: Probe, is_ready: bool) -> Response {

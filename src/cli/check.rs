@@ -1,5 +1,5 @@
-//! `nereid check`: would these repositories be served? Everything that is wrong with any model, at once, for people
-//! and for machines that wait for an exit code.
+//! `nereid check`: are these repositories consistent? Everything that is wrong with any model, at once, for people and
+//! for machines that wait for an exit code.
 //!
 //! Nothing is loaded: no library of a backend is opened and no model file is read.
 
@@ -25,13 +25,14 @@ use report::{Instances, ModelReport, Report};
 const USAGE: &str = "\
 Usage: nereid check <repository>... [--format=text|json] [options of serve]
 
-Says what would be loaded from these repositories, and everything that is wrong with them. Exit code 0 if all models
-would load, else 1. Of the options of serve, those count that say what is loaded, how and where:
+Says what a server would load from these repositories, and everything that is wrong with them as far as it shows without
+opening a model. Exit code 0 if all models are consistent, else 1; a consistent model may still fail to load, for what
+its own files hold. Of the options of serve, those count that say what is loaded, how and where:
 --model-repository, --model-config-name, --model-namespacing, --model-control-mode with --load-model,
 --disable-auto-complete-config, --backend-directory, --backend-config, --host-policy, --io-cores, --spin-us.
 ";
 
-/// Checks and prints; the exit code says whether all would load.
+/// Checks and prints; the exit code says whether all are consistent.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let asked = match Asked::parse(arguments) {
         Ok(Some(asked)) => asked,
@@ -52,7 +53,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     print(&if asked.json { report.json() } else { report.text() });
-    if report.would_load() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if report.is_consistent() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints; whoever reads it may be gone.

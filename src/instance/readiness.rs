@@ -14,6 +14,7 @@ use tracing::info;
 
 use crate::backend::Readiness;
 use crate::gpu::Gpu;
+use crate::observe::log::verbose;
 use crate::request::Status;
 
 /// Who waits for one model version at the same time.
@@ -193,18 +194,28 @@ impl std::fmt::Debug for Checks {
 }
 
 /// Asks several versions at the same time, and tells `asker` once all have answered: the worst counts. Does not block.
-pub fn ask_all(checks: &[Arc<Checks>], asker: Asker) {
+/// `is_for_server`: the log says which of them keep the server from being ready.
+pub fn ask_all(checks: &[Arc<Checks>], is_for_server: bool, asker: Asker) {
     let poll = Arc::new(Poll { worst: Mutex::new(Verdict::Ready), asker: Mutex::new(Some(asker)) });
     for one in checks {
-        let poll = Arc::clone(&poll);
-        one.ask(Box::new(move |verdict| poll.count(verdict)));
+        let (poll, name) = (Arc::clone(&poll), is_for_server.then(|| one.name.clone()));
+        one.ask(Box::new(move |verdict| {
+            if let (Some(name), Verdict::NotReady(status)) = (name, &verdict) {
+                verbose!(
+                    1,
+                    "Model {name} is in READY lifecycle state but failed runtime readiness check during server \
+                     readiness evaluation: {status}"
+                );
+            }
+            poll.count(verdict);
+        }));
     }
 }
 
 /// Asks, and blocks until all have answered.
-pub fn wait_for_all(checks: &[Arc<Checks>]) -> Verdict {
+pub fn wait_for_all(checks: &[Arc<Checks>], is_for_server: bool) -> Verdict {
     let (tell, told) = channel();
-    ask_all(checks, Box::new(move |verdict| drop(tell.send(verdict))));
+    ask_all(checks, is_for_server, Box::new(move |verdict| drop(tell.send(verdict))));
     told.recv().unwrap_or_else(|_| Verdict::Unknown(Status::internal("nobody answered for the readiness of a model")))
 }
 
@@ -287,17 +298,17 @@ mod tests {
     fn every_instance_has_to_agree() {
         let (one, two) = (Arc::new(Instance::default()), Arc::new(Instance::default()));
         let checks = of(&[&one, &two]);
-        assert_eq!(wait_for_all(&[Arc::clone(&checks)]), Verdict::Ready);
+        assert_eq!(wait_for_all(&[Arc::clone(&checks)], false), Verdict::Ready);
         two.objects.store(true, Ordering::SeqCst);
         let no = Verdict::NotReady(Status::unavailable("not now"));
-        assert_eq!(wait_for_all(&[Arc::clone(&checks), of(&[]), of(&[&one])]), no);
+        assert_eq!(wait_for_all(&[Arc::clone(&checks), of(&[]), of(&[&one])], false), no);
         assert_eq!((one.asked.load(Ordering::SeqCst), two.asked.load(Ordering::SeqCst)), (3, 2));
         // Without anybody to ask, the answer is there at once, on this thread.
         let here = std::thread::current().id();
         let (tell, told) = channel();
-        ask_all(&[of(&[])], Box::new(move |verdict| drop(tell.send((verdict, std::thread::current().id())))));
+        ask_all(&[of(&[])], true, Box::new(move |verdict| drop(tell.send((verdict, std::thread::current().id())))));
         assert_eq!(told.recv(), Ok((Verdict::Ready, here)));
-        assert_eq!(wait_for_all(&[]), Verdict::Ready);
+        assert_eq!(wait_for_all(&[], false), Verdict::Ready);
     }
 
     #[test]
@@ -311,7 +322,7 @@ mod tests {
         let checks = Checks::new("m", 3);
         checks.set(vec![Arc::new(Panics)], Vec::new(), Vec::new());
         for _ in 0..2 {
-            assert!(matches!(wait_for_all(&[Arc::clone(&checks)]), Verdict::NotReady(_)));
+            assert!(matches!(wait_for_all(&[Arc::clone(&checks)], false), Verdict::NotReady(_)));
         }
     }
 
@@ -335,7 +346,7 @@ mod tests {
         let text = "1024 requests wait already for the readiness of 'm' version 3";
         assert_eq!(told.recv(), Ok(Verdict::Unknown(Status::unavailable(text))));
         // Another model is not held up.
-        assert_eq!(wait_for_all(&[of(&[&Arc::new(Instance::default())])]), Verdict::Ready);
+        assert_eq!(wait_for_all(&[of(&[&Arc::new(Instance::default())])], false), Verdict::Ready);
         instance.objects.store(true, Ordering::SeqCst);
         instance.hold(false);
         let answers: Vec<_> = told.iter().take(1 + WAITING_MAX).collect();

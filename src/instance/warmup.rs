@@ -15,6 +15,7 @@ use crate::backend::{Instance, InstanceContext, Payload, fail};
 use crate::memory::{BlockMut, Exhausted, Pool, Slice};
 use crate::model_config::datatype;
 use crate::model_config::warmup::{Sample, SampleInput};
+use crate::observe::log::verbose;
 use crate::request::validate::{add_input, validate};
 use crate::request::{Completion, DataType, Delivery, InputTensor, Origin, Request, Shape, Sink, Status, Text, now_ns};
 
@@ -38,7 +39,10 @@ fn run_sample(
     let started = Instant::now();
     // Once for all requests, in memory as requests have it: aligned for whatever reads it.
     let data: Vec<Slice> = sample.inputs.iter().map(|input| aligned(&input.data)).collect();
-    for _ in 0..sample.count {
+    for iteration in 1..=sample.count {
+        let (model, name, sample_name) = (&context.model.name, &context.name, &sample.name);
+        let what = format_args!("is running warmup sample '{sample_name}' for iteration {iteration}");
+        verbose!(1, "model '{model}' instance {name} {what}");
         let answers = Arc::new(Answers::new(sample.batch_size as usize, context.model.pool.clone()));
         let mut payload = Payload::default();
         for number in 0..u64::from(sample.batch_size) {
@@ -83,7 +87,9 @@ fn complete(
     request.stamps.received_ns = now_ns();
     request.stamps.started_ns = request.stamps.received_ns;
     request.stamps.queued_ns = request.stamps.received_ns;
-    let (own, others): (Vec<_>, Vec<_>) = inputs.iter().zip(data).partition(|(input, _)| input.index.is_some());
+    let own_count = context.spec.inputs.len();
+    let is_own = |input: &SampleInput| input.index.is_some_and(|index| index < own_count);
+    let (own, others): (Vec<_>, Vec<_>) = inputs.iter().zip(data).partition(|(input, _)| is_own(input));
     for (input, data) in own {
         let tensor = tensor(&request, input, data)?;
         add_input(&mut request, tensor)?;
@@ -91,7 +97,8 @@ fn complete(
     validate(&mut request, &context.spec)?;
     for (input, data) in others {
         let tensor = tensor(&request, input, data)?;
-        let tensor = InputTensor { model_shape: tensor.shape.clone(), index: usize::MAX, ..tensor };
+        let index = input.index.unwrap_or(usize::MAX);
+        let tensor = InputTensor { model_shape: tensor.shape.clone(), index, ..tensor };
         add_input(&mut request, tensor)?;
     }
     request.admission().take();

@@ -21,6 +21,7 @@ use super::{Lending, Loan, PayloadSource, Rest, Seat, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness, StateLoss};
 use crate::gpu::Gpu;
 use crate::model_config::warmup::Sample;
+use crate::observe::log::verbose;
 use crate::queue::Spin;
 use crate::request::{Status, now_ns};
 
@@ -257,6 +258,7 @@ fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), St
         let panicked = |_| Err(Status::internal(format!("instance '{name}' panicked while it was initialized")));
         let mut instance = catch_unwind(create).unwrap_or_else(panicked)?;
         info!("instance {name} of model '{model}' is initialized");
+        verbose!(1, "Created model instance named '{name}' with device id '{}'", context.device);
         let warmed = warmup::run(&mut *instance, context, &task.warmup);
         instances.push(instance);
         warmed?;

@@ -8,6 +8,7 @@ use thiserror::Error as ThisError;
 use super::{Error, from_dynamic, to_dynamic};
 use crate::wire::inference::ModelConfig;
 
+mod lenient;
 mod read;
 mod write;
 
@@ -29,7 +30,8 @@ pub fn write(config: &ModelConfig, version: u32) -> Result<String, Error> {
     Ok(write::write(&to_dynamic(config)?))
 }
 
-/// Reads an override: camelCase and original names, enum values in any case; a field that does not exist is an error.
+/// Reads an override as protobuf's parser does: camelCase and original names, enum values in any case, one value for a
+/// list of one, and JSON that is not quite JSON; a field that does not exist is an error.
 pub fn read(text: &[u8]) -> Result<ModelConfig, ReadError> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(ReadError {

@@ -25,10 +25,17 @@ pub const MAX_VALUES: usize = 1 << 18;
 /// Deepest nesting of messages.
 pub const MAX_DEPTH: usize = 64;
 
-/// Parses `input`, the contents of `file`, as a message of type `descriptor`.
+/// Parses `input`, the contents of `file`, as a message of type `descriptor`. The first error counts.
 ///
 /// `file` only names the input in errors.
 pub fn parse(file: &str, input: &[u8], descriptor: &MessageDescriptor) -> Result<Document, ParseError> {
+    let first = |errors: Vec<ParseError>| errors.into_iter().next();
+    let unknown = || ParseError { file: file.to_owned(), line: 1, column: 1, message: "cannot be read".to_owned() };
+    parse_all(file, input, descriptor).map_err(|errors| first(errors).unwrap_or_else(unknown))
+}
+
+/// The same with every error, in the order of the text; never none.
+pub fn parse_all(file: &str, input: &[u8], descriptor: &MessageDescriptor) -> Result<Document, Vec<ParseError>> {
     parser::parse(file, input, descriptor)
 }
 

@@ -42,9 +42,10 @@ pub struct Sample {
 pub struct SampleInput {
     pub name: String,
     pub data_type: DataType,
-    /// The batch dimension included, which only inputs of the model have.
+    /// The batch dimension included, which every tensor of a batching model has, controls of sequences too.
     pub shape: Vec<i64>,
-    /// Position among the model's inputs; none for what is passed through: controls of sequences, for instance.
+    /// Position among the model's inputs, and behind them among those that the server adds to requests of sequences;
+    /// none for what is passed through.
     pub index: Option<usize>,
     /// As a request brings it: little-endian, strings with their lengths in front.
     pub data: Arc<Vec<u8>>,
@@ -111,8 +112,10 @@ impl Resolver<'_> {
     }
 
     fn input(&mut self, sample: &ModelWarmup, name: &str, input: &Input) -> Result<SampleInput, Error> {
-        let index = self.spec.input_index(name);
-        let batch = (self.spec.is_batching() && index.is_some()).then_some(1);
+        let hidden = || self.spec.hidden_inputs.iter().position(|input| input.name == name);
+        let added = || Some(self.spec.inputs.len() + hidden()?);
+        let index = self.spec.input_index(name).or_else(added);
+        let batch = self.spec.is_batching().then_some(1);
         let too_large = || {
             let (sample, model) = (&sample.name, &self.spec.name);
             Error::invalid(format!(

@@ -217,7 +217,7 @@ impl<'a> Inspector<'a> {
         seen.file = Some(file.clone());
         let shown = file.to_string_lossy().into_owned();
         let text = layout::read_config(&file)?;
-        match model_config::parse(&shown, &text) {
+        match model_config::parse_all(&shown, &text) {
             Ok(document) => {
                 for refused in support::check_all(&document.message, Some(&document.positions), is_built_in) {
                     let message = format!("'{}' is not supported by this version of Nereid", refused.field);
@@ -226,9 +226,11 @@ impl<'a> Inspector<'a> {
                 seen.stages.written = model_config::from_dynamic(&document.message)?;
                 seen.positions = Some(document.positions);
             }
-            Err(error) => {
-                let position = Position { line: error.line, column: error.column };
-                seen.problem(shown, Some(position), error.message);
+            Err(errors) => {
+                for error in errors {
+                    let position = Position { line: error.line, column: error.column };
+                    seen.problem(shown.clone(), Some(position), error.message);
+                }
             }
         }
         Ok(())

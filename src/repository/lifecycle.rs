@@ -22,7 +22,7 @@ mod waits;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
 use tracing::{error, warn};
@@ -33,6 +33,7 @@ use super::overrides::{Override, Parameter};
 use super::store::Store;
 use super::version::{Loader, RunningVersion};
 use super::{ControlMode, Settings};
+use crate::observe::log::verbose;
 use crate::request::{LoadUnderWay, Status};
 use graph::Graph;
 pub(super) use graph::parts_of;
@@ -195,13 +196,6 @@ impl Lifecycle {
         }
     }
 
-    /// The model is expected to serve: until it does, the server is not complete.
-    fn expect(&self, id: &ModelId) {
-        self.change(|entries| {
-            entries.entry(id.clone()).or_default();
-        });
-    }
-
     fn slot(&self, id: &ModelId) -> Arc<Mutex<Slot>> {
         Arc::clone(lock(&self.slots).entry(id.clone()).or_default())
     }
@@ -213,6 +207,9 @@ impl Lifecycle {
         // What has the slot and waits for a permit needs none any more.
         self.load_permits.look_again();
         let slot = self.slot(id);
+        if matches!(slot.try_lock(), Err(TryLockError::WouldBlock)) {
+            verbose!(2, "Load/Unload conflict '{}'", id.name);
+        }
         let mut slot = lock(&slot);
         let held = self.waits.hold(id);
         slot.operation = held.operation;
@@ -288,7 +285,7 @@ impl Lifecycle {
         check_name(name)?;
         let given = Override::read(parameters).map_err(|status| poll_failed(name, &status))?;
         let mut changed = BTreeSet::new();
-        let outcome = self.load_named(name, &given, operation::Asker::Api, &mut changed);
+        let outcome = self.load_named(name, &given, &mut changed);
         self.follow(&changed, &changed);
         outcome
     }
@@ -298,33 +295,44 @@ impl Lifecycle {
         self: &Arc<Self>,
         name: &str,
         given: &Override,
-        asker: operation::Asker,
         changed: &mut BTreeSet<ModelId>,
     ) -> Result<(), Status> {
         let mut places = Vec::new();
         for store in self.stores_of(name) {
             match store.stamp(name) {
                 Ok(Some(_)) => places.push(store),
-                Ok(None) => {}
-                Err(status) => return Err(poll_failed(name, &status)),
+                Ok(None) => {
+                    if let Some(path) = store.mapped_path(name) {
+                        error!("mapped path '{path}' does not exist for model '{name}'");
+                    }
+                }
+                Err(status) => {
+                    match store.mapped_path(name) {
+                        Some(path) => error!("failed to poll mapped path '{path}' for model '{name}': {status}"),
+                        None => {
+                            let location = store.location();
+                            error!("failed to poll model repository '{location}' for model '{name}': {status}");
+                        }
+                    }
+                    return Err(poll_failed(name, &status));
+                }
             }
         }
         let is_ambiguous = places.len() > 1 && !self.settings.namespacing;
         match (places.as_slice(), given) {
             _ if is_ambiguous => {
                 error!("failed to poll model '{name}': not unique across all model repositories");
-                Err(Status::internal(format!("failed to load '{name}', failed to poll from model repository")))
+                Err(not_found(name))
             }
             ([], Override::Files { .. }) => {
                 let namespace = self.stores().first().map(|store| self.id(name, &**store).namespace);
                 let id = ModelId { name: name.to_owned(), namespace: namespace.unwrap_or_default() };
-                self.load_asked_for(&id, None, given, asker, changed)
+                self.load_asked_for(&id, None, given, changed)
             }
-            ([], _) => Err(poll_failed(name, &Status::not_found("no model repository has a directory of this name"))),
+            ([], _) => Err(not_found(name)),
             (places, _) => {
-                let load = |store: &Arc<dyn Store>| {
-                    self.load_asked_for(&self.id(name, &**store), Some(store), given, asker, changed)
-                };
+                let load =
+                    |store: &Arc<dyn Store>| self.load_asked_for(&self.id(name, &**store), Some(store), given, changed);
                 places.iter().map(load).fold(Ok(()), Result::and)
             }
         }
@@ -335,10 +343,9 @@ impl Lifecycle {
         id: &ModelId,
         store: Option<&Arc<dyn Store>>,
         given: &Override,
-        asker: operation::Asker,
         changed: &mut BTreeSet<ModelId>,
     ) -> Result<(), Status> {
-        self.load_with_parts(id, store, given, asker, changed)?;
+        self.load_with_parts(id, store, given, changed)?;
         lock(&self.graph).ask_for(id);
         Ok(())
     }
@@ -402,6 +409,15 @@ fn check_name(name: &str) -> Result<(), Status> {
 /// Logs why a model did not get past its poll; the asker is told only that it did not.
 fn poll_failed(name: &str, status: &Status) -> Status {
     error!("Poll failed for model directory '{name}': {}", status.message);
+    not_polled(name)
+}
+
+fn not_found(name: &str) -> Status {
+    error!("failed to poll model '{name}': model not found in any model repository.");
+    not_polled(name)
+}
+
+fn not_polled(name: &str) -> Status {
     Status::internal(format!("failed to load '{name}', failed to poll from model repository"))
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use super::index::DUPLICATE;
 use crate::instance::Checks;
 use crate::model_config::ModelSpec;
 use crate::model_config::labels::Labels;
@@ -278,13 +279,12 @@ impl ModelMap {
         }
     }
 
-    /// The model that an ensemble of `namespace` means by `name`: its own namespace's, else the only one of that name.
-    pub fn part(&self, namespace: &str, name: &str) -> Option<(&ModelId, &Entry)> {
-        let own = ModelId { name: name.to_owned(), namespace: namespace.to_owned() };
-        self.entries.get_key_value(&own).or_else(|| match self.names.get(name.as_bytes())? {
-            Named::One { id, .. } => self.entries.get_key_value(id),
+    /// The model of that name, if no two repositories have one.
+    pub fn only(&self, name: &str) -> Option<&ModelId> {
+        match self.names.get(name.as_bytes())? {
+            Named::One { id, .. } => Some(id),
             Named::Many(_) => None,
-        })
+        }
     }
 
     /// The version that a step of an ensemble means.
@@ -293,8 +293,8 @@ impl ModelMap {
             return self.lookup(wanted.name.as_bytes(), wanted.version);
         }
         let unknown = |what: &str| Status::not_found(format!("Request for unknown model: '{}'{what}", wanted.name));
-        let entry = self.part(&wanted.namespace, &wanted.name).map(|(_, entry)| entry);
-        let entry = entry.ok_or_else(|| unknown(" is not found"))?;
+        let id = ModelId { name: wanted.name.clone(), namespace: wanted.namespace.clone() };
+        let entry = self.entries.get(&id).ok_or_else(|| unknown(" is not found"))?;
         match wanted.version {
             None => entry.ready().next_back().ok_or_else(|| unknown(" has no available versions")),
             Some(version) => match entry.versions.get(&version) {
@@ -346,14 +346,17 @@ impl ModelMap {
         self.ready().filter(|model| model.checks.is_needed()).map(|model| Arc::clone(&model.checks)).collect()
     }
 
-    /// Every known model has a version, and every version is ready or was asked to go: what strict readiness asks.
+    /// Every known model has a version, and every version is ready or was asked to go: what strict readiness asks. A
+    /// model that failed its poll, or that two repositories have, is not known.
     pub fn is_complete(&self) -> bool {
         let fine = |state: &VersionState| match state {
             VersionState::Ready(_) => true,
             VersionState::Unavailable(reason) => reason == UNLOADED,
             VersionState::Loading | VersionState::Unloading => false,
         };
-        self.entries.values().all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
+        let is_known = |entry: &&Entry| entry.reason != DUPLICATE;
+        let mut known = self.entries.values().filter(is_known);
+        known.all(|entry| !entry.versions.is_empty() && entry.versions.values().all(fine))
     }
 }
 

@@ -75,6 +75,12 @@ impl Override {
                     config = Some(Box::new(read));
                 }
                 (Some(path), ParameterValue::Bytes(contents)) => files.push((inside(&name, path)?, contents)),
+                (Some(_), _) => {
+                    return Err(Status::invalid(format!("File parameter '{name}' must have bytes type for its value")));
+                }
+                (None, _) if name == "config" => {
+                    return Err(Status::invalid("Config parameter 'config' must have string type for its value"));
+                }
                 (_, value) => {
                     let type_name = value.type_name();
                     let text = format!("Unrecognized load parameter '{name}' with type '{type_name}'");
@@ -91,8 +97,9 @@ impl Override {
     }
 }
 
-/// The path without detours, if it stays inside the directory that it is relative to.
+/// The path without detours, if it stays inside the directory that it is relative to: slashes in front say nothing.
 fn inside(parameter: &str, path: &str) -> Result<PathBuf, Status> {
+    let path = path.trim_start_matches('/');
     let mut normal = PathBuf::new();
     let mut escapes = path.is_empty() || path.contains('\0');
     for component in Path::new(path).components() {
@@ -143,6 +150,11 @@ pub fn write_files(model: &str, files: &[(PathBuf, Vec<u8>)]) -> Result<Director
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent).map_err(|error| cannot(parent, error))?;
         }
+        if file.is_dir() {
+            let parameter = format!("file:{}", relative.display());
+            let text = "directory has been created as a file";
+            return Err(Status::invalid(format!("Invalid file parameter '{parameter}', {text}")));
+        }
         fs::write(&file, contents).map_err(|error| cannot(&file, error))?;
     }
     Ok(Directory { path, keep, agents: None })
@@ -167,8 +179,15 @@ mod tests {
         let given = text("config", r#"{"maxBatchSize": 3}"#);
         assert_eq!(Override::read(vec![given.clone()]), Ok(Override::Config(config.clone())));
         let files = vec![("1/model.onnx".into(), b"contents".to_vec()), ("labels".into(), b"contents".to_vec())];
-        let parameters = vec![file("file:1/model.onnx"), given, file("file:./x/../labels")];
-        assert_eq!(Override::read(parameters), Ok(Override::Files { config, files }));
+        for (first, second) in [
+            ("file:1/model.onnx", "file:./x/../labels"),
+            ("file:/1/model.onnx", "file:/labels"),
+            ("file://1/model.onnx", "file:///x//../labels"),
+        ] {
+            let parameters = vec![file(first), given.clone(), file(second)];
+            let expected = Override::Files { config: config.clone(), files: files.clone() };
+            assert_eq!(Override::read(parameters), Ok(expected), "{first}");
+        }
     }
 
     #[test]
@@ -178,19 +197,24 @@ mod tests {
             format!("Invalid file parameter '{name}' with normalized path '{path}' must stay within model directory.")
         };
         let unknown = |name: &str, kind: &str| format!("Unrecognized load parameter '{name}' with type '{kind}'");
+        let no_text = "Config parameter 'config' must have string type for its value".to_owned();
         let other = |value| Parameter { name: "config".to_owned(), value };
         let cases = [
             (vec![file("file:1/m")], "Load parameter 'config' must be specified for model file override".to_owned()),
             (vec![config(), file("file:../m")], outside("file:../m", "../m")),
             (vec![config(), file("file:1/../../m")], outside("file:1/../../m", "1/../../m")),
-            (vec![config(), file("file:/etc/x")], outside("file:/etc/x", "/etc/x")),
+            (vec![config(), file("file:/../x")], outside("file:/../x", "../x")),
+            (vec![config(), file("file:/")], outside("file:/", "")),
             (vec![config(), file("file:1/..")], outside("file:1/..", "")),
             (vec![config(), file("file:")], outside("file:", "")),
-            (vec![config(), text("file:1/m", "x")], unknown("file:1/m", "STRING")),
+            (
+                vec![config(), text("file:1/m", "x")],
+                "File parameter 'file:1/m' must have bytes type for its value".to_owned(),
+            ),
             (vec![text("other", "x")], unknown("other", "STRING")),
             (vec![file("other")], unknown("other", "BYTES")),
-            (vec![other(ParameterValue::Integer(1))], unknown("config", "INT")),
-            (vec![other(ParameterValue::Boolean(true))], unknown("config", "BOOL")),
+            (vec![other(ParameterValue::Integer(1))], no_text.clone()),
+            (vec![other(ParameterValue::Boolean(true))], no_text),
         ];
         for (parameters, text) in cases {
             assert_eq!(Override::read(parameters).unwrap_err(), Status::invalid(text));

@@ -4,13 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::Settings;
 use super::agents::AgentModels;
 use super::version::Directory;
 use crate::backend::registry::NATIVE_NAMES;
 use crate::model_config::{self, layout, normalize, support, validate};
+use crate::observe::log::verbose;
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
 
@@ -47,7 +48,9 @@ pub fn poll(
         (None, Some(file)) => read(file)?,
         (None, None) if settings.auto_complete => ModelConfig::default(),
         (None, None) => {
-            return Err(Status::not_found(format!("model configuration is not provided for model '{name}'")));
+            let path = directory.path.join("config.pbtxt");
+            let text = format!("failed to open text file for read {}: No such file or directory", path.display());
+            return Err(Status::not_found(text));
         }
     };
     if renamed {
@@ -60,10 +63,13 @@ pub fn poll(
     }
     normalize::normalize(&mut config, name, &layout)?;
     validate::at_poll(&config, name, !settings.auto_complete)?;
+    if settings.auto_complete {
+        verbose!(1, object = %shown(&config), "Server side auto-completed config: ");
+    }
     let policy = model_config::VersionPolicy::from_config(config.version_policy.as_ref());
     let selection = policy.select(&layout.versions);
     for absent in &selection.absent {
-        warn!("model '{name}': version {absent} is specified by its version policy but is not found");
+        error!("version {absent} is specified for model '{name}', but the version directory is not present");
     }
     Ok((directory, Polled { config, versions: selection.versions, has_config }))
 }
@@ -84,6 +90,11 @@ fn after_agents(
         None => directory,
         Some(agents) => Directory { path: agents.directory().to_owned(), keep: directory.keep, agents: Some(agents) },
     })
+}
+
+/// The configuration as text, for the log.
+fn shown(config: &ModelConfig) -> String {
+    model_config::to_dynamic(config).map(|message| model_config::text::print(&message)).unwrap_or_default()
 }
 
 fn read(file: &Path) -> Result<ModelConfig, Status> {

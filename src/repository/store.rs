@@ -1,12 +1,13 @@
 //! Where models lie: a directory of this host, or a bucket.
 //!
-//! The life cycle asks a repository three things only: which models it holds, whether one of them became newer, and
+//! The life cycle asks a repository three things only: which models it holds, whether the files of one changed, and
 //! its files as a directory. What answers is chosen by how the location is written (model_config.md section 4), so
 //! that nothing above this module knows of buckets.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use crate::request::Status;
@@ -41,8 +42,13 @@ pub trait Store: Send + Sync + Debug {
     /// skipped with a warning). Sorted.
     fn models(&self) -> Result<Vec<String>, Status>;
 
-    /// Newest modification times of a model's tree, without copying it; `None`: no such model directory.
+    /// What a model's tree looks like, without copying it; `None`: no such model directory.
     fn stamp(&self, model: &str) -> Result<Option<TreeStamp>, Status>;
+
+    /// Whether there is such a model directory.
+    fn holds(&self, model: &str) -> Result<bool, Status> {
+        Ok(self.stamp(model)?.is_some())
+    }
 
     /// The model's files as a directory of this host, kept until the value is dropped (temporary copies are removed
     /// then; a local directory is the directory itself).
@@ -53,25 +59,50 @@ pub trait Store: Send + Sync + Debug {
         false
     }
 
+    /// Where such a model lies, be its directory there or not.
+    fn mapped_path(&self, _model: &str) -> Option<String> {
+        None
+    }
+
     /// All of that kind, be their directories there or not.
     fn mapped(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// How new the parts of a model are, in ns since the epoch; 0 stands for a part that is not there.
+/// What the parts of a model look like: which of them changed decides what a reload touches.
 ///
-/// Which of them became newer decides what a reload touches (schedulers.md section 10).
+/// A part changed if anything in it did, be it older than before: who takes a release back copies the files of the
+/// last one, with the times that they had (`cp -a`, `rsync -a`, `tar`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TreeStamp {
-    /// Of anything in the tree, the model's directory and all others included.
+    /// The newest time of anything in the tree, in ns since the epoch.
     pub newest_ns: i128,
+    /// The model's own directory, whose time moves whenever an entry comes or goes.
+    own: Print,
     /// `config.pbtxt` and what lies in `configs/`.
-    pub config_ns: i128,
+    pub config: Print,
     /// Each version directory with all that lies in it.
-    pub versions: BTreeMap<i64, i128>,
-    /// All else but the model's own directory, whose time moves whenever an entry comes or goes.
-    pub rest_ns: i128,
+    pub versions: BTreeMap<i64, Print>,
+    /// All else.
+    pub rest: Print,
+}
+
+/// What a set of files looks like. The order in which they are listed is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Print(u64);
+
+impl Print {
+    /// Of one file or directory: its path and whatever changes when another takes its place.
+    fn of(looks: impl Hash) -> Print {
+        let mut hasher = DefaultHasher::new();
+        looks.hash(&mut hasher);
+        Print(hasher.finish())
+    }
+
+    fn add(&mut self, other: Print) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
 }
 
 /// A model's directory on this host.
@@ -146,22 +177,16 @@ fn version_of(name: &str) -> Option<i64> {
 }
 
 impl TreeStamp {
-    fn part_ns(&self, part: Part) -> i128 {
-        match part {
-            Part::Config => self.config_ns,
-            Part::Version(version) => self.versions.get(&version).copied().unwrap_or_default(),
-            Part::Rest => self.rest_ns,
-        }
-    }
-
-    fn note(&mut self, part: Part, time_ns: i128) {
+    /// `part`: none for the model's own directory.
+    fn note(&mut self, part: Option<Part>, time_ns: i128, print: Print) {
         self.newest_ns = self.newest_ns.max(time_ns);
         let slot = match part {
-            Part::Config => &mut self.config_ns,
-            Part::Version(version) => self.versions.entry(version).or_default(),
-            Part::Rest => &mut self.rest_ns,
+            None => &mut self.own,
+            Some(Part::Config) => &mut self.config,
+            Some(Part::Version(version)) => self.versions.entry(version).or_default(),
+            Some(Part::Rest) => &mut self.rest,
         };
-        *slot = (*slot).max(time_ns);
+        slot.add(print);
     }
 }
 

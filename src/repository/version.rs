@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
@@ -33,6 +33,9 @@ use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_metrics::MetricControl;
 use crate::wire::inference::model_metrics::metric_control::MetricOptions;
+
+/// What a load waits for an instance that goes: it may execute something long.
+const SETTLE_WITHIN: Duration = Duration::from_secs(60);
 
 /// A directory of this host and whatever keeps its files there.
 #[derive(Clone)]
@@ -79,6 +82,11 @@ impl RunningVersion {
     pub fn holders(&self) -> usize {
         let former: usize = self.former.iter().map(Weak::strong_count).sum();
         former + Arc::strong_count(&self.served) - 1
+    }
+
+    /// Waits until the instances that it lost are gone.
+    pub fn settle(&self) {
+        self.instances.settle(SETTLE_WITHIN);
     }
 
     /// It begins to serve: its agents' model is there as long as a version of it. One of an ensemble stays for the time

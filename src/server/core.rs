@@ -14,7 +14,7 @@ use super::access::Access;
 use super::options::{HeaderPattern, ModelControl, Options, Restriction};
 use super::{Failure, budget, clouds, devices, drain, tables};
 use crate::abi::{agents, cache as cache_library};
-use crate::api::{self, Facts};
+use crate::api::{self, Facts, ServerState};
 use crate::backend::{Host, HostPolicies};
 use crate::gpu::Gpus;
 use crate::instance::{self, StallWatch};
@@ -50,6 +50,8 @@ pub struct Core {
     pub access: Arc<Access>,
     metrics_config: MetricsConfig,
     host: Arc<HostGauges>,
+    /// The repositories cannot be read, and `--exit-on-error` is off.
+    pub has_failed: bool,
     _host_poller: Option<HostPoller>,
     /// Those that live as long as the server.
     _kept_metrics: Vec<Box<dyn Any + Send + Sync>>,
@@ -92,8 +94,12 @@ impl Core {
         let (metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
         let metrics_config = metrics_config(options);
+        let (stores, opened) = match open_repositories(options) {
+            Ok(stores) => (stores, Ok(())),
+            Err(status) => (Vec::new(), Err(status)),
+        };
         let settings = repository::Settings {
-            stores: open_repositories(options)?,
+            stores,
             mode: match options.model_control {
                 ModelControl::None => ControlMode::None,
                 ModelControl::Poll { .. } => ControlMode::Poll,
@@ -132,11 +138,17 @@ impl Core {
         };
         let lifecycle = Lifecycle::new(settings);
         access.set_lifecycle(&lifecycle, &pool, &gpus);
-        let is_complete = lifecycle.start().map_err(Failure::Creating)?;
+        let started = opened.and_then(|()| lifecycle.start());
+        let has_failed = started.is_err();
         tables::log_start(options, &gpus, &lifecycle.map(), &lifecycle.agents());
-        if options.exit_on_error && !is_complete {
-            drain::unload(&lifecycle, options.exit_timeout_secs);
-            return Err(Failure::Creating(Status::internal("failed to load all models")));
+        let is_complete = |is_complete: bool| is_complete.then_some(());
+        let incomplete = || Status::internal("failed to load all models");
+        if let Err(status) = started.and_then(|all| is_complete(all).ok_or_else(incomplete)) {
+            if options.exit_on_error {
+                drain::unload(&lifecycle, options.exit_timeout_secs);
+                return Err(Failure::Creating(status));
+            }
+            error!("{status}");
         }
         let facts = start_facts(options, &lifecycle, Arc::clone(&gpus))
             .inspect_err(|_| drain::unload(&lifecycle, options.exit_timeout_secs))?;
@@ -156,11 +168,17 @@ impl Core {
             access,
             metrics_config,
             host,
+            has_failed,
             _host_poller: host_poller,
             _kept_metrics: kept,
         });
         core.access.set_core(&core);
         Ok(core)
+    }
+
+    /// What the start has led to.
+    pub fn state_after_start(&self) -> ServerState {
+        if self.has_failed { ServerState::Failed } else { ServerState::Ready }
     }
 
     /// The metrics page.
@@ -219,15 +237,15 @@ fn forwarded(protocol: &str, pattern: &str) -> Result<Option<HeaderPattern>, Fai
 }
 
 /// The same location given twice is one repository.
-fn open_repositories(options: &Options) -> Result<Vec<Arc<dyn Store>>, Failure> {
+fn open_repositories(options: &Options) -> Result<Vec<Arc<dyn Store>>, Status> {
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for location in &options.model_repositories {
         let location = location.to_str().ok_or_else(|| {
             let shown = location.display();
-            Failure::Creating(Status::invalid(format!("the model repository's location '{shown}' is not UTF-8")))
+            Status::invalid(format!("the model repository's location '{shown}' is not UTF-8"))
         })?;
         if stores.iter().all(|store| store.location() != location) {
-            let opened = store::open(location, &|name| std::env::var_os(name)).map_err(Failure::Creating)?;
+            let opened = store::open(location, &|name| std::env::var_os(name))?;
             stores.push(Arc::from(opened));
         }
     }

@@ -13,7 +13,7 @@ use super::control::{ControlThread, RepositoryPoller};
 use super::core::Core;
 use super::options::{ModelControl, Options};
 use super::{Failure, drain};
-use crate::api::{ServerState, documents};
+use crate::api::documents;
 use crate::observe::log::Hold;
 use crate::repository::{Checks, Lifecycle, ModelMap, ServedModel, Verdict, wait_for_all};
 use crate::request::Status;
@@ -99,7 +99,7 @@ impl Access {
             }
         };
         // Instances may take their time: nothing is held meanwhile.
-        Ok(is_ready && agreed(&checks)?)
+        Ok(is_ready && agreed(&checks, true)?)
     }
 
     /// The version is known and ready, which its instances may have a say in. While the server ends, a version that is
@@ -111,7 +111,7 @@ impl Access {
         if lifecycle.is_stopping() {
             return Err(Status::unavailable("Server not ready"));
         }
-        agreed(&[Arc::clone(&model.checks)])
+        agreed(&[Arc::clone(&model.checks)], false)
     }
 
     /// The models of the moment, unless the server ends.
@@ -204,11 +204,13 @@ impl Embedded {
         };
         let housekeeping = ControlThread::start("memory", Some(core.pool.clone())).map_err(cannot)?;
         let poller = match core.options.model_control {
-            ModelControl::Poll { period_secs } => Some(RepositoryPoller::start(&core.lifecycle, period_secs)),
-            ModelControl::None | ModelControl::Explicit => None,
+            ModelControl::Poll { period_secs } if !core.has_failed => {
+                Some(RepositoryPoller::start(&core.lifecycle, period_secs))
+            }
+            _ => None,
         };
         let poller = poller.transpose().map_err(cannot)?;
-        core.facts.set_state(ServerState::Ready);
+        core.facts.set_state(core.state_after_start());
         let exit_timeout_secs = AtomicU32::new(core.options.exit_timeout_secs);
         let running = Mutex::new(Some(Running { poller, housekeeping }));
         Ok(Embedded { core, exit_timeout_secs, running, _log: Hold::new() })
@@ -231,8 +233,8 @@ impl Embedded {
 }
 
 /// Whether the instances of these versions agree. Waits for their answer.
-pub(super) fn agreed(checks: &[Arc<Checks>]) -> Result<bool, Status> {
-    match wait_for_all(checks) {
+pub(super) fn agreed(checks: &[Arc<Checks>], is_for_server: bool) -> Result<bool, Status> {
+    match wait_for_all(checks, is_for_server) {
         Verdict::Ready => Ok(true),
         Verdict::NotReady(_) => Ok(false),
         Verdict::Unknown(status) => Err(status),

@@ -21,7 +21,7 @@ impl Control for Access {
     fn is_ready(&self, model: &str, version: Option<i64>) -> Result<bool, Status> {
         self.core()?;
         match self.model(model, version) {
-            Ok(model) => agreed(&[Arc::clone(&model.checks)]),
+            Ok(model) => agreed(&[Arc::clone(&model.checks)], false),
             // While the server ends nobody is asked.
             Err(status) if self.lifecycle()?.is_stopping() => Err(status),
             Err(_) => Ok(false),

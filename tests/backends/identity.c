@@ -12,7 +12,7 @@
  *   fail_file        a file with a number: while it is positive, ModelInitialize counts it down and fails;
  *   load_delay_ms    ModelInitialize takes that long;
  *   load_journal     a file that gets a line "begin <model> <version>" and one "end ..." for every ModelInitialize,
- *                    and "gone ..." for every ModelFinalize;
+ *                    "gone ..." for every ModelFinalize and "less ..." for every ModelInstanceFinalize;
  *   execute_delay_ms every execution takes that long. */
 
 #define _POSIX_C_SOURCE 199309L
@@ -294,6 +294,7 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_Mod
   if (state == NULL) return NULL;
   Instance* instance = state;
   note(TRITONSERVER_LOG_INFO, "instance finalize", instance->name);
+  record(instance->model, "less");
   free(instance->name);
   free(instance);
   return NULL;

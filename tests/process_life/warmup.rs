@@ -36,7 +36,7 @@ fn every_instance_runs_every_sample_and_nothing_is_counted() {
     let groups = "instance_group [ { count: 2 }, { count: 1 passive: true } ]\n";
     repository.model("m", &format!("{IO}{groups}{}", samples.concat()));
     repository.file("m/warmup/a", [1u8, 2, 3, 4, 5, 6, 7, 8, 9]);
-    let server = Server::start(usual(), repository.path(), &[&backends]);
+    let server = Server::start(usual(), repository.path(), &[&backends, "--log-verbose=1"]);
     let mut peer = Peer::connect(server.http);
     let statistics = peer.get("/v2/models/m/stats").json()["model_stats"][0].clone();
     let none = json!({"count": 0, "ns": 0});
@@ -55,11 +55,12 @@ fn every_instance_runs_every_sample_and_nothing_is_counted() {
     while counted() != 1 {
         assert!(started.elapsed() < PATIENCE, "what follows is counted: {}", counted());
     }
+    server.wait_for_log("model 'm' instance m_0_1 is running warmup sample 'file' for iteration 2");
     let log = server.stop();
     let runs = said(&log, "run");
     let expected = |name: &str| {
         let file = format!("{name} requests 3 A rank 2 01020304");
-        [file.clone(), file, format!("{name} requests 1 A rank 2 00000000 CORRID rank 1 00000000")]
+        [file.clone(), file, format!("{name} requests 1 A rank 2 00000000 CORRID rank 2 00000000")]
     };
     let expected: Vec<String> = ["m_0_0", "m_0_1"].into_iter().flat_map(expected).collect();
     assert_eq!(runs[..6], expected, "on each in turn, and none on the passive one");

@@ -1,6 +1,6 @@
 //! Several repositories, and models of one name in them.
 
-use crate::repository_life::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config, generation};
+use crate::repository_life::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, parameter};
 use crate::support::repository::Repository;
 use crate::support::server::{free_port, run_to_end};
 use crate::support::variant::usual;
@@ -77,6 +77,38 @@ fn namespacing_keeps_models_of_one_name_apart() {
     // What is in no repository is an error of the request here.
     let answer = life.infer("absent");
     assert_eq!(answer.status, 400, "{}", answer.text());
+    life.server.stop();
+}
+
+/// Ensembles of two repositories, each over a part of one name that computes another thing.
+#[test]
+fn each_ensemble_computes_with_the_part_of_its_own_repository() {
+    let tensor = |side: &str, name: &str| format!("{side} {{ name: \"{name}\" data_type: TYPE_FP32 dims: [ 1 ] }}\n");
+    let part = |scale: &str| {
+        let io = tensor("input", "INPUT0") + &tensor("output", "OUTPUT0");
+        format!("backend: \"affine\"\n{io}{}", parameter("scale", scale))
+    };
+    let whole = tensor("input", "I")
+        + &tensor("output", "O")
+        + "platform: \"ensemble\"\nensemble_scheduling { step { model_name: \"part\" model_version: -1\n\
+           input_map { key: \"INPUT0\" value: \"I\" } output_map { key: \"OUTPUT0\" value: \"O\" } } }";
+    let (a, b) = (Repository::new(), Repository::new());
+    a.model("part", &part("2")).model("twice", &whole);
+    b.model("part", &part("-1")).model("negative", &whole);
+    let second = format!("--model-repository={}", b.path().display());
+    let flags = [EXPLICIT, "--model-namespacing=true", second.as_str()];
+    let Some(mut life) = Life::start(usual(), &a, &flags) else { return };
+    let check = |life: &mut Life, model: &str, expected: f64| {
+        let body = r#"{"inputs":[{"name":"I","datatype":"FP32","shape":[1],"data":[5]}]}"#;
+        let answer = life.post(&format!("/v2/models/{model}/infer"), body);
+        assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+        assert_eq!(answer.json()["outputs"][0]["data"][0], expected, "{model}");
+    };
+    life.must_load("twice");
+    check(&mut life, "twice", 10.0);
+    life.must_load("negative");
+    check(&mut life, "negative", -5.0);
+    check(&mut life, "twice", 10.0);
     life.server.stop();
 }
 

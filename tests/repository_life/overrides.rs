@@ -40,6 +40,31 @@ fn a_config_of_the_load_wins_over_the_one_on_disk() {
     life.server.stop();
 }
 
+/// What 2.51 takes of JSON that is none, and of paths that begin with a slash.
+#[test]
+fn overrides_are_understood_as_protobuf_does() {
+    let Some((_repository, mut life)) = start() else { return };
+    let io = |name: &str| format!("{{name:'{name}',data_type:'TYPE_INT32',dims:-1}}");
+    let config = |generation: &str| {
+        let (input, output) = (io("INPUT0"), io("OUTPUT0"));
+        format!(
+            "{{backend:'copycat',input:{input},'output':[{output},],instance_group:{{kind:'kind-cpu'}},\
+             parameters:{{generation:{{string_value:'{generation}',}},}},}}"
+        )
+    };
+    life.must_load_with("m", json!({ "config": config("lenient") }));
+    assert_eq!((life.generation("m"), life.served_by("m")), ("lenient".into(), "3".into()));
+    for (step, path) in ["file:/7/weights.bin", "file://7/weights.bin", "file:///7/./weights.bin"].iter().enumerate() {
+        let generation = format!("files{step}");
+        life.must_load_with("m", json!({ "config": config(&generation), *path: "d2VpZ2h0cw==" }));
+        assert_eq!((life.generation("m"), life.served_by("m")), (generation, "7".into()), "{path}");
+    }
+    for refused in ["{backend:'copycat',,}", "{max_batch_size:0x4}", "{backend:copycat}", "{backend:'copycat'} x"] {
+        assert_eq!(life.load_with("m", json!({ "config": refused })).status, 500, "{refused}");
+    }
+    life.server.stop();
+}
+
 #[test]
 fn a_config_override_lasts_until_a_file_is_newer_or_the_model_is_unloaded() {
     let Some((repository, mut life)) = start() else { return };

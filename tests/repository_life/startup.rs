@@ -1,9 +1,10 @@
 //! The start: what ends it, what readiness asks for, retries and how many models load at once.
 
-use crate::repository_life::control::{EXPLICIT, Life, config, make_old, parameter};
+use crate::repository_life::control::{EXPLICIT, Life, POLL, config, make_old, parameter};
 use crate::support::backend;
+use crate::support::http::Peer;
 use crate::support::repository::Repository;
-use crate::support::server::{free_port, run_to_end};
+use crate::support::server::{Server, free_port, run_to_end};
 use crate::support::variant::usual;
 
 /// Runs the server to its end; its exit code and everything that it printed.
@@ -64,6 +65,50 @@ fn a_failed_model_need_not_end_the_start() {
         assert_eq!(life.get("/v2/health/ready").status, ready, "{flags:?}");
         assert_eq!(life.served_by("good"), "1");
         assert_eq!(life.rows_of("m"), ["1:UNAVAILABLE:Invalid argument: broken"]);
+        life.server.stop();
+    }
+}
+
+/// It stays, and says that it is neither live nor ready, as long as it is asked.
+#[test]
+fn repositories_that_cannot_be_read_need_not_end_the_start() {
+    let repository = Repository::new();
+    repository.file("plain", "");
+    for (path, text) in [
+        ("absent", "Internal: failed to stat file "),
+        ("plain", "Invalid argument: repository path is not a valid directory"),
+    ] {
+        let path = repository.path().join(path);
+        for mode in ["--model-control-mode=none", EXPLICIT, POLL] {
+            let server = Server::start_with(usual(), &path, &[mode, "--exit-on-error=false"], "/v2");
+            let mut peer = Peer::connect(server.http);
+            for probe in ["/v2/health/live", "/v2/health/ready"] {
+                assert_eq!(peer.get(probe).status, 400, "{mode} {probe}");
+            }
+            let answer = peer.post("/v2/repository/index", &[], b"");
+            assert_eq!(answer.error(), "Server not ready", "{mode}");
+            server.wait_for_log(text);
+            server.stop();
+        }
+    }
+}
+
+/// A directory that is no model is not known: it does not keep the server from being ready.
+#[test]
+fn what_fails_its_poll_does_not_count_for_readiness() {
+    for flags in [
+        &["--exit-on-error=false"][..],
+        &["--exit-on-error=false", "--disable-auto-complete-config"],
+        &["--exit-on-error=false", POLL],
+        &["--exit-on-error=false", EXPLICIT, "--load-model=bare", "--load-model=absent", "--load-model=good"],
+    ] {
+        let repository = Repository::new();
+        repository.model("good", &config("good", "")).version("bare", "1");
+        let Some(mut life) = Life::start(usual(), &repository, flags) else { return };
+        assert_eq!(life.get("/v2/health/ready").status, 200, "{flags:?}");
+        assert_eq!(life.served_by("good"), "1");
+        assert_eq!(life.rows_of("bare"), ["::"]);
+        life.server.wait_for_log("Internal: failed to load all models");
         life.server.stop();
     }
 }

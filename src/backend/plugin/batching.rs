@@ -65,6 +65,7 @@ pub fn strategy_of(
         _ => None,
     };
     let Some(path) = path else { return Ok(None) };
+    tracing::info!("Loading custom batching strategy library {} for model {}", path.display(), context.name);
     let handle = model.handle().unwrap_or_else(|| handle_of(context, &spec.config.backend, backend_directory));
     // Auto-completion is over: this is what the model is.
     *handle.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = spec.config.clone();

@@ -128,8 +128,8 @@ pub fn backend(inspection: &Inspection) -> String {
 }
 
 impl Report {
-    /// Nothing is wrong with any model.
-    pub fn would_load(&self) -> bool {
+    /// Nothing is wrong with any model, as far as that shows without loading it.
+    pub fn is_consistent(&self) -> bool {
         self.problems.is_empty() && self.models.iter().all(|model| model.problems.is_empty())
     }
 
@@ -142,13 +142,13 @@ impl Report {
             model.push_text(&mut text);
         }
         let good = self.models.iter().filter(|model| model.problems.is_empty()).count();
-        let _ = writeln!(text, "{good} of {} models would load", self.models.len());
+        let _ = writeln!(text, "{good} of {} models are consistent", self.models.len());
         text
     }
 
     pub fn json(&self) -> String {
         let models: Vec<Value> = self.models.iter().map(ModelReport::json).collect();
-        let report = json!({ "would_load": self.would_load(), "problems": self.problems, "models": models });
+        let report = json!({ "consistent": self.is_consistent(), "problems": self.problems, "models": models });
         format!("{report:#}\n")
     }
 }
@@ -157,7 +157,7 @@ impl ModelReport {
     fn push_text(&self, text: &mut String) {
         let seen = &self.inspection;
         let verdict = match self.problems.len() {
-            0 => "would load".to_owned(),
+            0 => "consistent".to_owned(),
             1 => "1 problem".to_owned(),
             count => format!("{count} problems"),
         };
@@ -197,7 +197,7 @@ impl ModelReport {
         json!({
             "name": seen.name,
             "repository": self.repository,
-            "would_load": self.problems.is_empty(),
+            "consistent": self.problems.is_empty(),
             "problems": self.problems,
             "warnings": seen.warnings,
             "versions": seen.chosen,

@@ -139,12 +139,12 @@ fn a_device_that_is_lost_fails_its_instances_and_says_so() {
     assert!(checks.is_needed());
     assert_eq!(checks.objection(), Some(loss.clone()));
     let verdict = Verdict::NotReady(Status::unavailable(loss));
-    assert_eq!(wait_for_all(&[Arc::clone(&checks)]), verdict);
+    assert_eq!(wait_for_all(&[Arc::clone(&checks)], false), verdict);
     assert_eq!(start(&plan).0.unwrap_err(), refused, "and nobody comes any more");
     // What moves away is ready again.
     let away = regrouped(&plan, &[group("c", 1)]);
     instances.update(&Plan { context: Arc::clone(&plan.context), ..away }).unwrap();
-    assert_eq!(wait_for_all(&[checks]), Verdict::Ready);
+    assert_eq!(wait_for_all(&[checks], false), Verdict::Ready);
     assert_eq!(source.submit().recv().unwrap(), Ok(()));
     source.stop();
     instances.join();

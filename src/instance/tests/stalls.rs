@@ -38,10 +38,10 @@ fn an_execution_that_does_not_return_is_a_stall_until_it_does() {
     let second = source.submit();
     wait_until(|| checks.objection().is_some());
     assert_eq!(stalls(), 2.0);
-    assert!(matches!(wait_for_all(&[Arc::clone(&checks)]), Verdict::NotReady(_)));
+    assert!(matches!(wait_for_all(&[Arc::clone(&checks)], false), Verdict::NotReady(_)));
     release.send(()).unwrap();
     wait_until(|| checks.objection().is_none());
-    assert_eq!(wait_for_all(&[Arc::clone(&checks)]), Verdict::Ready);
+    assert_eq!(wait_for_all(&[Arc::clone(&checks)], false), Verdict::Ready);
     release.send(()).unwrap();
     assert_eq!([first.recv().unwrap(), second.recv().unwrap()], [Ok(()), Ok(())]);
     source.stop();

@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
-use serde_json::{Map, Number, Value as Json};
+use prost_reflect::{
+    DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage as _, Value,
+};
+use serde_json::Number;
 
 use super::super::text::suggestion;
 use super::ReadError;
+use super::lenient::{Json, parse};
 
 type Result<T> = std::result::Result<T, ReadError>;
 
 pub(super) fn read(text: &[u8], descriptor: &MessageDescriptor) -> Result<DynamicMessage> {
-    // serde_json bounds the nesting, and with it the recursion below.
-    let json: Json =
-        serde_json::from_slice(text).map_err(|error| ReadError { path: String::new(), message: error.to_string() })?;
+    // The parser bounds the nesting, and with it the recursion below.
+    let json = parse(text).map_err(|message| ReadError { path: String::new(), message })?;
     Reader { path: String::new() }.message(&json, descriptor)
 }
 
@@ -51,11 +53,18 @@ impl Reader {
     }
 
     fn message(&mut self, json: &Json, descriptor: &MessageDescriptor) -> Result<DynamicMessage> {
+        let mut message = DynamicMessage::new(descriptor.clone());
+        self.merge(json, &mut message)?;
+        Ok(message)
+    }
+
+    /// Adds the members of an object to a message. What comes again is merged, added to a list, or wins.
+    fn merge(&mut self, json: &Json, message: &mut DynamicMessage) -> Result<()> {
         let Json::Object(members) = json else {
             return self.expected("an object", json);
         };
-        let mut message = DynamicMessage::new(descriptor.clone());
-        let mut seen: BTreeMap<u32, &str> = BTreeMap::new();
+        let descriptor = message.descriptor();
+        let mut chosen: BTreeMap<String, &str> = BTreeMap::new();
         for (name, value) in members {
             let Some(field) = descriptor.get_field_by_name(name).or_else(|| descriptor.get_field_by_json_name(name))
             else {
@@ -63,54 +72,68 @@ impl Reader {
                 let near = suggestion(name, fields.iter().map(FieldDescriptor::name));
                 return self.fail(format!("unknown field \"{name}\" in {}{near}", descriptor.name()));
             };
-            if let Some(other) = seen.insert(field.number(), name) {
-                return self.fail(format!("\"{name}\" and \"{other}\" are the same field"));
-            }
-            if value.is_null() {
-                seen.remove(&field.number());
+            if *value == Json::Null {
                 continue;
             }
-            if let Some(other) = field.containing_oneof().and_then(|oneof| {
-                let mut others = oneof.fields().filter(|member| member.number() != field.number());
-                others.find_map(|member| seen.get(&member.number()).copied())
-            }) {
+            if let Some(oneof) = field.containing_oneof()
+                && let Some(other) = chosen.insert(oneof.full_name().to_owned(), name)
+            {
                 return self.fail(format!("\"{name}\" excludes \"{other}\": only one of them is allowed"));
             }
-            let value = self.within(field.name(), |reader| reader.field(value, &field))?;
-            if message.try_set_field(&field, value).is_err() {
-                return self.fail(format!("the value does not fit {}", field.name()));
-            }
+            self.within(field.name(), |reader| reader.field(value, &field, message))?;
         }
-        Ok(message)
+        Ok(())
     }
 
-    fn field(&mut self, json: &Json, field: &FieldDescriptor) -> Result<Value> {
+    fn field(&mut self, json: &Json, field: &FieldDescriptor, message: &mut DynamicMessage) -> Result<()> {
         if field.is_map() {
             let Json::Object(members) = json else {
                 return self.expected("an object", json);
             };
-            return Ok(Value::Map(self.entries(members, field)?));
+            return match message.get_field_mut(field) {
+                Value::Map(entries) => self.entries(members, field, entries),
+                _ => self.fail("not a map"),
+            };
         }
-        if !field.is_list() {
-            return self.value(json, &field.kind());
+        if field.is_list() {
+            return match message.get_field_mut(field) {
+                Value::List(values) => self.elements(json, field, values),
+                _ => self.fail("not a list"),
+            };
         }
-        let Json::Array(elements) = json else {
-            return self.expected("an array", json);
-        };
-        let mut values = Vec::with_capacity(elements.len());
-        for (index, element) in elements.iter().enumerate() {
-            let value = self.within(&format!("[{index}]"), |reader| reader.value(element, &field.kind()))?;
-            values.push(value);
+        if let (Kind::Message(_), Value::Message(inner)) = (field.kind(), message.get_field_mut(field)) {
+            return self.merge(json, inner);
         }
-        Ok(Value::List(values))
+        let value = self.value(json, &field.kind())?;
+        match message.try_set_field(field, value) {
+            Ok(()) => Ok(()),
+            Err(_) => self.fail(format!("the value does not fit {}", field.name())),
+        }
     }
 
-    fn entries(&mut self, members: &Map<String, Json>, field: &FieldDescriptor) -> Result<HashMap<MapKey, Value>> {
+    /// Adds to a list: the elements of an array, those of arrays in it, or one value that stands for a list of one.
+    fn elements(&mut self, json: &Json, field: &FieldDescriptor, values: &mut Vec<Value>) -> Result<()> {
+        match json {
+            Json::Array(elements) => elements.iter().try_for_each(|element| self.elements(element, field, values)),
+            Json::Null => Ok(()),
+            element => {
+                let step = format!("[{}]", values.len());
+                values.push(self.within(&step, |reader| reader.value(element, &field.kind()))?);
+                Ok(())
+            }
+        }
+    }
+
+    fn entries(
+        &mut self,
+        members: &[(String, Json)],
+        field: &FieldDescriptor,
+        entries: &mut HashMap<MapKey, Value>,
+    ) -> Result<()> {
         let Kind::Message(entry) = field.kind() else {
             return self.fail("not a map");
         };
-        let (key_kind, value_kind) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind());
-        let mut entries = HashMap::with_capacity(members.len());
+        let (key_kind, value_field) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field());
         for (name, member) in members {
             let (key, value) = self.within(&format!("[{name:?}]"), |reader| {
                 let key = match &key_kind {
@@ -125,11 +148,18 @@ impl Reader {
                         None => return reader.fail("not a key"),
                     },
                 };
-                Ok((key, reader.value(member, &value_kind)?))
+                let value = match member {
+                    Json::Null => Value::default_value_for_field(&value_field),
+                    member => reader.value(member, &value_field.kind())?,
+                };
+                if entries.contains_key(&key) {
+                    return reader.fail(format!("Repeated map key: '{name}' is already set."));
+                }
+                Ok((key, value))
             })?;
             entries.insert(key, value);
         }
-        Ok(entries)
+        Ok(())
     }
 
     fn value(&mut self, json: &Json, kind: &Kind) -> Result<Value> {
@@ -141,6 +171,8 @@ impl Reader {
             },
             Kind::Bool => match json {
                 Json::Bool(value) => Ok(Value::Bool(*value)),
+                Json::String(text) if text == "true" => Ok(Value::Bool(true)),
+                Json::String(text) if text == "false" => Ok(Value::Bool(false)),
                 _ => self.expected("a boolean", json),
             },
             Kind::Enum(descriptor) => self.enumerator(json, descriptor),
@@ -159,11 +191,16 @@ impl Reader {
     }
 
     fn enumerator(&self, json: &Json, descriptor: &EnumDescriptor) -> Result<Value> {
+        let numbered = |number: &Number| {
+            number.as_i64().and_then(|number| i32::try_from(number).ok()).and_then(|n| descriptor.get_value(n))
+        };
         let found = match json {
-            Json::String(name) => descriptor.values().find(|value| value.name().eq_ignore_ascii_case(name)),
-            Json::Number(number) => {
-                number.as_i64().and_then(|number| i32::try_from(number).ok()).and_then(|n| descriptor.get_value(n))
+            Json::String(name) => {
+                let plain = name.replace('-', "_");
+                let named = descriptor.values().find(|value| value.name().eq_ignore_ascii_case(&plain));
+                named.or_else(|| numbered(&number_in(name)?))
             }
+            Json::Number(number) => numbered(number),
             _ => return self.expected(&format!("a value of {}", descriptor.name()), json),
         };
         if let Some(value) = found {

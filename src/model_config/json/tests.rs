@@ -346,19 +346,49 @@ fn overrides_in_both_spellings() {
 }
 
 #[test]
+fn overrides_as_protobuf_takes_them() {
+    let expected = from_text(
+        r#"name: "m" max_batch_size: 2 input { name: "I" data_type: TYPE_INT32 dims: [ 1, 2 ] }
+           parameters { key: "a" value { string_value: "x" } } parameters { key: "b" value { } }
+           sequence_batching { direct { max_queue_delay_microseconds: 3 } max_sequence_idle_microseconds: 4 }"#,
+    );
+    let sequence = "sequence_batching:{direct:{max_queue_delay_microseconds:3},max_sequence_idle_microseconds:4}";
+    let parameters = "parameters:{a:{string_value:'x',},'b':null,},";
+    for text in [
+        // One value for a list, names without quotes, commas at the ends.
+        "{name:'m',max_batch_size:2,input:{name:'I',data_type:'TYPE_INT32',dims:[1,2,],},",
+        // What comes again wins, or is added to a list; a list in a list is one with it.
+        "{name:'x','name':\"m\",maxBatchSize:1,max_batch_size:'2',input:[{name:'I',data_type:'8',dims:1,dims:[[2]]}],",
+        "{name:'m',max_batch_size:2,input:[{name:'I',data_type:'type-int32',dims:[null,1,2]},null],",
+    ] {
+        let text = format!("{text}{parameters}{sequence},}}");
+        assert_eq!(overridden(&text), Ok(expected.clone()), "{text}");
+    }
+    let merged = overridden("{optimization:{priority:'PRIORITY_MAX'},optimization:{eager_batching:'true'}}");
+    assert_eq!(merged, Ok(from_text("optimization { priority: PRIORITY_MAX eager_batching: true }")));
+    assert_eq!(overridden("{input:{}}"), Ok(from_text("input { }")), "an object that says nothing is one all the same");
+}
+
+#[test]
 fn overrides_that_are_refused() {
     for (text, expected) in [
         (r#"{"max_batchsize":8}"#, "unknown field \"max_batchsize\" in ModelConfig; did you mean \"max_batch_size\"?"),
         (r#"{"input":[{},{"x_y":1}]}"#, "input[1]: unknown field \"x_y\" in ModelInput"),
-        (r#"{"maxBatchSize":1,"max_batch_size":1}"#, "\"max_batch_size\" and \"maxBatchSize\" are the same field"),
         (
             r#"{"dynamic_batching":{},"sequenceBatching":{}}"#,
             "\"sequenceBatching\" excludes \"dynamic_batching\": only one of them is allowed",
         ),
         ("[]", "expected an object, got an array"),
         ("null", "expected an object, got null"),
-        (r#"{"input":{}}"#, "input: expected an array, got an object"),
-        (r#"{"input":[null]}"#, "input[0]: expected an object, got null"),
+        (r#"{"input":5}"#, "input[0]: expected an object, got a number"),
+        (r#"{"max_batch_size":[1]}"#, "max_batch_size: expected an integer, got an array"),
+        (r#"{"dynamic_batching":[{}]}"#, "dynamic_batching: expected an object, got an array"),
+        (
+            r#"{"dynamic_batching":{},"dynamicBatching":{}}"#,
+            "\"dynamicBatching\" excludes \"dynamic_batching\": only one of them is allowed",
+        ),
+        (r#"{"parameters":{"a":{},"a":{}}}"#, "parameters[\"a\"]: Repeated map key: 'a' is already set."),
+        (r#"{"foo":null}"#, "unknown field \"foo\" in ModelConfig"),
         (r#"{"input":[{"dims":[1,"x"]}]}"#, "input[0].dims[1]: \"x\" is not an integer"),
         (r#"{"input":[{"dims":[1.5]}]}"#, "input[0].dims[0]: 1.5 is not an integer"),
         (r#"{"input":[{"dims":[9223372036854775808]}]}"#, "input[0].dims[0]: 9223372036854775808 is out of range"),
@@ -367,7 +397,8 @@ fn overrides_that_are_refused() {
         (r#"{"max_batch_size":2147483648}"#, "max_batch_size: 2147483648 is out of range"),
         (r#"{"max_batch_size":" 8"}"#, "max_batch_size: \" 8\" is not an integer"),
         (r#"{"name":1}"#, "name: expected a string, got a number"),
-        (r#"{"input":[{"optional":"true"}]}"#, "input[0].optional: expected a boolean, got a string"),
+        (r#"{"input":[{"optional":"yes"}]}"#, "input[0].optional: expected a boolean, got a string"),
+        (r#"{"input":[{"optional":1}]}"#, "input[0].optional: expected a boolean, got a number"),
         (
             r#"{"input":[{"data_type":"TYPE_FP31"}]}"#,
             "input[0].data_type: \"TYPE_FP31\" is not a value of DataType; did you mean \"TYPE_FP32\" or \"TYPE_FP16\" \
@@ -392,7 +423,7 @@ fn overrides_that_are_refused() {
     ] {
         assert_eq!(overridden(text), Err(expected.to_owned()), "{text}");
     }
-    for text in ["", "{", "{} {}", "{\"name\":\"\\ud800\"}", "{name:1}", "{\"input\":[,]}"] {
+    for text in ["", "{", "{} {}", "{\"name\":\"\\ud800\"}", "{\"input\":[,]}"] {
         assert!(overridden(text).is_err(), "{text}");
     }
     assert!(read(b"{\"name\":\"\xff\"}").is_err());

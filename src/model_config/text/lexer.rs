@@ -35,6 +35,7 @@ pub(super) struct Stray {
     pub message: String,
 }
 
+#[derive(Clone, Copy)]
 pub(super) struct Lexer<'a> {
     input: &'a [u8],
     next: usize,
@@ -77,6 +78,11 @@ impl<'a> Lexer<'a> {
                 _ => return,
             }
         }
+    }
+
+    /// Passes over a byte that begins no token.
+    pub fn pass(&mut self) {
+        self.advance();
     }
 
     pub fn token(&mut self) -> Result<Token<'a>, Stray> {

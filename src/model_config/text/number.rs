@@ -19,7 +19,7 @@ pub(super) fn magnitude(text: &[u8]) -> Result<u64, String> {
         value = value
             .checked_mul(u64::from(radix))
             .and_then(|value| value.checked_add(u64::from(digit)))
-            .ok_or_else(|| format!("{} is out of range", shown()))?;
+            .ok_or_else(|| format!("Integer out of range ({})", shown()))?;
     }
     Ok(value)
 }
@@ -31,14 +31,16 @@ pub(super) fn signed(text: &[u8], negative: bool, bits: u32) -> Result<i64, Stri
     let limit = if bits >= 64 { i64::MAX } else { (1i64 << bits.saturating_sub(1)) - 1 };
     value.filter(|value| (-limit - 1..=limit).contains(value)).ok_or_else(|| {
         let sign = if negative { "-" } else { "" };
-        format!("{sign}{} is out of range, must be in [{}, {limit}]", String::from_utf8_lossy(text), -limit - 1)
+        let shown = String::from_utf8_lossy(text);
+        format!("Integer out of range ({sign}{shown}), must be in [{}, {limit}]", -limit - 1)
     })
 }
 
 /// An unsigned integer of at most `limit`.
 pub(super) fn unsigned(text: &[u8], negative: bool, limit: u64) -> Result<u64, String> {
     let sign = if negative { "-" } else { "" };
-    let out_of_range = || format!("{sign}{} is out of range, must be in [0, {limit}]", String::from_utf8_lossy(text));
+    let shown = String::from_utf8_lossy(text);
+    let out_of_range = || format!("Integer out of range ({sign}{shown}), must be in [0, {limit}]");
     // Protobuf takes no sign here at all, not even for a zero.
     if negative {
         return Err(out_of_range());
@@ -84,7 +86,7 @@ mod tests {
         assert_eq!(magnitude(b"017"), Ok(15));
         assert_eq!(magnitude(b"0xfF"), Ok(255));
         assert_eq!(magnitude(b"18446744073709551615"), Ok(u64::MAX));
-        assert_eq!(magnitude(b"18446744073709551616"), Err("18446744073709551616 is out of range".into()));
+        assert_eq!(magnitude(b"18446744073709551616"), Err("Integer out of range (18446744073709551616)".into()));
         assert_eq!(magnitude(b"0xFFFFFFFFFFFFFFFF"), Ok(u64::MAX));
         assert!(magnitude(b"0x10000000000000000").is_err());
         assert_eq!(magnitude(b"018"), Err("018 has digits that are not octal".into()));
@@ -96,14 +98,17 @@ mod tests {
         assert_eq!(signed(b"2147483648", true, 32), Ok(-2147483648));
         assert_eq!(
             signed(b"2147483648", false, 32),
-            Err("2147483648 is out of range, must be in [-2147483648, 2147483647]".into())
+            Err("Integer out of range (2147483648), must be in [-2147483648, 2147483647]".into())
         );
         assert!(signed(b"2147483649", true, 32).is_err());
         assert_eq!(signed(b"9223372036854775808", true, 64), Ok(i64::MIN));
         assert!(signed(b"9223372036854775808", false, 64).is_err());
         assert!(signed(b"9223372036854775809", true, 64).is_err());
         assert_eq!(unsigned(b"4294967295", false, u32::MAX.into()), Ok(4294967295));
-        assert_eq!(unsigned(b"1", true, u32::MAX.into()), Err("-1 is out of range, must be in [0, 4294967295]".into()));
+        assert_eq!(
+            unsigned(b"1", true, u32::MAX.into()),
+            Err("Integer out of range (-1), must be in [0, 4294967295]".into())
+        );
         assert!(unsigned(b"4294967296", false, u32::MAX.into()).is_err());
     }
 

@@ -1,5 +1,7 @@
 //! From tokens to a message, guided by its descriptor.
 
+mod recovery;
+
 use std::collections::BTreeMap;
 
 use prost_reflect::bytes::Bytes;
@@ -14,16 +16,20 @@ use super::{
     number, suggestion,
 };
 
+/// Errors of one text that are told.
+const MAX_ERRORS: usize = 50;
+
 /// Longest excerpt of the input in a message, in characters.
 const LONGEST_EXCERPT: usize = 64;
 
 type Result<T> = std::result::Result<T, Stray>;
 
+/// All that is wrong with the text, in its order, or what it says.
 pub(super) fn parse(
     file: &str,
     input: &[u8],
     descriptor: &MessageDescriptor,
-) -> std::result::Result<Document, ParseError> {
+) -> std::result::Result<Document, Vec<ParseError>> {
     let located = |stray: Stray| ParseError {
         file: file.to_owned(),
         line: stray.at.line,
@@ -33,10 +39,19 @@ pub(super) fn parse(
     let start = Position { line: 1, column: 1 };
     if input.len() > MAX_FILE_BYTES {
         let message = format!("file of {} bytes exceeds the maximum of {MAX_FILE_BYTES} bytes", input.len());
-        return Err(located(Stray { at: start, message }));
+        return Err(vec![located(Stray { at: start, message })]);
     }
-    let mut parser = Parser::new(input).map_err(located)?;
-    let message = parser.message(descriptor, None, 0).map_err(located)?;
+    let mut parser = Parser::new(input).map_err(|stray| vec![located(stray)])?;
+    let outcome = parser.message(descriptor, None, 0);
+    let mut errors = std::mem::take(&mut parser.errors);
+    let message = match outcome {
+        Ok(message) if errors.is_empty() => message,
+        Ok(_) => return Err(errors.into_iter().map(located).collect()),
+        Err(last) => {
+            errors.push(last);
+            return Err(errors.into_iter().map(located).collect());
+        }
+    };
     let mut places = BTreeMap::new();
     for (path, place, keep) in parser.places {
         match keep {
@@ -66,13 +81,15 @@ struct Parser<'a> {
     /// The path of the message being read, without a trailing dot.
     path: String,
     places: Vec<(String, Place, Keep)>,
+    /// What was wrong so far; nothing is made of a text with errors.
+    errors: Vec<Stray>,
 }
 
 impl<'a> Parser<'a> {
     fn new(input: &'a [u8]) -> Result<Parser<'a>> {
         let mut lexer = Lexer::new(input);
         let token = lexer.token()?;
-        Ok(Parser { lexer, token, path: String::new(), places: Vec::new() })
+        Ok(Parser { lexer, token, path: String::new(), places: Vec::new(), errors: Vec::new() })
     }
 
     fn take(&mut self) -> Result<Token<'a>> {
@@ -121,12 +138,22 @@ impl<'a> Parser<'a> {
                     self.take()?;
                     return Ok(fields.message);
                 }
-                (Kind::Identifier, _) => self.field(&mut fields, depth)?,
-                (Kind::Symbol(b'['), _) => {
-                    return self.expected("a field name (extensions and Any are not supported)");
+                (Kind::Identifier, _) => {
+                    let (behind_name, outer) = (self.lexer, self.path.len());
+                    if let Err(stray) = self.field(&mut fields, depth) {
+                        self.path.truncate(outer);
+                        self.recover(stray, Some(behind_name))?;
+                    }
                 }
-                (_, None) => return self.expected("a field name"),
-                (_, Some(close)) => return self.expected(format!("a field name or '{}'", char::from(close))),
+                (found, close) => {
+                    let wanted = match (found, close) {
+                        (Kind::Symbol(b'['), _) => "a field name (extensions and Any are not supported)".to_owned(),
+                        (_, None) => "a field name".to_owned(),
+                        (_, Some(close)) => format!("a field name or '{}'", char::from(close)),
+                    };
+                    let Err(stray) = self.expected::<()>(wanted) else { continue };
+                    self.recover(stray, None)?;
+                }
             }
         }
     }
@@ -317,6 +344,10 @@ impl<'a> Parser<'a> {
 
     fn number(&mut self, field: &FieldDescriptor, kind: &Type) -> Result<Value> {
         let at = self.token.at;
+        let is_unsigned = matches!(kind, Type::Uint32 | Type::Fixed32 | Type::Uint64 | Type::Fixed64);
+        if is_unsigned && self.looking_at(b'-') {
+            return Err(Stray { at, message: format!("Expected integer, got: - (for {})", field.name()) });
+        }
         let negative = self.accept(b'-')?;
         let token = self.token;
         let failed = |message: String| Stray { at, message: format!("{}: {message}", field.name()) };
@@ -351,10 +382,24 @@ impl<'a> Parser<'a> {
                 None => return self.expected(format!("a number for {}", field.name())),
             },
             (Type::Float | Type::Double, _) => return self.expected(format!("a number for {}", field.name())),
-            _ => return self.expected(format!("an integer for {}", field.name())),
+            // Protobuf's own words, which scripts look for.
+            _ => {
+                let message = format!("Expected integer, got: {} (for {})", self.token_as_written(), field.name());
+                return Err(Stray { at: self.token.at, message });
+            }
         };
         self.take()?;
         Ok(value)
+    }
+}
+
+impl Parser<'_> {
+    /// The token that is looked at, with its quotes if it has any.
+    fn token_as_written(&self) -> String {
+        match self.token.kind {
+            Kind::End => "the end of the file".to_owned(),
+            _ => excerpt_text(self.token.text),
+        }
     }
 }
 

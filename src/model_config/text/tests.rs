@@ -134,26 +134,26 @@ fn integers() {
     ] {
         assert_eq!(batch(text), Ok(expected), "{text}");
     }
-    let range = "is out of range, must be in [-2147483648, 2147483647]";
+    let range = "must be in [-2147483648, 2147483647]";
     for (text, expected) in [
-        ("2147483648", format!("1:17: max_batch_size: 2147483648 {range}")),
-        ("-2147483649", format!("1:17: max_batch_size: -2147483649 {range}")),
-        ("99999999999999999999", "1:17: max_batch_size: 99999999999999999999 is out of range".into()),
+        ("2147483648", format!("1:17: max_batch_size: Integer out of range (2147483648), {range}")),
+        ("-2147483649", format!("1:17: max_batch_size: Integer out of range (-2147483649), {range}")),
+        ("99999999999999999999", "1:17: max_batch_size: Integer out of range (99999999999999999999)".into()),
         ("08", "1:17: max_batch_size: 08 has digits that are not octal".into()),
-        ("1.0", "1:17: expected an integer for max_batch_size, got \"1.0\"".into()),
-        ("1e3", "1:17: expected an integer for max_batch_size, got \"1e3\"".into()),
-        ("\"8\"", "1:17: expected an integer for max_batch_size, got \"8\"".into()),
-        ("eight", "1:17: expected an integer for max_batch_size, got \"eight\"".into()),
-        ("+8", "1:17: expected an integer for max_batch_size, got '+'".into()),
-        ("--8", "1:18: expected an integer for max_batch_size, got '-'".into()),
-        ("", "1:17: expected an integer for max_batch_size, got the end of the file".into()),
+        ("1.0", "1:17: Expected integer, got: 1.0 (for max_batch_size)".into()),
+        ("1e3", "1:17: Expected integer, got: 1e3 (for max_batch_size)".into()),
+        ("\"8\"", "1:17: Expected integer, got: \"8\" (for max_batch_size)".into()),
+        ("eight", "1:17: Expected integer, got: eight (for max_batch_size)".into()),
+        ("+8", "1:17: Expected integer, got: + (for max_batch_size)".into()),
+        ("--8", "1:18: Expected integer, got: - (for max_batch_size)".into()),
+        ("", "1:17: Expected integer, got: the end of the file (for max_batch_size)".into()),
         ("0x", "1:17: \"0x\" must be followed by hexadecimal digits".into()),
         ("8b", "1:17: a number must be followed by a blank or punctuation".into()),
         ("1.2.3", "1:17: a number must be followed by a blank or punctuation".into()),
         ("1e", "1:17: the exponent of a number must have digits".into()),
         ("1e+", "1:17: the exponent of a number must have digits".into()),
         ("[8]", "1:17: expected one value, because max_batch_size is not repeated, got '['".into()),
-        ("{}", "1:17: expected an integer for max_batch_size, got '{'".into()),
+        ("{}", "1:17: Expected integer, got: { (for max_batch_size)".into()),
     ] {
         assert_eq!(batch(text), Err(format!("c.pbtxt:{expected}")), "{text}");
     }
@@ -170,7 +170,7 @@ fn integers() {
     };
     assert_eq!(queue("18446744073709551615"), Ok(u64::MAX));
     assert!(queue("18446744073709551616").is_err());
-    let negative = "max_queue_delay_microseconds: -1 is out of range, must be in [0, 18446744073709551615]";
+    let negative = "Expected integer, got: - (for max_queue_delay_microseconds)";
     assert_eq!(queue("-1"), Err(format!("c.pbtxt:1:50: {negative}")));
 }
 
@@ -333,7 +333,7 @@ fn errors_say_where_and_what() {
         ("input [ { }, ]", "1:14: expected '{' to begin input, got ']'"),
         ("input [ { }", "1:12: expected ',' or ']', got the end of the file"),
         ("input { dims: [ 1, 2 }", "1:22: expected ',' or ']', got '}'"),
-        ("input { dims: [ 1, [2] ] }", "1:20: expected an integer for dims, got '['"),
+        ("input { dims: [ 1, [2] ] }", "1:20: Expected integer, got: [ (for dims)"),
         ("name: \"a\";;", "1:11: expected a field name, got ';'"),
         (", name: \"a\"", "1:1: expected a field name, got ','"),
         ("optimization [ { } ]", "1:14: expected one value, because optimization is not repeated, got '['"),

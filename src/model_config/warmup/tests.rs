@@ -46,12 +46,27 @@ fn a_sample_is_resolved_to_bytes() {
     assert_eq!((sample.name.as_str(), sample.batch_size, sample.count), ("s", 4, 2));
     let inputs: Vec<_> = sample.inputs.iter().map(|i| (i.name.as_str(), &i.shape[..], i.index, i.data.len())).collect();
     let expected: [(&str, &[i64], _, _); 3] =
-        [("A", &[1, 3], Some(0), 12), ("B", &[1, 2], Some(1), 8), ("CORRID", &[1], None, 8)];
-    assert_eq!(inputs, expected, "only the model's inputs have a batch dimension");
+        [("A", &[1, 3], Some(0), 12), ("B", &[1, 2], Some(1), 8), ("CORRID", &[1, 1], None, 8)];
+    assert_eq!(inputs, expected, "all have a batch dimension");
     assert_eq!(*sample.inputs[0].data, [7; 12], "as much of the file as the tensor needs");
     assert_eq!(*sample.inputs[1].data, [0; 8], "two empty strings");
     let without_batch = resolved(&[("warmup/a", &[7; 20])], 0, &text).unwrap();
     assert_eq!(without_batch[0].inputs[0].shape, [3]);
+}
+
+#[test]
+fn what_the_server_adds_to_sequences_has_its_place_behind_the_inputs() {
+    let control = |name: &str, kind: &str| {
+        format!("control_input {{ name: \"{name}\" control {{ kind: {kind} int32_false_true: [ 0, 1 ] }} }}")
+    };
+    let controls = [control("START", "CONTROL_SEQUENCE_START"), control("READY", "CONTROL_SEQUENCE_READY")].concat();
+    let zero = "data_type: TYPE_INT32 dims: [ 1 ] zero_data: true";
+    let inputs = ["READY", "START", "other"].map(|name| input(name, zero)).concat();
+    let samples = resolved(&[], 8, &format!("sequence_batching {{ {controls} }} {}", sample(&inputs))).unwrap();
+    let inputs: Vec<_> = samples[0].inputs.iter().map(|i| (i.name.as_str(), &i.shape[..], i.index)).collect();
+    let expected: [(&str, &[i64], _); 3] =
+        [("READY", &[1, 1], Some(3)), ("START", &[1, 1], Some(2)), ("other", &[1, 1], None)];
+    assert_eq!(inputs, expected);
 }
 
 #[test]

@@ -16,8 +16,8 @@ use super::super::models::{Entry, ModelId, ModelMap, UNLOADED, VersionState};
 use super::super::overrides::Override;
 use super::super::poll::Polled;
 use super::super::store::Store;
-use super::graph::parts_of;
-use super::operation::{Asker, Loading, Plan, Source};
+use super::graph::{parts_of, steps_of};
+use super::operation::{Loading, Plan, Source};
 use super::{Lifecycle, Slot, lock};
 use crate::model_config::validate::{Part, ensemble_cycle, ensemble_parts};
 use crate::request::Status;
@@ -31,31 +31,53 @@ fn reason_of(entry: &Entry) -> Option<String> {
     failed.map(str::to_owned).or_else(|| (!entry.reason.is_empty()).then(|| entry.reason.clone()))
 }
 
-/// The entry of a part, unless it is not known or means several.
-fn known<'a>(map: &'a ModelMap, namespace: &str, name: &str) -> Option<(&'a ModelId, &'a Entry)> {
-    let (id, entry) = map.part(namespace, name)?;
+/// The entry of a part, unless nothing is known of it.
+fn known<'a>(map: &'a ModelMap, id: &ModelId) -> Option<&'a Entry> {
     // What only failed its poll is not known either.
-    let is_known = !entry.versions.is_empty() || (!entry.reason.is_empty() && entry.reason != DUPLICATE);
-    is_known.then_some((id, entry))
+    let is_known =
+        |entry: &&Entry| !entry.versions.is_empty() || (!entry.reason.is_empty() && entry.reason != DUPLICATE);
+    map.get(id).filter(is_known)
+}
+
+/// The model that a step of a served ensemble runs.
+fn served_part(step: &Step) -> ModelId {
+    ModelId { name: step.model_name.clone(), namespace: step.model_namespace.clone() }
 }
 
 impl Lifecycle {
+    /// The model that an ensemble of `namespace` means by `name`: that of its own repository, whether it serves or not,
+    /// else the only one of that name. Another repository's model never stands in for one that is not loaded yet.
+    fn part_id(&self, map: &ModelMap, namespace: &str, name: &str) -> Option<ModelId> {
+        let own = ModelId { name: name.to_owned(), namespace: namespace.to_owned() };
+        if !self.settings.namespacing || map.get(&own).is_some() || self.holds(&own) {
+            return Some(own);
+        }
+        map.only(name).cloned()
+    }
+
+    /// The repository of that namespace has a directory of that name, as far as that can be told.
+    fn holds(&self, id: &ModelId) -> bool {
+        let stores = self.stores();
+        let store = stores.iter().find(|store| store.location() == id.namespace);
+        store.is_some_and(|store| store.holds(&id.name).unwrap_or(true))
+    }
+
     /// Holds a model against the models that it is made of, and returns its configuration as it will be served.
     pub(super) fn fit(&self, id: &ModelId, polled: &Polled) -> Result<Polled, Status> {
         let mut fitted = polled.clone();
         if parts_of(&polled.config).is_empty() {
             return Ok(fitted);
         }
-        self.check_cycle(id)?;
         let map = self.map();
+        self.check_cycle(&map, id)?;
         let part = |step: &Step| self.part(&map, id, step);
         let flow = ensemble_parts(&polled.config, part)?;
         // Which it computes, whatever the file says.
         fitted.config.model_transaction_policy.get_or_insert_default().decoupled = flow.decoupled;
         if let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &mut fitted.config.scheduling_choice {
             for step in &mut ensemble.step {
-                if let Some((part, _)) = map.part(&id.namespace, &step.model_name) {
-                    step.model_namespace.clone_from(&part.namespace);
+                if let Some(part) = self.part_id(&map, &id.namespace, &step.model_name) {
+                    step.model_namespace = part.namespace;
                 }
             }
         }
@@ -63,25 +85,26 @@ impl Lifecycle {
     }
 
     fn part<'a>(&self, map: &'a ModelMap, ensemble: &ModelId, step: &Step) -> Part<'a> {
-        let Some((id, entry)) = known(map, &ensemble.namespace, &step.model_name) else {
-            return Part::Unknown;
-        };
+        let Some(id) = self.part_id(map, &ensemble.namespace, &step.model_name) else { return Part::Unknown };
+        let Some(entry) = known(map, &id) else { return Part::Unknown };
         let ready: Vec<_> = entry.ready().map(|served| (served.version, &served.spec.config)).collect();
         if !ready.is_empty() {
             return Part::Loaded(ready);
         }
-        match lock(&self.graph).problem(id) {
+        match lock(&self.graph).problem(&id) {
             Some(reason) => Part::Invalid { reason },
             None => Part::NotLoaded { reason: reason_of(entry) },
         }
     }
 
-    fn check_cycle(&self, id: &ModelId) -> Result<(), Status> {
-        let graph = lock(&self.graph);
-        let parts_of = |id: &ModelId| {
-            let parts = graph.parts(id);
-            parts.iter().filter_map(|part| graph.ensemble(&id.namespace, part)).collect()
+    fn check_cycle(&self, map: &ModelMap, id: &ModelId) -> Result<(), Status> {
+        // Finding a part may take a look at its repository: not under the lock.
+        let graph = lock(&self.graph).clone();
+        let part_of = |id: &ModelId, part: &String| match self.part_id(map, &id.namespace, part) {
+            Some(part) => graph.has(&part).then_some(part),
+            None => graph.ensemble(&id.namespace, part),
         };
+        let parts_of = |id: &ModelId| graph.parts(id).iter().filter_map(|part| part_of(id, part)).collect();
         Ok(ensemble_cycle(id, |id| &id.name, parts_of)?)
     }
 
@@ -89,8 +112,8 @@ impl Lifecycle {
     pub(super) fn missing_parts(&self, id: &ModelId, polled: &Polled) -> Vec<String> {
         let map = self.map();
         let is_missing = |name: &String| {
-            let part = map.part(&id.namespace, name);
-            part.is_none_or(|(_, entry)| entry.ready().next().is_none())
+            let part = self.part_id(&map, &id.namespace, name).and_then(|part| map.get(&part));
+            part.is_none_or(|entry| entry.ready().next().is_none())
         };
         parts_of(&polled.config).into_iter().filter(is_missing).collect()
     }
@@ -102,7 +125,6 @@ impl Lifecycle {
         id: &ModelId,
         store: Option<&Arc<dyn Store>>,
         given: &Override,
-        asker: Asker,
         changed: &mut BTreeSet<ModelId>,
     ) -> Result<(), Status> {
         let mut pending = vec![(id.clone(), store.cloned(), None::<Vec<String>>)];
@@ -111,7 +133,7 @@ impl Lifecycle {
         while let Some((id, store, parts)) = pending.pop() {
             let is_top = pending.is_empty();
             let (may_wait, given) = (parts.is_none(), if is_top { given } else { &Override::None });
-            let loaded = self.load_one(&id, store.as_ref(), given, asker, may_wait);
+            let loaded = self.load_one(&id, store.as_ref(), given, may_wait);
             match loaded {
                 Ok(Loading::Waits(parts)) => {
                     seen.insert(id.clone());
@@ -137,7 +159,7 @@ impl Lifecycle {
     fn place_of(&self, namespace: &str, name: &str) -> Option<(ModelId, Arc<dyn Store>)> {
         let mut holders = Vec::new();
         for store in self.stores_of(name) {
-            if let Ok(Some(_)) = store.stamp(name) {
+            if let Ok(true) = store.holds(name) {
                 let id = self.id(name, &*store);
                 if self.settings.namespacing && id.namespace == namespace {
                     return Some((id, store));
@@ -206,16 +228,11 @@ impl Lifecycle {
     pub(super) fn unneeded(&self, namespace: &str, parts: &[String]) -> Vec<ModelId> {
         let map = self.map();
         let is_needed = |id: &ModelId| {
-            let uses = |ensemble: &ModelId, config| {
-                parts_of(config)
-                    .iter()
-                    .any(|part| map.part(&ensemble.namespace, part).is_some_and(|(part, _)| part == id))
-            };
-            map.iter().any(|(other, entry)| entry.ready().any(|served| uses(other, &served.spec.config)))
+            let uses = |config| steps_of(config).iter().any(|step| served_part(step) == *id);
+            map.ready().any(|served| uses(&served.spec.config))
         };
-        let graph = lock(&self.graph);
-        let known = parts.iter().filter_map(|part| map.part(namespace, part));
-        known.map(|(id, _)| id).filter(|id| !graph.is_asked_for(id) && !is_needed(id)).cloned().collect()
+        let known = parts.iter().filter_map(|part| self.part_id(&map, namespace, part));
+        known.filter(|id| map.get(id).is_some() && !lock(&self.graph).is_asked_for(id) && !is_needed(id)).collect()
     }
 }
 

@@ -9,8 +9,9 @@ use super::super::models::ModelId;
 use crate::model_config::normalize::ENSEMBLE_PLATFORM;
 use crate::wire::inference::ModelConfig;
 use crate::wire::inference::model_config::SchedulingChoice;
+use crate::wire::inference::model_ensembling::Step;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Graph {
     ensembles: BTreeMap<ModelId, Node>,
     /// What somebody asked for by its own name.
@@ -29,16 +30,20 @@ pub struct Node {
 /// The models that the steps of an ensemble name, each once; of any other model, none.
 pub fn parts_of(config: &ModelConfig) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
-    if let Some(SchedulingChoice::EnsembleScheduling(ensemble)) = &config.scheduling_choice
-        && config.platform == ENSEMBLE_PLATFORM
-    {
-        for step in &ensemble.step {
-            if !parts.contains(&step.model_name) {
-                parts.push(step.model_name.clone());
-            }
+    for step in steps_of(config) {
+        if !parts.contains(&step.model_name) {
+            parts.push(step.model_name.clone());
         }
     }
     parts
+}
+
+/// The steps of an ensemble; of any other model, none.
+pub fn steps_of(config: &ModelConfig) -> &[Step] {
+    match &config.scheduling_choice {
+        Some(SchedulingChoice::EnsembleScheduling(ensemble)) if config.platform == ENSEMBLE_PLATFORM => &ensemble.step,
+        _ => &[],
+    }
 }
 
 impl Graph {
@@ -84,6 +89,10 @@ impl Graph {
 
     pub fn is_asked_for(&self, id: &ModelId) -> bool {
         self.explicit.contains(id)
+    }
+
+    pub fn has(&self, id: &ModelId) -> bool {
+        self.ensembles.contains_key(id)
     }
 
     /// The ensemble that one of `namespace` means by `name`: its own namespace's, else the only one of that name.

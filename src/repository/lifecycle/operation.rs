@@ -19,15 +19,6 @@ use super::{Lifecycle, Slot, lock, poll_failed};
 use crate::request::Status;
 use crate::wire::inference::ModelConfig;
 
-/// Who wants a model to be loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asker {
-    /// The start, or polling: the model is expected to be there from now on, whatever becomes of it.
-    Server,
-    /// A request: one that fails early leaves no trace.
-    Api,
-}
-
 /// A load that succeeded.
 pub struct Loaded {
     /// As it was before the load began, so that what changed meanwhile is noticed later. None for a model of files that
@@ -35,17 +26,24 @@ pub struct Loaded {
     pub stamp: Option<TreeStamp>,
     /// Of the repository that had the directory; empty where none had.
     location: String,
-    /// When a configuration was sent along: older files do not undo it.
-    overridden_ns: Option<i128>,
+    /// The configuration that stands in for the file's.
+    given: Option<Given>,
     /// As it passed the poll, before any backend completed it.
     config: ModelConfig,
 }
 
+/// A configuration that was sent along, and when: older files do not undo it.
+#[derive(Debug, Clone)]
+struct Given {
+    config: Arc<ModelConfig>,
+    at_ns: i128,
+}
+
 impl Loaded {
-    /// Files as they are now would load as something else.
-    pub fn is_outdated_by(&self, now: &TreeStamp) -> bool {
-        let seen_ns = self.stamp.as_ref().map(|stamp| stamp.newest_ns.max(self.overridden_ns.unwrap_or(i128::MIN)));
-        seen_ns.is_none_or(|seen_ns| now.newest_ns > seen_ns)
+    /// What stays in the place of the configuration file, now that the files look like this.
+    fn given_beside(&self, now: &TreeStamp) -> Option<Given> {
+        let (given, seen) = (self.given.as_ref()?, self.stamp.as_ref()?);
+        (now.newest_ns <= seen.newest_ns.max(given.at_ns)).then(|| given.clone())
     }
 }
 
@@ -69,7 +67,7 @@ pub struct Source {
     directory: Directory,
     pub polled: Polled,
     location: String,
-    overridden_ns: Option<i128>,
+    given: Option<Given>,
 }
 
 /// The configuration without what can change in place.
@@ -84,10 +82,9 @@ impl Lifecycle {
         id: &ModelId,
         store: Option<&Arc<dyn Store>>,
         given: &Override,
-        asker: Asker,
         may_wait: bool,
     ) -> Result<Loading, Status> {
-        self.with_slot(id, |slot| self.load_slot(id, slot, store, given, asker, may_wait))?
+        self.with_slot(id, |slot| self.load_slot(id, slot, store, given, may_wait))?
     }
 
     pub(super) fn load_slot(
@@ -96,7 +93,6 @@ impl Lifecycle {
         slot: &mut Slot,
         store: Option<&Arc<dyn Store>>,
         given: &Override,
-        asker: Asker,
         may_wait: bool,
     ) -> Result<Loading, Status> {
         let called_ns = now_ns();
@@ -107,18 +103,12 @@ impl Lifecycle {
             // Another repository has the name now: times of the old directory say nothing about the new one.
             loaded.stamp = None;
         }
-        let polled = self.poll_slot(id, slot, store, given);
-        let (stamp, directory, polled) = match polled {
+        let source = match self.poll_slot(id, slot, store, given, called_ns) {
             Ok(None) => return Ok(Loading::Same),
-            Ok(Some(found)) => found,
-            Err(status) => {
-                if asker == Asker::Server {
-                    self.expect(id);
-                }
-                return Err(poll_failed(&id.name, &status));
-            }
+            Ok(Some(source)) => Arc::new(source),
+            Err(status) => return Err(poll_failed(&id.name, &status)),
         };
-        if polled.versions.is_empty() {
+        if source.polled.versions.is_empty() {
             let text = "at least one version must be available under the version policy of model";
             let status = Status::invalid(format!("{text} '{}'", id.name));
             error!("failed to load '{}': {status}", id.name);
@@ -127,8 +117,6 @@ impl Lifecycle {
             }
             return Err(status);
         }
-        let overridden_ns = matches!(given, Override::Config(_)).then_some(called_ns);
-        let source = Arc::new(Source { stamp, directory, polled, location, overridden_ns });
         let before = lock(&self.graph).put(id, parts_of(&source.polled.config));
         // Before the fit: a part that comes while that is made is one to look again for.
         let missing = self.missing_parts(id, &source.polled);
@@ -180,6 +168,10 @@ impl Lifecycle {
         let has_fresh = !fresh.is_empty();
         fresh.values().for_each(RunningVersion::enter);
         let has_surplus = self.switch(id, slot, fresh, &fitted.versions);
+        // A model that is executed and asks for this may be the one that has to go.
+        if !OnBehalf::is_here() {
+            slot.running.values().for_each(RunningVersion::settle);
+        }
         // A load that brings no version has nothing to do with the files of its agents.
         if let Some(agents) = source.directory.agents.as_ref().filter(|_| has_fresh) {
             agents.complete();
@@ -187,7 +179,7 @@ impl Lifecycle {
         slot.loaded = Some(Loaded {
             stamp: source.stamp.clone(),
             location: source.location.clone(),
-            overridden_ns: source.overridden_ns,
+            given: source.given.clone(),
             config: source.polled.config.clone(),
         });
         slot.source = source.is_of_an_ensemble().then_some(source);
@@ -220,24 +212,29 @@ impl Lifecycle {
         slot: &Slot,
         store: Option<&Arc<dyn Store>>,
         given: &Override,
-    ) -> Result<Option<(Option<TreeStamp>, Directory, Polled)>, Status> {
+        called_ns: i128,
+    ) -> Result<Option<Source>, Status> {
         let name = &id.name;
         if let Override::Files { config, files } = given {
             let directory = write_files(name, files)?;
             let (directory, polled) = poll(&self.settings, name, directory, Some(config), false)?;
-            return Ok(Some((None, directory, polled)));
+            return Ok(Some(Source { stamp: None, directory, polled, location: String::new(), given: None }));
         }
         let store = store.ok_or_else(|| Status::not_found("no model repository has a directory of this name"))?;
         let stamp = store.stamp(name)?;
         let stamp = stamp.ok_or_else(|| Status::not_found(format!("'{name}' is gone from '{}'", store.location())))?;
-        let serves = |loaded: &Loaded| !slot.running.is_empty() && !loaded.is_outdated_by(&stamp);
-        if *given == Override::None && slot.loaded.as_ref().is_some_and(serves) {
-            return Ok(None);
-        }
+        let loaded = slot.loaded.as_ref().filter(|_| !slot.running.is_empty());
+        let given = match given.config() {
+            Some(config) => Some(Given { config: Arc::new(config.clone()), at_ns: called_ns }),
+            None if loaded.is_some_and(|loaded| loaded.stamp.as_ref() == Some(&stamp)) => return Ok(None),
+            None => loaded.and_then(|loaded| loaded.given_beside(&stamp)),
+        };
         let local = store.localize(name)?;
         let directory = Directory { path: local.path().to_owned(), keep: Arc::new(local), agents: None };
-        let (directory, polled) = poll(&self.settings, name, directory, given.config(), store.maps(name))?;
-        Ok(Some((Some(stamp), directory, polled)))
+        let config = given.as_ref().map(|given| &*given.config);
+        let (directory, polled) = poll(&self.settings, name, directory, config, store.maps(name))?;
+        let location = store.location().to_owned();
+        Ok(Some(Source { stamp: Some(stamp), directory, polled, location, given }))
     }
 
     /// Loads what the plan says, beside what serves. All of it, or nothing.
@@ -391,16 +388,16 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// A serving version is loaded again only if its own directory, or something that all versions share, became newer,
-    /// or the configuration changed in more than instance groups and version policy.
+    /// A serving version is loaded again only if its own directory, or something that all versions share, changed, or
+    /// the configuration did in more than instance groups and version policy.
     fn new(slot: &Slot, stamp: Option<&TreeStamp>, polled: &Polled) -> Plan {
         let before = slot.loaded.as_ref().and_then(|loaded| Some((loaded, loaded.stamp.as_ref()?)));
         let kept = |version: &i64| {
             let ((loaded, before), now) = (before?, stamp?);
             let is_shared_unchanged =
-                now.rest_ns <= before.rest_ns && without_placement(&loaded.config) == without_placement(&polled.config);
-            let is_older = now.versions.get(version)? <= before.versions.get(version)?;
-            (is_shared_unchanged && is_older && slot.running.contains_key(version)).then_some(())
+                now.rest == before.rest && without_placement(&loaded.config) == without_placement(&polled.config);
+            let is_unchanged = now.versions.get(version)? == before.versions.get(version)?;
+            (is_shared_unchanged && is_unchanged && slot.running.contains_key(version)).then_some(())
         };
         let (in_place, to_load) = polled.versions.iter().partition(|version| kept(version).is_some());
         Plan { to_load, changed_in_place: in_place }

@@ -9,14 +9,15 @@ use tracing::{error, warn};
 
 use super::super::models::{Entry, ModelId};
 use super::super::overrides::Override;
-use super::super::store::Store;
+use super::super::store::{Store, TreeStamp};
 use super::super::{ControlMode, index};
-use super::operation::{Asker, Loading};
+use super::operation::Loading;
 use super::{Lifecycle, lock, poll_failed};
+use crate::observe::log::verbose;
 use crate::request::Status;
 
-/// What polling saw of a model when it last looked: how new its files were, or why that cannot be told.
-pub type Attempt = Result<i128, Status>;
+/// What polling saw of a model when it last looked: what its files looked like, or why that cannot be told.
+pub type Attempt = Result<TreeStamp, Status>;
 
 /// A model that repositories hold.
 struct Found {
@@ -42,11 +43,7 @@ impl Lifecycle {
             }
             self.in_parallel(&self.settings.startup_models, |name| {
                 // Ensembles see to it themselves that their parts are there before them.
-                let outcome = self.load_named(name, &Override::None, Asker::Server, &mut BTreeSet::new());
-                if outcome.is_err() && !self.settings.namespacing {
-                    self.expect(&ModelId { name: name.clone(), ..ModelId::default() });
-                }
-                count(outcome);
+                count(self.load_named(name, &Override::None, &mut BTreeSet::new()));
             });
         } else {
             let found = self.find()?;
@@ -75,7 +72,10 @@ impl Lifecycle {
     fn find(&self) -> Result<Vec<Found>, Status> {
         let mut found: BTreeMap<ModelId, Vec<Arc<dyn Store>>> = BTreeMap::new();
         for store in self.stores().iter() {
-            for name in store.models()? {
+            let location = store.location();
+            let names = store.models();
+            let names = names.inspect_err(|status| error!("failed to poll model repository '{location}': {status}"))?;
+            for name in names {
                 found.entry(self.id(&name, &**store)).or_default().push(Arc::clone(store));
             }
         }
@@ -110,7 +110,7 @@ impl Lifecycle {
         let mut fresh = BTreeSet::new();
         for found in ordered.iter().filter_map(|id| waiting.get(id)).map(|(found, _)| found) {
             let store = found.stores.first();
-            let loaded = self.load_one(&found.id, store, &Override::None, Asker::Server, false);
+            let loaded = self.load_one(&found.id, store, &Override::None, false);
             if loaded == Ok(Loading::Changed) {
                 changed.insert(found.id.clone());
                 fresh.insert(found.id.clone());
@@ -142,7 +142,7 @@ impl Lifecycle {
         let slot = self.slot(id);
         let mut slot = lock(&slot);
         let attempt: Attempt = match store.stamp(&id.name) {
-            Ok(Some(stamp)) => Ok(stamp.newest_ns),
+            Ok(Some(stamp)) => Ok(stamp),
             // Gone since the repository was listed: the next poll unloads it.
             Ok(None) => return Ok(Loading::Same),
             Err(status) => Err(status),
@@ -151,12 +151,9 @@ impl Lifecycle {
         slot.attempt = Some(attempt.clone());
         match attempt {
             Ok(_) if is_known => Ok(Loading::Same),
-            Ok(_) => self.load_slot(id, &mut slot, Some(store), &Override::None, Asker::Server, true),
+            Ok(_) => self.load_slot(id, &mut slot, Some(store), &Override::None, true),
             Err(status) if is_known => Err(status),
-            Err(status) => {
-                self.expect(id);
-                Err(poll_failed(&id.name, &status))
-            }
+            Err(status) => Err(poll_failed(&id.name, &status)),
         }
     }
 
@@ -165,6 +162,7 @@ impl Lifecycle {
         // Counted, so that the end of the server waits for what is being loaded.
         let Ok(_operation) = self.begin() else { return };
         let _polling = lock(&self.polling);
+        verbose!(1, "Polling model repository");
         let found = match self.find() {
             Ok(found) => found,
             Err(status) => {

@@ -3,7 +3,6 @@
 //! Asked from control threads only. Each store has a runtime of its own, driven by whoever asks, so that no thread is
 //! kept for it; and every question ends, so that a service that does not answer stalls neither polling nor loading.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::future::Future;
@@ -20,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::environment::Environment;
 use super::failure::Failure;
-use super::listing::{self, LIST_TIMEOUT, Listing, RemoteFile, Seen};
+use super::listing::{self, LIST_TIMEOUT, Listing, RemoteFile};
 use super::location::Place;
 use super::scratch::Scratch;
 use super::{LocalModel, Store, TreeStamp, check_name, client, credentials};
@@ -49,7 +48,6 @@ pub struct BucketStore {
     scratch: Arc<Scratch>,
     /// Made at the first question, and anew when credentials are refused: they may have been replaced.
     client: Mutex<Option<Arc<dyn ObjectStore>>>,
-    seen: Mutex<HashMap<String, Seen>>,
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
 }
@@ -73,7 +71,6 @@ impl BucketStore {
             environment,
             scratch,
             client: Mutex::default(),
-            seen: Mutex::default(),
             runtime: Some(runtime),
         })
     }
@@ -156,15 +153,7 @@ impl Store for BucketStore {
     }
 
     fn stamp(&self, model: &str) -> Result<Option<TreeStamp>, Status> {
-        let listing = self.list("list the model", model)?;
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match listing {
-            Some(listing) => Ok(Some(listing.stamp(seen.entry(model.to_owned()).or_default()))),
-            None => {
-                seen.remove(model);
-                Ok(None)
-            }
-        }
+        Ok(self.list("list the model", model)?.map(|listing| listing.stamp()))
     }
 
     fn localize(&self, model: &str) -> Result<LocalModel, Status> {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::environment::{Environment, Secret};
 use super::location::{Place, Provider};
+use crate::observe::log::verbose;
 use crate::request::Status;
 
 const FILE_VARIABLE: &str = "TRITON_CLOUD_CREDENTIAL_PATH";
@@ -104,6 +105,7 @@ fn auth_type(field: &str, value: Option<String>) -> Result<AzureAuthType, Status
 /// `{"s3": {"<beginning of a location>": {…}}, "gs": {"…": "<path>"}, "as": {"…": {…}}}`.
 fn from_file(path: &Path, location: &str, provider: &Provider) -> Result<Credential, Status> {
     let shown = path.display();
+    verbose!(1, "Reading cloud credential from {shown}");
     let text = read_small(path).map_err(|cause| Status::invalid(format!("{FILE_VARIABLE}: '{shown}': {cause}")))?;
     // The parser's message may quote the text, which holds secrets: only where it stopped is told.
     let file: Value = serde_json::from_slice(&text).map_err(|error| {
@@ -122,10 +124,11 @@ fn from_file(path: &Path, location: &str, provider: &Provider) -> Result<Credent
     let matching = names.iter().filter(|(name, _)| location.starts_with(name.as_str()));
     let Some((name, value)) = matching.max_by_key(|(name, _)| name.len()) else {
         return Err(Status::not_found(format!(
-            "Cannot match credential for path {location}: {FILE_VARIABLE} '{shown}' has no entry under '{scheme}' \
+            "Cannot match credential for path  {location}: {FILE_VARIABLE} '{shown}' has no entry under '{scheme}' \
              whose name begins it; an entry \"\" matches all"
         )));
     };
+    verbose!(1, "Using credential  {name}  for path  {location}");
     let entry = Entry { path, scheme, name, value };
     match provider {
         Provider::S3 { .. } => Ok(Credential::S3(S3Credential {

@@ -3,8 +3,7 @@
 //! A bucket knows no directories. They follow from keys (`model/1/model.onnx`), and tools leave empty objects whose
 //! keys end in `/` to mark those without files, which a repository may need: a version without files is a version.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
@@ -13,7 +12,7 @@ use object_store::{ObjectMeta, ObjectStore};
 
 use super::failure::Failure;
 use super::key;
-use super::{Part, TreeStamp};
+use super::{Part, Print, TreeStamp};
 
 /// Objects of one model; each costs memory while it is listed.
 const OBJECTS_MAX: usize = 100_000;
@@ -44,7 +43,7 @@ struct Mark {
     path: String,
     is_directory: bool,
     modified_ns: i128,
-    fingerprint: u64,
+    print: Print,
 }
 
 /// Lists what lies in `directory`; `None`: nothing does.
@@ -118,7 +117,7 @@ impl Listing {
                 path: path.clone(),
                 is_directory,
                 modified_ns: modified_ns(object),
-                fingerprint: fingerprint(object),
+                print: print_of(object),
             });
             if is_directory {
                 listing.directories.extend((!path.is_empty()).then(|| path.clone()));
@@ -135,54 +134,14 @@ impl Listing {
         Ok(listing)
     }
 
-    /// The times, made to move where the objects changed and their times did not: `seen` is what the last listing of
-    /// the model left, and takes what this one leaves.
-    ///
-    /// A bucket has no times of directories, so nothing gets newer where an object goes; and S3 counts in seconds, so
-    /// that an object replaced twice in one looks the same. What an object is tells it.
-    pub fn stamp(&self, seen: &mut Seen) -> TreeStamp {
-        let mut actual = TreeStamp::default();
-        let mut prints: BTreeMap<Part, u64> = BTreeMap::new();
+    /// What the model looks like. A bucket has no times of directories, and S3 counts in seconds, so that an object
+    /// that is replaced twice in one has the same time: its tag tells.
+    pub fn stamp(&self) -> TreeStamp {
+        let mut stamp = TreeStamp::default();
         for mark in &self.marks {
-            if mark.path.is_empty() {
-                actual.newest_ns = actual.newest_ns.max(mark.modified_ns);
-                continue;
-            }
             let (first, below) = mark.path.split_once('/').map_or((mark.path.as_str(), ""), |parts| parts);
-            let part = Part::of(first, mark.is_directory || !below.is_empty());
-            actual.note(part, mark.modified_ns);
-            // Any order of the same objects is the same tree.
-            let print = prints.entry(part).or_default();
-            *print = print.wrapping_add(mark.fingerprint);
-        }
-        let stamp = seen.moved(&prints, actual);
-        *seen = Seen { prints, stamp: stamp.clone() };
-        stamp
-    }
-}
-
-/// What the last listing of a model showed.
-#[derive(Debug, Default)]
-pub struct Seen {
-    prints: BTreeMap<Part, u64>,
-    stamp: TreeStamp,
-}
-
-impl Seen {
-    fn moved(&self, prints: &BTreeMap<Part, u64>, mut stamp: TreeStamp) -> TreeStamp {
-        // Nothing seen before: the times are what they are.
-        if self.prints.is_empty() {
-            return stamp;
-        }
-        if *prints != self.prints {
-            stamp.newest_ns = stamp.newest_ns.max(self.stamp.newest_ns + 1);
-        } else {
-            stamp.newest_ns = stamp.newest_ns.max(self.stamp.newest_ns);
-        }
-        for (part, print) in prints {
-            let Some(before) = self.prints.get(part) else { continue };
-            let least = self.stamp.part_ns(*part) + i128::from(before != print);
-            stamp.note(*part, least);
+            let part = (!first.is_empty()).then(|| Part::of(first, mark.is_directory || !below.is_empty()));
+            stamp.note(part, mark.modified_ns, mark.print);
         }
         stamp
     }
@@ -193,11 +152,8 @@ fn modified_ns(object: &ObjectMeta) -> i128 {
     i128::from(at.timestamp()) * 1_000_000_000 + i128::from(at.timestamp_subsec_nanos())
 }
 
-fn fingerprint(object: &ObjectMeta) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    object.location.as_ref().hash(&mut hasher);
-    (object.size, modified_ns(object), &object.e_tag).hash(&mut hasher);
-    hasher.finish()
+fn print_of(object: &ObjectMeta) -> Print {
+    Print::of((object.location.as_ref(), object.size, modified_ns(object), &object.e_tag))
 }
 
 #[cfg(test)]

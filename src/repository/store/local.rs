@@ -30,8 +30,13 @@ impl Store for LocalStore {
 
     fn models(&self) -> Result<Vec<String>, Status> {
         let cannot = |error: std::io::Error| {
-            Status::internal(format!("failed to stat the model repository '{}': {error}", self.location))
+            Status::internal(format!("failed to read the model repository '{}': {error}", self.location))
         };
+        let metadata = fs::metadata(&self.root);
+        let metadata = metadata.map_err(|_| Status::internal(format!("failed to stat file {}", self.location)))?;
+        if !metadata.is_dir() {
+            return Err(Status::invalid("repository path is not a valid directory"));
+        }
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
@@ -59,6 +64,11 @@ impl Store for LocalStore {
     fn stamp(&self, model: &str) -> Result<Option<TreeStamp>, Status> {
         check_name(model)?;
         tree::stamp(&self.root.join(model), tree::BOUNDS)
+    }
+
+    fn holds(&self, model: &str) -> Result<bool, Status> {
+        check_name(model)?;
+        Ok(self.root.join(model).is_dir())
     }
 
     fn localize(&self, model: &str) -> Result<LocalModel, Status> {

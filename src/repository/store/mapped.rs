@@ -50,6 +50,10 @@ impl Store for MappedStore {
         }
     }
 
+    fn holds(&self, model: &str) -> Result<bool, Status> {
+        self.directory(model).map_or(Ok(false), |directory| self.store.holds(directory))
+    }
+
     fn localize(&self, model: &str) -> Result<LocalModel, Status> {
         let absent = || Status::not_found(format!("no model '{model}' in '{}'", self.location()));
         self.store.localize(self.directory(model).ok_or_else(absent)?)
@@ -57,6 +61,10 @@ impl Store for MappedStore {
 
     fn maps(&self, model: &str) -> bool {
         self.directories.contains_key(model)
+    }
+
+    fn mapped_path(&self, model: &str) -> Option<String> {
+        self.directories.get(model).map(|directory| format!("{}/{directory}", self.location()))
     }
 
     fn mapped(&self) -> Vec<String> {

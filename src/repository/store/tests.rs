@@ -1,5 +1,6 @@
-//! Directories of this host as repositories, and what a model's tree says of its age.
+//! Directories of this host as repositories, and what a model's tree looks like.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -82,14 +83,12 @@ fn a_repository_that_is_not_there_is_an_error_and_its_models_are_none() {
     let gone = folder.path().join("gone");
     let store = open(gone.to_str().expect("UTF-8"), &|_| None).expect("a location");
     let error = store.models().expect_err("no directory");
-    let text = format!("failed to stat the model repository '{}': ", gone.display());
-    assert_eq!(error.code, Code::Internal);
-    assert!(error.message.starts_with(&text), "{error}");
+    assert_eq!(error, Status::internal(format!("failed to stat file {}", gone.display())));
     assert_eq!(store.stamp("model"), Ok(None));
     assert_eq!(store.localize("model").expect_err("no model").code, Code::NotFound);
     let file = folder.file("file", "");
     let store = open(file.to_str().expect("UTF-8"), &|_| None).expect("a location");
-    assert!(store.models().is_err());
+    assert_eq!(store.models(), Err(Status::invalid("repository path is not a valid directory")));
     assert_eq!(store.stamp("model"), Ok(None));
 }
 
@@ -115,71 +114,106 @@ fn names_that_lead_elsewhere_are_refused() {
     }
 }
 
-#[test]
-fn each_part_of_a_tree_has_its_time() {
-    let folder = folder();
-    let times = [
-        ("model/config.pbtxt", 10),
-        ("model/configs/custom.pbtxt", 20),
-        ("model/1/model.onnx", 30),
-        ("model/1/deep/er/weights", 40),
-        ("model/0/x", 41),
-        ("model/12/x", 42),
-        ("model/labels.txt", 50),
-        // No versions: a leading zero, a file, a text.
-        ("model/01/x", 60),
-        ("model/7", 70),
-        ("model/v2/x", 65),
-    ];
-    for (path, _) in times {
-        folder.file(path, "");
-    }
-    for (path, seconds) in times {
-        set_time(&folder.path().join(path), seconds);
-    }
-    let directories = [
-        ("1", 1),
-        ("1/deep", 2),
-        ("1/deep/er", 3),
-        ("0", 43),
-        ("12", 4),
-        ("01", 5),
-        ("v2", 6),
-        ("configs", 7),
-        ("", 80),
-    ];
-    for (path, seconds) in directories {
-        set_time(&folder.path().join("model").join(path), seconds);
-    }
-    let stamp = local(&folder).stamp("model").expect("a stamp").expect("a model");
-    let expected = TreeStamp {
-        newest_ns: ns(80),
-        config_ns: ns(20),
-        versions: BTreeMap::from([(0, ns(43)), (1, ns(40)), (12, ns(42))]),
-        rest_ns: ns(70),
-    };
-    assert_eq!(stamp, expected);
-    // A directory named like the configuration is none.
-    let second = folder.path().join("second/config.pbtxt");
-    fs::create_dir_all(&second).expect("a directory");
-    set_time(&second, 5);
-    let stamp = local(&folder).stamp("second").expect("a stamp").expect("a model");
-    assert_eq!((stamp.config_ns, stamp.rest_ns), (0, ns(5)));
+/// The parts whose looks differ: `config`, `rest`, `own`, and versions by their numbers.
+fn changed(one: &TreeStamp, other: &TreeStamp) -> String {
+    let versions: BTreeSet<i64> = one.versions.keys().chain(other.versions.keys()).copied().collect();
+    let differs = |version: &i64| one.versions.get(version) != other.versions.get(version);
+    let versions = versions.into_iter().filter(differs).map(|version| version.to_string());
+    let parts =
+        [("config", one.config != other.config), ("rest", one.rest != other.rest), ("own", one.own != other.own)];
+    let parts = parts.into_iter().filter(|(_, differs)| *differs).map(|(part, _)| part.to_owned());
+    parts.chain(versions).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
-fn times_are_told_to_the_nanosecond_and_may_lie_before_the_epoch() {
+fn a_change_of_anything_changes_its_part_alone() {
+    let folder = folder();
+    let model = folder.path().join("model");
+    let files = [
+        "config.pbtxt",
+        "configs/custom.pbtxt",
+        "1/model.onnx",
+        "1/deep/er/weights",
+        "0/x",
+        "12/x",
+        "labels.txt",
+        // No versions: a leading zero, a file, a text.
+        "01/x",
+        "7",
+        "v2/x",
+    ];
+    for path in files {
+        folder.file(&format!("model/{path}"), "12345");
+    }
+    let store = local(&folder);
+    let stamp = || store.stamp("model").expect("a stamp").expect("a model");
+    let mut before = stamp();
+    assert_eq!(before.versions.keys().copied().collect::<Vec<_>>(), [0, 1, 12]);
+    assert_eq!(stamp(), before);
+    let mut check = |what: &str, expected: &str| {
+        let now = stamp();
+        assert_eq!(changed(&before, &now), expected, "{what}");
+        before = now;
+    };
+    // Each to a time of long ago: newer is not what counts.
+    for (path, part) in [
+        ("config.pbtxt", "config"),
+        ("configs/custom.pbtxt", "config"),
+        ("configs", "config"),
+        ("1/model.onnx", "1"),
+        ("1/deep/er", "1"),
+        ("12/x", "12"),
+        ("0", "0"),
+        ("labels.txt", "rest"),
+        ("01/x", "rest"),
+        ("7", "rest"),
+        ("v2", "rest"),
+        ("", "own"),
+    ] {
+        set_time(&model.join(path), 10);
+        check(path, part);
+    }
+    // Another length, with the time and in the place that the file had.
+    fs::write(model.join("1/model.onnx"), "123456").expect("a file");
+    set_time(&model.join("1/model.onnx"), 10);
+    check("length", "1");
+    // Another file of the same length and time: what reproducible archives hold.
+    fs::write(folder.path().join("other"), "54321").expect("a file");
+    set_time(&folder.path().join("other"), 10);
+    fs::rename(folder.path().join("other"), model.join("12/x")).expect("a move");
+    set_time(&model.join("12"), 10);
+    check("the time of the version's directory", "12");
+    fs::write(folder.path().join("other"), "abcde").expect("a file");
+    set_time(&folder.path().join("other"), 10);
+    fs::rename(folder.path().join("other"), model.join("12/x")).expect("a move");
+    set_time(&model.join("12"), 10);
+    check("another file", "12");
+    // Another name.
+    fs::rename(model.join("0/x"), model.join("0/y")).expect("a move");
+    set_time(&model.join("0"), 10);
+    check("name", "0");
+    fs::remove_dir_all(model.join("12")).expect("a removal");
+    set_time(&model, 10);
+    check("a version that goes", "12");
+    // A directory named like the configuration is none.
+    fs::create_dir_all(folder.path().join("second/config.pbtxt")).expect("a directory");
+    let stamp = store.stamp("second").expect("a stamp").expect("a model");
+    assert_eq!(stamp.config, Print::default());
+    assert_ne!(stamp.rest, Print::default());
+}
+
+#[test]
+fn the_newest_time_is_told_to_the_nanosecond() {
     let folder = folder();
     let path = folder.file("model/config.pbtxt", "");
-    let before = SystemTime::UNIX_EPOCH - Duration::from_nanos(1_500_000_001);
-    File::open(&path).expect("the file").set_modified(before).expect("a time");
-    let stamp = local(&folder).stamp("model").expect("a stamp").expect("a model");
-    // Older than nothing at all: such a part counts as one that is not there.
-    assert_eq!(stamp.config_ns, 0);
-    let after = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_500_000_001);
+    let after = SystemTime::UNIX_EPOCH + Duration::new(4_000_000_000, 1);
     File::open(&path).expect("the file").set_modified(after).expect("a time");
     let stamp = local(&folder).stamp("model").expect("a stamp").expect("a model");
-    assert_eq!(stamp.config_ns, 1_500_000_001);
+    assert_eq!(stamp.newest_ns, ns(4_000_000_000) + 1);
+    let before = SystemTime::UNIX_EPOCH - Duration::from_nanos(1_500_000_001);
+    File::open(&path).expect("the file").set_modified(before).expect("a time");
+    let older = local(&folder).stamp("model").expect("a stamp").expect("a model");
+    assert_eq!(changed(&stamp, &older), "config");
 }
 
 #[test]
@@ -195,9 +229,11 @@ fn links_are_followed_but_never_in_circles() {
     symlink("/nowhere/at/all", model.join("1/dangling")).expect("a link");
     set_time(&weights, 4_000_000_000);
     let stamp = local(&folder).stamp("model").expect("a stamp").expect("a model");
-    assert_eq!(stamp.versions[&1], ns(4_000_000_000));
     assert_eq!(stamp.newest_ns, ns(4_000_000_000));
-    assert!(stamp.rest_ns > 0, "a link in a circle counts with its own time");
+    assert_ne!(stamp.rest, Print::default(), "a link in a circle counts itself");
+    set_time(&weights, 10);
+    let older = local(&folder).stamp("model").expect("a stamp").expect("a model");
+    assert_eq!(changed(&stamp, &older), "1");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! How new a model's directory is: one walk over everything in it.
+//! What a model's directory looks like: one walk over everything in it.
 //!
 //! The directory belongs to whoever deploys models, and may hold anything: links that lead in circles or nowhere,
-//! folders that cannot be read, more files than a walk should ever look at. Each of these ends in a time or in an
+//! folders that cannot be read, more files than a walk should ever look at. Each of these ends in a stamp or in an
 //! error that names the path, never in a walk without end.
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Part, TreeStamp};
+use super::{Part, Print, TreeStamp};
 use crate::request::Status;
 
 /// What a walk looks at before it gives up.
@@ -23,7 +23,10 @@ pub struct Bounds {
 
 pub const BOUNDS: Bounds = Bounds { entries_max: 1_000_000, depth_max: 128 };
 
-/// The times of the tree at `root`; `None` if there is no such directory.
+/// What `statfs` says of a file system in user space.
+const FUSE_MAGIC: i64 = 0x6573_5546;
+
+/// What the tree at `root` looks like; `None` if there is no such directory.
 ///
 /// Links are followed, but no directory is walked twice, however it is reached: that ends circles. A link that leads
 /// nowhere counts with its own time. What vanishes during the walk was not there.
@@ -36,8 +39,9 @@ pub fn stamp(root: &Path, bounds: Bounds) -> Result<Option<TreeStamp>, Status> {
     if !metadata.is_dir() {
         return Ok(None);
     }
-    let mut walk = Walk { bounds, stamp: TreeStamp::default(), seen: HashSet::new(), entries: 0 };
-    walk.stamp.newest_ns = time_ns(&metadata);
+    let (has_inodes, stamp) = (has_inodes(root), TreeStamp::default());
+    let mut walk = Walk { bounds, root, has_inodes, stamp, seen: HashSet::new(), entries: 0 };
+    walk.note(None, root, &metadata);
     walk.seen.insert((metadata.dev(), metadata.ino()));
     let mut pending = vec![Folder { path: root.to_owned(), part: None, depth: 1 }];
     while let Some(folder) = pending.pop() {
@@ -53,14 +57,26 @@ struct Folder {
     depth: usize,
 }
 
-struct Walk {
+struct Walk<'a> {
     bounds: Bounds,
+    root: &'a Path,
+    /// Files keep their inode numbers.
+    has_inodes: bool,
     stamp: TreeStamp,
     seen: HashSet<(u64, u64)>,
     entries: usize,
 }
 
-impl Walk {
+impl Walk<'_> {
+    /// Files of one length and one time are told apart by their inodes: archives that are built reproducibly give all
+    /// their files the same time. A directory is what lies in it; some file systems number directories anew.
+    fn note(&mut self, part: Option<Part>, path: &Path, metadata: &Metadata) {
+        let path = path.strip_prefix(self.root).unwrap_or(path);
+        let time_ns = time_ns(metadata);
+        let file = (!metadata.is_dir()).then(|| (metadata.len(), self.has_inodes.then(|| metadata.ino())));
+        self.stamp.note(part, time_ns, Print::of((path, time_ns, file)));
+    }
+
     fn folder(&mut self, folder: &Folder, pending: &mut Vec<Folder>) -> Result<(), Status> {
         let entries = match fs::read_dir(&folder.path) {
             Ok(entries) => entries,
@@ -82,7 +98,7 @@ impl Walk {
                 Some(name) => Part::of(name, is_directory),
                 None => Part::Rest,
             });
-            self.stamp.note(part, time_ns(&metadata));
+            self.note(Some(part), &path, &metadata);
             if is_directory && self.seen.insert((metadata.dev(), metadata.ino())) {
                 let depth = folder.depth + 1;
                 if depth > self.bounds.depth_max {
@@ -94,6 +110,11 @@ impl Walk {
         }
         Ok(())
     }
+}
+
+/// Whether the inode numbers below `root` last: file systems in user space may number files anew at each look.
+fn has_inodes(root: &Path) -> bool {
+    rustix::fs::statfs(root).is_ok_and(|system| system.f_type != FUSE_MAGIC)
 }
 
 /// What a path leads to, or the link itself if it leads nowhere; `None`: it is gone.

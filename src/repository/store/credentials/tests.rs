@@ -114,7 +114,7 @@ fn the_longest_beginning_of_a_location_counts() {
 
     let error = find_in("gs://two", &environment).expect_err("no entry");
     assert_eq!(error.code, crate::request::Code::NotFound);
-    assert!(error.message.starts_with("Cannot match credential for path gs://two: "), "{error}");
+    assert!(error.message.starts_with("Cannot match credential for path  gs://two: "), "{error}");
 }
 
 #[test]

@@ -32,8 +32,8 @@ fn listing(objects: &[(String, ObjectMeta)], marked: &[&str]) -> Result<Listing,
     Listing::of(objects, &implied, &marked.iter().map(|path| (*path).to_owned()).collect())
 }
 
-fn stamp(seen: &mut Seen, objects: &[(String, ObjectMeta)]) -> TreeStamp {
-    listing(objects, &[]).expect("a tree").stamp(seen)
+fn stamp(objects: &[(String, ObjectMeta)]) -> TreeStamp {
+    listing(objects, &[]).expect("a tree").stamp()
 }
 
 fn ns(seconds: i128) -> i128 {
@@ -70,7 +70,7 @@ fn an_empty_object_is_a_file_unless_it_is_known_for_a_marker() {
     let files: Vec<_> = listing.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(files, ["1", "3/model", "__init__.py"]);
     assert_eq!(listing.directories.iter().collect::<Vec<_>>(), ["2", "3"]);
-    let versions = listing.stamp(&mut Seen::default()).versions;
+    let versions = listing.stamp().versions;
     assert_eq!(versions.into_keys().collect::<Vec<_>>(), [2, 3]);
 }
 
@@ -81,7 +81,7 @@ fn a_file_that_is_a_directory_too_is_refused() {
 }
 
 #[test]
-fn parts_have_the_times_of_their_newest_objects() {
+fn parts_are_what_their_objects_are() {
     let mut objects = vec![
         object("config.pbtxt", 1, 10, "a"),
         object("configs/other.pbtxt", 1, 11, "a"),
@@ -91,45 +91,44 @@ fn parts_have_the_times_of_their_newest_objects() {
         object("01/model", 1, 30, "a"),
         object("labels", 1, 4, "a"),
     ];
+    let sum = |objects: &[(String, ObjectMeta)]| {
+        let mut print = Print::default();
+        objects.iter().for_each(|(_, object)| print.add(print_of(object)));
+        print
+    };
+    let seen = stamp(&objects);
+    assert_eq!((seen.config, seen.rest), (sum(&objects[..2]), sum(&objects[5..])));
+    assert_eq!(seen.versions, [(1, sum(&objects[2..4])), (2, sum(&objects[4..5]))].into());
+    assert_eq!(seen.newest_ns, ns(30));
     // The model's own marker counts for the whole only.
     let (_, mut own) = object("x", 0, 40, "a");
     own.location = key("repo/model");
     objects.push((String::new(), own));
-    let expected = TreeStamp {
-        newest_ns: ns(40),
-        config_ns: ns(11),
-        versions: BTreeMap::from([(1, ns(21)), (2, ns(5))]),
-        rest_ns: ns(30),
-    };
-    assert_eq!(stamp(&mut Seen::default(), &objects), expected);
+    let marked = stamp(&objects);
+    assert_eq!(marked.newest_ns, ns(40));
+    assert_ne!(marked, seen);
+    assert_eq!((marked.config, marked.rest, marked.versions), (seen.config, seen.rest, seen.versions));
 }
 
 #[test]
-fn times_move_with_the_objects_and_only_then() {
+fn looks_change_with_the_objects_and_only_then() {
     let config = object("config.pbtxt", 1, 10, "a");
     let (one, two) = (object("1/model", 1, 20, "a"), object("2/model", 1, 20, "a"));
-    let mut seen = Seen::default();
-    let first = stamp(&mut seen, &[config.clone(), one.clone(), two.clone()]);
+    let first = stamp(&[config.clone(), one.clone(), two.clone()]);
     // The order in which a service lists is nothing.
-    assert_eq!(stamp(&mut seen, &[two.clone(), one.clone(), config.clone()]), first);
-
+    assert_eq!(stamp(&[two.clone(), one.clone(), config.clone()]), first);
     // Replaced within the second that S3 counts in.
-    let second = stamp(&mut seen, &[config.clone(), object("1/model", 1, 20, "b"), two.clone()]);
-    assert_eq!(second.versions, BTreeMap::from([(1, ns(20) + 1), (2, ns(20))]));
-    assert_eq!((second.newest_ns, second.config_ns), (ns(20) + 1, ns(10)));
-
+    let second = stamp(&[config.clone(), object("1/model", 1, 20, "b"), two.clone()]);
+    assert_ne!(second.versions[&1], first.versions[&1]);
+    assert_eq!((second.versions[&2], second.config), (first.versions[&2], first.config));
     // Replaced by an older one.
-    let third = stamp(&mut seen, &[object("config.pbtxt", 1, 3, "c"), object("1/model", 1, 20, "b"), two.clone()]);
-    assert_eq!((third.newest_ns, third.config_ns), (ns(20) + 2, ns(10) + 1));
+    let third = stamp(&[object("config.pbtxt", 1, 3, "c"), object("1/model", 1, 20, "b"), two.clone()]);
+    assert_ne!(third.config, second.config);
     assert_eq!(third.versions, second.versions);
-
     // One gone, and then its whole version.
-    let more = [config.clone(), one.clone(), object("1/more", 1, 5, "a"), two.clone()];
-    let with = stamp(&mut seen, &more);
-    let without = stamp(&mut seen, &[config.clone(), one.clone(), two.clone()]);
-    assert!(without.versions[&1] > with.versions[&1] && without.newest_ns > with.newest_ns);
-    let last = stamp(&mut seen, &[config.clone(), one.clone()]);
-    assert!(last.newest_ns > without.newest_ns);
+    let with = stamp(&[config.clone(), one.clone(), object("1/more", 1, 5, "a"), two.clone()]);
+    assert_ne!(with.versions[&1], first.versions[&1]);
+    let last = stamp(&[config.clone(), one.clone()]);
     assert_eq!(last.versions.keys().collect::<Vec<_>>(), [&1]);
-    assert_eq!(last.versions[&1], without.versions[&1], "the other version is as it was");
+    assert_eq!(last.versions[&1], first.versions[&1], "the other version is as it was");
 }

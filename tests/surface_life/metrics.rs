@@ -171,8 +171,9 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 20] = [
+const ALWAYS: [(&str, &str); 21] = [
     ("input_byte_size_counter", "counter"),
+    ("nereid_instance_stalls", "counter"),
     ("nereid_log_messages_dropped", "counter"),
     ("nereid_pool_bytes_in_use", "gauge"),
     ("nereid_queue_full_total", "counter"),

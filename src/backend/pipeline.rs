@@ -4,7 +4,9 @@
 //! Which batches these are and what becomes of them is a backend's own; that they land in the order in which they were
 //! sent, and how the thread waits for them, is the same for all.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{InstanceContext, Payload};
@@ -19,6 +21,19 @@ pub const UNDER_WAY_MAX: usize = 3;
 const LOOKS_AWAKE: u32 = 32;
 /// A fifth of what a batch takes on the fastest way there and back.
 const NAP: Duration = Duration::from_micros(20);
+
+/// Sleeps for [`NAP`]. The kernel may end a thread's sleep later by its timer slack, 50 µs unless the thread sets less.
+fn nap() {
+    const SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
+    thread_local! {
+        static HAS_SLACK: Cell<bool> = const { Cell::new(false) };
+    }
+    if !HAS_SLACK.replace(true) {
+        // Refused by some sandboxes; then naps are longer.
+        let _ = rustix::thread::set_current_timer_slack(Some(SLACK_NS));
+    }
+    std::thread::sleep(NAP);
+}
 
 /// Requests that are computed together, and what their backend keeps of them meanwhile.
 pub struct Batch<C> {
@@ -95,7 +110,7 @@ pub trait Pipelined {
             } else if looks < LOOKS_AWAKE {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(NAP);
+                nap();
             }
         }
     }
@@ -124,5 +139,20 @@ pub trait Pipelined {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nap_is_not_made_longer_by_the_timer_slack() {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                nap();
+                assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1_000);
+            });
+        });
     }
 }

@@ -7,6 +7,7 @@
 mod context;
 mod functions;
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -39,6 +40,16 @@ const PORTABLE: c_uint = 1;
 const LAZY_PEER_ACCESS: c_uint = 1;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: what other threads do meanwhile is no part of the recording.
 const THREAD_LOCAL: c_uint = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: c_uint = 2;
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: another thread's recording forbids the question, which says nothing about
+/// what is asked for.
+const CAPTURE_UNSUPPORTED: c_int = 900;
+
+thread_local! {
+    /// Whether recordings of other threads restrict the calls of this one no more.
+    static IS_RELAXED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The driver of this host; `None`: there is none.
 pub fn open() -> Option<Arc<dyn Driver>> {
@@ -116,8 +127,22 @@ impl Cuda {
         self.devices.get(device).ok_or_else(|| self.error("cuDeviceGet", INVALID_DEVICE))
     }
 
+    /// Exempts this thread, once, from the recordings of others: ONNX Runtime records in the process-wide mode, in which
+    /// allocations and questions about events fail on every thread that has not asked for this, and break the recording.
+    fn relax(&self) -> Result<()> {
+        if !IS_RELAXED.get() {
+            let mut mode = RELAXED;
+            // SAFETY: the place is ours; the driver writes the mode of before to it.
+            let exchanged = unsafe { (self.functions.exchange_capture_mode)(&mut mode) };
+            self.check("cuThreadExchangeStreamCaptureMode", exchanged)?;
+            IS_RELAXED.set(true);
+        }
+        Ok(())
+    }
+
     /// Makes the context current, if it is not.
     fn current(&self, device: usize) -> Result<CUcontext> {
+        self.relax()?;
         let context = self.device(device)?.context(self)?;
         let mut current: CUcontext = ptr::null_mut();
         // SAFETY: the place is ours, and the context is retained.
@@ -156,6 +181,10 @@ fn number<T>(pointer: *mut T) -> u64 {
 unsafe impl Driver for Cuda {
     fn name(&self) -> String {
         format!("CUDA {}.{}", self.version / 1000, self.version % 1000 / 10)
+    }
+
+    fn is_simulated(&self) -> bool {
+        false
     }
 
     fn device_count(&self) -> usize {
@@ -281,7 +310,7 @@ unsafe impl Driver for Cuda {
         self.current(device)?;
         // SAFETY: as above.
         match unsafe { (self.functions.query_event)(pointer(event.0)) } {
-            NOT_READY => Ok(false),
+            NOT_READY | CAPTURE_UNSUPPORTED => Ok(false),
             code => self.check("cuEventQuery", code).map(|()| true),
         }
     }

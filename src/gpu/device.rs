@@ -181,8 +181,9 @@ struct Shared {
     description: Description,
     memory: DeviceMemory,
     load_limit: Option<f64>,
-    /// For what is done at once: one after the other.
-    service: Mutex<Option<Service>>,
+    /// For what is done at once; those that nobody uses. Each copy has one to itself: copies of different clients do not
+    /// wait for each other.
+    services: Mutex<Vec<Service>>,
     failure: OnceLock<String>,
 }
 
@@ -193,9 +194,9 @@ struct Service {
     done: EventHandle,
 }
 
-/// How often a driver is asked again that answers with an error of the call, not of the device: such a driver is on
-/// its way out with the process.
-const SETTLING_ATTEMPTS: u32 = 100;
+/// How often a driver is asked again that answers with an error of the call, not of the device. A copy may run on
+/// meanwhile, and its memory is borrowed: after that many attempts the process ends.
+const SETTLING_ATTEMPTS: u32 = 2_000;
 const SETTLING_PAUSE: Duration = Duration::from_millis(1);
 
 impl Gpu {
@@ -208,7 +209,7 @@ impl Gpu {
             description,
             memory,
             load_limit: i32::try_from(ordinal).ok().and_then(|id| settings.load_limits.get(&id)).copied(),
-            service: Mutex::default(),
+            services: Mutex::default(),
             failure: OnceLock::new(),
         };
         Gpu { shared: Arc::new(shared) }
@@ -377,19 +378,20 @@ impl Gpu {
         Ok(buffer.freeze())
     }
 
-    /// Does something on the service stream and waits for it. On an error of the device itself nothing on it runs any
+    /// Does something on a service stream and waits for it. On an error of the device itself nothing on it runs any
     /// more.
     fn at_once(&self, enqueue: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>) -> driver::Result<()> {
         let driver = &*self.shared.driver;
         self.shared.memory.trim();
-        // Held to the end: one after the other.
-        let mut service = lock(&self.shared.service);
-        let service = match *service {
+        let idle = lock(&self.shared.services).pop();
+        let service = match idle {
             Some(service) => service,
-            None => *service.insert(self.noted(self.start_service())?),
+            None => self.noted(self.start_service())?,
         };
         let enqueued = enqueue(driver, service.stream);
-        self.noted(self.settle(service).and(enqueued))
+        let settled = self.settle(service);
+        lock(&self.shared.services).push(service);
+        self.noted(settled.and(enqueued))
     }
 
     fn start_service(&self) -> driver::Result<Service> {
@@ -405,26 +407,32 @@ impl Gpu {
         }
     }
 
-    /// Waits until nothing is under way in the service stream. What its work uses is borrowed: nobody returns before.
+    /// Waits until nothing is under way in the service stream. What its work uses is borrowed: this does not return
+    /// before, and ends the process where the driver never says so.
     fn settle(&self, Service { stream, done }: Service) -> driver::Result<()> {
         let (driver, ordinal) = (&*self.shared.driver, self.ordinal());
         for attempt in 1.. {
             let settled = driver.record(ordinal, done, stream).and_then(|()| driver.synchronize(ordinal, done));
             match settled {
-                Err(error) if !error.is_sticky() && attempt < SETTLING_ATTEMPTS => {
-                    warn!("GPU {self} does not say whether a copy is complete: {error}");
-                    std::thread::sleep(SETTLING_PAUSE);
+                Err(error) if error.ends_work() => return Err(error),
+                Err(error) if attempt == 1 => warn!("GPU {self} does not say whether a copy is complete: {error}"),
+                Err(error) if attempt >= SETTLING_ATTEMPTS => {
+                    error!("GPU {self} never says whether a copy is complete, and its memory is in use: {error}");
+                    std::process::abort();
                 }
-                settled => return settled,
+                Err(_) => {}
+                Ok(()) => return Ok(()),
             }
+            std::thread::sleep(SETTLING_PAUSE);
         }
-        unreachable!("an attempt is the last one")
+        unreachable!("the loop returns, or the process ends")
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(Service { stream, done }) = self.service.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        let services = std::mem::take(self.services.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for Service { stream, done } in services {
             // SAFETY: whoever used them waited for their end.
             unsafe {
                 self.driver.destroy_event(self.ordinal, done);

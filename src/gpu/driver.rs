@@ -83,6 +83,14 @@ impl DriverError {
     /// `CUresult` of a failed launch.
     pub const LAUNCH_FAILED: i32 = 719;
 
+    /// `CUresult` of a driver that ends with the process.
+    pub const DEINITIALIZED: i32 = 4;
+
+    /// True for an error after which nothing that was enqueued runs any more: the device is lost, or the driver is gone.
+    pub fn ends_work(&self) -> bool {
+        self.is_sticky() || self.code == Self::DEINITIALIZED
+    }
+
     /// True for an error after which every further call in this process fails too: the device's context is broken, and
     /// only a new process gets another (CUDA's documentation of the errors marks them).
     pub fn is_sticky(&self) -> bool {
@@ -157,6 +165,9 @@ pub unsafe trait Driver: Send + Sync {
     /// `CUDA 13.0`: for the log.
     fn name(&self) -> String;
 
+    /// A stand-in on host memory, of which no other library knows.
+    fn is_simulated(&self) -> bool;
+
     fn device_count(&self) -> usize;
 
     fn describe(&self, device: usize) -> Result<Description>;
@@ -167,7 +178,7 @@ pub unsafe trait Driver: Send + Sync {
     /// Makes the device's context current for this thread, for libraries that look for it there.
     fn enter(&self, device: usize) -> Result<()>;
 
-    /// The context as a library may want it: `CUcontext`. Null for a stand-in.
+    /// The context as a library may want it: `CUcontext`. Null for a stand-in, and where there is none.
     fn context(&self, device: usize) -> *mut std::ffi::c_void;
 
     /// Lets `device` read and write the memory of `peer`. False: the hardware cannot.

@@ -502,7 +502,7 @@ impl Drop for Flight {
             // Nothing runs any more on a device that is lost. After all other errors the memory is better lost than
             // shared.
             tracing::warn!("a batch on GPU {} is given up: {error}", self.gpu());
-            if !error.is_sticky() {
+            if !error.ends_work() {
                 std::mem::forget(std::mem::take(&mut self.inputs));
                 std::mem::forget(std::mem::take(&mut self.outputs));
                 std::mem::forget(std::mem::take(&mut self.staged));

@@ -84,6 +84,7 @@ pub struct Counts {
     pub fills: u64,
     pub kernels: u64,
     pub graphs: u64,
+    pub streams: u64,
 }
 
 impl Simulated {

@@ -110,9 +110,9 @@ impl Memory {
     }
 }
 
-/// A stand-in for a driver has no context that a library could use.
+/// Whether the library knows nothing of the device: then it computes on the host's view of it.
 pub fn is_simulated(gpu: &Gpu) -> bool {
-    gpu.driver().context(gpu.ordinal()).is_null()
+    gpu.driver().is_simulated()
 }
 
 /// Memory that an input is read from, or an output is written to: of a flight, which keeps it.
@@ -208,6 +208,10 @@ impl<'a> Binding<'a> {
     /// Begins the run; for the stand-in it is over then. What the library allocated comes back, by the output's number.
     pub fn run(self, options: &RunOptions, returns: &Arc<Returns>) -> Result<Vec<Option<Made>>, Status> {
         let runtime = self.session.runtime();
+        // The library copies inputs of the host to the device when they are bound, on a stream that the instance's own is
+        // not ordered behind: the copies end before the run begins.
+        // SAFETY: the binding is alive.
+        runtime.check(unsafe { (runtime.api.SynchronizeBoundInputs)(self.at.as_ptr()) })?;
         // SAFETY: all handles are alive, and what is bound stays until the work is complete by the promise of who bound
         // it.
         let status = unsafe { (runtime.api.RunWithBinding)(self.session.as_ptr(), options.as_ptr(), self.at.as_ptr()) };

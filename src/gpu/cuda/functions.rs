@@ -63,6 +63,7 @@ functions! {
     destroy_stream = b"cuStreamDestroy_v2"(CUstream);
     wait_event = b"cuStreamWaitEvent"(CUstream, CUevent, c_uint);
     begin_capture = b"cuStreamBeginCapture_v2"(CUstream, c_uint);
+    exchange_capture_mode = b"cuThreadExchangeStreamCaptureMode"(*mut c_uint);
     end_capture = b"cuStreamEndCapture"(CUstream, *mut CUgraph);
     create_event = b"cuEventCreate"(*mut CUevent, c_uint);
     destroy_event = b"cuEventDestroy_v2"(CUevent);

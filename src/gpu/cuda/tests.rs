@@ -9,6 +9,14 @@ use crate::gpu::{Gpus, Settings};
 
 /// Runs one ignored test of this file in a process that finds the library in CUDA's place. What it said.
 fn beside_the_fake(test: &str, name: &str, more: &[&str], environment: &[(&str, &str)]) -> String {
+    let output = run_beside_the_fake(test, name, more, environment);
+    let said = said(&output);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    said
+}
+
+/// The same, however it ends.
+fn run_beside_the_fake(test: &str, name: &str, more: &[&str], environment: &[(&str, &str)]) -> Output {
     let directory = std::env::temp_dir().join(format!("nereid-libcuda-{name}-{}", std::process::id()));
     let library = compile(&directory, more);
     let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
@@ -19,9 +27,7 @@ fn beside_the_fake(test: &str, name: &str, more: &[&str], environment: &[(&str, 
         .output()
         .unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
-    let said = said(&output);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
-    said
+    output
 }
 
 fn compile(directory: &Path, more: &[&str]) -> PathBuf {
@@ -67,6 +73,63 @@ fn a_driver_that_cannot_be_used_is_none() {
 #[test]
 fn a_driver_without_devices_is_one() {
     beside_the_fake("there_are_no_devices", "empty", &[], &[("FAKE_CUDA_HAS_NO_DEVICE", "1")]);
+}
+
+#[test]
+fn recordings_of_others_forbid_nothing() {
+    beside_the_fake("while_another_thread_records_all_is_allowed", "recording", &[], &[]);
+}
+
+#[test]
+#[ignore = "needs the library of the tests: run by recordings_of_others_forbid_nothing"]
+fn while_another_thread_records_all_is_allowed() {
+    let driver = open().expect("the library of the tests");
+    let functions = Functions::load().unwrap();
+    let (recorded, stream) = (driver.create_stream(0).unwrap(), driver.create_stream(0).unwrap());
+    let event = driver.create_event(0, EventOptions { sleeps: true, is_timed: false }).unwrap();
+    // SAFETY: the stream lives until the end; 0 is the process-wide mode, in which ONNX Runtime records.
+    assert_eq!(unsafe { (functions.begin_capture)(pointer(recorded.0), 0) }, 0);
+    // A thread that the driver has not seen before.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let at = driver.allocate(0, 16).unwrap();
+            driver.record(0, event, stream).unwrap();
+            assert_eq!((driver.query(0, event), driver.query(0, event)), (Ok(false), Ok(true)));
+            driver.synchronize(0, event).unwrap();
+            // A library that exchanges the mode of the thread: what cannot be asked now is not known yet.
+            let mut mode = 0;
+            // SAFETY: the place is ours.
+            assert_eq!(unsafe { (functions.exchange_capture_mode)(&mut mode) }, 0);
+            assert_eq!((mode, driver.query(0, event)), (RELAXED, Ok(false)));
+            // SAFETY: it was allocated above, and nothing uses it.
+            unsafe { driver.free(0, at).unwrap() };
+        });
+    });
+    let mut graph = ptr::null_mut();
+    // SAFETY: the recording that was begun above; the place is ours.
+    assert_eq!(unsafe { (functions.end_capture)(pointer(recorded.0), &mut graph) }, 0);
+}
+
+#[test]
+fn a_copy_is_waited_for_until_the_driver_says_that_it_is_complete() {
+    let fails = |times: &'static str| [("FAKE_CUDA_SYNCHRONIZE_FAILS", times)];
+    // More often than a driver is asked of a flight that it cannot tell anything of.
+    beside_the_fake("a_copy_is_made", "patient", &[], &fails("150"));
+    // Nobody may have the memory back while the copy may run.
+    let output = run_beside_the_fake("a_copy_is_made", "endless", &[], &fails("1000000"));
+    const SIGABRT: i32 = 6;
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(SIGABRT), "{}", said(&output));
+}
+
+#[test]
+#[ignore = "needs the library of the tests: run by a_copy_is_waited_for_until_the_driver_says_that_it_is_complete"]
+fn a_copy_is_made() {
+    let gpus = Gpus::discover(&Settings { pinned_pool_bytes: 0, ..Settings::default() });
+    let gpu = gpus.get(0).expect("a device of the library of the tests");
+    let mut back = [0; 4];
+    let slice = gpu.put(&[1, 2, 3, 4]).unwrap();
+    gpu.fetch(&slice, &mut back).unwrap();
+    assert_eq!(back, [1, 2, 3, 4]);
 }
 
 #[test]
@@ -116,7 +179,12 @@ fn each_call_does_what_it_says() {
     assert_eq!((driver.enable_peer_access(0, 1), driver.enable_peer_access(0, 1)), (Ok(true), Ok(true)));
     assert_eq!(driver.enable_peer_access(1, 0), Ok(false));
     driver.enter(0).unwrap();
-    assert!(!driver.context(0).is_null() && driver.context(0) != driver.context(1) && driver.context(2).is_null());
+    assert!(
+        !driver.is_simulated()
+            && !driver.context(0).is_null()
+            && driver.context(0) != driver.context(1)
+            && driver.context(2).is_null()
+    );
     errors(&*driver);
     for device in 0..2 {
         work(&*driver, device);

@@ -80,6 +80,29 @@ fn threads_may_ask_a_device_at_the_same_time() {
 }
 
 #[test]
+fn a_copy_does_not_wait_for_another_clients() {
+    let (simulated, gpus) = host(Spec::prompt(1, 4), &Settings::default());
+    let gpu = gpus.get(0).unwrap();
+    let slice = gpu.put(&[5; 10]).unwrap();
+    let streams = simulated.counts().streams;
+    let hold = simulated.hold();
+    std::thread::scope(|scope| {
+        let copies = [(); 2].map(|()| scope.spawn(|| gpu.fetch(&slice, &mut [0; 10])));
+        // Both are enqueued while neither can be complete.
+        while simulated.counts().copies_out < 2 {
+            std::thread::yield_now();
+        }
+        drop(hold);
+        copies.into_iter().for_each(|copy| copy.join().unwrap().unwrap());
+    });
+    for _ in 0..10 {
+        gpu.fetch(&slice, &mut [0; 10]).unwrap();
+    }
+    assert_eq!(simulated.counts().streams, streams + 1, "streams that nobody uses are used again");
+    assert_correct(&simulated);
+}
+
+#[test]
 fn a_tensor_keeps_its_memory_until_its_last_window_goes() {
     let (simulated, gpus) = host(Spec::prompt(1, 1), &Settings::default());
     let gpu = gpus.get(0).unwrap();

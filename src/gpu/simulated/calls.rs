@@ -23,6 +23,10 @@ unsafe impl Driver for Simulated {
         "simulated devices".to_owned()
     }
 
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
     fn device_count(&self) -> usize {
         self.shared.lock().devices.len()
     }

@@ -185,6 +185,7 @@ impl World {
         let (id, clock) = (self.fresh(), Clock::default());
         let stream = Stream { device, seq: 0, clock, tail: None, pending: 0, is_destroyed: false, capture: None };
         self.streams.insert(id, stream);
+        self.counts.streams += 1;
         id
     }
 

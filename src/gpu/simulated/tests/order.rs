@@ -24,7 +24,8 @@ fn what_is_in_a_stream_happens_in_order() {
         rig.add(rig.one, other, 1).unwrap();
         assert_eq!((rig.read(other), rig.read(at)), (vec![7; LEN], vec![9; LEN]));
         rig.assert_correct();
-        let expected = Counts { copies_in: 1, copies_out: 2, copies_across: 1, fills: 1, kernels: 2, graphs: 0 };
+        let expected =
+            Counts { copies_in: 1, copies_out: 2, copies_across: 1, fills: 1, kernels: 2, graphs: 0, streams: 2 };
         assert_eq!(rig.driver.counts(), expected);
     }
 }

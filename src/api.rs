@@ -415,6 +415,7 @@ impl Service for Api {
     }
 
     fn cancelled(&mut self, token: Token) {
+        self.log_cancellation(token.0);
         let by_ns = self.delays.cancellation_ns;
         if by_ns > 0 && self.is_grpc(token.0) {
             return self.put_off(by_ns, delays::Late::Cancelled { key: token.0 });

@@ -4,11 +4,12 @@
 //! mail.
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::infer::AnswerForm;
 use super::waiting::{Peer, Timed, Work};
 use super::{Api, Mail, error};
+use crate::observe::log::verbose;
 use crate::protocol::service::{Replies, Reply, Token};
 use crate::repository::ServedModel;
 use crate::request::{Delivery, Home, Request, now_ns};
@@ -28,12 +29,24 @@ pub struct Delays {
 const MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
 impl Delays {
+    /// Read once, for all shards: what is wrong with a variable is logged once.
     pub fn of_process() -> Delays {
-        Delays::read(|name| std::env::var(name).ok())
+        static READ: OnceLock<Delays> = OnceLock::new();
+        *READ.get_or_init(|| Delays::read(|name| std::env::var(name).ok(), |complaint| tracing::error!("{complaint}")))
     }
 
-    fn read(get: impl Fn(&str) -> Option<String>) -> Delays {
-        let number = |name: &str| get(name).and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0);
+    fn read(get: impl Fn(&str) -> Option<String>, complain: impl Fn(String)) -> Delays {
+        let number = |name: &str| {
+            let Some(text) = get(name) else { return 0 };
+            delay(&text).unwrap_or_else(|error| {
+                let variable = format!("Unable to parse the debug variable {name}: '{text}'");
+                complain(match error {
+                    NoDelay::NoNumber => format!("{variable} is not a valid integer. Error: stoi"),
+                    NoDelay::TooLarge => format!("{variable} is out of range for an integer."),
+                });
+                0
+            })
+        };
         let ms = |names: &[&str]| {
             let sum: u64 =
                 names.iter().map(|name| number(&format!("TRITONSERVER_DELAY_{name}"))).fold(0, u64::saturating_add);
@@ -47,6 +60,25 @@ impl Delays {
             cancellation_ns: ms(&["GRPC_NOTIFICATION"]) * 1_000_000,
         }
     }
+}
+
+/// Why a text is no delay.
+#[derive(Debug, PartialEq, Eq)]
+enum NoDelay {
+    NoNumber,
+    TooLarge,
+}
+
+/// A number of 32 bits as C++'s `stoi` reads it: blanks, a sign, digits, and whatever follows. A negative one is none.
+fn delay(text: &str) -> Result<u64, NoDelay> {
+    let text = text.trim_ascii_start();
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let digits = digits.split(|byte: char| !byte.is_ascii_digit()).next().filter(|digits| !digits.is_empty());
+    let number = digits.ok_or(NoDelay::NoNumber)?.parse::<i32>().map_err(|_| NoDelay::TooLarge)?;
+    Ok(if is_negative { 0 } else { u64::from(number.unsigned_abs()) })
 }
 
 /// Something whose time has come.
@@ -69,6 +101,22 @@ impl Api {
         let post = Arc::clone(&self.post);
         let job = move |_: &mut dyn Home| post(Mail::Late(late));
         self.time(now_ns().saturating_add(by_ns), Timed::Job(Box::new(job)));
+    }
+
+    /// Tools count these lines: one for each call and each stream whose client has given up.
+    pub(super) fn log_cancellation(&mut self, key: u64) {
+        let handler = match self.work_mut(key) {
+            Some(Work::Waiting(waiting)) if matches!(waiting.peer, Peer::Grpc(_)) => "ModelInferHandler",
+            Some(Work::PutOff(put_off)) if matches!(put_off.peer, Peer::Grpc(_)) => "ModelInferHandler",
+            Some(Work::UnpackingCall(_)) => "ModelInferHandler",
+            Some(Work::Stream(_)) => "ModelStreamInferHandler",
+            _ => return,
+        };
+        verbose!(
+            1,
+            "Cancellation notification received for {handler}, rpc_ok=1, context {key} step ISSUED, state {key} step \
+             ISSUED"
+        );
     }
 
     /// True of work for a gRPC client that is on its way.
@@ -112,10 +160,13 @@ mod tests {
     #[test]
     fn variables_add_up() {
         let read = |given: &[(&str, &str)]| {
-            Delays::read(|name| given.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+            let complaints = std::cell::RefCell::new(Vec::new());
+            let get = |name: &str| given.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            let delays = Delays::read(get, |complaint| complaints.borrow_mut().push(complaint));
+            (delays, complaints.into_inner())
         };
-        assert_eq!(read(&[]), Delays::default());
-        let delays = read(&[
+        assert_eq!(read(&[]), (Delays::default(), Vec::new()));
+        let (delays, complaints) = read(&[
             ("TRITONSERVER_DELAY_GRPC_RESPONSE", "5"),
             ("TRITONSERVER_DELAY_RESPONSE_COMPLETION", "7"),
             ("TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC", "1"),
@@ -124,9 +175,17 @@ mod tests {
             ("TRITONSERVER_DELAY_GRPC_NOTIFICATION", "4"),
         ]);
         let expected = Delays { request_ns: 5_000_000, response_ns: 1_012_000_000, cancellation_ns: 4_000_000 };
-        assert_eq!(delays, expected);
-        assert_eq!(read(&[("TRITONSERVER_DELAY_GRPC_RESPONSE", "soon")]), Delays::default());
-        let largest = read(&[("TRITONSERVER_DELAY_GRPC_RESPONSE", "18446744073709551615")]);
+        assert_eq!((delays, complaints), (expected, Vec::new()));
+        let largest = read(&[("TRITONSERVER_DELAY_GRPC_RESPONSE", " +2147483647 ms")]).0;
         assert_eq!(largest.response_ns, MS_MAX * 1_000_000);
+        assert_eq!(read(&[("TRITONSERVER_DELAY_GRPC_RESPONSE", "-5")]), (Delays::default(), Vec::new()));
+        for (text, reason) in [
+            ("soon", "'soon' is not a valid integer. Error: stoi"),
+            ("", "'' is not a valid integer. Error: stoi"),
+            ("2147483648", "'2147483648' is out of range for an integer."),
+        ] {
+            let expected = format!("Unable to parse the debug variable TRITONSERVER_DELAY_GRPC_RESPONSE: {reason}");
+            assert_eq!(read(&[("TRITONSERVER_DELAY_GRPC_RESPONSE", text)]), (Delays::default(), vec![expected]));
+        }
     }
 }

@@ -10,7 +10,8 @@ use crate::api::{EXTENSIONS, SERVER_VERSION};
 use crate::backend::registry::NATIVE_NAMES;
 use crate::backend::{plugin, python};
 use crate::gpu::{self, Gpus};
-use crate::observe::log::Table;
+use crate::net::Keepalive;
+use crate::observe::log::{Table, verbose};
 use crate::repository::{ModelMap, VersionState};
 
 /// `agents`: the names of those that are open, and where their code is.
@@ -21,6 +22,27 @@ pub fn log_start(options: &Options, gpus: &Gpus, models: &ModelMap, agents: &[(S
     info!(object = %backends(options, models), "");
     info!(object = %versions(models), "");
     info!(object = %settings(options, &gpus.ids()), "");
+    if options.grpc.allowed {
+        verbose!(1, object = %keepalive(&options.grpc_keepalive), "");
+    }
+}
+
+fn keepalive(options: &Keepalive) -> Table {
+    let mut table = Table::new(["GRPC KeepAlive Option", "Value"]);
+    let mut row = |name: &str, value: i32| table.push([name, &value.to_string()]);
+    row("keepalive_time_ms", options.time_ms);
+    row("keepalive_timeout_ms", options.timeout_ms);
+    row("keepalive_permit_without_calls", options.without_calls.into());
+    row("http2_max_pings_without_data", options.pings_without_data_max);
+    row("http2_min_recv_ping_interval_without_data_ms", options.ping_interval_min_ms);
+    row("http2_max_ping_strikes", options.ping_strikes_max);
+    if options.age_max_ms > 0 {
+        row("max_connection_age_ms", options.age_max_ms);
+    }
+    if options.age_grace_ms > 0 {
+        row("max_connection_age_grace_ms", options.age_grace_ms);
+    }
+    table
 }
 
 /// The built-in backends, and those that ready models have brought along.

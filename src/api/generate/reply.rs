@@ -51,7 +51,7 @@ impl Encoder {
         for (index, parameter) in response.parameters.iter().enumerate() {
             if let Value::Bytes(_) = &parameter.value {
                 return Err(Status::unsupported(format!(
-                    "response parameter '{}' has type BYTES, which is not supported",
+                    "Response parameter '{}' has type 'TRITONSERVER_PARAMETER_BYTES' which is not currently supported",
                     parameter.name
                 )));
             }
@@ -222,7 +222,7 @@ mod tests {
         }
         let mut response = Response::default();
         response.parameters.push("p".into(), Value::Bytes(Slice::copy_of(b"x")));
-        let text = "response parameter 'p' has type BYTES, which is not supported";
+        let text = "Response parameter 'p' has type 'TRITONSERVER_PARAMETER_BYTES' which is not currently supported";
         assert_eq!(written(response).unwrap_err(), Status::unsupported(text));
         // A model that does not keep to its own shapes is told off and breaks nothing.
         for bytes in [&[][..], &[1, 2], &[1, 2, 3], b"\x05\0\0\0a"] {

@@ -52,10 +52,8 @@ impl<'a> Parts<'a> {
                 Parameter::Double(double) => OwnedValue::Double(*double),
                 Parameter::String(text) => OwnedValue::String(text.to_str_lossy()),
                 Parameter::Bytes(_) => {
-                    return Err(Status::unsupported(format!(
-                        "response parameter '{}' has type BYTES, which is not supported",
-                        parameter.name
-                    )));
+                    let text = "Response parameter of type 'TRITONSERVER_PARAMETER_BYTES' is not currently supported";
+                    return Err(Status::unsupported(text));
                 }
             };
             parameters.push((parameter.name.to_str_lossy(), value));

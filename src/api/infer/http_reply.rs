@@ -278,10 +278,8 @@ fn write_parameters(writer: &mut Writer<impl Sink>, response: &Response) -> Resu
             Value::Bool(bool) => writer.bool(*bool),
             Value::Double(double) => writer.double(*double),
             Value::Bytes(_) => {
-                return Err(Status::unsupported(format!(
-                    "response parameter '{}' has type BYTES, which is not supported",
-                    parameter.name
-                )));
+                let text = "Response parameter of type 'TRITONSERVER_PARAMETER_BYTES' is not currently supported";
+                return Err(Status::unsupported(text));
             }
         }
     }

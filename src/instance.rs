@@ -278,7 +278,7 @@ impl Instances {
                 let is_offered = |candidate: &Candidate| candidate.is_offered();
                 if plan.lending == Lending::Measured && !candidates.is_empty() && !candidates.iter().any(is_offered) {
                     info!(
-                        "--run-to-completion=measured does not act on model '{}': instances of the backend '{}' execute \
+                        "--run-to-completion=measured does not act on model '{}': instances of backend '{}' execute \
                          on threads of their own only",
                         plan.context.name, plan.spec.config.backend
                     );

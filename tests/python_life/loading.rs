@@ -57,8 +57,8 @@ fn load(peer: &mut Peer, model: &str) -> (u16, String) {
     (answer.status, answer.text())
 }
 
-/// The server as a library in a Python program: its models run with that program's interpreter, also where it is that of
-/// a virtual environment, and see an empty command line.
+/// The server as a library in a Python program: its models run with that program's interpreter, also where it is that
+/// of a virtual environment, and see an empty command line.
 #[test]
 fn models_run_with_the_interpreter_of_the_program_that_loads_the_server() {
     let Some(python) = Python::get() else { return };

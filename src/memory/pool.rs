@@ -270,7 +270,7 @@ impl Tally {
         self.bytes
     }
 
-    /// Counts `bytes` in place of what was counted, even beyond the share: then nothing more is given to the connection.
+    /// Counts `bytes` in place of what was counted, even beyond the share: then the connection is given nothing more.
     pub fn set(&mut self, bytes: usize) {
         self.account.recount(self.bytes, bytes);
         self.bytes = bytes;

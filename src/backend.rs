@@ -36,7 +36,7 @@ use crate::request::{Control, LoadUnderWay, Request, Response, Status, Submit, T
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::{ModelConfig, ModelInstanceGroup};
 
-pub use host_policy::{HostPolicies, HostPolicy};
+pub use host_policy::{HostPolicies, HostPolicy, check_key};
 
 /// The requests of one execution.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ mod devices;
 mod doors;
 mod drain;
 pub mod embedded;
+mod environment;
 mod home;
 mod model_control;
 pub mod options;
@@ -81,7 +82,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     let core = Core::start(options)?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.
-    let ends = drain::Ends::install().map_err(|error| Failure::Start(format!("cannot take signals: {error}")))?;
+    let ends = drain::Ends::install()
+        .map_err(|error| Failure::Start(format!("failed to register signal handler: Internal - {error}")))?;
     // The models are there. Whoever finds a port open is never told otherwise, however early it asks.
     facts.set_state(core.state_after_start());
     let shards = match shards::Shards::start(shards::Parts {
@@ -139,5 +141,6 @@ pub fn start_log(options: &Options) -> Result<Logger, String> {
     logger.install().map_err(|error| error.to_string())?;
     info!("Nereid {} answers as Triton {}", env!("CARGO_PKG_VERSION"), crate::api::SERVER_VERSION);
     logger.check_file().map_err(|error| error.to_string())?;
+    environment::warnings(std::env::vars_os()).iter().for_each(|warning| warn!("{warning}"));
     Ok(logger)
 }

@@ -1,10 +1,12 @@
 //! Host policies: where on the host the instances that bear a policy's name run, and what their backend is told.
 //!
-//! Given by `--host-policy=<policy>,<key>=<value>` (cli.md section 2). Two keys are the server's, `numa-node` and
-//! `cpu-cores`; all are handed on to the backend.
+//! Given by `--host-policy=<policy>,<key>=<value>` (cli.md section 2). The keys are `numa-node` and `cpu-cores`;
+//! both are handed on to the backend.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use crate::request::Status;
 
 const NUMA_NODE: &str = "numa-node";
 const CPU_CORES: &str = "cpu-cores";
@@ -30,6 +32,16 @@ pub struct HostPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostPolicies {
     policies: BTreeMap<String, Arc<HostPolicy>>,
+}
+
+/// Only what is the server's own may be set, as in Triton.
+pub fn check_key(key: &str) -> Result<(), Status> {
+    match [NUMA_NODE, CPU_CORES].contains(&key) {
+        true => Ok(()),
+        false => Err(Status::unsupported(format!(
+            "Unsupported host policy setting '{key}' is specified, supported settings are '{NUMA_NODE}', '{CPU_CORES}'"
+        ))),
+    }
 }
 
 impl HostPolicies {
@@ -121,17 +133,25 @@ mod tests {
             ("gpu_0", "cpu-cores", "8-9"),
             ("cpu", "cpu-cores", "4, 0-2,1-2"),
             ("cpu", "numa-node", "0"),
-            ("cpu", "colour", "red"),
         ])
         .unwrap();
         let cpu = policies.get("cpu");
         assert_eq!((cpu.numa_node, cpu.cpu_cores.as_deref()), (Some(0), Some(&[0, 1, 2, 4][..])));
-        assert_eq!(cpu.json(), r#"{"cpu":{"colour":"red","cpu-cores":"4, 0-2,1-2","numa-node":"0"}}"#);
+        assert_eq!(cpu.json(), r#"{"cpu":{"cpu-cores":"4, 0-2,1-2","numa-node":"0"}}"#);
         assert_eq!(policies.get("gpu_0").cpu_cores, Some(vec![8, 9]));
         assert!(cpu.is_placement() && policies.get("gpu_0").is_placement());
         let other = policies.get("other");
         assert!(!other.is_placement());
         assert_eq!((other.name.as_str(), other.numa_node, other.json()), ("other", None, r#"{"other":{}}"#.to_owned()));
+    }
+
+    #[test]
+    fn other_settings_are_refused_as_triton_refuses_them() {
+        assert!(check_key("numa-node").is_ok() && check_key("cpu-cores").is_ok());
+        let refused = check_key("colour").unwrap_err();
+        let text =
+            "Unsupported host policy setting 'colour' is specified, supported settings are 'numa-node', 'cpu-cores'";
+        assert_eq!((refused.code.name(), &*refused.message), ("Unsupported", text));
     }
 
     #[test]

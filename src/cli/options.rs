@@ -11,6 +11,9 @@ use super::getopt::{Item, Items};
 use super::given::{ControlMode, Given};
 use super::values::{Value, ValueError};
 
+use crate::backend::check_key;
+use crate::request::Status;
+
 pub use super::given::WithoutEffect;
 pub use crate::server::options::{
     BackendSetting, CacheSetting, Clouds, HostPolicySetting, IoCores, IoEngine, Lending, Listen, ModelControl,
@@ -53,8 +56,8 @@ pub enum OptionsError {
     #[error("The server cannot listen to {name} requests at port {port}, allowed port range is [{low}, {high}]")]
     UnsafePort { name: &'static str, port: i32, low: i32, high: i32 },
     /// What Triton's core would refuse: where, and why.
-    #[error("Failed to build Triton option:\nerror: {0}: Invalid argument - {1}")]
-    Build(&'static str, String),
+    #[error("Failed to build Triton option:\nerror: {what}: {} - {}", .status.code.name(), .status.message)]
+    Build { what: &'static str, status: Status },
 }
 
 impl OptionsError {
@@ -63,7 +66,7 @@ impl OptionsError {
         match self {
             OptionsError::Help => usage(),
             OptionsError::Getopt(line) => format!("{line}\n"),
-            OptionsError::Build(..) => format!("{self}\n"),
+            OptionsError::Build { .. } => format!("{self}\n"),
             _ => format!("{}\n{self}\n", usage()),
         }
     }
@@ -238,13 +241,17 @@ impl Given {
         const WHAT: &str = "setting model load GPU limit";
         for (device, fraction) in &self.gpu_limits {
             if *device < 0 {
-                return Err(OptionsError::Build(WHAT, format!("expects device ID >= 0, got {device}")));
+                let text = format!("expects device ID >= 0, got {device}");
+                return Err(OptionsError::Build { what: WHAT, status: Status::invalid(text) });
             }
             if !(0.0..=1.0).contains(fraction) {
                 let text = format!("expects limit fraction to be in range [0.0, 1.0], got {fraction:.6}");
-                return Err(OptionsError::Build(WHAT, text));
+                return Err(OptionsError::Build { what: WHAT, status: Status::invalid(text) });
             }
             self.options.gpu_load_limits.insert(*device, *fraction);
+        }
+        for HostPolicySetting { key, .. } in &self.options.host_policies {
+            check_key(key).map_err(|status| OptionsError::Build { what: "setting host policy", status })?;
         }
         Ok(())
     }

@@ -32,6 +32,8 @@ pub enum ValueError {
     NotPositive(&'static str),
     #[error("invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.")]
     InferThreads,
+    #[error("invalid argument for --grpc_infer_cq_count. Must be in the range 0 to 128.")]
+    InferQueues,
     #[error("Error: empty argument for --model-config-name")]
     NoConfigName,
     #[error("invalid value for trace level option: {0}")]

@@ -92,7 +92,7 @@ impl Core {
         let pool = Pool::backed(budget::bytes(options), gpus.pinned().source());
         info!("requests and answers may hold {} MiB of memory", pool.limit() >> 20);
         let (metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
-        let host = Arc::new(HostGauges::new(options.allow_cpu_metrics));
+        let host = Arc::new(HostGauges::new(options.allow_cpu_metrics, options.pinned_memory_pool_byte_size));
         let metrics_config = metrics_config(options);
         let (stores, opened) = match open_repositories(options) {
             Ok(stores) => (stores, Ok(())),
@@ -318,6 +318,9 @@ fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> 
     // Any value: the host has no GPU that is ours to look at (cli.md section 4).
     let with_gpus = options.allow_gpu_metrics && std::env::var_os("TRITON_SERVER_CPU_ONLY").is_none();
     let is_needed = options.allow_cpu_metrics || with_gpus;
+    if !is_needed {
+        warn!("No polling metrics (CPU, GPU, Pinned memory) are enabled. Will not poll for them.");
+    }
     let poller = is_needed.then(|| HostPoller::start(Arc::clone(host), interval, devices::sources(gpus, with_gpus)));
     poller?.map_err(|error| warn!("the host's gauges are not read: {error}")).ok()
 }
@@ -332,6 +335,13 @@ fn general_metrics(metrics: &Registry, facts: &Arc<Facts>, pool: &Pool) -> Vec<B
         metrics.counter("nereid_log_messages_dropped", "Log messages that could not be written", &[], || {
             log::installed().map_or(0, Logger::dropped)
         }),
+        // A gauge of 1, by whose labels a dashboard tells which server stands behind which series.
+        metrics.gauge(
+            "nereid_build_info",
+            "The program that answers, and the release whose contract it keeps",
+            &[("version", env!("CARGO_PKG_VERSION")), ("triton_version", api::SERVER_VERSION)],
+            || 1.0,
+        ),
         metrics.gauge("nereid_pool_bytes_in_use", "Bytes of request and response data held now", &[], move || {
             pool.bytes_in_use() as f64
         }),

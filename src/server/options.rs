@@ -360,7 +360,13 @@ impl Options {
             let text = "Wildcard model name '*' must be the ONLY startup model if specified at all.";
             return Err(Status::invalid(text));
         }
+        if self.agent_directory.as_os_str().is_empty() {
+            return Err(Status::invalid("--repoagent-directory can not be empty"));
+        }
         let cache = self.cache();
+        if cache.is_some() && self.cache_directory.as_os_str().is_empty() {
+            return Err(Status::invalid("cache directory can not be empty"));
+        }
         let mut caches = self.cache_settings.iter().map(|setting| &setting.cache).chain(&self.bare_cache);
         if caches.any(|other| Some(&**other) != cache) {
             let text = "found multiple cache configurations, but only a single cache is currently supported";

@@ -223,7 +223,7 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_M
 
   TRITONSERVER_Message* policy = NULL;
   succeeds(TRITONBACKEND_ModelInstanceHostPolicy(instance, &policy));
-  expect(says(policy, is_plain ? "{\"special\":{\"colour\":\"red\"}}" : "{\"cpu\":{}}"));
+  expect(says(policy, is_plain ? "{\"special\":{\"cpu-cores\":\"0-4095\"}}" : "{\"cpu\":{}}"));
   fails(TRITONSERVER_MessageDelete(policy), INVALID, NULL);
   fails(TRITONBACKEND_ModelInstanceHostPolicy(NULL, &policy), INVALID, NULL);
 

@@ -36,8 +36,8 @@ pub const KNOWN: [Known; 6] = [
         },
     },
     Known {
-        name: "Descriptions of metrics",
-        is: |it| is_of(it, &["measured: family nv_"]) && it.field == ".HELP" && !text(it.ours).is_empty(),
+        name: "The pool of pinned memory",
+        is: |it| it.case == "measured: samples of nv_pinned_memory_pool_total_bytes",
     },
     Known {
         name: "Families of our own",

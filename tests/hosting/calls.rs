@@ -96,7 +96,7 @@ fn call_all(environment: &[(&str, &str)], more: &[&str]) -> Option<String> {
     let repository = repository();
     let flags = [
         &*format!("--backend-directory={}", directory.display()),
-        "--host-policy=special,colour=red",
+        "--host-policy=special,cpu-cores=0-4095",
         "--min-supported-compute-capability=7.5",
         "--backend-config=default-max-batch-size=16",
     ];

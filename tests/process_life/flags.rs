@@ -50,9 +50,32 @@ fn bad_flags_are_named() {
             &["--model-load-gpu-limit=0:1.5"],
             &["Failed to build Triton option:\nerror: setting model load GPU limit: Invalid argument - expects limit"],
         ),
+        (&["--model-load-gpu-limit=0:-0.4"], &["expects limit fraction to be in range [0.0, 1.0], got -0.400000"]),
+        (
+            &["--host-policy=p,colour=red"],
+            &[
+                "Failed to build Triton option:\nerror: setting host policy: Unsupported - Unsupported host policy setting \
+                 'colour' is specified, supported settings are 'numa-node', 'cpu-cores'",
+            ],
+        ),
+        (
+            &["--grpc-infer-cq-count=129"],
+            &[
+                "Bad option: \"--grpc-infer-cq-count\".\ninvalid argument for --grpc_infer_cq_count. Must be in the range \
+                 0 to 128.",
+            ],
+        ),
         (
             &["--cuda-memory-pool-byte-size=64"],
             &["Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires format"],
+        ),
+        (
+            &["--repoagent-directory="],
+            &["error: creating server: Invalid argument - --repoagent-directory can not be empty"],
+        ),
+        (
+            &["--cache-config=local,size=1000000", "--cache-directory="],
+            &["error: creating server: Invalid argument - cache directory can not be empty"],
         ),
         (&["--io-engine=steam"], &["invalid argument for --io-engine"]),
         (&["--io-cores=none"], &["--io-cores", "none"]),

@@ -103,7 +103,7 @@ fn a_host_policy_binds_the_threads_that_bear_its_name() {
     let repository = Repository::new();
     identity(&repository, "bound", "instance_group [ { count: 1 } ]");
     identity(&repository, "free", "instance_group [ { count: 1 host_policy: \"mine\" } ]");
-    let flags = [&format!("--host-policy=cpu,cpu-cores={last},4000"), "--host-policy=mine,colour=red"];
+    let flags = [&*format!("--host-policy=cpu,cpu-cores={last},4000")];
     let server = Server::start(usual(), repository.path(), &flags);
     assert_eq!(cpus_of(&server, "bound_0_0"), last);
     assert_eq!(infer(&server, "bound").0, 200);

@@ -219,3 +219,16 @@ fn verbose_messages_show_the_configurations_of_models() {
     }
     assert_eq!(shown(&[]), None);
 }
+
+#[test]
+fn variables_that_are_for_tests_are_warned_of() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let environment = [("NEREID_CHECK_HANDLES", "1"), ("TRITONSERVER_DELAY_GRPC_RESPONSE", "1")];
+    let server = Server::start_in(usual(), repository.path(), &[], "/v2/health/ready", &environment);
+    let log = server.stop();
+    for name in ["NEREID_CHECK_HANDLES", "TRITONSERVER_DELAY_GRPC_RESPONSE"] {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(&format!("{name} is set (1)"))).collect();
+        assert!(lines.len() == 1 && lines[0].starts_with('W'), "{name}: {lines:?} in\n{log}");
+    }
+}

@@ -171,8 +171,9 @@ fn three_models() -> Repository {
     repository
 }
 
-const ALWAYS: [(&str, &str); 21] = [
+const ALWAYS: [(&str, &str); 22] = [
     ("input_byte_size_counter", "counter"),
+    ("nereid_build_info", "gauge"),
     ("nereid_instance_stalls", "counter"),
     ("nereid_log_messages_dropped", "counter"),
     ("nereid_pool_bytes_in_use", "gauge"),
@@ -301,10 +302,63 @@ fn every_family_is_there_before_and_after_traffic() {
                 assert_eq!(after.count("nv_cache_miss_summary_per_model_count", model), 1);
             }
         }
+        assert_eq!(after.all("nv_pinned_memory_pool_total_bytes", &[]), ["268435456"], "as configured");
+        let info = after.all("nereid_build_info", &[("version", env!("CARGO_PKG_VERSION"))]);
+        assert_eq!(info, ["1"]);
         let numbers = after.all("nv_inference_request_summary_us", &[("model", "plain")]);
         assert!(numbers.len() == 5 && numbers.iter().all(|value| *value != "NaN"), "{numbers:?}");
         server.stop();
     });
+}
+
+/// What Triton's dashboards show beside each family.
+#[test]
+fn descriptions_are_tritons() {
+    let repository = three_models();
+    let server = start(&repository, &EVERYTHING);
+    let text = Peer::connect(server.metrics).get("/metrics").text();
+    for (family, help) in [
+        ("nv_inference_request_success", "Number of successful inference requests, all batch sizes"),
+        ("nv_inference_request_failure", "Number of failed inference requests, all batch sizes"),
+        ("nv_inference_count", "Number of inferences performed (does not include cached requests)"),
+        (
+            "nv_inference_pending_request_count",
+            "Instantaneous number of pending requests awaiting execution per-model.",
+        ),
+        (
+            "nv_inference_queue_summary_us",
+            "Summary of inference queuing duration in microseconds (includes cached requests)",
+        ),
+        ("nv_cache_num_hits_per_model", "Number of cache hits per model"),
+        ("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes"),
+        ("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]"),
+    ] {
+        let line = format!("# HELP {family} {help}");
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+    server.stop();
+}
+
+/// As Triton's, whatever is wrong with a pair: the others are shown.
+#[test]
+fn malformed_quantiles_are_logged_and_left_out() {
+    let repository = three_models();
+    let flags = [
+        "--metrics-config=summary_latencies=true",
+        "--metrics-config=summary_quantiles=0.4:0.1,0.5,x:0.1,0.9:0.01",
+        "--allow-cpu-metrics=false",
+    ];
+    let server = start(&repository, &flags);
+    let page = Page::of(server.metrics);
+    assert_eq!(page.labels("nv_inference_queue_summary_us", "quantile", &[("model", "plain")]), ["0.4", "0.9"]);
+    let log = server.stop();
+    for line in [
+        "Invalid option: [0.5]. No ':' delimiter found. Expected format is <quantile>:<error>",
+        "Invalid option: [x:0.1]. Error: stod",
+        "No polling metrics (CPU, GPU, Pinned memory) are enabled. Will not poll for them.",
+    ] {
+        assert_eq!(log.matches(line).count(), 1, "{line} in\n{log}");
+    }
 }
 
 #[test]

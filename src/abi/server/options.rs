@@ -12,7 +12,7 @@ use tracing::info;
 use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
 use super::log::{Wish, grant};
-use crate::backend::HostPolicies;
+use crate::backend::{HostPolicies, check_key};
 use crate::observe::log::Hold;
 use crate::request::Status;
 use crate::server::access::Access;
@@ -286,6 +286,7 @@ setters! {
     TRITONSERVER_ServerOptionsSetHostPolicy(
         policy_name: *const c_char, setting: *const c_char, value: *const c_char
     ) = |it| {
+        check_key(&setting)?;
         HostPolicies::new(&[(policy_name.clone(), setting.clone(), value.clone())]).map_err(Status::invalid)?;
         Ok(it.options.host_policies.push(HostPolicySetting { policy: policy_name, key: setting, value }))
     };

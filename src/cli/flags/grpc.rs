@@ -39,6 +39,13 @@ pub static FLAGS: &[Flag] = &[
         |_, v| infer_threads(v),
     ),
     GRPC.idle(
+        "grpc-infer-cq-count",
+        "integer",
+        "Completion queues of inference requests, 0 to 128; 0 is one for each thread. Default: 0.",
+        SHARDS,
+        |_, v| infer_queues(v),
+    ),
+    GRPC.idle(
         "grpc-infer-allocation-pool-size",
         "integer",
         "States of requests that are kept for the next ones. Default: 8.",
@@ -135,6 +142,13 @@ fn infer_threads(value: Value<'_>) -> Result<(), ValueError> {
     match value.int()? {
         2..=128 => Ok(()),
         _ => Err(ValueError::InferThreads),
+    }
+}
+
+fn infer_queues(value: Value<'_>) -> Result<(), ValueError> {
+    match value.int()? {
+        0..=128 => Ok(()),
+        _ => Err(ValueError::InferQueues),
     }
 }
 

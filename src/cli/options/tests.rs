@@ -50,9 +50,9 @@ const TRITON: &str = "\
     allow-http http-address http-port reuse-http-port http-header-forward-pattern http-thread-count \
     http-max-input-size http-restricted-api \
     allow-grpc grpc-address grpc-port reuse-grpc-port grpc-header-forward-pattern grpc-infer-thread-count \
-    grpc-infer-allocation-pool-size grpc-max-response-pool-size grpc-use-ssl grpc-use-ssl-mutual grpc-server-cert \
-    grpc-server-key grpc-root-cert grpc-infer-response-compression-level grpc-keepalive-time grpc-keepalive-timeout \
-    grpc-keepalive-permit-without-calls grpc-http2-max-pings-without-data \
+    grpc-infer-cq-count grpc-infer-allocation-pool-size grpc-max-response-pool-size grpc-use-ssl grpc-use-ssl-mutual \
+    grpc-server-cert grpc-server-key grpc-root-cert grpc-infer-response-compression-level grpc-keepalive-time \
+    grpc-keepalive-timeout grpc-keepalive-permit-without-calls grpc-http2-max-pings-without-data \
     grpc-http2-min-recv-ping-interval-without-data grpc-http2-max-ping-strikes grpc-max-connection-age \
     grpc-max-connection-age-grace grpc-restricted-protocol \
     allow-sagemaker sagemaker-port sagemaker-safe-port-range sagemaker-thread-count allow-vertex-ai vertex-ai-port \
@@ -69,14 +69,14 @@ const TRITON: &str = "\
 fn the_table_holds_every_flag_of_triton_once() {
     let names: Vec<_> = flags().filter(|flag| !flag.is_own()).map(|flag| flag.name).collect();
     assert_eq!(names, TRITON.split_ascii_whitespace().collect::<Vec<_>>());
-    assert_eq!(names.len(), 91);
+    assert_eq!(names.len(), 92);
 }
 
 #[test]
 fn every_flag_with_a_value_has_its_row_here() {
     let with_value: Vec<_> = flags().filter(|flag| flag.takes_value()).map(|flag| flag.name).collect();
     assert_eq!(with_value, rows().map(|row| row.flag).collect::<Vec<_>>());
-    assert_eq!(with_value.len(), 91 - 2 + 23);
+    assert_eq!(with_value.len(), 92 - 2 + 23);
     for row in rows() {
         assert!(!row.good.is_empty(), "--{} is never accepted", row.flag);
     }
@@ -225,7 +225,7 @@ fn repeated_flags_add_up_or_the_last_one_stands() {
     assert_eq!(options.settings_of("other"), [pair("t", "2")]);
     let pools = ["--cuda-memory-pool-byte-size=1:5", "--cuda-memory-pool-byte-size=0:6"];
     assert_eq!(parse(&pools).unwrap().cuda_memory_pools, [(0, 6), (1, 5)].into());
-    assert_eq!(parse(&["--host-policy=a,b=c", "--host-policy=a,d=e"]).unwrap().host_policies.len(), 2);
+    assert_eq!(parse(&["--host-policy=a,numa-node=0", "--host-policy=a,cpu-cores=1"]).unwrap().host_policies.len(), 2);
 }
 
 #[test]
@@ -260,5 +260,41 @@ fn the_documentation_lists_every_flag_where_it_belongs() {
         let line = places[here].unwrap();
         assert!(line.contains(flag.help), "{line}: expected {:?}", flag.help);
         assert!(more.is_none_or(|more| line.contains(more)), "{line}: expected {more:?}");
+    }
+}
+
+/// Names that stand in calls that look a variable up, in what is no test.
+fn variables_in(directory: &std::path::Path, names: &mut std::collections::BTreeSet<String>) {
+    let call =
+        regex::Regex::new(r#"\b(?:var|var_os|environment|path_of|is_set|count|number)\("([A-Z][A-Z0-9_]{3,})"\)"#);
+    let call = call.unwrap();
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        let is_test = path.file_stem().is_some_and(|stem| stem == "tests" || stem == "loom");
+        match path.is_dir() {
+            _ if is_test => {}
+            true => variables_in(&path, names),
+            false => {
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+                names.extend(call.captures_iter(text).map(|found| found[1].to_owned()));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_variable_of_the_environment() {
+    let mut names = std::collections::BTreeSet::new();
+    variables_in(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut names);
+    for known in ["AIP_MODE", "NOTIFY_SOCKET", "TRITONSERVER_DELAY_SCHEDULER", "XDG_DATA_HOME"] {
+        assert!(names.contains(known), "{known} is not found any more: {names:?}");
+    }
+    let text = include_str!("../../../docs/flags.md");
+    let (_, section) = text.split_once("\n## Environment\n").unwrap();
+    // Parameters of models that are read by a function of the same name, and a test's own.
+    let is_other = |name: &str| name.starts_with("CUSTOM_") || name == "NEREID_SIMULATION_SEED";
+    for name in names.iter().filter(|name| !is_other(name)) {
+        assert!(section.contains(&format!("`{name}")), "docs/flags.md does not list {name}");
     }
 }

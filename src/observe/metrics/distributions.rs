@@ -26,45 +26,50 @@ enum Of {
 const SUMMARIES: [(&str, &str, Latency, Of); 7] = [
     (
         "nv_inference_request_summary_us",
-        "Microseconds from acceptance to end of successful requests",
+        "Summary of inference request duration in microseconds (includes cached requests)",
         Latency::Request,
         Of::NotCaching,
     ),
     (
         "nv_inference_queue_summary_us",
-        "Microseconds that successful requests waited for their execution",
+        "Summary of inference queuing duration in microseconds (includes cached requests)",
         Latency::Queue,
         Of::All,
     ),
     (
         "nv_inference_compute_input_summary_us",
-        "Microseconds spent on the inputs of successful requests",
+        "Cumulative compute input duration in microseconds (does not include cached requests)",
         Latency::ComputeInput,
         Of::All,
     ),
     (
         "nv_inference_compute_infer_summary_us",
-        "Microseconds that successful requests spent in the model",
+        "Cumulative compute inference duration in microseconds (does not include cached requests)",
         Latency::ComputeInfer,
         Of::All,
     ),
     (
         "nv_inference_compute_output_summary_us",
-        "Microseconds spent on the outputs of successful requests",
+        "Cumulative inference compute output duration in microseconds (does not include cached requests)",
         Latency::ComputeOutput,
         Of::All,
     ),
-    ("nv_cache_hit_summary_per_model", "Microseconds of lookups that found an answer", Latency::CacheHit, Of::Caching),
+    (
+        "nv_cache_hit_summary_per_model",
+        "Summary of cache hit counts/durations per model, in microseconds.",
+        Latency::CacheHit,
+        Of::Caching,
+    ),
     (
         "nv_cache_miss_summary_per_model",
-        "Microseconds of lookups without an answer and of insertions",
+        "Summary of cache miss counts/durations per model, in microseconds.",
         Latency::CacheMiss,
         Of::Caching,
     ),
 ];
 
 pub(super) fn write(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)], config: &MetricsConfig) {
-    let help = "Milliseconds from acceptance to the first response";
+    let help = "Duration from request to first response in milliseconds";
     write_histogram(exposition, models, (FIRST_RESPONSE, help), |read| read.first_response.as_ref());
     for (place, family) in PHASE_FAMILIES.into_iter().zip(PHASE_HELPS).enumerate() {
         write_histogram(exposition, models, family, |read| read.phases.as_ref()?.get(place));
@@ -124,7 +129,7 @@ mod tests {
             distributions: distributions.as_ref(),
             ..ModelSample::of(name, snapshot)
         });
-        let text = render(samples, config, &HostGauges::new(false), &[]);
+        let text = render(samples, config, &HostGauges::new(false, 0), &[]);
         let is_ours =
             |line: &&str| line.contains("_summary_") || line.contains("_histogram_") || line.contains("nereid");
         text.lines().filter(is_ours).filter(|line| !line.contains("queue_full")).map(str::to_owned).collect()

@@ -64,7 +64,7 @@ pub fn render<'a>(
     if config.counter_latencies {
         PER_MODEL_DURATIONS.iter().for_each(|counter| write_counter(&mut exposition, &models, counter, config));
     }
-    let help = "Requests that wait in the scheduler for an instance";
+    let help = "Instantaneous number of pending requests awaiting execution per-model.";
     let mut family = exposition.family("nv_inference_pending_request_count", help, Kind::Gauge);
     for (labels, model) in &models {
         family.sample(labels.plain(), Value::Integer(model.snapshot.pending));
@@ -72,7 +72,7 @@ pub fn render<'a>(
     if config.counter_latencies {
         write_cache(&mut exposition, &models);
     }
-    let help = "Seconds that the last load of this model version took";
+    let help = "Model load time in seconds";
     let mut family = exposition.family("nv_model_load_duration_secs", help, Kind::Gauge);
     for (labels, model) in models.iter().filter(|(_, model)| model.gpu_uuid.is_empty()) {
         family.sample(labels.plain(), Value::Real(model.load_duration_secs));
@@ -113,27 +113,39 @@ fn is_per_model(name: &str) -> bool {
 type CounterFamily = (&'static str, &'static str, fn(&Snapshot) -> u64);
 
 const PER_MODEL_COUNTERS: &[CounterFamily; 3] = &[
-    ("nv_inference_request_success", "Requests answered successfully, of any batch size", |s| s.success.count),
-    ("nv_inference_count", "Inferences done: every success counts with its batch size", |s| s.inference_count),
-    ("nv_inference_exec_count", "Batches executed", |s| s.execution_count),
+    ("nv_inference_request_success", "Number of successful inference requests, all batch sizes", |s| s.success.count),
+    ("nv_inference_count", "Number of inferences performed (does not include cached requests)", |s| s.inference_count),
+    ("nv_inference_exec_count", "Number of model executions performed (does not include cached requests)", |s| {
+        s.execution_count
+    }),
 ];
 
 const PER_MODEL_DURATIONS: &[CounterFamily; 5] = &[
-    ("nv_inference_request_duration_us", "Microseconds from acceptance to end, over all successful requests", |s| {
-        s.durations_us.request
-    }),
-    ("nv_inference_queue_duration_us", "Microseconds that successful requests waited for their execution", |s| {
-        s.durations_us.queue
-    }),
-    ("nv_inference_compute_input_duration_us", "Microseconds spent on inputs, over all successful requests", |s| {
-        s.durations_us.compute_input
-    }),
-    ("nv_inference_compute_infer_duration_us", "Microseconds spent in the model, over all successful requests", |s| {
-        s.durations_us.compute_infer
-    }),
-    ("nv_inference_compute_output_duration_us", "Microseconds spent on outputs, over all successful requests", |s| {
-        s.durations_us.compute_output
-    }),
+    (
+        "nv_inference_request_duration_us",
+        "Cumulative inference request duration in microseconds (includes cached requests)",
+        |s| s.durations_us.request,
+    ),
+    (
+        "nv_inference_queue_duration_us",
+        "Cumulative inference queuing duration in microseconds (includes cached requests)",
+        |s| s.durations_us.queue,
+    ),
+    (
+        "nv_inference_compute_input_duration_us",
+        "Cumulative compute input duration in microseconds (does not include cached requests)",
+        |s| s.durations_us.compute_input,
+    ),
+    (
+        "nv_inference_compute_infer_duration_us",
+        "Cumulative compute inference duration in microseconds (does not include cached requests)",
+        |s| s.durations_us.compute_infer,
+    ),
+    (
+        "nv_inference_compute_output_duration_us",
+        "Cumulative inference compute output duration in microseconds (does not include cached requests)",
+        |s| s.durations_us.compute_output,
+    ),
 ];
 
 fn write_counter(
@@ -154,12 +166,12 @@ fn counted(count: u64, config: &MetricsConfig) -> Value {
 }
 
 const CACHE_COUNTERS: &[CounterFamily; 4] = &[
-    ("nv_cache_num_hits_per_model", "Requests that the response cache answered", |s| s.cache_hit.count),
-    ("nv_cache_num_misses_per_model", "Requests that the response cache did not answer", |s| s.cache_miss.count),
-    ("nv_cache_hit_duration_per_model", "Microseconds spent on lookups that found an answer", |s| {
+    ("nv_cache_num_hits_per_model", "Number of cache hits per model", |s| s.cache_hit.count),
+    ("nv_cache_num_misses_per_model", "Number of cache misses per model", |s| s.cache_miss.count),
+    ("nv_cache_hit_duration_per_model", "Total cache hit duration per model, in microseconds", |s| {
         s.durations_us.cache_hit
     }),
-    ("nv_cache_miss_duration_per_model", "Microseconds spent on lookups without an answer and on insertions", |s| {
+    ("nv_cache_miss_duration_per_model", "Total cache miss (insert+lookup) duration per model, in microseconds", |s| {
         s.durations_us.cache_miss
     }),
 ];
@@ -179,7 +191,7 @@ fn write_cache(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_
 
 /// All four reasons from the load on, at 0.
 fn write_failures(exposition: &mut Exposition, models: &[(LabelText, ModelSample<'_>)], config: &MetricsConfig) {
-    let help = "Accepted requests that ended with an error, by reason";
+    let help = "Number of failed inference requests, all batch sizes";
     let mut family = exposition.family("nv_inference_request_failure", help, Kind::Counter);
     for (labels, model) in models {
         let failures = &model.snapshot.failures;
@@ -281,7 +293,7 @@ mod tests {
         let tags = vec![("zone", "a")];
         let model = ModelSample { tags: tags.clone(), namespace: "n", ..sample("m", &idle) };
         let device = ModelSample { gpu_uuid: "GPU-1", tags, namespace: "n", ..sample("m", &busy) };
-        let text = render([model, device], &HostGauges::new(false), &Registry::default());
+        let text = render([model, device], &HostGauges::new(false, 0), &Registry::default());
         let of = |family: &str| text.lines().filter(|line| line.starts_with(family)).collect::<Vec<_>>();
         let plain = r#"nv_inference_count{_zone="a",model="m",namespace="n",version="1"} 0"#;
         let labelled = r#"nv_inference_count{_zone="a",gpu_uuid="GPU-1",model="m",namespace="n",version="1"} 12"#;
@@ -302,7 +314,7 @@ mod tests {
     fn without_counters_of_latencies_the_others_freeze() {
         let caching = Snapshot { is_caching: true, cache_hit: Tally { count: 7, ns: 1 }, ..snapshot() };
         let config = MetricsConfig { counter_latencies: false, ..MetricsConfig::default() };
-        let text = super::render([sample("m", &caching)], &config, &HostGauges::new(false), &[]);
+        let text = super::render([sample("m", &caching)], &config, &HostGauges::new(false, 0), &[]);
         let samples: Vec<_> = text.lines().filter(|line| line.contains("model=")).collect();
         let expected = [
             r#"nv_inference_request_success{model="m",version="1"} 0"#,
@@ -336,7 +348,7 @@ mod tests {
         let model = ModelSample { tags: vec![("team", "a \"b\""), ("site", "x")], ..sample("simple", &snapshot) };
         let registry = Registry::default();
         let connections = registry.gauge("nereid_connections", "Open connections", &[("port", "http")], || 2.0);
-        assert_eq!(render([model], &HostGauges::new(true), &registry), GOLDEN);
+        assert_eq!(render([model], &HostGauges::new(true, 0), &registry), GOLDEN);
         drop(connections);
     }
 
@@ -346,7 +358,7 @@ mod tests {
         caching.is_caching = true;
         (caching.cache_hit, caching.cache_miss) = (Tally { count: 7, ns: 1 }, Tally { count: 8, ns: 1 });
         (caching.durations_us.cache_hit, caching.durations_us.cache_miss) = (9, 10);
-        let page = |models: Vec<ModelSample<'_>>| render(models, &HostGauges::new(false), &Registry::default());
+        let page = |models: Vec<ModelSample<'_>>| render(models, &HostGauges::new(false, 0), &Registry::default());
         assert!(!page(vec![sample("a", &plain)]).contains("nv_cache_"));
         let text = page(vec![sample("a", &plain), sample("b", &caching)]);
         let samples: Vec<_> = text.lines().filter(|line| line.starts_with("nv_cache_")).collect();
@@ -361,9 +373,9 @@ mod tests {
 
     #[test]
     fn a_server_without_models_and_cpu_metrics_shows_the_pinned_pool_only() {
-        let text = render([], &HostGauges::new(false), &Registry::default());
+        let text = render([], &HostGauges::new(false, 4096), &Registry::default());
         let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(samples, ["nv_pinned_memory_pool_total_bytes 0", "nv_pinned_memory_pool_used_bytes 0"]);
+        assert_eq!(samples, ["nv_pinned_memory_pool_total_bytes 4096", "nv_pinned_memory_pool_used_bytes 0"]);
     }
 
     #[test]
@@ -386,7 +398,7 @@ mod tests {
         let counter = family.counter(&[("what", nasty)]).unwrap();
         counter.increment(1);
         family.metric(&[("what", nasty)], &[]).unwrap().increment(0.5).unwrap();
-        let text = render([sample(nasty, &first), sample("m", &second)], &HostGauges::new(true), &registry);
+        let text = render([sample(nasty, &first), sample("m", &second)], &HostGauges::new(true, 0), &registry);
         let samples = parse(&text);
         let find = |name: &str, labels: &[(&str, &str)]| {
             let labels: BTreeMap<_, _> = labels.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();

@@ -104,13 +104,13 @@ fn family_of(field: Field) -> FamilyOf {
     let bytes: fn(u64) -> Value = Value::Integer;
     let percent: fn(u64) -> Value = |value| Value::Real(value as f64 / 100.0);
     match field {
-        Field::Utilization => ("nv_gpu_utilization", "Part of the GPU's time in use, 0 to 1", Kind::Gauge, percent),
-        Field::MemoryTotal => ("nv_gpu_memory_total_bytes", "Memory of the GPU in bytes", Kind::Gauge, bytes),
-        Field::MemoryUsed => ("nv_gpu_memory_used_bytes", "Memory of the GPU in use, in bytes", Kind::Gauge, bytes),
-        Field::PowerUsage => ("nv_gpu_power_usage", "Watts that the GPU draws", Kind::Gauge, thousandths),
-        Field::PowerLimit => ("nv_gpu_power_limit", "Watts that the GPU may draw", Kind::Gauge, thousandths),
+        Field::Utilization => ("nv_gpu_utilization", "GPU utilization rate [0.0 - 1.0)", Kind::Gauge, percent),
+        Field::MemoryTotal => ("nv_gpu_memory_total_bytes", "GPU total memory, in bytes", Kind::Gauge, bytes),
+        Field::MemoryUsed => ("nv_gpu_memory_used_bytes", "GPU used memory, in bytes", Kind::Gauge, bytes),
+        Field::PowerUsage => ("nv_gpu_power_usage", "GPU power usage in watts", Kind::Gauge, thousandths),
+        Field::PowerLimit => ("nv_gpu_power_limit", "GPU power management limit in watts", Kind::Gauge, thousandths),
         Field::Energy => {
-            let help = "Joules that the GPU has used since the server started";
+            let help = "GPU energy consumption in joules since the Triton Server started";
             ("nv_energy_consumption", help, Kind::Counter, thousandths)
         }
     }

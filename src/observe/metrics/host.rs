@@ -26,17 +26,18 @@ pub struct HostGauges {
 }
 
 impl HostGauges {
-    /// `shows_cpu` is `--allow-cpu-metrics`.
-    pub fn new(shows_cpu: bool) -> HostGauges {
-        HostGauges { shows_cpu, ..HostGauges::default() }
+    /// `shows_cpu` is `--allow-cpu-metrics`, `pinned_bytes` the size of the pinned pool that was asked for.
+    pub fn new(shows_cpu: bool, pinned_bytes: u64) -> HostGauges {
+        HostGauges { shows_cpu, pinned_total_bytes: AtomicU64::new(pinned_bytes), ..HostGauges::default() }
     }
 
     pub(super) fn render(&self, exposition: &mut Exposition) {
-        // Pinned host memory needs a CUDA driver. Without one Triton, too, has a pool of 0 bytes and shows it.
+        // Pinned host memory needs a CUDA driver. Without one Triton, too, has no pool, and shows the size that it was
+        // given.
         let (total, used) = (&self.pinned_total_bytes, &self.pinned_used_bytes);
         for (name, help, bytes) in [
-            ("nv_pinned_memory_pool_total_bytes", "Size of the pool of pinned host memory in bytes", total),
-            ("nv_pinned_memory_pool_used_bytes", "Bytes of pinned host memory in use", used),
+            ("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes", total),
+            ("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", used),
         ] {
             exposition.family(name, help, Kind::Gauge).sample("", Value::Integer(bytes.load(Ordering::Relaxed)));
         }
@@ -50,9 +51,9 @@ impl HostGauges {
         let total = self.memory_total_bytes.load(Ordering::Relaxed);
         let used = self.memory_used_bytes.load(Ordering::Relaxed);
         for (name, help, value) in [
-            ("nv_cpu_utilization", "Part of the host's CPU time in use, 0 to 1", Value::Real(utilization)),
-            ("nv_cpu_memory_total_bytes", "Memory of the host in bytes", Value::Integer(total)),
-            ("nv_cpu_memory_used_bytes", "Memory of the host that is not available, in bytes", Value::Integer(used)),
+            ("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", Value::Real(utilization)),
+            ("nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", Value::Integer(total)),
+            ("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", Value::Integer(used)),
         ] {
             exposition.family(name, help, Kind::Gauge).sample("", value);
         }
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn utilization_is_the_busy_part_between_two_readings() {
-        let gauges = HostGauges::new(true);
+        let gauges = HostGauges::new(true, 0);
         let mut before = None;
         gauges.update(&mut before, "cpu  10 1 2 100 7 1 1 1 0 0\ncpu0 1 1 1\n", "");
         assert_eq!(values(&gauges), (0.0, 0, 0), "one reading is no difference");
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_changes_nothing() {
-        let gauges = HostGauges::new(true);
+        let gauges = HostGauges::new(true, 0);
         let mut before = CpuTimes::parse("cpu 1 1 1 1 1 1 1 1");
         assert!(before.is_some());
         gauges.update(&mut before, "cpu 2 2 2 2 2 2 2 2", MEMINFO);
@@ -263,7 +264,7 @@ mod tests {
     /// The thread reads this machine's files; the loop ends when it has, however long that takes.
     #[test]
     fn the_poller_reads_and_ends() {
-        let gauges = Arc::new(HostGauges::new(true));
+        let gauges = Arc::new(HostGauges::new(true, 0));
         let sources = Sources { gpus: GpuSource::Nvml, pinned: Some(Box::new(|| (5, 7))) };
         let poller = HostPoller::start(Arc::clone(&gauges), Duration::ZERO, sources).unwrap();
         while values(&gauges).1 == 0 {
@@ -287,7 +288,7 @@ mod tests {
                 Ok(3)
             }
         }
-        let other = Arc::new(HostGauges::new(false));
+        let other = Arc::new(HostGauges::new(false, 0));
         let sources = Sources { gpus: GpuSource::These(Box::new(One)), pinned: None };
         let poller = HostPoller::start(Arc::clone(&other), Duration::ZERO, sources).unwrap();
         let page = || {

@@ -91,12 +91,7 @@ impl MetricsConfig {
                 "histogram_latencies" => set_flag(&mut config.histogram_latencies, name, value, &mut complaints),
                 "summary_latencies" => set_flag(&mut config.summary_latencies, name, value, &mut complaints),
                 "histogram_phases" => set_flag(&mut config.histogram_phases, name, value, &mut complaints),
-                "summary_quantiles" => {
-                    let quantiles = quantiles(value, &mut complaints);
-                    if !quantiles.is_empty() {
-                        config.quantiles = quantiles;
-                    }
-                }
+                "summary_quantiles" => config.quantiles = quantiles(value, &mut complaints),
                 _ => complaints.push(format!("--metrics-config knows no setting '{name}'")),
             }
         }
@@ -125,10 +120,12 @@ fn set_flag(flag: &mut bool, name: &str, value: &str, complaints: &mut Vec<Strin
     }
 }
 
-/// `<quantile>:<error>,…` without those that cannot be understood.
+/// `<quantile>:<error>,…` without those that cannot be understood; where none can be, summaries have no quantiles.
 fn quantiles(text: &str, complaints: &mut Vec<String>) -> Vec<f64> {
     let mut quantiles: Vec<f64> = Vec::new();
-    for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+    // As in Triton, nothing is expected behind a last comma.
+    let text = text.strip_suffix(',').unwrap_or(text);
+    for pair in text.split(',').filter(|_| !text.is_empty()) {
         match quantile(pair) {
             // A second line with the same label would make the page invalid.
             Ok(quantile) if quantiles.contains(&quantile) => {}
@@ -148,14 +145,24 @@ fn quantile(pair: &str) -> Result<f64, String> {
         return Err(format!("Invalid option: [{pair}]. No ':' delimiter found. Expected format is <quantile>:<error>"));
     };
     // Triton takes numbers that no quantile can be, and shows them.
-    let number = |text: &str, what: &str| match text.trim().parse::<f64>() {
-        Ok(number) if (0.0..=1.0).contains(&number) => Ok(number),
-        Ok(_) => Err(format!("Invalid option: [{pair}]. Error: the {what} does not lie between 0 and 1")),
-        Err(_) => Err(format!("Invalid option: [{pair}]. Error: the {what} is no number")),
+    let number = |text: &str, what: &str| match leading_number(text) {
+        Some(number) if (0.0..=1.0).contains(&number) => Ok(number),
+        Some(_) => Err(format!("Invalid option: [{pair}]. Error: the {what} does not lie between 0 and 1")),
+        // The name of the function that refuses it in Triton, which is all that its exception says.
+        None => Err(format!("Invalid option: [{pair}]. Error: stod")),
     };
     number(error, "error")?;
     // -0 is 0, and shall read so.
     number(quantile, "quantile").map(f64::abs)
+}
+
+/// What a text begins with, as stod reads it: `0.5x` is 0.5.
+fn leading_number(text: &str) -> Option<f64> {
+    /// No number needs more.
+    const LETTERS_MAX: usize = 64;
+    let text = text.trim_start();
+    let ends = text.char_indices().map(|(at, letter)| at + letter.len_utf8()).take(LETTERS_MAX);
+    ends.filter_map(|end| text.get(..end)?.parse().ok()).last()
 }
 
 #[cfg(test)]
@@ -199,18 +206,31 @@ mod tests {
             ("counter_latencies", "FALSE", "--metrics-config counter_latencies is 'true' or 'false', not 'FALSE'"),
             ("summary_latencies", "1", "--metrics-config summary_latencies is 'true' or 'false', not '1'"),
             ("other", "1", "--metrics-config knows no setting 'other'"),
-            (
-                "summary_quantiles",
-                "abc",
-                "Invalid option: [abc]. No ':' delimiter found. Expected format is <quantile>:<error>",
-            ),
-            ("summary_quantiles", "0.5:x", "Invalid option: [0.5:x]. Error: the error is no number"),
-            ("summary_quantiles", "x:0.1", "Invalid option: [x:0.1]. Error: the quantile is no number"),
-            ("summary_quantiles", "2:0.1", "Invalid option: [2:0.1]. Error: the quantile does not lie between 0 and 1"),
-            ("summary_quantiles", "NaN:0", "Invalid option: [NaN:0]. Error: the quantile does not lie between 0 and 1"),
         ] {
             assert_eq!(parse(&[(setting, value)]), (MetricsConfig::default(), vec![complaint.to_owned()]), "{value}");
         }
+    }
+
+    #[test]
+    fn pairs_that_are_none_are_named_and_skipped() {
+        let without = "No ':' delimiter found. Expected format is <quantile>:<error>";
+        for (value, complaint) in [
+            ("abc", format!("Invalid option: [abc]. {without}")),
+            ("0.5:x", "Invalid option: [0.5:x]. Error: stod".to_owned()),
+            ("x:0.1", "Invalid option: [x:0.1]. Error: stod".to_owned()),
+            (":", "Invalid option: [:]. Error: stod".to_owned()),
+            ("2:0.1", "Invalid option: [2:0.1]. Error: the quantile does not lie between 0 and 1".to_owned()),
+            ("NaN:0", "Invalid option: [NaN:0]. Error: the quantile does not lie between 0 and 1".to_owned()),
+        ] {
+            let (config, complaints) = parse(&[("summary_quantiles", value)]);
+            assert_eq!((config.quantiles, complaints), (Vec::new(), vec![complaint.clone()]), "{value}");
+            let (config, complaints) = parse(&[("summary_quantiles", &format!("0.1:0,{value},0.2:0"))]);
+            assert_eq!((config.quantiles, complaints), (vec![0.1, 0.2], vec![complaint]), "{value}");
+        }
+        assert_eq!(parse(&[("summary_quantiles", "")]).0.quantiles, [0.0; 0]);
+        // As far as they can be read.
+        let (config, complaints) = parse(&[("summary_quantiles", " 0.5x:.1y,1e-1:0,0.75 :1,")]);
+        assert_eq!((config.quantiles, complaints.len()), (vec![0.5, 0.1, 0.75], 0));
     }
 
     #[test]
@@ -218,7 +238,7 @@ mod tests {
         let (config, complaints) = parse(&[("summary_quantiles", "0.7,0.50:0.1,0.3:x,,0.2:0.01,0.5:0.2,-0:0")]);
         assert_eq!(config.quantiles, [0.5, 0.2, 0.0]);
         assert!(config.quantiles[2].is_sign_positive());
-        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        assert_eq!(complaints.len(), 3, "{complaints:?}");
         let many: Vec<String> = (0..=QUANTILES_MAX).map(|at| format!("{}:0", at as f64 / 1000.0)).collect();
         let (config, complaints) = parse(&[("summary_quantiles", &many.join(","))]);
         assert_eq!((config.quantiles.len(), complaints.len()), (QUANTILES_MAX, 1));

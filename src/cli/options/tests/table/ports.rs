@@ -59,6 +59,16 @@ pub const ROWS: &[Row] = &[
         ],
     },
     Row {
+        flag: "grpc-infer-cq-count",
+        beside: "",
+        good: &[("0", |_| {}), ("128", |_| {})],
+        bad: &[
+            ("x1", "Invalid option value. Got x1"),
+            ("129", "invalid argument for --grpc_infer_cq_count. Must be in the range 0 to 128."),
+            ("-1", "invalid argument for --grpc_infer_cq_count. Must be in the range 0 to 128."),
+        ],
+    },
+    Row {
         flag: "grpc-infer-allocation-pool-size",
         beside: "",
         good: &[("8", |_| {}), ("100", |_| {})],

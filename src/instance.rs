@@ -216,8 +216,8 @@ impl Instances {
         Ok(())
     }
 
-    /// Waits until the instances that an update dismissed are gone: they finish what they execute first. One that stands
-    /// still is waited for no longer than `within`.
+    /// Waits until the instances that an update dismissed are gone: they finish what they execute first. One that
+    /// stands still is waited for no longer than `within`.
     pub fn settle(&self, within: Duration) {
         let (until, mut pause) = (Instant::now() + within, FIRST_PAUSE);
         loop {

@@ -17,6 +17,7 @@ mod hostile_life {
     mod flood;
     mod memory;
     mod slow;
+    mod turns;
 }
 
 use std::io::{Read, Write};

@@ -1,5 +1,6 @@
 //! An inference request of the gRPC protocol (grpc.md section 4), from the scanned message.
 
+use super::http_request::DIMS_MAX;
 use super::regions::{Lent, Place};
 use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
@@ -57,6 +58,9 @@ pub fn read(
 
 fn declare(input: &InputRef<'_>, model: &ServedModel, request: &Request) -> Result<InputTensor, Status> {
     let name = Text::from(input.name());
+    if input.shape().len() > DIMS_MAX {
+        return Err(Status::invalid(format!("input '{name}' has more than {DIMS_MAX} dimensions")));
+    }
     match DataType::from_name(input.datatype().as_bytes()) {
         Some(datatype) => Ok(InputTensor::new(name, datatype, Shape::from_slice(input.shape()))),
         None => {

@@ -34,6 +34,45 @@ fn health_in_three_forms() {
     });
 }
 
+/// gRPC's own library takes blanks at the ends of a value, though HTTP/2 forbids them, and leaves them there.
+#[test]
+fn blanks_at_the_ends_of_metadata_are_part_of_it() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let server = Server::start(usual(), repository.path(), &["--grpc-restricted-protocol=health:key= padded "]);
+    let mut grpc = Grpc::connect(server.grpc);
+    let restricted = "This protocol is restricted, expecting header 'triton-grpc-protocol-key'";
+    for (value, expected) in [
+        (" padded ", (code::OK, "")),
+        ("padded", (code::UNAVAILABLE, restricted)),
+        ("\tpadded ", (code::UNAVAILABLE, restricted)),
+    ] {
+        let headers = [("triton-grpc-protocol-key", value), ("other", " x\t")];
+        let path = "/inference.GRPCInferenceService/ServerLive";
+        let reply = grpc.exchange(path, &headers, &[frame(&ServerLiveRequest {})]);
+        assert_eq!((reply.status.code, reply.status.message.as_str()), expected, "{value:?}");
+    }
+    server.stop();
+}
+
+/// A name is the directory's, to the last blank.
+#[test]
+fn blanks_at_the_ends_of_a_name_are_part_of_it() {
+    let repository = Repository::new();
+    repository.identity("ends ", 0, &[Pair::new("INT32", "-1")]);
+    repository.identity("begins", 0, &[Pair::new("INT32", "-1")]);
+    let server = Server::start(usual(), repository.path(), &["--model-control-mode=explicit", "--load-model=*"]);
+    let mut grpc = Grpc::connect(server.grpc);
+    for (name, ready) in [("ends ", true), ("ends", false), (" begins", false), ("begins", true), (" ", false)] {
+        let request = ModelReadyRequest { name: name.into(), version: String::new() };
+        assert_eq!(grpc.call("ModelReady", &request), Ok(ModelReadyResponse { ready }), "{name:?}");
+        let request = RepositoryModelLoadRequest { model_name: name.into(), ..Default::default() };
+        let loaded = grpc.call::<RepositoryModelLoadResponse>("RepositoryModelLoad", &request);
+        assert_eq!(loaded.is_ok(), ready, "{name:?}: {loaded:?}");
+    }
+    server.stop();
+}
+
 fn not_found(text: &str) -> Status {
     Status { code: code::NOT_FOUND, message: text.to_string() }
 }

@@ -155,6 +155,42 @@ fn many_streams_share_a_connection() {
     });
 }
 
+/// Tools count the lines: one for each call and each stream that its client has given up, none for those that end.
+#[test]
+fn the_log_has_one_line_for_each_cancellation() {
+    let repository = Repository::new();
+    let delay = "parameters { key: \"execute_delay_ms\" value { string_value: \"1500\" } }";
+    repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], delay);
+    repository.identity("quick", 0, &[Pair::new("INT32", "-1")]);
+    let server = Server::start(usual(), repository.path(), &["--log-verbose=1"]);
+    let count = |handler: &str| {
+        server.log().matches(&format!("Cancellation notification received for {handler}, rpc_ok=1, context ")).count()
+    };
+    let mut grpc = Grpc::connect(server.grpc);
+    let mut call = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
+    grpc.send(&mut call, &numbers("slow", "given up", &[1]));
+    grpc.half_close(&mut call);
+    grpc.flush();
+    // Two requests on one stream, given up together.
+    let mut stream = open(&mut grpc);
+    grpc.send(&mut stream, &numbers("slow", "first", &[1]));
+    grpc.send(&mut stream, &numbers("slow", "second", &[2]));
+    grpc.flush();
+    grpc.cancel(call);
+    grpc.cancel(stream);
+    server.wait_until("both are logged", || count("ModelInferHandler") > 0 && count("ModelStreamInferHandler") > 0);
+    // What ends is not given up.
+    let mut exchange = open(&mut grpc);
+    grpc.send(&mut exchange, &numbers("quick", "kept", &[1]));
+    grpc.half_close(&mut exchange);
+    assert_eq!(grpc.finish(exchange).status.code, code::OK);
+    assert_eq!((count("ModelInferHandler"), count("ModelStreamInferHandler")), (1, 1), "{}", server.log());
+    let log = server.stop();
+    for line in ["| GRPC KeepAlive Option ", "| http2_max_ping_strikes ", "| keepalive_time_ms "] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+}
+
 #[test]
 fn a_message_that_is_no_message_ends_the_call() {
     let repository = Repository::new();

@@ -13,6 +13,7 @@ pub mod models;
 pub mod options;
 pub mod parameters;
 pub(crate) mod requests;
+mod response_errors;
 pub(crate) mod responses;
 pub mod trace;
 
@@ -28,10 +29,12 @@ use super::border::{deref, entry, entry_or, give, null, put, take, text};
 pub const SERVER_API_VERSION: (u32, u32) = (1, 34);
 
 /// `TRITONSERVER_Error`: owned by whoever got it, deleted by `TRITONSERVER_ErrorDelete`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Error {
     code: Code,
     message: CString,
+    /// Of an error that a response showed (see `response_errors`); 0: of no response.
+    lease: u64,
 }
 
 impl Error {
@@ -42,7 +45,7 @@ impl Error {
 
     fn of(status: Status) -> Error {
         let bytes: Vec<u8> = status.message.bytes().filter(|&byte| byte != 0).collect();
-        Error { code: status.code, message: CString::new(bytes).unwrap_or_default() }
+        Error { code: status.code, message: CString::new(bytes).unwrap_or_default(), lease: 0 }
     }
 
     /// What an error says that foreign code gives up by returning it.
@@ -50,8 +53,27 @@ impl Error {
     /// # Safety
     /// The error came from this interface and nobody uses it afterwards.
     pub unsafe fn returned(error: *mut Error) -> Status {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { take(error, "the returned error") }.map_or_else(|fault| fault, |error| error.status())
+        // SAFETY: the caller owns the error until now and does not use it after this call.
+        unsafe { Error::taken(error, "the returned error") }.unwrap_or_else(|fault| fault)
+    }
+
+    /// Ends an error, or one share of it, and says what it said.
+    ///
+    /// # Safety
+    /// The error is NULL or came from this interface, and its owner gives it up.
+    unsafe fn taken(error: *mut Error, what: &str) -> Result<Status, Status> {
+        // SAFETY: by contract NULL or live.
+        let (status, lease) = unsafe { deref(error, what) }.map(|error| (error.status(), error.lease))?;
+        match lease {
+            // SAFETY: an error without a lease is the caller's alone.
+            0 => unsafe { take(error, what) }.map(drop)?,
+            lease => response_errors::give_up(lease),
+        }
+        Ok(status)
+    }
+
+    fn byte_size(&self) -> usize {
+        size_of::<Error>() + self.message.as_bytes_with_nul().len()
     }
 
     pub fn status(&self) -> Status {
@@ -164,7 +186,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorNew(code: u32, message: *const c_char
     entry_or(std::ptr::null_mut(), || {
         // SAFETY: the caller's promise is passed on.
         let message = unsafe { text(message, "msg") }.map(CStr::to_owned).unwrap_or_default();
-        Ok(give(Error { code: Code::from_number(code), message }))
+        Ok(give(Error { code: Code::from_number(code), message, lease: 0 }))
     })
 }
 
@@ -172,8 +194,8 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorNew(code: u32, message: *const c_char
 /// `error` came from this interface, is not used afterwards, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut Error) {
-    // SAFETY: the caller's promise is passed on.
-    entry_or((), || unsafe { take(error, "error") }.map(drop));
+    // SAFETY: the caller gives the error up, or one share of it.
+    entry_or((), || unsafe { Error::taken(error, "error") }.map(drop));
 }
 
 /// # Safety

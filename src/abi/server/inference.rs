@@ -13,6 +13,7 @@ use super::allocators::Buffer;
 use super::application_trace::{Watching, adopt, give_back};
 use super::inputs::{Chunk, Input, gpu_of};
 use super::requests::{Answering, InferenceRequest, ReleaseFn};
+use super::response_errors::ResponseError;
 use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
 use crate::backend::plugin::guard::{Work, guarded};
@@ -327,7 +328,7 @@ impl Answers {
         InferenceResponse {
             callee: Arc::clone(&self.callee),
             id: self.id.clone(),
-            error: error.map(Error::of),
+            error: error.map(|status| ResponseError::new(Error::of(status))),
             parameters,
             outputs: placed,
             labels: Mutex::new(BTreeMap::new()),

@@ -5,8 +5,9 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::allocators::Buffer;
+use super::response_errors::ResponseError;
 use super::{Error, parameter_pointer};
-use crate::abi::border::{deref, entry, lend, put, put_if_asked, take};
+use crate::abi::border::{deref, entry, put, put_if_asked, take};
 use crate::gpu::DeviceSlice;
 use crate::request::{Callee, DataType, Parameters, Place, Shape, Status, Text};
 
@@ -14,7 +15,7 @@ use crate::request::{Callee, DataType, Parameters, Place, Shape, Status, Text};
 pub struct InferenceResponse {
     pub(super) callee: Arc<dyn Callee>,
     pub(super) id: Text,
-    pub(super) error: Option<Error>,
+    pub(super) error: Option<ResponseError>,
     pub(super) parameters: Parameters,
     pub(super) outputs: Vec<Output>,
     /// As C strings, those that were asked for.
@@ -80,8 +81,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(response: *mut Inf
     })
 }
 
-/// NULL: the inference succeeded. Otherwise an error that lives with the response; only the error for a NULL response
-/// belongs to the caller.
+/// NULL: the inference succeeded. Otherwise an error that may be deleted, once for each call, and need not be; it can be
+/// read after the response is deleted (see `response_errors`).
 ///
 /// # Safety
 /// The response is live.
@@ -91,7 +92,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(response: *const In
     let failed = entry(|| {
         // SAFETY: the caller's promise is passed on.
         let response = unsafe { deref(response, "inference_response")? };
-        found = response.error.as_ref().map_or(std::ptr::null_mut(), |error| lend(error, response).cast_mut());
+        found = response.error.as_ref().map_or(std::ptr::null_mut(), ResponseError::lend);
         Ok(())
     });
     if failed.is_null() { found } else { failed }

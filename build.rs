@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     plugin_host(&out)?;
     symbols(&out)?;
+    hide_others(&out)?;
 
     // Cargo sets no SONAME; programs and plug-ins were linked against this one.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtritonserver.so");
@@ -74,6 +75,53 @@ fn plugin_host(out: &Path) -> Result<(), Box<dyn Error>> {
         .arg("src/backend/plugin/stub.c")
         .status()?;
     if status.success() { Ok(()) } else { Err("cannot build the empty libtritonserver.so".into()) }
+}
+
+/// Functions with C names that a crate defines for programs of its own, and that the library would export with Triton's:
+/// those of crc-fast, which object_store uses.
+const OTHERS: [&str; 26] = [
+    "crc_fast_checksum",
+    "crc_fast_checksum_combine",
+    "crc_fast_checksum_combine_with_params",
+    "crc_fast_checksum_file",
+    "crc_fast_checksum_file_with_params",
+    "crc_fast_checksum_with_params",
+    "crc_fast_clear_error",
+    "crc_fast_crc32_iscsi",
+    "crc_fast_crc32_iso_hdlc",
+    "crc_fast_crc64_nvme",
+    "crc_fast_digest_combine",
+    "crc_fast_digest_finalize",
+    "crc_fast_digest_finalize_reset",
+    "crc_fast_digest_free",
+    "crc_fast_digest_get_amount",
+    "crc_fast_digest_get_state",
+    "crc_fast_digest_new",
+    "crc_fast_digest_new_with_init_state",
+    "crc_fast_digest_new_with_params",
+    "crc_fast_digest_reset",
+    "crc_fast_digest_update",
+    "crc_fast_error_message",
+    "crc_fast_get_calculator_target",
+    "crc_fast_get_custom_params",
+    "crc_fast_get_last_error",
+    "crc_fast_get_version",
+];
+
+/// Keeps those functions inside the library: a symbol is as visible as the strictest object says that names it. (A second
+/// version script beside the one that rustc writes is an error to GNU's linker.)
+fn hide_others(out: &Path) -> Result<(), Box<dyn Error>> {
+    let (source, object) = (out.join("hidden.c"), out.join("hidden.o"));
+    let mut text = String::new();
+    for name in OTHERS {
+        text += &format!("extern void {name}(void) __attribute__((weak, visibility(\"hidden\")));\n");
+    }
+    text += &format!("static void (*const hidden[])(void) __attribute__((used)) = {{{}}};\n", OTHERS.join(", "));
+    fs::write(&source, text)?;
+    let compiler = cc::Build::new().get_compiler();
+    let status = compiler.to_command().args(["-fPIC", "-c", "-o"]).arg(&object).arg(&source).status()?;
+    println!("cargo:rustc-cdylib-link-arg={}", object.display());
+    if status.success() { Ok(()) } else { Err("cannot compile the list of symbols to hide".into()) }
 }
 
 /// A table of every function that `src/abi` exports: each is defined as `extern "C" fn TRITON…`, by itself or by a

@@ -10,6 +10,7 @@ pub mod agents;
 pub mod backend;
 mod border;
 pub mod cache;
+mod casts;
 mod foreign;
 pub mod handles;
 pub mod interface;

@@ -75,6 +75,17 @@ pub enum CorrelationId {
 }
 
 impl CorrelationId {
+    /// Bytes of a text that names a sequence.
+    pub const TEXT_BYTES_MAX: usize = 128;
+
+    /// A text that clients may use.
+    pub fn of_text(id: Text) -> Result<CorrelationId, Status> {
+        match id.as_bytes().len() <= CorrelationId::TEXT_BYTES_MAX {
+            true => Ok(CorrelationId::Text(id)),
+            false => Err(Status::unsupported("string correlation ID cannot be longer than 128 characters")),
+        }
+    }
+
     /// False for what says that a request belongs to no sequence: nothing, 0, or an empty text.
     pub fn is_in_sequence(&self) -> bool {
         match self {
@@ -154,6 +165,10 @@ pub struct Request {
     /// What its caller lent for it. Last, because with the last holder the caller may take it away.
     pub lending: Option<Arc<Lending>>,
 }
+
+/// Why a backend may not give a request back to be executed once more.
+pub const NOT_RESCHEDULED: &str = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is \
+                                   not configured to handle such a flag.";
 
 impl Request {
     pub fn new(completion: Completion) -> Request {
@@ -308,11 +323,7 @@ impl Request {
     pub fn reschedule(mut self: Box<Request>) -> Result<(), (Status, Box<Request>)> {
         match self.keeper.take().and_then(Keeper::dismiss) {
             Some((owner, key)) => owner.reschedule(key, self),
-            None => {
-                let text = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
-                            configured to handle such a flag.";
-                Err((Status::invalid(text), self))
-            }
+            None => Err((Status::invalid(NOT_RESCHEDULED), self)),
         }
     }
 

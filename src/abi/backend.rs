@@ -19,6 +19,7 @@ use super::handles::{AttributeHandle, BackendHandle, InstanceHandle, ModelHandle
 use super::server::{Error, Message};
 use crate::abi::backend::memory_manager::MemoryManager;
 use crate::abi::border::{deref, deref_mut, entry, lend, null, put};
+use crate::abi::casts::readable_request;
 use crate::abi::ledger;
 use crate::backend::{report_failure, tell_executed};
 use crate::model_config::json;
@@ -339,7 +340,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ModelInstanceReportStatistics(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let (instance, request) = unsafe { (deref(instance, "instance")?, deref(request, "request")?) };
+        let (instance, request) = unsafe { (deref(instance, "instance")?, readable_request(request)?) };
         let execution = Execution { exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns };
         match success {
             true => instance.context.report_success(request, &execution),

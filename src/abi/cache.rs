@@ -6,10 +6,11 @@
 mod entry;
 mod library;
 
-use super::border::{deref, deref_mut, entry as body, null, put};
+use super::border::{deref, deref_mut, entry as body, put};
 use super::server::{BufferAttributes, Error};
 use crate::request::Status;
 
+use entry::INCOMPLETE;
 pub use entry::{AllocatorHandle, EntryHandle};
 pub use library::{LibraryCache, file_of, open};
 
@@ -31,6 +32,9 @@ pub unsafe extern "C" fn TRITONCACHE_ApiVersion(major: *mut u32, minor: *mut u32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONCACHE_CacheEntryBufferCount(entry: *const EntryHandle, count: *mut usize) -> *mut Error {
     body(|| {
+        if entry.is_null() {
+            return Err(Status::invalid("entry was nullptr"));
+        }
         // SAFETY: the caller's promise is passed on.
         let entry = unsafe { deref(entry, "entry")? };
         // SAFETY: as above.
@@ -49,6 +53,9 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryAddBuffer(
     buffer_attributes: *const BufferAttributes,
 ) -> *mut Error {
     body(|| {
+        if entry.is_null() || buffer_attributes.is_null() {
+            return Err(Status::invalid(INCOMPLETE));
+        }
         // SAFETY: the caller's promise is passed on.
         let (entry, attributes) = unsafe { (deref(entry, "entry")?, deref(buffer_attributes, "buffer_attributes")?) };
         entry.add(base, attributes)
@@ -65,6 +72,9 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntryGetBuffer(
     buffer_attributes: *mut BufferAttributes,
 ) -> *mut Error {
     body(|| {
+        if entry.is_null() || base.is_null() || buffer_attributes.is_null() {
+            return Err(Status::invalid(INCOMPLETE));
+        }
         // SAFETY: the caller's promise is passed on.
         let (entry, into) = unsafe { (deref(entry, "entry")?, deref_mut(buffer_attributes, "buffer_attributes")?) };
         let (found, attributes) = entry.get(index)?;
@@ -87,11 +97,11 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntrySetBuffer(
     buffer_attributes: *const BufferAttributes,
 ) -> *mut Error {
     body(|| {
+        if entry.is_null() || new_base.is_null() {
+            return Err(Status::invalid(INCOMPLETE));
+        }
         // SAFETY: the caller's promise is passed on; no attributes are as good as the present ones.
         let (entry, attributes) = unsafe { (deref(entry, "entry")?, buffer_attributes.as_ref()) };
-        if new_base.is_null() {
-            return Err(null("new_base"));
-        }
         entry.set(index, new_base, attributes)
     })
 }
@@ -103,6 +113,9 @@ pub unsafe extern "C" fn TRITONCACHE_CacheEntrySetBuffer(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONCACHE_Copy(allocator: *const AllocatorHandle, entry: *const EntryHandle) -> *mut Error {
     body(|| {
+        if allocator.is_null() || entry.is_null() {
+            return Err(Status::invalid("allocator or entry was nullptr"));
+        }
         // SAFETY: the caller's promise is passed on.
         let (allocator, target) = unsafe { (deref(allocator, "allocator")?, deref(entry, "entry")?) };
         if !allocator.is_of(entry) {

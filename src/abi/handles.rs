@@ -16,7 +16,7 @@ use crate::gpu::driver::DeviceAddress;
 use crate::gpu::{DeviceBuffer, DeviceTarget, Gpu, Gpus};
 use crate::memory::{Pool, Target};
 use crate::observe::statistics::Holder;
-use crate::request::{MemoryType, OutputShapes, OutputTensor, Request, Response, ResponseFactory, Text};
+use crate::request::{Call, MemoryType, OutputShapes, OutputTensor, Request, Response, ResponseFactory, Text};
 use crate::wire::inference::ModelConfig;
 
 /// A pointer that a plug-in stores with one of our objects and gets back.
@@ -182,6 +182,8 @@ impl From<&FactoryHandle> for ResponseHandle {
 /// `TRITONBACKEND_ResponseFactory`: outlives its request.
 pub struct FactoryHandle {
     pub responses: ResponseFactory,
+    /// Of an application's request, which can be cancelled when it is over.
+    pub call: Option<Arc<dyn Call>>,
     /// Of the request.
     pub id: Text,
     /// False for requests that enter no statistics.
@@ -189,6 +191,12 @@ pub struct FactoryHandle {
     /// As in [`ResponseHandle`].
     pub shapes: Option<Arc<OutputShapes>>,
     pub gpus: Option<Arc<Gpus>>,
+}
+
+impl FactoryHandle {
+    pub fn is_cancelled(&self) -> bool {
+        self.responses.is_cancelled() || self.call.as_ref().is_some_and(|call| call.is_cancelled())
+    }
 }
 
 /// What a plug-in writes an output to.

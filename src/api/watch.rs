@@ -230,7 +230,6 @@ fn kept<'a>(kept: &'a Kept, name: &str) -> Option<&'a [u8]> {
 fn note_tensor(trace: &Trace, at: SeenAt, seen: &SeenTensor<'_>) {
     let activity = match at {
         SeenAt::QueueInput => "TENSOR_QUEUE_INPUT",
-        SeenAt::BackendInput => "TENSOR_BACKEND_INPUT",
         SeenAt::BackendOutput => "TENSOR_BACKEND_OUTPUT",
     };
     trace.tensor(Tensor {

@@ -2,6 +2,7 @@
 //!
 //! Code logs with `tracing`'s macros and [`verbose!`]; only start-up and the logging API see the [`Logger`].
 
+mod callback;
 mod civil;
 mod layer;
 mod record;
@@ -12,12 +13,13 @@ mod writer;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tracing_subscriber::layer::SubscriberExt;
 
+pub use callback::{Function, Message, MessageKind};
 pub use layer::LogLayer;
 pub use record::{LogFormat, MAX_MESSAGE_BYTES, MAX_OBJECT_BYTES, Severity};
 pub use table::Table;
@@ -71,9 +73,22 @@ pub enum LogError {
 
 static INSTALLED: OnceLock<Logger> = OnceLock::new();
 
+/// The log is that of an application that links the server.
+static IS_OF_APPLICATION: AtomicBool = AtomicBool::new(false);
+
 /// The log of this process, once one was installed.
 pub fn installed() -> Option<&'static Logger> {
     INSTALLED.get()
+}
+
+/// In an application that links the server: waits until what this thread logged is written, for the application may read
+/// its log file next. The server itself waits for no message.
+pub fn flush_for_application() {
+    if IS_OF_APPLICATION.load(Ordering::Relaxed)
+        && let Some(logger) = installed()
+    {
+        logger.flush();
+    }
 }
 
 /// Who may log: while there are any the log keeps its thread, so that it does not come and go with each message.
@@ -134,6 +149,7 @@ impl Logger {
         }
         let escapes = std::env::var_os("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|value| value != "0");
         Logger::start(&LogSettings::default(), escapes)?.install()?;
+        IS_OF_APPLICATION.store(true, Ordering::Relaxed);
         INSTALLED.get().ok_or(LogError::Installed)
     }
 
@@ -141,7 +157,7 @@ impl Logger {
         let switches = Arc::new(Switches::new(escapes));
         let queue = Queue::start(Arc::clone(&switches), sinks, capacity).map_err(LogError::Thread)?;
         let file = Arc::new(Mutex::new(settings.file.clone()));
-        let logger = Logger { layer: LogLayer { switches, queue }, file };
+        let logger = Logger { layer: LogLayer { switches, queue, callback: Arc::default() }, file };
         logger.set_info(settings.info);
         logger.set_warning(settings.warning);
         logger.set_error(settings.error);
@@ -227,6 +243,11 @@ impl Logger {
     /// process ends. False: something may be missing.
     pub fn flush(&self) -> bool {
         self.layer.queue.flush(FLUSH_PATIENCE)
+    }
+
+    /// From now on messages that the switches let through go to this function alone; `None`: to the streams again.
+    pub fn set_function(&self, function: Option<Function>) {
+        self.layer.callback.set(function);
     }
 
     fn change(&self, change: impl FnOnce(&Switches)) {

@@ -282,6 +282,11 @@ impl ResponseFactory {
         ResponseFactory(Holder::new(completion))
     }
 
+    /// Nobody gets what it sends.
+    pub fn of_nobody() -> ResponseFactory {
+        ResponseFactory(Holder::default())
+    }
+
     /// Sends `response`; with `last` nothing may follow, and what follows is dropped.
     pub fn send(&self, response: Response, last: bool) {
         self.0.deliver(Some(response), last);

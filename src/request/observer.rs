@@ -31,7 +31,6 @@ pub enum Mark {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeenAt {
     QueueInput,
-    BackendInput,
     BackendOutput,
 }
 
@@ -151,7 +150,6 @@ impl Request {
     pub fn mark_taken(&self) {
         if let Some(observer) = &self.observer {
             observer.mark(Mark::Taken, now_ns());
-            self.show_inputs(SeenAt::BackendInput);
         }
     }
 }

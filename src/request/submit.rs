@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use super::{Request, Sink, Status};
+use super::{Request, ResponseFactory, Sink, Status};
 use crate::gpu::Gpus;
 use crate::model_config::ModelSpec;
 
@@ -51,6 +51,12 @@ pub trait Call: Send + Sync {
     fn cancel(&self);
 
     fn is_cancelled(&self) -> bool;
+
+    /// A producer of responses beside those that whoever has the request makes; of a request that is over, or not
+    /// handed in, nobody gets them.
+    fn responses(&self) -> ResponseFactory {
+        ResponseFactory::of_nobody()
+    }
 
     /// Runs `job`, which ends in code that is not the server's: here if that is fine and this thread may wait, else at
     /// home.

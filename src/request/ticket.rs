@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::{Admission, Completion, Response, Status, Text, spare};
+use super::{Admission, Completion, Response, ResponseFactory, Status, Text, spare};
 
 /// Held by whoever handed a request in. With it the request's scheduler can be asked to let it expire or to cancel it.
 pub struct Ticket {
@@ -27,6 +27,11 @@ impl Ticket {
     /// The state word that decides who answers.
     pub fn admission(&self) -> &Admission {
         &self.completion.admission
+    }
+
+    /// A producer of responses for the request, as [`Request::responses`](super::Request::responses).
+    pub fn responses(&self) -> ResponseFactory {
+        ResponseFactory::new(self.completion.clone())
     }
 
     /// The request is over.

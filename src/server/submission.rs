@@ -17,8 +17,8 @@ use crate::model_config::ModelSpec;
 use crate::repository::ServedModel;
 use crate::request::shared::Wish;
 use crate::request::{
-    self, Asked, Call, Callee, Completion, Delivery, Job, Place, Request, Sink, Status, Submit, Ticket, never_waits,
-    now_ns,
+    self, Asked, Call, Callee, Completion, Delivery, Job, Place, Request, ResponseFactory, Sink, Status, Submit,
+    Ticket, never_waits, now_ns,
 };
 use crate::scheduler::{Accepted, Refused};
 
@@ -195,6 +195,10 @@ impl Submission {
 }
 
 impl Call for Submission {
+    fn responses(&self) -> ResponseFactory {
+        self.ticket().map_or_else(ResponseFactory::of_nobody, |ticket| ticket.responses())
+    }
+
     fn submit(&self, request: Box<Request>) -> Result<(), (Status, Box<Request>)> {
         self.state().under_way = Some(Arc::clone(self.model()));
         // Whoever takes it finds that, however soon that is.

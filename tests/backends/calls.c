@@ -282,7 +282,7 @@ static void look(TRITONBACKEND_Request* request, bool is_plain) {
     succeeds(TRITONBACKEND_RequestCorrelationIdString(request, &text));
     expect(is(text, "a sequence"));
     fails(TRITONBACKEND_RequestCorrelationId(request, &number), INVALID,
-        "[request id: r 1] given request's correlation id is not an unsigned int");
+        "[request id: r 1] correlation ID in request is not an unsigned int");
   }
 
   TRITONSERVER_ParameterType type = TRITONSERVER_PARAMETER_INT;

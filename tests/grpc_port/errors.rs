@@ -71,6 +71,10 @@ fn reserved_parameters_have_their_types() {
         let request = ModelInferRequest { parameters: parameters([(key, choice)]), ..numbers("plain", "", &[1]) };
         assert_eq!(refused(&mut grpc, &request), invalid(&text), "{what}");
     }
+    let long = [("sequence_id", StringParam("x".repeat(129)))];
+    let request = ModelInferRequest { parameters: parameters(long), ..numbers("plain", "", &[1]) };
+    let text = "string correlation ID cannot be longer than 128 characters";
+    assert_eq!(refused(&mut grpc, &request), Status { code: code::UNIMPLEMENTED, message: text.to_owned() });
     // An entry without a value.
     let mut request = numbers("plain", "", &[1]);
     request.parameters.insert("mine".to_string(), InferParameter::default());

@@ -461,6 +461,11 @@ fn parameters_that_are_refused() {
         (r#"{"sequence_id":-1}"#, 500, "Unable to parse 'sequence_id': attempt to access JSON non-string as string"),
         (r#"{"sequence_id":1.5}"#, 500, "Unable to parse 'sequence_id': attempt to access JSON non-string as string"),
         (
+            &format!(r#"{{"sequence_id":"{}"}}"#, "x".repeat(129)),
+            501,
+            "string correlation ID cannot be longer than 128 characters",
+        ),
+        (
             r#"{"sequence_start":1}"#,
             500,
             "Unable to parse 'sequence_start': attempt to access JSON non-boolean as boolean",

@@ -48,6 +48,8 @@ fn repository() -> Repository {
         repository.model(name, &config.replace("KIND_CPU count: 1", "KIND_CPU count: 2"));
     };
     several("batched", "dynamic_batching { max_queue_delay_microseconds: 500 }");
+    several("levels", "dynamic_batching { priority_levels: 20 default_priority_level: 10 }");
+    several("many_levels", "dynamic_batching { priority_levels: 5000000000 default_priority_level: 1 }");
     several("ordered", &format!("dynamic_batching {{ preserve_ordering: true }}\n{}", delay(3, 4)));
     let policy = "dynamic_batching { default_queue_policy { allow_timeout_override: true \
                   default_timeout_microseconds: 3600000000 max_queue_size: 2 } }";
@@ -122,6 +124,36 @@ fn requests_stream_wait_expire_and_are_called_back() {
 #[test]
 fn traces_follow_requests() {
     runs("tracing.c", no_backends());
+}
+
+/// Cases of Triton's Python binding and of its core's tests.
+#[test]
+fn what_tritons_own_programs_do_works_here() {
+    let Some(program) = Program::compiled("binding.c") else { return };
+    let repository = repository();
+    program.run(&[text(repository.path()), text(no_backends())]);
+    program.run_blameless(&[text(repository.path()), text(no_backends())]);
+}
+
+#[test]
+fn what_tritons_own_programs_do_leaves_nothing_behind() {
+    runs_watched("binding.c", no_backends());
+}
+
+#[test]
+fn an_application_reads_and_gets_its_log() {
+    let Some(program) = Program::compiled("log.c") else { return };
+    for is_checked in [false, true] {
+        let repository = Repository::new();
+        repository.file("log/none", "");
+        let (log, empty) = (repository.path().join("log/its.log"), repository.path().join("empty"));
+        std::fs::create_dir(&empty).expect("an empty repository");
+        let arguments = [text(&log), text(&empty)];
+        match is_checked {
+            false => program.run(&arguments),
+            true => program.run_checked(&arguments),
+        };
+    }
 }
 
 #[test]

@@ -35,8 +35,12 @@ static void families(void) {
   fails(TRITONSERVER_MetricFamilyNew(&family, kind, NULL, ""), INVALID, NULL);
   fails(TRITONSERVER_MetricFamilyNew(&family, kind, "name", NULL), INVALID, NULL);
   fails(TRITONSERVER_MetricFamilyNew(&family, kind, "a name", ""), INVALID, "invalid metric name 'a name'");
-  fails(TRITONSERVER_MetricFamilyNew(&family, kind, "nv_inference_count", ""), INVALID,
-      "metric family 'nv_inference_count' belongs to the server");
+  /* A family of the core: as Triton has it, of its own kind only. */
+  fails(TRITONSERVER_MetricFamilyNew(&family, kind, "nv_gpu_power_limit", ""), INVALID,
+      "metric family 'nv_gpu_power_limit' exists already as a gauge");
+  TRITONSERVER_MetricFamily* core = NULL;
+  succeeds(TRITONSERVER_MetricFamilyNew(&core, TRITONSERVER_METRIC_KIND_GAUGE, "nv_gpu_power_limit", ""));
+  succeeds(TRITONSERVER_MetricFamilyDelete(core));
   fails(TRITONSERVER_MetricFamilyNew(&family, kind, "nereid_pool_bytes_in_use", ""), INVALID, NULL);
   fails(TRITONSERVER_MetricFamilyNew(&family, (TRITONSERVER_MetricKind)3, "name", ""), INVALID,
       "Unsupported kind passed to MetricFamily constructor.");

@@ -27,8 +27,10 @@ static void texts(TRITONSERVER_ServerOptions* options) {
   fails(TRITONSERVER_ServerOptionsSetHostPolicy(options, "policy", "numa-node", "zero"), INVALID,
         "Invalid host policy 'policy': numa-node must be the number of a NUMA node, got 'zero'");
   succeeds(TRITONSERVER_ServerOptionsSetMetricsConfig(options, "", "summary_latencies", "true"));
-  fails(TRITONSERVER_ServerOptionsSetMetricsConfig(options, "model", "summary_latencies", "true"),
-        TRITONSERVER_ERROR_UNSUPPORTED, "there is no configuration of the metrics of 'model' alone");
+  /* Of a group that the server does not have: taken, and without effect. */
+  succeeds(TRITONSERVER_ServerOptionsSetMetricsConfig(options, "metrics_group", "setting", "value"));
+  fails(TRITONSERVER_ServerOptionsSetMetricsConfig(options, NULL, "setting", "value"), TRITONSERVER_ERROR_INVALID_ARG,
+        "name must not be NULL");
   succeeds(TRITONSERVER_ServerOptionsSetCacheConfig(options, "local", "{\"size\":\"1048576\"}"));
   fails(TRITONSERVER_ServerOptionsSetCacheConfig(options, "local", "[]"), INVALID,
         "failed to parse the cache's configuration: it is no JSON object");
@@ -141,7 +143,7 @@ static void logs(TRITONSERVER_ServerOptions* options, const char* directory) {
   succeeds(TRITONSERVER_LogMessage(TRITONSERVER_LOG_VERBOSE, "options.c", 2, "a detail to be read"));
   succeeds(TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, "options.c", 3, "an information to be left out"));
   fails(TRITONSERVER_LogMessage((TRITONSERVER_LogLevel)4, "options.c", 4, "of no level"), INVALID,
-        "unknown log level 4");
+        "unknown logging level '4'");
   fails(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, NULL, 5, "of no file"), INVALID, "filename must not be NULL");
   fails(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, "options.c", 6, NULL), INVALID, "msg must not be NULL");
 

@@ -236,11 +236,7 @@ fn tensors_are_shown_where_they_pass() {
         let tensor = json!({"name": name, "data": "7,8", "shape": "2", "dtype": "INT32"});
         json!({"id": 1, "activity": activity, "tensor": tensor})
     };
-    let expected = [
-        tensor("TENSOR_QUEUE_INPUT", "INPUT0"),
-        tensor("TENSOR_BACKEND_INPUT", "INPUT0"),
-        tensor("TENSOR_BACKEND_OUTPUT", "OUTPUT0"),
-    ];
+    let expected = [tensor("TENSOR_QUEUE_INPUT", "INPUT0"), tensor("TENSOR_BACKEND_OUTPUT", "OUTPUT0")];
     assert_eq!(trace.tensors, expected);
 }
 

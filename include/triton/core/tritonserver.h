@@ -370,6 +370,12 @@ typedef void (*TRITONSERVER_InferenceTraceTensorActivityFn_t)(
     TRITONSERVER_DataType datatype, const void* base, size_t byte_size, const int64_t* shape, uint64_t dim_count,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp);
 
+/* Gets one message of the log, on the thread that logs it, and by several threads at a time. The time is in
+ * microseconds since the epoch. What the function logs itself is dropped. */
+typedef void (*TRITONSERVER_LogCallbackFn_t)(
+    TRITONSERVER_LogLevel level, const char* filename, int line, uint64_t timestamp_us, const char* message,
+    void* userp);
+
 /* Gives a trace back to its caller, who deletes it. */
 typedef void (*TRITONSERVER_InferenceTraceReleaseFn_t)(TRITONSERVER_InferenceTrace* trace, void* userp);
 
@@ -417,7 +423,7 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_LogMessage(
 /* Copies the text. Unlike with other functions the result is not what became of the call, but what was asked for. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* msg);
 
-/* Not for an error that is only lent, as that of TRITONSERVER_InferenceResponseError. */
+/* Once for each error that a call returned. */
 TRITONSERVER_DECLSPEC void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error);
 TRITONSERVER_DECLSPEC const char* TRITONSERVER_ErrorCodeString(TRITONSERVER_Error* error);
@@ -635,7 +641,8 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetDouble
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(
     TRITONSERVER_InferenceResponse* inference_response);
 
-/* NULL for a response that is none. The error belongs to the response: never delete it. */
+/* NULL for a response that is none. The error may be deleted, once for each call, and need not be; it can be read after
+ * the response is deleted. */
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(
     TRITONSERVER_InferenceResponse* inference_response);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(
@@ -776,6 +783,11 @@ TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogFormat
     TRITONSERVER_ServerOptions* options, const TRITONSERVER_LogFormat format);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogVerbose(
     TRITONSERVER_ServerOptions* options, int level);
+
+/* NULL for none. A server that starts with these options installs the function for the whole process, or takes a former
+ * one away if they have none; messages then go to it alone. */
+TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogCallback(
+    TRITONSERVER_ServerOptions* options, TRITONSERVER_LogCallbackFn_t callback, void* userp);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetrics(
     TRITONSERVER_ServerOptions* options, bool metrics);
 TRITONSERVER_DECLSPEC TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetGpuMetrics(

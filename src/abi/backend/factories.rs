@@ -4,9 +4,10 @@
 //! while too much of the request's answers is on its way to a client that does not read.
 
 use crate::abi::border::{deref, entry, give, null, put, take};
+use crate::abi::casts::{self, Either};
 use crate::abi::handles::{FactoryHandle, ResponseHandle};
 use crate::abi::server::Error;
-use crate::request::Request;
+use crate::request::{Request, Status};
 
 use super::responses::FINAL;
 
@@ -19,20 +20,41 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryNew(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let request = unsafe { deref(request, "request")? };
+        let handle = unsafe { factory_of(request)? };
         if factory.is_null() {
             return Err(null("factory"));
         }
-        let handle = FactoryHandle {
-            responses: request.responses(),
-            id: request.id.clone(),
-            is_counted: request.is_counted(),
-            shapes: request.output_shapes.clone(),
-            gpus: request.gpus.clone(),
-        };
         // SAFETY: as above.
         unsafe { put(factory, give(handle)) }
     })
+}
+
+/// The factory of a backend's request, or of one that an application sent.
+///
+/// # Safety
+/// The request is NULL or live.
+pub(super) unsafe fn factory_of(request: *const Request) -> Result<FactoryHandle, Status> {
+    match casts::request(request) {
+        Either::Backend(request) => {
+            // SAFETY: the caller's promise is passed on.
+            let request = unsafe { deref(request.cast_const(), "request")? };
+            Ok(FactoryHandle {
+                responses: request.responses(),
+                call: None,
+                id: request.id.clone(),
+                is_counted: request.is_counted(),
+                shapes: request.output_shapes.clone(),
+                gpus: request.gpus.clone(),
+            })
+        }
+        Either::Application(request) => {
+            // SAFETY: as above.
+            let request = unsafe { deref(request.cast_const(), "request")? };
+            let (call, id) = (request.last_call()?, request.id().clone());
+            let responses = call.responses();
+            Ok(FactoryHandle { responses, call: Some(call), id, is_counted: true, shapes: None, gpus: None })
+        }
+    }
 }
 
 /// # Safety
@@ -70,7 +92,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryIsCancelled(
     is_cancelled: *mut bool,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(is_cancelled, deref(factory, "factory")?.responses.is_cancelled()) })
+    entry(|| unsafe { put(is_cancelled, deref(factory, "factory")?.is_cancelled()) })
 }
 
 /// # Safety

@@ -11,7 +11,10 @@ use crate::wire::inference::model_instance_group::secondary_device::SecondaryDev
 /// Entry `index` of `list`.
 fn at<'a, T>(list: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
     let found = usize::try_from(index).ok().and_then(|index| list.get(index));
-    found.ok_or_else(|| Status::invalid(format!("out of bounds index {index}: instance has {} {what}", list.len())))
+    found.ok_or_else(|| {
+        let count = list.len();
+        Status::invalid(format!("out of bounds index {index}: instance is configured with {count} {what}"))
+    })
 }
 
 /// # Safety

@@ -57,7 +57,7 @@ impl MemoryManager {
 
     fn allocate_on_device(&self, id: i64, len: usize) -> Result<*mut c_void, Status> {
         if !self.gpus.is_supported() {
-            return Err(Status::unsupported("GPU memory is not supported: the server uses no GPU"));
+            return Err(Status::unsupported("GPU memory allocation not supported"));
         }
         let gpu = i32::try_from(id).ok().and_then(|id| self.gpus.get(id));
         let gpu = gpu.ok_or_else(|| Status::invalid(format!("the server uses no GPU {id}")))?;

@@ -4,10 +4,12 @@ use std::ffi::{c_char, c_void};
 
 use super::responses::place_at;
 use crate::abi::border::{deref, entry, lend, put, take, text};
+use crate::abi::casts::{self, Either, handle_of_application, readable_request};
 use crate::abi::ledger;
+use crate::abi::server::inference::preferred_place;
 use crate::abi::server::{Error, parameter_pointer};
 use crate::backend::plugin::note_release;
-use crate::request::{CorrelationId, InputTensor, Parameter, Request, Status};
+use crate::request::{CorrelationId, InputTensor, NOT_RESCHEDULED, Parameter, Request, Status};
 
 /// `TRITONSERVER_REQUEST_RELEASE_ALL`, `_RESCHEDULE`.
 const RELEASE_ALL: u32 = 1;
@@ -31,7 +33,7 @@ macro_rules! getters {
         pub unsafe extern "C" fn $name(request: *const Request, out: *mut $out) -> *mut Error {
             entry(|| {
                 // SAFETY: the caller's promise is passed on.
-                let $it = unsafe { deref(request, "request")? };
+                let $it = unsafe { readable_request(request)? };
                 let value: Result<$out, Status> = $value;
                 // SAFETY: as above.
                 unsafe { put(out, value?) }
@@ -42,7 +44,6 @@ macro_rules! getters {
 
 getters! {
     TRITONBACKEND_RequestId(*const c_char) = |request| Ok(request.id.as_c_str().as_ptr());
-    TRITONBACKEND_RequestIsCancelled(bool) = |request| Ok(request.admission().is_cancelled());
     TRITONBACKEND_RequestFlags(u32) = |request| Ok(request.flags);
     TRITONBACKEND_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.timeout_us);
     TRITONBACKEND_RequestParameterCount(u32) = |request| Ok(request.parameters.len() as u32);
@@ -52,16 +53,34 @@ getters! {
         CorrelationId::None => Ok(0),
         CorrelationId::Number(id) => Ok(*id),
         CorrelationId::Text(_) => {
-            Err(Status::invalid(format!("{}given request's correlation id is not an unsigned int", request.log_id())))
+            Err(Status::invalid(format!("{}correlation ID in request is not an unsigned int", request.log_id())))
         }
     };
     TRITONBACKEND_RequestCorrelationIdString(*const c_char) = |request| match &request.correlation_id {
-        CorrelationId::None => Ok(c"".as_ptr()),
         CorrelationId::Text(id) => Ok(id.as_c_str().as_ptr()),
-        CorrelationId::Number(_) => {
-            Err(Status::invalid(format!("{}given request's correlation id is not a string", request.log_id())))
+        CorrelationId::None | CorrelationId::Number(_) => {
+            Err(Status::invalid(format!("{}correlation ID in request is not a string", request.log_id())))
         }
     };
+}
+
+/// # Safety
+/// The request is live and the pointer writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONBACKEND_RequestIsCancelled(
+    request: *const Request,
+    is_cancelled: *mut bool,
+) -> *mut Error {
+    entry(|| {
+        let value = match casts::request(request) {
+            // SAFETY: the caller's promise is passed on.
+            Either::Application(given) => unsafe { deref(given.cast_const(), "request")? }.is_cancelled()?,
+            // SAFETY: as for the other.
+            Either::Backend(request) => unsafe { deref(request.cast_const(), "request")? }.admission().is_cancelled(),
+        };
+        // SAFETY: as above.
+        unsafe { put(is_cancelled, value) }
+    })
 }
 
 /// # Safety
@@ -76,7 +95,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestParameter(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let request = unsafe { deref(request, "request")? };
+        let request = unsafe { readable_request(request)? };
         let found = usize::try_from(index).ok().and_then(|index| request.parameters.get(index));
         let Some(Parameter { name, value: given }) = found else {
             return Err(out_of_range("parameters", index, request.parameters.len()));
@@ -101,7 +120,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputName(
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe {
-        let input = at(&deref(request, "request")?.inputs, index, "inputs")?;
+        let input = at(&readable_request(request)?.inputs, index, "inputs")?;
         put(name, input.name.as_c_str().as_ptr())
     })
 }
@@ -116,8 +135,13 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInput(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let (request, name) = unsafe { (deref(request, "request")?, text(name, "name")?) };
-        let found = request.input(name.to_bytes()).ok_or_else(|| {
+        let (request, name) = unsafe { (readable_request(request)?, text(name, "name")?) };
+        let found = request.input(name.to_bytes());
+        if found.is_none() {
+            // SAFETY: as above. Backends look at it in place of the error.
+            unsafe { put(input, std::ptr::null()) }?;
+        }
+        let found = found.ok_or_else(|| {
             let (id, name) = (request.log_id(), name.to_string_lossy());
             Status::invalid(format!("{id}unknown request input name {name}"))
         })?;
@@ -135,7 +159,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestInputByIndex(
     input: *mut *const InputTensor,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(input, lend(at(&deref(request, "request")?.inputs, index, "inputs")?, request)) })
+    entry(|| unsafe { put(input, lend(at(&readable_request(request)?.inputs, index, "inputs")?, request)) })
 }
 
 /// # Safety
@@ -148,7 +172,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputName(
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe {
-        let output = at(&deref(request, "request")?.outputs, index, "requested outputs")?;
+        let output = at(&readable_request(request)?.outputs, index, "requested outputs")?;
         put(name, output.name.as_c_str().as_ptr())
     })
 }
@@ -169,10 +193,15 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe {
-        let request = deref(request, "request")?;
         let wanted = place_at(memory_type, memory_type_id)?;
         let name = (!name.is_null()).then(|| text(name, "name")).transpose()?;
-        let place = request.completion().preferred_place((name, byte_size.as_ref().copied()), wanted)?;
+        let asked = (name, byte_size.as_ref().copied());
+        let place = match casts::request(request) {
+            Either::Application(given) => preferred_place(deref(given.cast_const(), "request")?, asked, wanted)?,
+            Either::Backend(request) => {
+                deref(request.cast_const(), "request")?.completion().preferred_place(asked, wanted)?
+            }
+        };
         put(memory_type, place.memory_type as u32)?;
         put(memory_type_id, place.memory_type_id)
     })
@@ -183,8 +212,17 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestOutputBufferProperties(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_RequestRelease(request: *mut Request, flags: u32) -> *mut Error {
     entry(|| {
+        if let Either::Application(given) = casts::request(request) {
+            // SAFETY: the caller's promise is passed on.
+            let shown = unsafe { deref(given.cast_const(), "request")? };
+            return match flags {
+                RELEASE_ALL => shown.release(handle_of_application(given), flags),
+                RELEASE_RESCHEDULE => Err(Status::invalid(NOT_RESCHEDULED)),
+                _ => Err(Status::invalid(format!("unknown request release flags {flags}"))),
+            };
+        }
         // SAFETY: the caller's promise is passed on.
-        unsafe { deref(request, "request")? };
+        unsafe { deref(request.cast_const(), "request")? };
         match flags {
             RELEASE_ALL => {}
             RELEASE_RESCHEDULE => {

@@ -3,10 +3,13 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
+use super::factories::factory_of;
 use crate::abi::border::{deref, deref_mut, entry, give, lend, null, put, put_if_asked, take, text};
-use crate::abi::handles::{OutputHandle, OutputMemory, ResponseHandle};
+use crate::abi::casts::{self, Either};
+use crate::abi::handles::{FactoryHandle, OutputHandle, OutputMemory, ResponseHandle};
+use crate::abi::server::responses::Head;
 use crate::abi::server::{BufferAttributes, Error};
 use crate::memory::{Given, Target};
 use crate::request::shared::Wish;
@@ -29,13 +32,17 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
     request: *const Request,
 ) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        let request = unsafe { deref(request, "request")? };
+        let made = match casts::request(request) {
+            // SAFETY: the caller's promise is passed on.
+            Either::Backend(request) => ResponseHandle::from(unsafe { deref(request.cast_const(), "request")? }),
+            // SAFETY: as above.
+            Either::Application(_) => ResponseHandle::from(&unsafe { factory_of(request)? } as &FactoryHandle),
+        };
         if response.is_null() {
             return Err(null("response"));
         }
         // SAFETY: as above.
-        unsafe { put(response, give(ResponseHandle::from(request))) }
+        unsafe { put(response, give(made)) }
     })
 }
 
@@ -43,8 +50,28 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseNew(
 /// The response belongs to the caller, was not sent, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONBACKEND_ResponseDelete(response: *mut ResponseHandle) -> *mut Error {
-    // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { take(response, "response") }.map(drop))
+    entry(|| match casts::response(response) {
+        // SAFETY: the caller gives the response up.
+        Either::Backend(at) => unsafe { take(at, "response") }.map(drop),
+        // SAFETY: as above.
+        Either::Application(at) => unsafe { take(at, "response") }.map(drop),
+    })
+}
+
+/// A response that a backend makes, and can add to.
+///
+/// # Safety
+/// The handle is NULL or of a live response that this call alone uses.
+unsafe fn in_the_making<'a>(response: *mut ResponseHandle) -> Result<&'a mut ResponseHandle, Status> {
+    match casts::response(response) {
+        // SAFETY: the caller's promise is passed on.
+        Either::Backend(at) => unsafe { deref_mut(at, "response") },
+        Either::Application(at) => {
+            // SAFETY: as above.
+            unsafe { deref(at.cast_const(), "response")? };
+            Err(Status::invalid("the response was sent: it can be read and deleted, and nothing else"))
+        }
+    }
 }
 
 /// Exports the setters of response parameters.
@@ -60,8 +87,14 @@ macro_rules! set_parameter {
         ) -> *mut Error {
             entry(|| {
                 // SAFETY: the caller's promise is passed on.
-                let (handle, name) = unsafe { (deref_mut(response, "response")?, text(name, "name")?) };
-                handle.response.parameters.push(Text::new(name.to_bytes()), $value);
+                let (parameters, name) = unsafe {
+                    let parameters = match casts::response(response) {
+                        Either::Backend(at) => &mut deref_mut(at, "response")?.response.parameters,
+                        Either::Application(at) => deref_mut(at, "response")?.parameters_mut(),
+                    };
+                    (parameters, text(name, "name")?)
+                };
+                parameters.push(Text::new(name.to_bytes()), $value);
                 Ok(())
             })
         }
@@ -93,7 +126,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseOutput(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let (handle, name) = unsafe { (deref_mut(response, "response")?, text(name, "name")?) };
+        let (handle, name) = unsafe { (in_the_making(response)?, text(name, "name")?) };
         let datatype = DataType::from_number(datatype).ok_or_else(|| {
             Status::invalid(format!("unknown data type {datatype} for output '{}'", name.to_string_lossy()))
         })?;
@@ -250,14 +283,14 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutput(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let outputs = &unsafe { deref(response, "response")? }.outputs;
-        let output = usize::try_from(index).ok().and_then(|index| outputs.get(index)).ok_or_else(|| {
-            Status::invalid(format!("out of bounds index {index}: response has {} outputs", outputs.len()))
+        let heads = unsafe { heads(response)? };
+        let found = usize::try_from(index).ok().and_then(|index| heads.get(index)).ok_or_else(|| {
+            Status::invalid(format!("out of bounds index {index}: response has {} outputs", heads.len()))
         })?;
         // SAFETY: as above.
         unsafe {
-            put_if_asked(name, output.tensor.name.as_c_str().as_ptr());
-            describe(output, datatype, shape, dim_count);
+            put_if_asked(name, found.name.as_c_str().as_ptr());
+            describe(found, datatype, shape, dim_count);
         }
         Ok(())
     })
@@ -276,23 +309,41 @@ pub unsafe extern "C" fn TRITONBACKEND_InferenceResponseOutputByName(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let (handle, name) = unsafe { (deref(response, "response")?, text(name, "name")?) };
-        let output = handle.outputs.iter().find(|output| output.tensor.name.as_bytes() == name.to_bytes());
+        let (heads, name) = unsafe { (heads(response)?, text(name, "name")?) };
+        let found = heads.iter().find(|head| head.name.as_bytes() == name.to_bytes());
         let unknown = || Status::not_found(format!("response has no output '{}'", name.to_string_lossy()));
         // SAFETY: as above.
-        unsafe { describe(output.ok_or_else(unknown)?, datatype, shape, dim_count) };
+        unsafe { describe(found.ok_or_else(unknown)?, datatype, shape, dim_count) };
         Ok(())
     })
 }
 
+/// The outputs of a response, one in the making or one that was sent.
+///
+/// # Safety
+/// The handle is NULL or of a live response.
+unsafe fn heads<'a>(response: *const ResponseHandle) -> Result<SmallVec<[Head<'a>; 8]>, Status> {
+    match casts::response(response) {
+        Either::Backend(at) => {
+            // SAFETY: the caller's promise is passed on.
+            let tensors = unsafe { deref(at.cast_const(), "response")? }.outputs.iter().map(|output| &output.tensor);
+            let head =
+                |tensor: &'a OutputTensor| Head { name: &tensor.name, datatype: tensor.datatype, shape: &tensor.shape };
+            Ok(tensors.map(head).collect())
+        }
+        // SAFETY: as above.
+        Either::Application(at) => Ok(unsafe { deref(at.cast_const(), "response")? }.heads().collect()),
+    }
+}
+
 /// # Safety
 /// The pointers are writable or NULL.
-unsafe fn describe(output: &OutputHandle, datatype: *mut u32, shape: *mut *const i64, dim_count: *mut u64) {
+unsafe fn describe(head: &Head<'_>, datatype: *mut u32, shape: *mut *const i64, dim_count: *mut u64) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
-        put_if_asked(datatype, output.tensor.datatype as u32);
-        put_if_asked(shape, output.tensor.shape.as_ptr());
-        put_if_asked(dim_count, output.tensor.shape.len() as u64);
+        put_if_asked(datatype, head.datatype as u32);
+        put_if_asked(shape, head.shape.as_ptr());
+        put_if_asked(dim_count, head.shape.len() as u64);
     }
 }
 
@@ -324,6 +375,8 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseSend(
             // SAFETY: not null, and by contract a live error.
             false => Some(unsafe { deref(error, "error")? }.status()),
         };
+        // SAFETY: the caller's promise is passed on.
+        unsafe { in_the_making(response)? };
         // SAFETY: the caller gives the response up.
         let ResponseHandle { factory, mut response, outputs, shapes, .. } = *unsafe { take(response, "response")? };
         match failure {

@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_void};
 
 use super::responses::{BUFFER_BYTES_MAX, DIMS_MAX};
 use crate::abi::border::{deref, entry, lend, null, put, text};
+use crate::abi::casts::readable_request;
 use crate::abi::server::{BufferAttributes, Error};
 use crate::backend::plugin::executing_model;
 use crate::request::{DataType, Request, Shape, StateHandle, Status};
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn TRITONBACKEND_StateNew(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let (request, name) = unsafe { (deref(request, "request")?, text(name, "name")?.to_string_lossy()) };
+        let (request, name) = unsafe { (readable_request(request)?, text(name, "name")?.to_string_lossy()) };
         if state.is_null() {
             return Err(null("state"));
         }

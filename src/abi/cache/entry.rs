@@ -101,7 +101,10 @@ impl EntryHandle {
         }
         state.refuse_if_copied()?;
         if base.is_null() {
-            return Err(Status::invalid("base must not be NULL"));
+            return Err(Status::invalid(INCOMPLETE));
+        }
+        if attributes.byte_size == 0 {
+            return Err(Status::invalid("Buffer byte size was zero"));
         }
         refuse_device(attributes.memory_type)?;
         if state.buffers.len() == BUFFERS_MAX {
@@ -122,7 +125,7 @@ impl EntryHandle {
 
     pub fn get(&self, index: usize) -> Result<(*mut c_void, BufferAttributes), Status> {
         let state = self.lock();
-        let buffer = state.buffers.get(index).ok_or_else(|| no_buffer(index, state.buffers.len()))?;
+        let buffer = state.buffers.get(index).ok_or_else(no_buffer)?;
         let attributes = BufferAttributes {
             memory_type: buffer.memory_type,
             memory_type_id: buffer.memory_type_id,
@@ -135,8 +138,7 @@ impl EntryHandle {
     pub fn set(&self, index: usize, base: *mut c_void, attributes: Option<&BufferAttributes>) -> Result<(), Status> {
         let mut state = self.lock();
         state.refuse_if_copied()?;
-        let count = state.buffers.len();
-        let buffer = state.buffers.get_mut(index).ok_or_else(|| no_buffer(index, count))?;
+        let buffer = state.buffers.get_mut(index).ok_or_else(no_buffer)?;
         if let Some(attributes) = attributes {
             if attributes.byte_size != buffer.byte_size {
                 let (has, given) = (buffer.byte_size, attributes.byte_size);
@@ -193,14 +195,17 @@ impl State {
     }
 }
 
-fn no_buffer(index: usize, count: usize) -> Status {
-    Status::invalid(format!("the entry has no buffer {index}, it has {count}"))
+/// Triton's words for what is missing of a buffer.
+pub const INCOMPLETE: &str = "entry, base, or attrs was nullptr";
+
+fn no_buffer() -> Status {
+    Status::invalid("index was greater than count")
 }
 
 fn refuse_device(memory_type: u32) -> Result<(), Status> {
     match memory_type {
         0..GPU => Ok(()),
-        GPU => Err(Status::unsupported("buffers of a cache must lie in the memory of the host")),
+        GPU => Err(Status::invalid("Only buffers in CPU memory are allowed in cache currently")),
         other => Err(Status::invalid(format!("unknown memory type {other}"))),
     }
 }
@@ -220,7 +225,7 @@ mod tests {
         assert_eq!(entry.buffer_count(), 2);
         let (base, attributes) = entry.get(1).unwrap();
         assert_eq!((base, attributes.byte_size, attributes.memory_type), (std::ptr::null_mut(), 4, 0));
-        assert_eq!(entry.get(2).unwrap_err(), Status::invalid("the entry has no buffer 2, it has 2"));
+        assert_eq!(entry.get(2).unwrap_err(), Status::invalid("index was greater than count"));
         // SAFETY: the buffers are as large as is said.
         unsafe {
             assert_eq!(entry.copy(), Err(Status::invalid("buffer 0 was not set")));
@@ -266,14 +271,15 @@ mod tests {
         let text = format!("an entry may have at most {ENTRY_BYTES_MAX} bytes");
         assert_eq!(error(&sized(usize::MAX)), text);
         let on = |memory_type| BufferAttributes { memory_type, ..sized(4) };
-        assert_eq!(error(&on(2)), "buffers of a cache must lie in the memory of the host");
+        assert_eq!(error(&on(2)), "Only buffers in CPU memory are allowed in cache currently");
         assert_eq!(error(&on(9)), "unknown memory type 9");
-        assert_eq!(entry.add(std::ptr::null_mut(), &sized(0)), Err(Status::invalid("base must not be NULL")));
+        assert_eq!(entry.add(std::ptr::null_mut(), &sized(1)), Err(Status::invalid(INCOMPLETE)));
         assert_eq!(entry.add(base, &on(1)), Ok(()));
         assert_eq!(error(&sized(ENTRY_BYTES_MAX - 3)), text);
         for _ in 1..BUFFERS_MAX {
-            entry.add(base, &sized(0)).unwrap();
+            entry.add(base, &sized(1)).unwrap();
         }
-        assert_eq!(error(&sized(0)), "an entry may have at most 1024 buffers");
+        assert_eq!(error(&sized(0)), "Buffer byte size was zero");
+        assert_eq!(error(&sized(1)), "an entry may have at most 1024 buffers");
     }
 }

@@ -221,6 +221,10 @@ impl Allocating {
             return Err(Status::invalid(format!("the buffer for output '{shown}' is of unknown memory type {kind}")));
         }
         self.describe(name, &mut buffer)?;
+        // Triton takes a success without a buffer, too: the output has a size, and its elements are nowhere.
+        if at.is_null() {
+            return Ok(buffer);
+        }
         let is_on_device = buffer.place.memory_type == MemoryType::Gpu;
         if is_on_device && gpus.is_none() {
             return Err(Status::unsupported(format!(
@@ -231,11 +235,6 @@ impl Allocating {
             let id = buffer.place.memory_type_id;
             return Err(Status::unsupported(format!(
                 "the response allocator gave memory of GPU {id} for output '{shown}', which the server does not use"
-            )));
-        }
-        if at.is_null() && byte_size > 0 {
-            return Err(Status::internal(format!(
-                "the response allocator gave no buffer for the {byte_size} bytes of output '{shown}'"
             )));
         }
         Ok(buffer)
@@ -285,7 +284,7 @@ impl Allocating {
 impl Buffer {
     /// The buffer as memory of a device, if it is; it must not outlive the buffer unless `owner` has that.
     pub fn target(&self, gpus: Option<&Gpus>, owner: Arc<dyn Any + Send + Sync>) -> Option<DeviceTarget> {
-        let gpu = gpu_of(gpus?, self.place)?;
+        let gpu = gpu_of(gpus?, self.place).filter(|_| !self.at.is_null())?;
         // SAFETY: the application gave the memory for this output alone, until the buffer goes back.
         Some(unsafe { DeviceTarget::foreign(gpu.clone(), DeviceAddress(self.at.addr() as u64), self.byte_size, owner) })
     }

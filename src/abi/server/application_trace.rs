@@ -49,7 +49,6 @@ const COMPUTE_OUTPUT_START: u32 = 4;
 const COMPUTE_END: u32 = 5;
 const REQUEST_END: u32 = 6;
 const TENSOR_QUEUE_INPUT: u32 = 7;
-const TENSOR_BACKEND_INPUT: u32 = 8;
 const TENSOR_BACKEND_OUTPUT: u32 = 9;
 const CUSTOM_ACTIVITY: u32 = 10;
 
@@ -233,7 +232,6 @@ impl Observer for ApplicationTrace {
         let Some(function) = self.functions.tensor.filter(|_| self.wants_tensors()) else { return };
         let activity = match at {
             SeenAt::QueueInput => TENSOR_QUEUE_INPUT,
-            SeenAt::BackendInput => TENSOR_BACKEND_INPUT,
             SeenAt::BackendOutput => TENSOR_BACKEND_OUTPUT,
         };
         // In one piece, as the function takes it.

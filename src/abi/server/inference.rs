@@ -12,10 +12,11 @@ use super::Error;
 use super::allocators::Buffer;
 use super::application_trace::{Watching, adopt, give_back};
 use super::inputs::{Chunk, Input, gpu_of};
-use super::requests::{Answering, InferenceRequest, ReleaseFn};
+use super::requests::{Answering, InferenceRequest, ReleaseFn, edited};
 use super::response_errors::ResponseError;
 use super::responses::{Data, InferenceResponse, Output};
 use crate::abi::border::{deref, entry, give};
+use crate::abi::casts::{self, Either, handle_of_application};
 use crate::backend::plugin::guard::{Work, guarded};
 use crate::gpu::driver::DeviceAddress;
 use crate::gpu::{DeviceSlice, DriverError, Gpu, Gpus, Piece};
@@ -23,8 +24,8 @@ use crate::memory::{BlockMut, Exhausted, Given, Lending, Slice, Target};
 use crate::request::shared::Wish;
 use crate::request::validate::{Raw, raw_input};
 use crate::request::{
-    Admission, Apart, Asked, Beside, Call, Callee, Delivery, InputTensor, MemoryType, Observation, OutputTensor, Place,
-    Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
+    Admission, Apart, Asked, Beside, Call, Callee, Completion, Delivery, InputTensor, MemoryType, Observation,
+    OutputTensor, Place, Request, RequestedOutput, Response, ResponseParts, Sink, Status, Text, log_id,
 };
 use crate::server::access::Access;
 
@@ -47,17 +48,26 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let given = unsafe {
-            deref(server, "server")?;
-            deref(inference_request, "inference_request")?
+        unsafe { deref(server, "server")? };
+        let Either::Application(at) = casts::request(inference_request) else {
+            // SAFETY: as above; it says why not.
+            return unsafe { edited(inference_request) }.map(drop);
         };
+        // SAFETY: as above.
+        let given = unsafe { deref(at.cast_const(), "inference_request")? };
         given.check_is_here()?;
+        *given.view() = None;
         // SAFETY: as above; the allocator lives as long as it may be used.
-        let (answers, release) = unsafe { callbacks_of(given)? };
+        let callbacks = unsafe { callbacks_of(given) };
+        if callbacks.is_err() {
+            // As in Triton, what is wrong with the tensors is said first.
+            check_tensors(given)?;
+        }
+        let (answers, release) = callbacks?;
         let (mut request, call) = given.callee.request(Arc::clone(&answers) as Arc<dyn Sink>);
         // A cancellation may come from now on.
         *given.call() = Some(Arc::clone(&call));
-        let lending = Arc::new(lending(inference_request, release, (&call, request.admission())));
+        let lending = Arc::new(lending(at, release, (&call, request.admission())));
         let checked = fill(&mut request, given, &lending).and_then(|()| given.callee.check(&mut request));
         if let Err(status) = checked {
             lending.dismiss();
@@ -134,18 +144,63 @@ fn lending(
             // SAFETY: the request is the server's until the function is called, and not looked at afterwards.
             unsafe { &*request }.is_out.store(false, Ordering::Release);
             // SAFETY: the function gets what it was registered with.
-            told("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe { release(request, RELEASE_ALL, userp) });
+            told("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe {
+                release(handle_of_application(request), RELEASE_ALL, userp)
+            });
         };
         call.run_foreign(Box::new(tell), admission.is_taken());
     })
 }
 
 /// Calls a function of the application's that returns nothing.
-fn told(call: &'static str, function: impl FnOnce()) {
+pub(super) fn told(call: &'static str, function: impl FnOnce()) {
     let work = Work { kind: "application", call, ..Work::default() };
     if let Err(thrown) = guarded(&work, function) {
         tracing::error!("the application threw an exception in {call}: {thrown}");
     }
+}
+
+/// A request like `given`, for functions of the backend's interface to read. Nobody gets its answers.
+pub(super) fn view_of(given: &InferenceRequest) -> Result<Request, Status> {
+    let mut request = unanswered(given)?;
+    // What was sent names all outputs that are wanted, as the check completes it; before, it may not pass.
+    if given.call().is_some() {
+        given.callee.check(&mut request)?;
+    }
+    Ok(request)
+}
+
+/// Whether the model would take the request, whoever gets its answers.
+fn check_tensors(given: &InferenceRequest) -> Result<(), Status> {
+    given.callee.check(&mut unanswered(given)?)
+}
+
+fn unanswered(given: &InferenceRequest) -> Result<Request, Status> {
+    let mut request = Request::new(Completion::new(Arc::new(Unanswered), 0));
+    fill(&mut request, given, &Arc::new(Lending::new(|| {})))?;
+    Ok(request)
+}
+
+/// Where answers of a request go that is only read.
+struct Unanswered;
+
+impl Sink for Unanswered {
+    fn deliver(&self, _key: u64, _delivery: Delivery) {}
+
+    fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
+        Ok(BlockMut::unpooled(byte_size))
+    }
+}
+
+/// Where the application would like an output of a request that it made.
+pub(in crate::abi) fn preferred_place(
+    given: &InferenceRequest,
+    asked: (Option<&CStr>, Option<usize>),
+    place: Place,
+) -> Result<Place, Status> {
+    // SAFETY: the allocator lives as long as a request names it.
+    let (answers, _) = unsafe { callbacks_of(given)? };
+    answers.preferred_place(0, asked, place)
 }
 
 /// Makes `request` what the application described.
@@ -347,7 +402,8 @@ impl Answers {
                 let buffer = self.buffer_for(&name, byte_size, Place::default())?;
                 let target = buffer.target(self.callee.gpus(), Arc::new(()));
                 let mut at = 0;
-                for piece in pieces {
+                // Where the application gave no memory, nothing is written.
+                for piece in pieces.iter().filter(|_| !buffer.at.is_null()) {
                     match &target {
                         Some(target) => {
                             let written = target.gpu().put_at(&target.part(at, piece.len()), piece);
@@ -357,7 +413,7 @@ impl Answers {
                         // it.
                         None => unsafe {
                             let to = buffer.at.cast::<u8>().wrapping_add(at);
-                            std::ptr::copy(piece.as_ptr(), to, if to.is_null() { 0 } else { piece.len() });
+                            std::ptr::copy(piece.as_ptr(), to, piece.len());
                         },
                     }
                     at += piece.len();
@@ -423,7 +479,7 @@ impl Sink for Answers {
     fn deliver(&self, _key: u64, delivery: Delivery) {
         let flags = if delivery.last { FINAL } else { 0 };
         let response = match delivery.response.map(|response| self.respond(response)) {
-            Some(response) => give(response),
+            Some(response) => handle_of_application(give(response)),
             None if delivery.last => std::ptr::null_mut(),
             None => return,
         };
@@ -444,7 +500,8 @@ impl Sink for Answers {
         let name = Text::new(asked.name);
         let buffer = self.buffer_for(&name, asked.byte_size, asked.place)?;
         let is_on_host = buffer.place.memory_type != MemoryType::Gpu;
-        if !is_on_host || asked.is_aligned && !buffer.at.addr().is_multiple_of(WIDEST) {
+        let is_nowhere = buffer.at.is_null() && buffer.byte_size > 0;
+        if !is_on_host || is_nowhere || asked.is_aligned && !buffer.at.addr().is_multiple_of(WIDEST) {
             self.keep_spare(name, buffer);
             return Ok(None);
         }
@@ -465,7 +522,7 @@ impl Sink for Answers {
         self.note_begun(asked);
         let name = Text::new(asked.name);
         let buffer = self.buffer_for(&name, asked.byte_size, wanted)?;
-        if buffer.place.memory_type != MemoryType::Gpu {
+        if buffer.place.memory_type != MemoryType::Gpu || buffer.at.is_null() {
             self.keep_spare(name, buffer);
             return Ok(Wish::OnHost);
         }
@@ -491,11 +548,7 @@ impl Sink for Answers {
         place: Place,
     ) -> Result<Place, Status> {
         let unknown = || Status::unavailable(format!("{}Output properties are not available", log_id(&self.id)));
-        let place = self.answering.allocating.query(name, byte_size, place)?.ok_or_else(unknown)?;
-        // What cannot be written is of no use to anybody.
-        let is_known = || self.callee.gpus().is_some_and(|gpus| gpu_of(gpus, place).is_some());
-        let is_ours = place.memory_type != MemoryType::Gpu || is_known();
-        Ok(if is_ours { place } else { Place::default() })
+        self.answering.allocating.query(name, byte_size, place)?.ok_or_else(unknown)
     }
 }
 

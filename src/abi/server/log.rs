@@ -3,12 +3,14 @@
 //! It is the process's, as in Triton: options change it when they are set, whichever server they are for. Before that
 //! an application has none; a subscriber of its own is left alone.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::super::border::{entry, text};
 use super::Error;
-use crate::observe::log::{LogError, LogFormat, Logger};
+use crate::backend::plugin::guard::{Work, guarded};
+use crate::observe::log::{self, LogError, LogFormat, Logger, Message, MessageKind};
 use crate::request::Status;
 
 /// `TRITONSERVER_LogLevel`.
@@ -62,6 +64,59 @@ pub fn grant(wish: &Wish<'_>) -> Result<(), Status> {
     Ok(())
 }
 
+/// `TRITONSERVER_LogCallbackFn_t`.
+pub type LogFn = unsafe extern "C-unwind" fn(u32, *const c_char, c_int, u64, *const c_char, *mut c_void);
+
+/// A function of an application's for messages, and what it gets back.
+#[derive(Debug, Clone, Copy)]
+pub struct LogCallback {
+    pub function: LogFn,
+    pub userp: *mut c_void,
+}
+
+// SAFETY: the pointer is only handed back to the application, whose function takes it on any thread.
+unsafe impl Send for LogCallback {}
+// SAFETY: the function is called by several threads at a time, which the application has to allow.
+unsafe impl Sync for LogCallback {}
+
+impl LogCallback {
+    fn call(&self, message: &Message<'_>) {
+        let plain = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
+        let (file, text) = (plain(message.file), plain(message.text));
+        let level = match message.kind {
+            MessageKind::Info => INFO,
+            MessageKind::Warning => WARN,
+            MessageKind::Error => ERROR,
+            MessageKind::Verbose => VERBOSE,
+        };
+        let line = c_int::try_from(message.line).unwrap_or(0);
+        let at_us = u64::try_from(message.at.as_micros()).unwrap_or(u64::MAX);
+        let work = Work { kind: "application", call: "TRITONSERVER_LogCallbackFn_t", ..Work::default() };
+        // SAFETY: the texts are C strings that live through the call; the rest is what was registered.
+        let outcome =
+            guarded(&work, || unsafe { (self.function)(level, file.as_ptr(), line, at_us, text.as_ptr(), self.userp) });
+        // An exception is the application's own affair: to log it would call the function again.
+        drop(outcome);
+    }
+}
+
+/// What the options of a server that starts say of a callback: it takes the place of the one before, also if it is none.
+pub fn install(callback: Option<LogCallback>) -> Result<(), Status> {
+    let Some(callback) = callback else {
+        if let Some(logger) = log::installed() {
+            logger.set_function(None);
+        }
+        return Ok(());
+    };
+    match Logger::of_application() {
+        Ok(logger) => logger.set_function(Some(Arc::new(move |message: &Message<'_>| callback.call(message)))),
+        // The application's own subscriber decides.
+        Err(LogError::Installed) => {}
+        Err(error) => return Err(Status::internal(error.to_string())),
+    }
+    Ok(())
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn TRITONSERVER_LogIsEnabled(level: u32) -> bool {
     match level {
@@ -97,7 +152,10 @@ pub unsafe extern "C" fn TRITONSERVER_LogMessage(
             WARN => log!(WARN),
             ERROR => log!(ERROR),
             VERBOSE => log!(DEBUG),
-            _ => return Err(Status::invalid(format!("unknown log level {level}"))),
+            _ => return Err(Status::invalid(format!("unknown logging level '{level}'"))),
+        }
+        if TRITONSERVER_LogIsEnabled(level) {
+            log::flush_for_application();
         }
         Ok(())
     })

@@ -173,6 +173,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
     // SAFETY: the caller's promises are passed on.
     entry(|| unsafe {
         let (server, name) = (deref(server, "server")?, utf8(model_name, "model_name")?);
+        if parameters.is_null() && parameter_count > 0 {
+            return Err(Status::invalid("load parameters are not provided while parameter count is non-zero"));
+        }
         let given = listed(parameters, count_of(parameter_count)?, "parameters")?;
         let given = given.into_iter().map(|parameter| parameter.of_load()).collect::<Result<_, _>>()?;
         server.load(name, given)
@@ -215,6 +218,9 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
     // SAFETY: the caller's promises are passed on.
     entry(|| unsafe {
         let (server, path) = (deref(server, "server")?, utf8(repository_path, "repository_path")?);
+        if name_mapping.is_null() && mapping_count > 0 {
+            return Err(Status::invalid("model mappings are not provided while mapping count is non-zero"));
+        }
         let mapping = listed(name_mapping, count_of(u64::from(mapping_count))?, "name_mapping")?;
         let mapping = mapping.into_iter().map(named_directory).collect::<Result<Vec<_>, _>>()?;
         server.register_repository(path, &mapping)

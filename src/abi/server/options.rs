@@ -3,7 +3,7 @@
 //! Each setter fills in what the flag of the same meaning fills in for the program, with the same checks; what only
 //! makes sense together is checked when the server starts.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tracing::info;
 
 use super::super::border::{deref_mut, entry, give, put, take, utf8};
 use super::Error;
-use super::log::{Wish, grant};
+use super::log::{LogCallback, LogFn, Wish, grant, install};
 use crate::backend::{HostPolicies, check_key};
 use crate::observe::log::Hold;
 use crate::request::Status;
@@ -34,6 +34,8 @@ pub struct ServerOptions {
     options: Options,
     /// What was set and changes nothing, and why; each once.
     idle: Vec<(&'static str, &'static str)>,
+    /// Installed when a server starts.
+    log_callback: Option<LogCallback>,
     _log: Hold,
 }
 
@@ -41,11 +43,12 @@ impl ServerOptions {
     fn new() -> ServerOptions {
         // Where the program completes configurations, an application has to ask for it, as with Triton.
         let options = Options { auto_complete_config: false, ..Options::without_ports() };
-        ServerOptions { options, idle: Vec::new(), _log: Hold::new() }
+        ServerOptions { options, idle: Vec::new(), log_callback: None, _log: Hold::new() }
     }
 
     /// Starts a server. The options stay as they are, and are not needed any more.
     pub fn start(&self) -> Result<Arc<Access>, Status> {
+        install(self.log_callback)?;
         for (option, reason) in &self.idle {
             info!("{option} has no effect: {reason}");
         }
@@ -171,6 +174,25 @@ pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(options: *mut ServerOp
     entry(|| unsafe { take(options, "options") }.map(drop))
 }
 
+/// NULL: none. A server that starts with the options installs the function for the process, or takes a former one away.
+///
+/// # Safety
+/// `options` is live and used by this call only; the function may be called on any thread with `userp` until a server
+/// starts with other options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TRITONSERVER_ServerOptionsSetLogCallback(
+    options: *mut ServerOptions,
+    callback: Option<LogFn>,
+    userp: *mut c_void,
+) -> *mut Error {
+    entry(|| {
+        // SAFETY: the caller's promise is passed on.
+        let options = unsafe { deref_mut(options, "options")? };
+        options.log_callback = callback.map(|function| LogCallback { function, userp });
+        Ok(())
+    })
+}
+
 setters! {
     TRITONSERVER_ServerOptionsSetServerId(server_id: *const c_char) = |it| Ok(it.options.server_id = server_id);
     TRITONSERVER_ServerOptionsSetModelRepositoryPath(model_repository_path: *const c_char) = |it| {
@@ -293,9 +315,10 @@ setters! {
     TRITONSERVER_ServerOptionsSetMetricsConfig(
         name: *const c_char, setting: *const c_char, value: *const c_char
     ) = |it| {
+        // As in Triton, a name that says nothing to the server is no mistake.
         match name.is_empty() {
             true => Ok(it.options.metrics_settings.push((setting, value))),
-            false => Err(Status::unsupported(format!("there is no configuration of the metrics of '{name}' alone"))),
+            false => Ok(it.note_idle("a configuration of metrics by name", "the server has none of that name")),
         }
     };
 }

@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Error;
 use super::allocators::{Allocating, ResponseAllocator};
+use super::inference::{told, view_of};
 use super::inputs::Input;
 use super::responses::InferenceResponse;
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take, text};
-use crate::request::{Call, Callee, CorrelationId, Parameters, Status, Submit, Text, Value, log_id};
+use crate::abi::casts::{self, Either, handle_of_application};
+use crate::abi::ledger;
+use crate::request::{Call, Callee, CorrelationId, Parameters, Request, Status, Submit, Text, Value, log_id};
 use crate::server::access::Access;
 
 pub(super) type ReleaseFn = unsafe extern "C-unwind" fn(*mut InferenceRequest, u32, *mut c_void);
 pub(super) type CompleteFn = unsafe extern "C-unwind" fn(*mut InferenceResponse, u32, *mut c_void);
-
-/// Bytes of a text that names a sequence (http.md section 2).
-const CORRELATION_ID_BYTES_MAX: usize = 128;
 
 /// `TRITONSERVER_InferenceRequest`.
 pub struct InferenceRequest {
@@ -40,6 +40,25 @@ pub struct InferenceRequest {
     pub(super) call: Mutex<Option<Arc<dyn Call>>>,
     /// The server has it.
     pub(super) is_out: AtomicBool,
+    /// What it is to functions of the backend's interface, once one was called with it.
+    pub(super) view: Mutex<Option<View>>,
+}
+
+/// A request of the server's own that is never handed in.
+pub(super) struct View(Box<Request>);
+
+impl View {
+    pub fn new(request: Request) -> View {
+        let view = View(Box::new(request));
+        ledger::expose(&raw const *view.0);
+        view
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        ledger::reclaim(&raw const *self.0);
+    }
 }
 
 /// Whom answers are told.
@@ -64,6 +83,51 @@ impl InferenceRequest {
         self.call.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(in crate::abi) fn id(&self) -> &Text {
+        &self.id
+    }
+
+    pub(super) fn view(&self) -> MutexGuard<'_, Option<View>> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It as functions of the backend's interface read it: valid until it is edited, sent or deleted.
+    pub(in crate::abi) fn as_a_backend_reads_it<'a>(&self) -> Result<&'a Request, Status> {
+        let mut view = self.view();
+        if view.is_none() {
+            *view = Some(View::new(view_of(self)?));
+        }
+        let request: Option<*const Request> = view.as_ref().map(|view| &raw const *view.0);
+        // SAFETY: the box stays where it is until the request is edited, sent or deleted, which C must not do while it
+        // uses what it got from it.
+        request.map(|request| unsafe { &*request }).ok_or_else(|| Status::internal("the request has no view"))
+    }
+
+    pub(in crate::abi) fn is_cancelled(&self) -> Result<bool, Status> {
+        match &*self.call() {
+            Some(call) => Ok(call.is_cancelled()),
+            None => Err(Status::internal(
+                "It is not possible to query cancellation status before calling TRITONSERVER_InferAsync.",
+            )),
+        }
+    }
+
+    /// What answers it beside whoever has it.
+    pub(in crate::abi) fn last_call(&self) -> Result<Arc<dyn Call>, Status> {
+        self.call().clone().ok_or_else(|| {
+            let text = "the request has no response factory before TRITONSERVER_ServerInferAsync was called with it";
+            Status::internal(format!("{}{text}", self.log_id()))
+        })
+    }
+
+    /// What a backend's release of it does: the application's own function is called.
+    pub(in crate::abi) fn release(&self, handle: *mut InferenceRequest, flags: u32) -> Result<(), Status> {
+        let (release, userp) = self.release.ok_or_else(|| null("request_release_fn"))?;
+        // SAFETY: the function gets the handle that it was registered with.
+        told("TRITONSERVER_InferenceRequestReleaseFn_t", || unsafe { release(handle, flags, userp) });
+        Ok(())
+    }
+
     /// An error while the server has it.
     pub(super) fn check_is_here(&self) -> Result<(), Status> {
         match self.is_out.load(Ordering::Acquire) {
@@ -79,11 +143,23 @@ impl InferenceRequest {
 /// # Safety
 /// The request is NULL or live, and used by this call only unless it is in flight.
 pub(super) unsafe fn edited<'a>(request: *mut InferenceRequest) -> Result<&'a mut InferenceRequest, Status> {
+    let request = match casts::request(request) {
+        Either::Application(request) => request,
+        Either::Backend(request) => {
+            // SAFETY: the caller's promise is passed on.
+            let id = unsafe { deref(request.cast_const(), "inference_request")? }.log_id();
+            let text = "the request is a backend's: its tensors and callbacks cannot be changed, nor can it be sent";
+            return Err(Status::invalid(format!("{id}{text}")));
+        }
+    };
     // SAFETY: the caller's promise is passed on; whoever has it in flight reads no field that is not shared.
-    unsafe {
-        deref(request, "inference_request")?.check_is_here()?;
-        deref_mut(request, "inference_request")
-    }
+    let request = unsafe {
+        deref(request.cast_const(), "inference_request")?.check_is_here()?;
+        deref_mut(request, "inference_request")?
+    };
+    // What a backend's function read of it ends.
+    *request.view() = None;
+    Ok(request)
 }
 
 /// # Safety
@@ -101,12 +177,14 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         if inference_request.is_null() {
             return Err(null("inference_request"));
         }
+        let callee = server.find(name.to_bytes(), model_version)?;
+        let priority = callee.spec().priority(0);
         let request = InferenceRequest {
-            callee: server.find(name.to_bytes(), model_version)?,
+            callee,
             id: Text::default(),
             flags: 0,
             correlation_id: CorrelationId::None,
-            priority: 0,
+            priority,
             timeout_us: 0,
             inputs: Vec::new(),
             is_raw: false,
@@ -116,9 +194,10 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             answer: None,
             call: Mutex::default(),
             is_out: AtomicBool::new(false),
+            view: Mutex::default(),
         };
         // SAFETY: as above.
-        unsafe { put(inference_request, give(request)) }
+        unsafe { put(inference_request, handle_of_application(give(request))) }
     })
 }
 
@@ -127,10 +206,17 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(inference_request: *mut InferenceRequest) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        unsafe {
-            deref(inference_request, "inference_request")?.check_is_here()?;
-            take(inference_request, "inference_request").map(drop)
+        match casts::request(inference_request) {
+            // SAFETY: the caller gives the request up.
+            Either::Application(request) => unsafe {
+                deref(request.cast_const(), "inference_request")?.check_is_here()?;
+                take(request, "inference_request").map(drop)
+            },
+            Either::Backend(request) => {
+                // SAFETY: as above.
+                let id = unsafe { deref(request.cast_const(), "inference_request")? }.log_id();
+                Err(Status::invalid(format!("{id}the request is a backend's, which ends it by releasing it")))
+            }
         }
     })
 }
@@ -143,9 +229,12 @@ macro_rules! getters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(inference_request: *const InferenceRequest, out: *mut $out) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
-                let $it = unsafe { deref(inference_request, "inference_request")? };
-                let value: Result<$out, Status> = $value;
+                let value: Result<$out, Status> = match casts::request(inference_request) {
+                    // SAFETY: as above.
+                    Either::Application(at) => unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value),
+                    // SAFETY: as above.
+                    Either::Backend(at) => unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value),
+                };
                 // SAFETY: as above.
                 unsafe { put(out, value?) }
             })
@@ -160,26 +249,52 @@ getters! {
         CorrelationId::None => Ok(0),
         CorrelationId::Number(id) => Ok(*id),
         CorrelationId::Text(_) => {
-            Err(Status::invalid(format!("{}correlation ID in request is not an unsigned int", request.log_id())))
+            Err(Status::invalid("given request's correlation id is not an unsigned int"))
         }
     };
     TRITONSERVER_InferenceRequestCorrelationIdString(*const c_char) = |request| match &request.correlation_id {
         CorrelationId::Text(id) => Ok(id.as_c_str().as_ptr()),
         CorrelationId::None | CorrelationId::Number(_) => {
-            Err(Status::invalid(format!("{}correlation ID in request is not a string", request.log_id())))
+            Err(Status::invalid("given request's correlation id is not a string"))
         }
     };
     TRITONSERVER_InferenceRequestPriority(u32) = |request| {
-        Ok(u32::try_from(request.priority).unwrap_or(u32::MAX))
+        u32::try_from(request.priority).map_err(|_| {
+            let text = "request priority overflows uint32_t, use TRITONSERVER_InferenceRequestPriorityUInt64, priority=";
+            Status::invalid(format!("{text}{}", request.priority))
+        })
     };
     TRITONSERVER_InferenceRequestPriorityUInt64(u64) = |request| Ok(request.priority);
     TRITONSERVER_InferenceRequestTimeoutMicroseconds(u64) = |request| Ok(request.timeout_us);
-    TRITONSERVER_InferenceRequestIsCancelled(bool) = |request| match &*request.call() {
-        Some(call) => Ok(call.is_cancelled()),
-        None => Err(Status::internal(
-            "It is not possible to query cancellation status before calling TRITONSERVER_InferAsync.",
-        )),
-    };
+    TRITONSERVER_InferenceRequestIsCancelled(bool) = |request| request.is_cancelled();
+}
+
+/// What requests of both kinds are asked by the functions above and below.
+trait Both {
+    fn is_cancelled(&self) -> Result<bool, Status>;
+
+    fn set_priority(&mut self, priority: u64);
+}
+
+impl Both for Request {
+    fn is_cancelled(&self) -> Result<bool, Status> {
+        Ok(self.admission().is_cancelled())
+    }
+
+    fn set_priority(&mut self, priority: u64) {
+        self.priority = priority;
+    }
+}
+
+impl Both for InferenceRequest {
+    fn is_cancelled(&self) -> Result<bool, Status> {
+        InferenceRequest::is_cancelled(self)
+    }
+
+    /// A level that its model does not have is the default one.
+    fn set_priority(&mut self, priority: u64) {
+        self.priority = self.callee.spec().priority(priority);
+    }
 }
 
 /// Exports functions `(request, value) -> error`.
@@ -190,9 +305,18 @@ macro_rules! setters {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(inference_request: *mut InferenceRequest, $value: $type) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
-                let $it = unsafe { edited(inference_request)? };
-                $set;
+                match casts::request(inference_request) {
+                    Either::Application(_) => {
+                        // SAFETY: the caller's promise is passed on.
+                        let $it = unsafe { edited(inference_request)? };
+                        $set;
+                    }
+                    Either::Backend(request) => {
+                        // SAFETY: as above; a backend's request is the backend's alone.
+                        let $it = unsafe { deref_mut(request, "inference_request")? };
+                        $set;
+                    }
+                }
                 Ok(())
             })
         }
@@ -219,15 +343,12 @@ setters! {
     TRITONSERVER_InferenceRequestSetCorrelationIdString(*const c_char) = |request, id| {
         // SAFETY: the caller's promise is passed on.
         let id = unsafe { text(id, "correlation_id")? }.to_bytes();
-        if id.len() > CORRELATION_ID_BYTES_MAX {
-            return Err(Status::invalid(format!(
-                "string correlation ID cannot be longer than {CORRELATION_ID_BYTES_MAX} characters"
-            )));
-        }
-        request.correlation_id = CorrelationId::Text(Text::new(id))
+        request.correlation_id = CorrelationId::of_text(Text::new(id))?
     };
-    TRITONSERVER_InferenceRequestSetPriority(u32) = |request, priority| request.priority = u64::from(priority);
-    TRITONSERVER_InferenceRequestSetPriorityUInt64(u64) = |request, priority| request.priority = priority;
+    TRITONSERVER_InferenceRequestSetPriority(u32) = |request, priority| {
+        request.set_priority(u64::from(priority))
+    };
+    TRITONSERVER_InferenceRequestSetPriorityUInt64(u64) = |request, priority| request.set_priority(priority);
     TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(u64) = |request, timeout_us| request.timeout_us = timeout_us;
 }
 
@@ -243,9 +364,15 @@ macro_rules! set_parameter {
             $value: $type,
         ) -> *mut Error {
             entry(|| {
-                // SAFETY: the caller's promise is passed on.
-                let (request, key) = unsafe { (edited(request)?, text(key, "key")?) };
-                request.parameters.push(Text::new(key.to_bytes()), $made);
+                // SAFETY: the caller's promise is passed on; a backend's request is the backend's alone.
+                let (parameters, key) = unsafe {
+                    let parameters = match casts::request(request) {
+                        Either::Application(_) => &mut edited(request)?.parameters,
+                        Either::Backend(request) => &mut deref_mut(request, "inference_request")?.parameters,
+                    };
+                    (parameters, text(key, "key")?)
+                };
+                parameters.push(Text::new(key.to_bytes()), $made);
                 Ok(())
             })
         }
@@ -267,9 +394,16 @@ set_parameter! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestCancel(inference_request: *const InferenceRequest) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        let call = unsafe { deref(inference_request, "inference_request")? }.call().clone();
-        let call = call.ok_or_else(|| {
+        let request = match casts::request(inference_request) {
+            // SAFETY: the caller's promise is passed on.
+            Either::Application(request) => unsafe { deref(request.cast_const(), "inference_request")? },
+            Either::Backend(request) => {
+                // SAFETY: as above. A backend has it, so nobody else answers for it.
+                unsafe { deref(request.cast_const(), "inference_request")? }.admission().cancel();
+                return Ok(());
+            }
+        };
+        let call = request.call().clone().ok_or_else(|| {
             Status::internal(
                 "It is not possible to cancel an inference request before calling TRITONSERVER_InferAsync.",
             )

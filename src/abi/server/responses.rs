@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::allocators::Buffer;
 use super::response_errors::ResponseError;
 use super::{Error, parameter_pointer};
-use crate::abi::border::{deref, entry, put, put_if_asked, take};
+use crate::abi::border::{deref, deref_mut, entry, put, put_if_asked, take};
+use crate::abi::casts::{self, Either};
+use crate::abi::handles::ResponseHandle;
 use crate::gpu::DeviceSlice;
-use crate::request::{Callee, DataType, Parameters, Place, Shape, Status, Text};
+use crate::request::{Callee, DataType, MemoryType, Parameters, Place, Shape, Status, Text};
 
 /// `TRITONSERVER_InferenceResponse`. Deleting it gives its buffers back.
 pub struct InferenceResponse {
@@ -63,6 +65,105 @@ impl Data {
     }
 }
 
+impl InferenceResponse {
+    /// Name, type and shape of the outputs, in their order.
+    pub(in crate::abi) fn heads(&self) -> impl ExactSizeIterator<Item = Head<'_>> {
+        self.outputs.iter().map(|output| Head { name: &output.name, datatype: output.datatype, shape: &output.shape })
+    }
+
+    pub(in crate::abi) fn parameters_mut(&mut self) -> &mut Parameters {
+        &mut self.parameters
+    }
+}
+
+/// What an output is, but for its elements.
+#[derive(Clone, Copy)]
+pub(in crate::abi) struct Head<'a> {
+    pub name: &'a Text,
+    pub datatype: DataType,
+    pub shape: &'a Shape,
+}
+
+/// A response that an application got, or one that a backend makes and that was cast.
+enum Shown<'a> {
+    Delivered(&'a InferenceResponse),
+    InTheMaking(&'a mut ResponseHandle),
+}
+
+/// # Safety
+/// The handle is NULL or of a live response, and a backend's is used by this call only.
+unsafe fn shown<'a>(response: *const InferenceResponse) -> Result<Shown<'a>, Status> {
+    match casts::response(response) {
+        // SAFETY: the caller's promise is passed on.
+        Either::Application(at) => unsafe { deref(at.cast_const(), "inference_response") }.map(Shown::Delivered),
+        // SAFETY: as above.
+        Either::Backend(at) => unsafe { deref_mut(at, "inference_response") }.map(Shown::InTheMaking),
+    }
+}
+
+impl<'a> Shown<'a> {
+    fn id(&self) -> &Text {
+        match self {
+            Shown::Delivered(response) => &response.id,
+            Shown::InTheMaking(handle) => &handle.response.id,
+        }
+    }
+
+    fn parameters(&self) -> &Parameters {
+        match self {
+            Shown::Delivered(response) => &response.parameters,
+            Shown::InTheMaking(handle) => &handle.response.parameters,
+        }
+    }
+
+    fn output_count(&self) -> usize {
+        match self {
+            Shown::Delivered(response) => response.outputs.len(),
+            Shown::InTheMaking(handle) => handle.outputs.len(),
+        }
+    }
+
+    fn delivered(self) -> Result<&'a InferenceResponse, Status> {
+        match self {
+            Shown::Delivered(response) => Ok(response),
+            Shown::InTheMaking(_) => Err(Status::invalid("the response was not sent: it has no model yet")),
+        }
+    }
+}
+
+/// What is told of an output.
+struct Described {
+    name: *const c_char,
+    datatype: DataType,
+    shape: (*const i64, usize),
+    at: (*const c_void, usize),
+    place: Place,
+    userp: *mut c_void,
+}
+
+fn describe(shown: &mut Shown<'_>, index: u32) -> Result<Described, Status> {
+    let count = shown.output_count();
+    let position = usize::try_from(index).unwrap_or(usize::MAX);
+    let found = match shown {
+        Shown::Delivered(response) => response.outputs.get(position).map(|output| {
+            let (begin, size, place, userp) = output.data.parts();
+            let (name, shape) = (output.name.as_c_str().as_ptr(), (output.shape.as_ptr(), output.shape.len()));
+            Described { name, datatype: output.datatype, shape, at: (begin, size), place, userp }
+        }),
+        Shown::InTheMaking(handle) => handle.outputs.get_mut(position).map(|output| {
+            let memory = output.buffer.as_mut();
+            let (kind, id) = memory.as_ref().map_or((0, 0), |memory| memory.place());
+            let begin = memory.map_or(std::ptr::null_mut(), |memory| memory.as_mut_ptr());
+            let memory_type = MemoryType::from_number(kind).unwrap_or_default();
+            let place = Place { memory_type, memory_type_id: id, cuda_ipc_handle: 0 };
+            let (tensor, at) = (&output.tensor, (begin.cast_const(), output.attributes.byte_size));
+            let (name, shape) = (tensor.name.as_c_str().as_ptr(), (tensor.shape.as_ptr(), tensor.shape.len()));
+            Described { name, datatype: tensor.datatype, shape, at, place, userp: std::ptr::null_mut() }
+        }),
+    };
+    found.ok_or_else(|| out_of_range(index, count, "outputs"))
+}
+
 fn out_of_range(index: u32, count: usize, what: &str) -> Status {
     Status::invalid(format!("out of bounds index {index}: response has {count} {what}"))
 }
@@ -76,8 +177,12 @@ fn at<'a, T>(found: Option<&'a T>, index: u32, count: usize, what: &str) -> Resu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(response: *mut InferenceResponse) -> *mut Error {
     entry(|| {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { take(response, "inference_response") }.map(drop)
+        match casts::response(response) {
+            // SAFETY: the caller gives the response up.
+            Either::Application(at) => unsafe { take(at, "inference_response") }.map(drop),
+            // SAFETY: as above.
+            Either::Backend(at) => unsafe { take(at, "inference_response") }.map(drop),
+        }
     })
 }
 
@@ -91,8 +196,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(response: *const In
     let mut found = std::ptr::null_mut();
     let failed = entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let response = unsafe { deref(response, "inference_response")? };
-        found = response.error.as_ref().map_or(std::ptr::null_mut(), ResponseError::lend);
+        let error = match unsafe { shown(response)? } {
+            Shown::Delivered(response) => response.error.as_ref(),
+            Shown::InTheMaking(_) => None,
+        };
+        found = error.map_or(std::ptr::null_mut(), ResponseError::lend);
         Ok(())
     });
     if failed.is_null() { found } else { failed }
@@ -108,7 +216,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseModel(
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
     entry(|| unsafe {
-        let callee = &deref(response, "inference_response")?.callee;
+        let callee = &shown(response)?.delivered()?.callee;
         put(model_name, callee.name().as_ptr())?;
         put(model_version, callee.version())
     })
@@ -122,7 +230,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseId(
     request_id: *mut *const c_char,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(request_id, deref(response, "inference_response")?.id.as_c_str().as_ptr()) })
+    entry(|| unsafe { put(request_id, shown(response)?.id().as_c_str().as_ptr()) })
 }
 
 /// # Safety
@@ -133,7 +241,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameterCount(
     count: *mut u32,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(count, deref(response, "inference_response")?.parameters.len() as u32) })
+    entry(|| unsafe { put(count, shown(response)?.parameters().len() as u32) })
 }
 
 /// # Safety
@@ -148,7 +256,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseParameter(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let parameters = &unsafe { deref(response, "inference_response")? }.parameters;
+        let shown = unsafe { shown(response)? };
+        let parameters = shown.parameters();
         let found = usize::try_from(index).ok().and_then(|index| parameters.get(index));
         let parameter = at(found, index, parameters.len(), "parameters")?;
         let (kind, pointer) = parameter_pointer(&parameter.value);
@@ -169,12 +278,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputCount(
     count: *mut u32,
 ) -> *mut Error {
     // SAFETY: the caller's promise is passed on.
-    entry(|| unsafe { put(count, deref(response, "inference_response")?.outputs.len() as u32) })
-}
-
-fn output(response: &InferenceResponse, index: u32) -> Result<&Output, Status> {
-    let found = usize::try_from(index).ok().and_then(|index| response.outputs.get(index));
-    at(found, index, response.outputs.len(), "outputs")
+    entry(|| unsafe { put(count, shown(response)?.output_count() as u32) })
 }
 
 /// # Safety
@@ -196,19 +300,18 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutput(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let output = output(unsafe { deref(response, "inference_response")? }, index)?;
-        let (begin, size, place, of_caller) = output.data.parts();
+        let found = describe(&mut unsafe { shown(response)? }, index)?;
         // SAFETY: as above; NULL means that the caller does not ask.
         unsafe {
-            put_if_asked(name, output.name.as_c_str().as_ptr());
-            put_if_asked(datatype, output.datatype as u32);
-            put_if_asked(shape, output.shape.as_ptr());
-            put_if_asked(dim_count, output.shape.len() as u64);
-            put_if_asked(base, begin);
-            put_if_asked(byte_size, size);
-            put_if_asked(memory_type, place.memory_type as u32);
-            put_if_asked(memory_type_id, place.memory_type_id);
-            put_if_asked(userp, of_caller);
+            put_if_asked(name, found.name);
+            put_if_asked(datatype, found.datatype as u32);
+            put_if_asked(shape, found.shape.0);
+            put_if_asked(dim_count, found.shape.1 as u64);
+            put_if_asked(base, found.at.0);
+            put_if_asked(byte_size, found.at.1);
+            put_if_asked(memory_type, found.place.memory_type as u32);
+            put_if_asked(memory_type_id, found.place.memory_type_id);
+            put_if_asked(userp, found.userp);
         }
         Ok(())
     })
@@ -227,8 +330,11 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseOutputClassificationLabel
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let response = unsafe { deref(response, "inference_response")? };
-        let output = output(response, index)?;
+        let mut shown = unsafe { shown(response)? };
+        describe(&mut shown, index)?;
+        let response = shown.delivered()?;
+        let found = usize::try_from(index).ok().and_then(|index| response.outputs.get(index));
+        let output = at(found, index, response.outputs.len(), "outputs")?;
         let found = response.callee.label(output.name.as_bytes(), class_index).filter(|label| !label.is_empty());
         let pointer = found.map_or(std::ptr::null(), |text| {
             let mut labels = response.labels.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::abi::border::{deref, entry, give, lend, null, put, take, text};
+use crate::abi::casts::readable_request;
 use crate::abi::server::Error;
 use crate::abi::server::application_trace::ApplicationTrace;
 use crate::request::{Observation, Request, Status, TraceFacts};
@@ -19,7 +20,7 @@ pub unsafe extern "C" fn TRITONBACKEND_RequestTrace(
 ) -> *mut Error {
     entry(|| {
         // SAFETY: the caller's promise is passed on.
-        let request = unsafe { deref(request, "request")? };
+        let request = unsafe { readable_request(request)? };
         let observer = request.observer.as_ref().filter(|observer| observer.trace().is_some());
         // SAFETY: as above.
         unsafe { put(trace, observer.map_or(std::ptr::null(), |observer| lend(observer, request))) }

@@ -247,7 +247,8 @@ impl Draft {
                 b"sequence_id" => {
                     self.once(Once::SequenceId)?;
                     self.correlation_id = match cursor.peek() {
-                        b'"' => CorrelationId::Text(Text::new(cursor.string()?)),
+                        // One that is refused is read again in the general way, which says why.
+                        b'"' => CorrelationId::of_text(Text::new(cursor.string()?)).ok()?,
                         _ => CorrelationId::Number(cursor.uint()?),
                     };
                 }

@@ -86,7 +86,7 @@ fn read_parameters(parameters: Parameters<'_>, request: &mut Request, form: &mut
     for (key, value) in parameters.iter() {
         match (key, value) {
             ("sequence_id", Value::Int64(id)) => request.correlation_id = CorrelationId::Number(id as u64),
-            ("sequence_id", Value::String(id)) => request.correlation_id = CorrelationId::Text(id.into()),
+            ("sequence_id", Value::String(id)) => request.correlation_id = CorrelationId::of_text(id.into())?,
             ("sequence_id", _) => return Err(wrong_type(key, "int64_param or string_param")),
             ("sequence_start", value) => set_flag(request, SEQUENCE_START, key, value)?,
             ("sequence_end", value) => set_flag(request, SEQUENCE_END, key, value)?,

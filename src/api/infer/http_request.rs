@@ -285,7 +285,7 @@ impl Decoder {
                 b"sequence_id" => {
                     request.correlation_id = match value.as_u64() {
                         Ok(id) => CorrelationId::Number(id),
-                        Err(_) => CorrelationId::Text(text(value).map_err(parse_error("sequence_id"))?),
+                        Err(_) => CorrelationId::of_text(text(value).map_err(parse_error("sequence_id"))?)?,
                     }
                 }
                 b"sequence_start" => set_flag(request, SEQUENCE_START, value, "sequence_start")?,

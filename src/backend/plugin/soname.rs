@@ -200,22 +200,43 @@ mod tests {
         assert_eq!(needed(Path::new("/nowhere")), None);
     }
 
-    /// Every byte of the headers and of the dynamic section in turn is something else: no panic, and no end beyond the
-    /// bounds.
+    /// Every byte of the headers and of the dynamic section in turn is something else: no panic, no end beyond the bounds,
+    /// and no name that the file does not have.
     #[test]
     fn a_broken_library_is_left_to_the_loader() {
+        let whole = written("whole", STUB);
+        assert_eq!(needed(&whole), Some(BTreeSet::new()), "the stub needs nothing");
+        let (mut refused, mut taken) = (0, 0);
         for at in 0..STUB.len().min(1024) {
             for value in [0x00, 0x7f, 0xff] {
                 let mut broken = STUB.to_vec();
                 broken[at] = value;
-                let path = written("broken", &broken);
-                let _ = needed(&path);
+                let names = needed(&written("broken", &broken));
+                if at < 6 && STUB[at] != value {
+                    assert_eq!(names, None, "byte {at} of the magic number is {value:#x}");
+                }
+                match names {
+                    None => refused += 1,
+                    Some(names) => {
+                        taken += 1;
+                        names.iter().for_each(|name| check_name(name, &broken));
+                    }
+                }
             }
         }
-        let cut = written("cut", &STUB[..STUB.len() / 2]);
-        let _ = needed(&cut);
-        let _ = std::fs::remove_file(cut);
-        let _ = std::fs::remove_file(written("broken", b""));
+        assert!(refused > 0 && taken > 0, "{refused} {taken}");
+        let cut = written("cut", &STUB[..HEADER_BYTES + SEGMENT_BYTES]);
+        assert_eq!(needed(&cut), None);
+        for path in [whole, cut, written("broken", b"")] {
+            std::fs::remove_file(path).expect("a temporary file");
+        }
+    }
+
+    /// A name of the file, within the bounds.
+    fn check_name(name: &[u8], file: &[u8]) {
+        assert!(name.len() <= NAME_BYTES_MAX && !name.contains(&0), "{name:?}");
+        let text = [name, b"\0"].concat();
+        assert!(memchr::memmem::find(file, &text).is_some(), "{name:?}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
+use super::callback::Callback;
 use super::record::{Bounded, MAX_MESSAGE_BYTES, MAX_OBJECT_BYTES, Record, Severity};
 use super::switches::{Switches, severity_of};
 use super::writer::Queue;
@@ -23,6 +24,7 @@ use super::writer::Queue;
 pub struct LogLayer {
     pub(super) switches: Arc<Switches>,
     pub(super) queue: Queue,
+    pub(super) callback: Arc<Callback>,
 }
 
 impl LogLayer {
@@ -60,14 +62,21 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         let (file, line) = (text.file.take(), text.line);
         let (message, object) = text.finish();
         let own_file = || metadata.file().map_or("unknown", basename).into();
-        self.queue.push(Record {
+        let record = Record {
             severity: severity_of(*metadata.level()).unwrap_or(Severity::Info),
             at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             line: line.unwrap_or_else(|| metadata.line().unwrap_or(0)),
             file: file.map_or_else(own_file, |file| file.into_text().into()),
             message,
             object,
-        });
+        };
+        let record = match self.callback.is_set() {
+            true => self.callback.take(record, severity_of(*metadata.level()).is_none()),
+            false => Some(record),
+        };
+        if let Some(record) = record {
+            self.queue.push(record);
+        }
     }
 }
 

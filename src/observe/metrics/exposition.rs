@@ -69,6 +69,23 @@ impl Exposition {
         Family { text: &mut self.text, name, help, kind, has_sample: false }
     }
 
+    /// Puts the samples of `more`, which has this family alone, behind those that the family has here. Series that are
+    /// here already stay as they are.
+    pub fn add_to_family(&mut self, name: &str, more: Exposition) {
+        let heading = format!("# TYPE {name} ");
+        let Some(start) = self.text.find(&heading) else {
+            self.text.push_str(&more.text);
+            return;
+        };
+        let end = self.text[start..].find("\n# HELP ").map_or(self.text.len(), |at| start + at + 1);
+        let block = &self.text[start..end];
+        let series_of = |line: &str| line.rsplit_once(' ').map(|(series, _)| format!("\n{series} "));
+        let is_new = |line: &&str| series_of(line).is_some_and(|series| !block.contains(&series));
+        let lines = more.text.split_inclusive('\n').filter(|line| !line.starts_with('#')).filter(is_new);
+        let added: String = lines.collect();
+        self.text.insert_str(end, &added);
+    }
+
     pub fn into_text(self) -> String {
         self.text
     }

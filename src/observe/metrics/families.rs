@@ -98,6 +98,18 @@ pub fn is_reserved(name: &str) -> bool {
     BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) || is_per_model(name)
 }
 
+/// The kind of a family with a [reserved](is_reserved) name.
+pub fn kind_of_core(name: &str) -> Kind {
+    const GAUGES: [&str; 5] =
+        ["nv_gpu_", "nv_cpu_", "nv_pinned_memory_pool_", "nv_model_load_", "nv_inference_pending_request_count"];
+    match name {
+        _ if GAUGES.iter().any(|beginning| name.starts_with(beginning)) => Kind::Gauge,
+        _ if name.contains("_histogram_") => Kind::Histogram,
+        _ if name.contains("_summary_") => Kind::Summary,
+        _ => Kind::Counter,
+    }
+}
+
 /// Names of this beginning are those of our own families, for each server.
 pub fn is_own(name: &str) -> bool {
     name.starts_with("nereid_")

@@ -118,7 +118,10 @@ impl Registry {
         for family in families {
             // The series are asked without the lock: a callback may be slow, and the last handle may go meanwhile.
             let series: Vec<_> = family.series().values().filter_map(Weak::upgrade).collect();
-            let mut samples = exposition.family(&family.name, &family.help, family.kind);
+            let is_core = self.inner.is_custom && super::families::is_reserved(&family.name);
+            let mut own = Exposition::default();
+            let target = if is_core { &mut own } else { &mut *exposition };
+            let mut samples = target.family(&family.name, &family.help, family.kind);
             for series in series {
                 match &series.source {
                     Source::Distribution(values) => {
@@ -126,6 +129,9 @@ impl Registry {
                     }
                     source => source.read().into_iter().for_each(|value| samples.sample(&series.label_text, value)),
                 }
+            }
+            if is_core {
+                exposition.add_to_family(&family.name, own);
             }
         }
     }
@@ -145,7 +151,12 @@ impl Registry {
             return Err(MetricError::TooLong);
         }
         if super::families::is_reserved(name) {
-            return Err(MetricError::Reserved(name.to_owned()));
+            // Applications may add to a family of Triton's, as they can there.
+            match super::families::kind_of_core(name) {
+                _ if !self.inner.is_custom => return Err(MetricError::Reserved(name.to_owned())),
+                found if found == kind => {}
+                found => return Err(MetricError::OtherKind { name: name.to_owned(), kind: found }),
+            }
         }
         let mut families = self.inner.families();
         if let Some(cell) = families.get(name).and_then(Weak::upgrade) {

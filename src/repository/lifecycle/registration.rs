@@ -36,6 +36,11 @@ impl Lifecycle {
 
     /// Adds the repository at `location`. `mapping`: directories of it, and the names under which they are served.
     pub fn register_repository(&self, location: &str, mapping: &[(String, String)]) -> Result<(), Status> {
+        let mut names = BTreeSet::new();
+        if let Some((_, model)) = mapping.iter().find(|(_, model)| !names.insert(model)) {
+            let text = format!("failed to register '{location}', there is a conflicting mapping for '{model}'");
+            return Err(Status::invalid(text));
+        }
         if self.settings.mode != ControlMode::Explicit {
             let text = "repository registration is not allowed if model control mode is not EXPLICIT";
             return Err(Status::unsupported(text));
@@ -53,7 +58,7 @@ impl Lifecycle {
             return Err(Status::already_exists(format!("model repository '{location}' has already been registered")));
         }
         if let Some((_, model)) = mapping.iter().find(|(_, model)| stores.iter().any(|other| other.maps(model))) {
-            let text = format!("failed to register '{location}', there is a conflicting mapping for '{model}'");
+            let text = format!("failed to register '{model}', there is a conflicting mapping for '{model}'");
             return Err(Status::already_exists(text));
         }
         if stores.len() >= REPOSITORIES_MAX {

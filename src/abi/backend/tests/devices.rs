@@ -65,7 +65,7 @@ fn without_a_driver_there_is_neither_pinned_memory_nor_memory_of_devices() {
     let manager = MemoryManager::new(Pool::new(1 << 20), Arc::default());
     for (kind, expected) in [
         (PINNED, "failed to allocate pinned system memory: no pinned memory pool"),
-        (GPU, "GPU memory is not supported: the server uses no GPU"),
+        (GPU, "GPU memory allocation not supported"),
     ] {
         let mut at = null_mut();
         // SAFETY: manager and result live through the call.

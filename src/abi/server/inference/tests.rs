@@ -75,6 +75,7 @@ fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Ch
         answer: None,
         call: Mutex::default(),
         is_out: AtomicBool::new(false),
+        view: Mutex::default(),
     };
     let sink: Arc<dyn Sink> = Arc::new(Nobody);
     let mut request = Request::new(crate::request::Completion::new(sink, 0));

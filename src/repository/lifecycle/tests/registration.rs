@@ -69,7 +69,10 @@ fn registrations_that_are_refused() {
     let text = "failed to register '/nowhere/at/all', repository not found";
     assert_eq!(lifecycle.register_repository("/nowhere/at/all", &[]), Err(Status::invalid(text)));
     lifecycle.register_repository(path(&later), &mapping("x", "hash")).unwrap();
-    let text = format!("failed to register '{}', there is a conflicting mapping for 'hash'", path(&other));
+    let twice = [mapping("y", "same"), mapping("z", "same")].concat();
+    let text = format!("failed to register '{}', there is a conflicting mapping for 'same'", path(&other));
+    assert_eq!(lifecycle.register_repository(path(&other), &twice), Err(Status::invalid(text)));
+    let text = "failed to register 'hash', there is a conflicting mapping for 'hash'".to_owned();
     let conflict = lifecycle.register_repository(path(&other), &mapping("y", "hash"));
     assert_eq!(conflict, Err(Status::already_exists(text)));
     lifecycle.unregister_repository(path(&later)).unwrap();

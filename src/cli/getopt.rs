@@ -189,7 +189,10 @@ mod tests {
     fn errors_have_getopts_texts_and_end_the_scan() {
         assert_eq!(items(&["--nonsense", "--id=x"]), ["nereid: unrecognized option '--nonsense'"]);
         assert_eq!(items(&["--nonsense=1"]), ["nereid: unrecognized option '--nonsense=1'"]);
-        assert_eq!(items(&["--HTTP-port=1"]), ["nereid: unrecognized option '--HTTP-port=1'"]);
+        assert_eq!(
+            items(&["--HTTP-port=1"]),
+            ["nereid: unrecognized option '--HTTP-port=1'; did you mean '--http-port'?"]
+        );
         assert_eq!(
             items(&["--modle-repository=/x"]),
             ["nereid: unrecognized option '--modle-repository=/x'; did you mean '--model-repository'?"]

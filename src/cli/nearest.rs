@@ -2,7 +2,7 @@
 
 /// The candidate with the fewest letters to change, if few enough.
 pub fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let mistakes_max = given.chars().count() / 3 + 1;
+    let mistakes_max = given.chars().take(LETTERS_MAX).count() / 3 + 1;
     let best = candidates.into_iter().map(|name| (distance(given, name), name)).min_by_key(|(mistakes, _)| *mistakes);
     best.filter(|(mistakes, _)| *mistakes <= mistakes_max).map(|(_, name)| name)
 }

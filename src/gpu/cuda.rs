@@ -127,8 +127,9 @@ impl Cuda {
         self.devices.get(device).ok_or_else(|| self.error("cuDeviceGet", INVALID_DEVICE))
     }
 
-    /// Exempts this thread, once, from the recordings of others: ONNX Runtime records in the process-wide mode, in which
-    /// allocations and questions about events fail on every thread that has not asked for this, and break the recording.
+    /// Exempts this thread, once, from the recordings of others: ONNX Runtime records in the process-wide mode, in
+    /// which allocations and questions about events fail on every thread that has not asked for this, and break the
+    /// recording.
     fn relax(&self) -> Result<()> {
         if !IS_RELAXED.get() {
             let mut mode = RELAXED;

@@ -181,8 +181,8 @@ struct Shared {
     description: Description,
     memory: DeviceMemory,
     load_limit: Option<f64>,
-    /// For what is done at once; those that nobody uses. Each copy has one to itself: copies of different clients do not
-    /// wait for each other.
+    /// For what is done at once; those that nobody uses. Each copy has one to itself: copies of different clients do
+    /// not wait for each other.
     services: Mutex<Vec<Service>>,
     failure: OnceLock<String>,
 }

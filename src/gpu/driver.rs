@@ -86,7 +86,8 @@ impl DriverError {
     /// `CUresult` of a driver that ends with the process.
     pub const DEINITIALIZED: i32 = 4;
 
-    /// True for an error after which nothing that was enqueued runs any more: the device is lost, or the driver is gone.
+    /// True for an error after which nothing that was enqueued runs any more: the device is lost, or the driver is
+    /// gone.
     pub fn ends_work(&self) -> bool {
         self.is_sticky() || self.code == Self::DEINITIALIZED
     }

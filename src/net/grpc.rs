@@ -167,8 +167,8 @@ impl GrpcWire {
         }
     }
 
-    /// A second has passed. Does the peer owe the rest of a frame, which one is that, and are there streams that are too
-    /// slow?
+    /// A second has passed. Does the peer owe the rest of a frame, which one is that, and are there streams that are
+    /// too slow?
     pub fn second_passed(&mut self, limits: &SlowPeers) -> (bool, u64, bool) {
         self.connection.tick(1);
         if self.draining {

@@ -81,8 +81,8 @@ pub fn installed() -> Option<&'static Logger> {
     INSTALLED.get()
 }
 
-/// In an application that links the server: waits until what this thread logged is written, for the application may read
-/// its log file next. The server itself waits for no message.
+/// In an application that links the server: waits until what this thread logged is written, for the application may
+/// read its log file next. The server itself waits for no message.
 pub fn flush_for_application() {
     if IS_OF_APPLICATION.load(Ordering::Relaxed)
         && let Some(logger) = installed()

@@ -1,8 +1,8 @@
 //! Hostile traffic beside honest clients: shapes that cost much to read, lengths that lie and peers that trickle.
 //!
 //! `cargo test` sends a little of it and holds the server to right answers and to its memory. With
-//! `NEREID_TEST_FLOOD_SECS=60` it goes on for so long at 100 MB/s, and the latency of the honest client is held to twice
-//! its quiet value as well (`.ci/extra`): loopback only.
+//! `NEREID_TEST_FLOOD_SECS=60` it goes on for so long at 100 MB/s, and the latency of the honest client is held to
+//! twice its quiet value as well (`.ci/extra`): loopback only.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

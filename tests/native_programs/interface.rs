@@ -20,8 +20,8 @@ fn offered() -> BTreeSet<String> {
     table().offered().map(|function| function.name.clone()).collect()
 }
 
-/// The symbols of the interface and no others, which programs might bind to by chance, and how many each of its parts has (c_api.md, first section: of 305 the server offers
-/// 282).
+/// The symbols of the interface and no others, which programs might bind to by chance, and how many each of its parts
+/// has (c_api.md, first section: of 305 the server offers 282).
 fn check_symbols(exports: &Exports) {
     let found = &exports.symbols;
     let offered = offered();

@@ -100,7 +100,8 @@ impl LogCallback {
     }
 }
 
-/// What the options of a server that starts say of a callback: it takes the place of the one before, also if it is none.
+/// What the options of a server that starts say of a callback: it takes the place of the one before, also if it is
+/// none.
 pub fn install(callback: Option<LogCallback>) -> Result<(), Status> {
     let Some(callback) = callback else {
         if let Some(logger) = log::installed() {

@@ -260,8 +260,11 @@ getters! {
     };
     TRITONSERVER_InferenceRequestPriority(u32) = |request| {
         u32::try_from(request.priority).map_err(|_| {
-            let text = "request priority overflows uint32_t, use TRITONSERVER_InferenceRequestPriorityUInt64, priority=";
-            Status::invalid(format!("{text}{}", request.priority))
+            Status::invalid(format!(
+                "request priority overflows uint32_t, use TRITONSERVER_InferenceRequestPriorityUInt64, \
+                 priority={}",
+                request.priority
+            ))
         })
     };
     TRITONSERVER_InferenceRequestPriorityUInt64(u64) = |request| Ok(request.priority);

@@ -186,8 +186,8 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(response: *mut Inf
     })
 }
 
-/// NULL: the inference succeeded. Otherwise an error that may be deleted, once for each call, and need not be; it can be
-/// read after the response is deleted (see `response_errors`).
+/// NULL: the inference succeeded. Otherwise an error that may be deleted, once for each call, and need not be; it can
+/// be read after the response is deleted (see `response_errors`).
 ///
 /// # Safety
 /// The response is live.

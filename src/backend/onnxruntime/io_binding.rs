@@ -208,8 +208,8 @@ impl<'a> Binding<'a> {
     /// Begins the run; for the stand-in it is over then. What the library allocated comes back, by the output's number.
     pub fn run(self, options: &RunOptions, returns: &Arc<Returns>) -> Result<Vec<Option<Made>>, Status> {
         let runtime = self.session.runtime();
-        // The library copies inputs of the host to the device when they are bound, on a stream that the instance's own is
-        // not ordered behind: the copies end before the run begins.
+        // The library copies inputs of the host to the device when they are bound, on a stream that the instance's own
+        // is not ordered behind: the copies end before the run begins.
         // SAFETY: the binding is alive.
         runtime.check(unsafe { (runtime.api.SynchronizeBoundInputs)(self.at.as_ptr()) })?;
         // SAFETY: all handles are alive, and what is bound stays until the work is complete by the promise of who bound

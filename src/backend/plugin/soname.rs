@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(needed(Path::new("/nowhere")), None);
     }
 
-    /// Every byte of the headers and of the dynamic section in turn is something else: no panic, no end beyond the bounds,
-    /// and no name that the file does not have.
+    /// Every byte of the headers and of the dynamic section in turn is something else: no panic, no end beyond the
+    /// bounds, and no name that the file does not have.
     #[test]
     fn a_broken_library_is_left_to_the_loader() {
         let whole = written("whole", STUB);

@@ -180,8 +180,8 @@ static TOKEN: [bool; 256] = {
     token
 };
 
-/// RFC 9113 section 8.2.1: no NUL, CR or LF anywhere. Spaces and tabs at the ends, which it forbids too, are part of the
-/// value, as they are in gRPC's own library: clients that send them work with Triton.
+/// RFC 9113 section 8.2.1: no NUL, CR or LF anywhere. Spaces and tabs at the ends, which it forbids too, are part of
+/// the value, as they are in gRPC's own library: clients that send them work with Triton.
 fn value_is_legal(value: &[u8]) -> bool {
     !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
 }

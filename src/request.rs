@@ -167,8 +167,8 @@ pub struct Request {
 }
 
 /// Why a backend may not give a request back to be executed once more.
-pub const NOT_RESCHEDULED: &str = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is \
-                                   not configured to handle such a flag.";
+pub const NOT_RESCHEDULED: &str = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model \
+                                   is not configured to handle such a flag.";
 
 impl Request {
     pub fn new(completion: Completion) -> Request {

@@ -334,8 +334,10 @@ static void read_inputs(TRITONBACKEND_Request* request) {
   expect(is(text, "INPUT0"));
   fails(TRITONBACKEND_RequestInputName(request, count, &text), INVALID, NULL);
   succeeds(TRITONBACKEND_RequestInput(request, "INPUT0", &input));
-  fails(TRITONBACKEND_RequestInput(request, "NONE", &input), INVALID,
+  same = input;
+  fails(TRITONBACKEND_RequestInput(request, "NONE", &same), INVALID,
       "[request id: r 1] unknown request input name NONE");
+  expect(same == NULL);
   succeeds(TRITONBACKEND_RequestInputByIndex(request, 0, &same));
   expect(input == same);
   fails(TRITONBACKEND_RequestInputByIndex(request, count, &same), INVALID, NULL);

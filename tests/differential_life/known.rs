@@ -21,7 +21,7 @@ fn is_of(difference: &Difference, cases: &[&str]) -> bool {
     cases.iter().any(|case| difference.case.starts_with(case))
 }
 
-pub const KNOWN: [Known; 6] = [
+pub const KNOWN: [Known; 5] = [
     Known { name: "The release", is: |it| it.field.ends_with(".version") && text(it.theirs) == "2.51.0" },
     Known {
         name: "Frames of the backend itself",
@@ -34,10 +34,6 @@ pub const KNOWN: [Known; 6] = [
                 && it.field.ends_with(".type")
                 && (text(it.ours), text(it.theirs)) == ("text/plain", "application/json")
         },
-    },
-    Known {
-        name: "The pool of pinned memory",
-        is: |it| it.case == "measured: samples of nv_pinned_memory_pool_total_bytes",
     },
     Known {
         name: "Families of our own",

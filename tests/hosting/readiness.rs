@@ -61,8 +61,8 @@ fn every_instance_has_a_say() {
         assert_eq!(said(&server), [yes, yes]);
         // What is no question of instances is answered as ever.
         let mut peer = Peer::connect(server.http);
-        assert_eq!(peer.get("/v2/models/asked/versions/7/ready").status, 404);
-        assert_eq!(peer.get("/v2/models/none/ready").status, 404);
+        assert_eq!(peer.get("/v2/models/asked/versions/7/ready").status, 400);
+        assert_eq!(peer.get("/v2/models/none/ready").status, 400);
         let log = server.stop();
         let ended = log.find("ready.c: ended").expect("instances end");
         assert!(!log[ended..].contains("ready.c: asked"), "nobody is asked about an instance that has ended:\n{log}");

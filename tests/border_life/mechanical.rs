@@ -18,6 +18,7 @@ const MAY_BE_NULL: &[(&str, &str)] = &[
     ("TRITONSERVER_MessageDelete", "message"),
     ("TRITONSERVER_MetricArgsDelete", "args"),
     ("TRITONSERVER_InferenceTraceDelete", "trace"),
+    ("TRITONSERVER_BufferAttributesDelete", "buffer_attributes"),
     // An error makes an error response, none a good one.
     ("TRITONBACKEND_ResponseSend", "error"),
     ("TRITONBACKEND_ModelInstanceResponseStatisticsSetError", "error"),
@@ -95,7 +96,11 @@ const REFUSED_BEFORE: &[(&str, &str, &str)] = &[
 
 /// The same of wrong handles.
 const WRONG_HANDLE_REFUSED_BEFORE: &[(&str, &str, &str)] = &[
-    ("TRITONSERVER_ServerInferAsync", "trace", "[request id: <id_unknown>] the request has no response callback"),
+    (
+        "TRITONSERVER_ServerInferAsync",
+        "trace",
+        "[request id: <id_unknown>] input byte size mismatch for input 'INPUT0'",
+    ),
     ("TRITONSERVER_MetricNewWithArgs", "args", "labels must not be NULL"),
 ];
 

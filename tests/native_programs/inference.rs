@@ -41,6 +41,7 @@ fn repository() -> Repository {
     repository.identity("fixed", 0, &int32("4"));
     repository.identity("pair", 0, &[Pair::new("INT32", "-1"), Pair::new("INT32", "-1").optional()]);
     repository.identity("text", 0, &[Pair::new("BYTES", "-1")]);
+    repository.identity("word", 0, &[Pair::new("BYTES", "1")]);
     repository.identity("labelled", 0, &[Pair::new("INT32", "2").labels()]);
     repository.file("labelled/labels.txt", "cat\ndog\n\n");
     let several = |name: &str, more: &str| {

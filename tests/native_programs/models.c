@@ -179,7 +179,8 @@ static void comings_and_goings(const char* repository, const char* other) {
   expect(is_ready(server, "fresh"));
   const TRITONSERVER_Parameter* none[] = {text, NULL};
   fails(TRITONSERVER_ServerLoadModelWithParameters(server, "fresh", none, 2), INVALID, "parameters must not be NULL");
-  fails(TRITONSERVER_ServerLoadModelWithParameters(server, "fresh", NULL, 2), INVALID, "load parameters are not provided while parameter count is non-zero");
+  fails(TRITONSERVER_ServerLoadModelWithParameters(server, "fresh", NULL, 2), INVALID,
+        "load parameters are not provided while parameter count is non-zero");
   fails(TRITONSERVER_ServerLoadModelWithParameters(server, "fresh", both, UINT64_MAX), INVALID, NULL);
 
   TRITONSERVER_Parameter* alias = TRITONSERVER_ParameterNew("other", TRITONSERVER_PARAMETER_STRING, "alias");

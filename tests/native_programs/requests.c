@@ -384,6 +384,13 @@ static void data_of_every_form(TRITONSERVER_Server* server) {
   succeeds(TRITONSERVER_InferenceRequestRemoveAllInputs(request));
   succeeds(TRITONSERVER_InferenceRequestAddRawInput(request, "INPUT0"));
   succeeds(TRITONSERVER_InferenceRequestAppendInputData(request, "INPUT0", "raw", 3, TRITONSERVER_MEMORY_CPU, 0));
+  fails(TRITONSERVER_ServerInferAsync(server, request, NULL), TRITONSERVER_ERROR_INVALID_ARG,
+        "[request id: <id_unknown>] For BYTE datatype raw input 'INPUT0', the model must have input shape [1]");
+  succeeds(TRITONSERVER_InferenceRequestDelete(request));
+
+  request = client_request(server, "word", allocator, &client);
+  succeeds(TRITONSERVER_InferenceRequestAddRawInput(request, "INPUT0"));
+  succeeds(TRITONSERVER_InferenceRequestAppendInputData(request, "INPUT0", "raw", 3, TRITONSERVER_MEMORY_CPU, 0));
   runs(server, request, &client);
   succeeds(TRITONSERVER_InferenceResponseOutput(
       client.responses[0], 0, NULL, NULL, NULL, NULL, &base, &byte_size, NULL, NULL, NULL));

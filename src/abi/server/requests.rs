@@ -230,10 +230,14 @@ macro_rules! getters {
         pub unsafe extern "C" fn $name(inference_request: *const InferenceRequest, out: *mut $out) -> *mut Error {
             entry(|| {
                 let value: Result<$out, Status> = match casts::request(inference_request) {
-                    // SAFETY: as above.
-                    Either::Application(at) => unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value),
-                    // SAFETY: as above.
-                    Either::Backend(at) => unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value),
+                    Either::Application(at) => {
+                        // SAFETY: the caller's promise is passed on.
+                        unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value)
+                    }
+                    Either::Backend(at) => {
+                        // SAFETY: the caller's promise is passed on; only the kind of handle differs.
+                        unsafe { deref(at.cast_const(), "inference_request") }.and_then(|$it| $value)
+                    }
                 };
                 // SAFETY: as above.
                 unsafe { put(out, value?) }

@@ -133,6 +133,9 @@ pub fn check_output_count(count: usize, request: &Request, spec: &ModelSpec) -> 
     )))
 }
 
+/// Longer names are looked up only where a tensor of the model has a name of that length.
+const HASHED_BYTES_MAX: usize = 4096;
+
 /// Parameters of one request: far above what any model has names for.
 pub const PARAMETERS_MAX: usize = 4096;
 
@@ -314,6 +317,10 @@ fn position(tensors: &[TensorSpec], at: usize, name: &Text, find: impl FnOnce(&s
     let name = name.as_bytes();
     if tensors.get(at).is_some_and(|tensor| tensor.name.as_bytes() == name) {
         return Some(at);
+    }
+    // A name that no tensor can have is not hashed: it may have megabytes.
+    if name.len() > HASHED_BYTES_MAX && !tensors.iter().any(|tensor| tensor.name.len() == name.len()) {
+        return None;
     }
     std::str::from_utf8(name).ok().and_then(find)
 }

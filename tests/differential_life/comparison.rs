@@ -31,6 +31,9 @@ pub struct Known {
 pub struct Recorded(BTreeMap<String, BTreeMap<String, BTreeMap<String, Value>>>);
 
 const RECORDED: &str = "tests/differential_life/recorded.json";
+/// Differences that do not show in each run: 2.51 does not always load a model again that was asked for once more, and
+/// only then counts anew.
+const MAY_AGREE: [&str; 2] = ["Executions of an ensemble", "Statistics of a model that was loaded again"];
 /// Set to anything but `0`, the values of all fields in that file are taken from this run: for a change that is wanted.
 const RECORD: &str = "NEREID_TEST_RECORD";
 
@@ -148,7 +151,7 @@ fn stale(seen: &Seen, known: &[Known], recorded: &Recorded) -> Vec<String> {
     for known in known.iter().filter(|known| !seen.names.contains(known.name)) {
         findings.push(format!("'{}' is no difference any more", known.name));
     }
-    for (name, case, field) in recorded.entries() {
+    for (name, case, field) in recorded.entries().filter(|(name, ..)| !MAY_AGREE.contains(name)) {
         if !seen.entries.contains(&(name, case.to_owned(), field)) {
             findings.push(format!("'{name}': {RECORDED} has field '{field}' of '{case}', which did not show"));
         }

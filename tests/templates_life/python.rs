@@ -162,12 +162,7 @@ fn python_models_call_others() {
         assert_eq!(counted, json!({ "OUT": [[2], [10, 0]] }));
         let refused = asked.infer("calls", &with(vector(&[3, 4]), json!({ "model": "nobody" })));
         let text = refused[1].as_str().unwrap_or_default();
-        // The official server says that an unknown model is not ready; ours that it is unknown.
-        let expected = match asked.is_ours {
-            true => "Request for unknown model: 'nobody' is not found",
-            false => "Model 'nobody' is not ready.",
-        };
-        assert!(text.ends_with(expected), "{refused}");
+        assert!(text.ends_with("Model 'nobody' is not ready."), "{refused}");
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 scope.spawn(move || {

@@ -5,6 +5,7 @@ mod support {
     pub mod grpc;
     pub mod http;
     pub mod http2;
+    pub mod in_process;
     pub mod perf_analyzer;
     pub mod ports;
     pub mod prepared;
@@ -21,6 +22,7 @@ mod foreign_life {
     mod go;
     mod http1_peers;
     mod http2_peers;
+    mod in_process;
     mod node;
     mod perf_analyzer;
 }

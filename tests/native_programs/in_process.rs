@@ -120,6 +120,29 @@ fn models_come_and_go_and_are_told_as_over_http() {
     server.stop();
 }
 
+/// `empty`, `one` with `model_0`, `two` with `model_0` and `model_1`; each model has a version of its own.
+fn for_registering() -> Repository {
+    let all = Repository::new();
+    std::fs::create_dir(all.path().join("empty")).expect("an empty repository");
+    for (place, version) in [("one/model_0", 1), ("two/model_0", 2), ("two/model_1", 3)] {
+        // Without a name: it is that of the directory, or the one that a registration gives.
+        let config = "backend: \"identity\" input { name: \"INPUT0\" data_type: TYPE_INT8 dims: 1 }\n\
+                      output { name: \"OUTPUT0\" data_type: TYPE_INT8 dims: 1 }";
+        all.file(&format!("{place}/config.pbtxt"), config);
+        all.file(&format!("{place}/{version}/none"), "");
+    }
+    all
+}
+
+/// Cases of the tests of Triton's core.
+#[test]
+fn repositories_come_and_go() {
+    let Some(program) = Program::compiled("registering.c") else { return };
+    let all = for_registering();
+    program.run(&[text(all.path())]);
+    program.run_checked(&[text(all.path())]);
+}
+
 fn with_guest() -> Option<(Repository, PathBuf)> {
     let directory = backend::compiled("guest.c")?;
     let repository = Repository::new();

@@ -44,16 +44,26 @@ impl Python {
         }
     }
 
+    /// An environment that was made otherwise.
+    pub fn at(root: &Path) -> Python {
+        Python { root: root.to_owned() }
+    }
+
     /// The interpreter itself.
     pub fn interpreter(&self) -> PathBuf {
         self.root.join("bin/python")
     }
 
-    /// tests/python/`script`, to be started.
+    /// tests/python/`script`.
+    pub fn script(&self, script: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script)
+    }
+
+    /// The same, to be started.
     pub fn command(&self, script: &str) -> Command {
         let mut command = Command::new(self.root.join("bin/python"));
         // -B: no byte code next to the sources.
-        command.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script));
+        command.arg("-B").arg(self.script(script));
         command.env("PYTHONUNBUFFERED", "1");
         command
     }

@@ -1,0 +1,73 @@
+//! NVIDIA's in-process API and its front ends, in an environment of Python that is made once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::prepared::{fingerprint, prepared, source, step};
+use super::python::Python;
+use super::skip::skip;
+
+/// What older hosts lack, beside the environment.
+const SHIM: &str = "older_host.so";
+
+/// What the packages were built for; pip takes them for no older host unless it is asked for them by name.
+const PLATFORMS: [&str; 5] = ["manylinux_2_39", "manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014"];
+
+/// The environment, and what has to be preloaded in it on an older host. None, after a visible skip, where Python 3.12
+/// or the packages cannot be had.
+pub fn python() -> Option<(Python, Option<PathBuf>)> {
+    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    match MADE.get_or_init(make) {
+        Ok(root) => {
+            let shim = root.join(SHIM);
+            Some((Python::at(root), shim.is_file().then_some(shim)))
+        }
+        Err(reason) => {
+            skip(reason);
+            None
+        }
+    }
+}
+
+fn make() -> Result<PathBuf, String> {
+    let (requirements, older_host) = (source("tests/python/tritonserver.txt"), source("tests/python/older_host.py"));
+    let read = |path: &Path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+    let name = format!("python-env-{}", fingerprint(&[&read(&requirements)?, &read(&older_host)?]));
+    let interpreter = python_312().ok_or("no Python 3.12, for which alone NVIDIA's in-process API is published")?;
+    prepared(&name, |root| {
+        step(Command::new(interpreter).args(["-m", "venv"]).arg(root))?;
+        let python = Python::at(root);
+        let packages = python.packages();
+        let mut install = Command::new(python.interpreter());
+        install.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]);
+        install.args(["--only-binary=:all:", "--python-version=3.12"]).arg("--target").arg(&packages);
+        install.args(PLATFORMS.map(|one| format!("--platform={one}_{}", std::env::consts::ARCH)));
+        step(install.arg("-r").arg(&requirements))?;
+        let folders = ["tritonserver/_c", "tritonfrontend/_c", "tritonfrontend.libs"];
+        let libraries = folders.iter().flat_map(|folder| entries(&packages.join(folder)));
+        let libraries = libraries.filter(|path| path.to_string_lossy().contains(".so"));
+        step(Command::new(python.interpreter()).arg(&older_host).arg(root.join(SHIM)).args(libraries))?;
+        Ok(())
+    })
+}
+
+/// Of the PATH, or one that pyenv keeps.
+fn python_312() -> Option<PathBuf> {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv"));
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from).or_else(home);
+    let kept = pyenv.map(|root| entries(&root.join("versions"))).unwrap_or_default();
+    let kept = kept.into_iter().map(|version| version.join("bin/python3.12"));
+    let test = "import sys; sys.exit(sys.version_info[:2] != (3, 12))";
+    let works = |program: &PathBuf| {
+        let output = Command::new(program).args(["-c", test]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    std::iter::once("python3.12".into()).chain(kept).find(works)
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let Ok(read) = fs::read_dir(directory) else { return Vec::new() };
+    read.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
+}

@@ -28,6 +28,7 @@ pub mod normalize;
 pub mod provenance;
 pub mod shape_match;
 pub mod spec;
+mod states;
 pub mod support;
 mod supported_gpus;
 pub mod text;
@@ -36,6 +37,7 @@ pub mod version_policy;
 pub mod warmup;
 
 pub use spec::{Instance, InstanceKind, ModelSpec, TensorSpec};
+pub use states::{ignored_states, states};
 pub use supported_gpus::SupportedGpus;
 pub use version_policy::VersionPolicy;
 

@@ -22,6 +22,7 @@ mod repository_life {
     pub mod control;
     mod hostile;
     mod in_flight;
+    mod lines;
     mod modes;
     mod namespaces;
     mod overrides;

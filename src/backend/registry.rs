@@ -13,6 +13,7 @@ use super::onnxruntime::OnnxRuntimeBackend;
 use super::python::{self, PythonBackend};
 use super::repeat::RepeatBackend;
 use super::square::SquareBackend;
+use crate::request::Status;
 
 /// Names of the built-in backends, sorted.
 pub const NATIVE_NAMES: [&str; 6] = ["affine", "identity", "onnxruntime", python::NAME, "repeat", "square"];
@@ -74,6 +75,19 @@ impl NativeBackends {
 
     pub fn iter(&self) -> impl Iterator<Item = Arc<dyn Backend>> + '_ {
         NATIVE_NAMES.into_iter().filter_map(|name| self.get(name))
+    }
+}
+
+/// Refuses a TensorFlow whose backend no release has any more, in Triton's words. `settings` are those of `backend`.
+pub fn check_version(backend: &str, settings: &[(String, String)]) -> Result<(), Status> {
+    let version = settings.iter().find(|(key, _)| key == "version").map(|(_, version)| version.as_str());
+    match version.filter(|_| backend == "tensorflow") {
+        None | Some("2") => Ok(()),
+        Some("1") => {
+            let text = "starting from 23.04, Triton no longer supports Tensorflow 1. Please switch to Tensorflow 2.";
+            Err(Status::invalid(text))
+        }
+        Some(other) => Err(Status::invalid(format!("unexpected TensorFlow library version '{other}', expects 2."))),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::responders::Responders;
-use super::vectors::{Declared, demand, elements, input, single};
+use super::vectors::{Declared, demand, demand_all, elements, input, single};
 use super::{Backend, Instance, InstanceContext, Model, ModelContext, Payload};
 use crate::observe::statistics::Execution;
 use crate::request::{DataType, Request, Response, ResponseFactory, Status, Text, format_shape, now_ns};
@@ -46,6 +46,7 @@ const DELAY: usize = 1;
 const WAIT: usize = 2;
 
 fn check(config: &ModelConfig) -> Result<(), Status> {
+    demand_all(&config.input)?;
     demand(config.max_batch_size == 0, || "repeat backend only supports models with max_batch_size == 0".to_owned())?;
     let (inputs, outputs) = (&config.input, &config.output);
     demand(inputs.len() == 3, || format!("expected 3 inputs, got {}", inputs.len()))?;

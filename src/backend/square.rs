@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::responders::Responders;
-use super::vectors::{Declared, demand, elements, input, single};
+use super::vectors::{Declared, demand, demand_all, elements, input, single};
 use super::{Backend, Instance, InstanceContext, Model, ModelContext, Payload};
 use crate::observe::statistics::{ResponseOutcome, ResponseTimes};
 use crate::request::{DataType, Request, Response, ResponseFactory, Status, Text, now_ns};
@@ -43,6 +43,7 @@ impl Model for SquareModel {
 }
 
 fn check(config: &ModelConfig) -> Result<(), Status> {
+    demand_all(&config.input)?;
     demand(config.input.len() == 1, || format!("expected 1 input, got {}", config.input.len()))?;
     demand(config.output.len() == 1, || format!("expected 1 output, got {}", config.output.len()))?;
     let ([given], [made]) = (&config.input[..], &config.output[..]) else { return Ok(()) };

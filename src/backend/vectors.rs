@@ -7,6 +7,7 @@ use crate::memory::{Slice, Target};
 use crate::request::{
     DataType, InputTensor, OutputTensor, Request, ResponseFactory, Shape, Status, Text, format_shape,
 };
+use crate::wire::inference::ModelInput;
 
 /// One tensor of a configuration, input or output.
 pub struct Declared<'a> {
@@ -37,6 +38,18 @@ impl Declared<'_> {
 /// An INVALID_ARG with a text unless `holds`.
 pub fn demand(holds: bool, text: impl FnOnce() -> String) -> Result<(), Status> {
     if holds { Ok(()) } else { Err(Status::invalid(text())) }
+}
+
+/// Refuses inputs that a request may leave out: for backends that cannot do without them.
+pub fn demand_all(inputs: &[ModelInput]) -> Result<(), Status> {
+    inputs.iter().try_for_each(|input| {
+        demand(!input.optional, || {
+            format!(
+                "'optional' is set to true for input '{}' while the backend model doesn't support optional input",
+                input.name
+            )
+        })
+    })
 }
 
 /// The input that stands at `index` of the configuration.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::arena::Arena;
 use super::driver::{DeviceAddress, Driver, DriverError, Result};
@@ -125,6 +125,7 @@ impl DeviceMemory {
             }
             match self.driver.allocate(self.ordinal, self.pool_bytes) {
                 Ok(base) => {
+                    info!("CUDA memory pool is created on device {} with size {}", self.ordinal, self.pool_bytes);
                     self.lock().arena = Some(Arena::new(self.pool_bytes));
                     Some(base)
                 }

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::arena::Arena;
 use super::driver::Driver;
@@ -86,7 +86,10 @@ impl Shared {
         if !state.has_tried {
             state.has_tried = true;
             match self.driver.allocate_pinned(self.total) {
-                Ok(base) => (state.base, state.arena) = (base.expose_provenance(), Some(Arena::new(self.total))),
+                Ok(base) => {
+                    info!("Pinned memory pool is created at '{base:p}' with size {}", self.total);
+                    (state.base, state.arena) = (base.expose_provenance(), Some(Arena::new(self.total)));
+                }
                 Err(error) => warn!("there is no pool of pinned memory: {error}"),
             }
         }

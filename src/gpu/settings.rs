@@ -21,7 +21,8 @@ impl Settings {
     /// Of each device's pool where nothing is said.
     pub const MEMORY_POOL_BYTES: u64 = 64 << 20;
 
-    pub(super) fn memory_pool_of(&self, device: usize) -> u64 {
+    /// Bytes of the pool of one device.
+    pub fn memory_pool_of(&self, device: usize) -> u64 {
         let said = i32::try_from(device).ok().and_then(|device| self.memory_pool_bytes.get(&device));
         said.copied().unwrap_or(Settings::MEMORY_POOL_BYTES)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::shape_match::full_dims;
-use super::{Error, VersionPolicy, datatype};
+use super::{Error, VersionPolicy, datatype, states};
 use crate::wire::inference::model_config::SchedulingChoice;
 use crate::wire::inference::model_instance_group::Kind;
 use crate::wire::inference::model_sequence_batching::control::Kind as ControlKind;
@@ -103,7 +103,8 @@ fn hidden_inputs(config: &ModelConfig) -> Vec<TensorSpec> {
         };
         tensor(&input.name, data_type, &[1], None)
     });
-    let states = sequence.state.iter().map(|state| tensor(&state.input_name, state.data_type(), &state.dims, None));
+    let states = states(sequence);
+    let states = states.into_iter().map(|state| tensor(&state.input_name, state.data_type(), &state.dims, None));
     controls.chain(states).collect()
 }
 
@@ -118,7 +119,7 @@ fn correlation_id_control(config: &ModelConfig) -> Option<(String, &'static str)
 fn hidden_outputs(config: &ModelConfig) -> Vec<TensorSpec> {
     let Some(SchedulingChoice::SequenceBatching(sequence)) = &config.scheduling_choice else { return Vec::new() };
     let is_hidden = |name: &str| config.output.iter().all(|output| output.name != name);
-    let states = sequence.state.iter().filter(|state| is_hidden(&state.output_name));
+    let states = states(sequence).into_iter().filter(|state| is_hidden(&state.output_name));
     states.map(|state| tensor(&state.output_name, state.data_type(), &state.dims, None)).collect()
 }
 

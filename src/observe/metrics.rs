@@ -17,7 +17,7 @@ pub use families::{ModelSample, render};
 pub use gpu::{Devices, Field};
 pub use host::{GpuSource, HostGauges, HostPoller, Sources};
 pub use registry::{Counter, Family, MAX_BOUNDS, MAX_SERIES, MAX_TEXT_BYTES, Metric, MetricError, Observed, Registry};
-pub use settings::MetricsConfig;
+pub use settings::{MetricsConfig, is_customizable};
 
 /// `Content-Type` of the text (http.md section 1).
 pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";

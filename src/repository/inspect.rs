@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::backend::plugin::{Located, PluginSettings, Plugins};
 use crate::backend::python;
-use crate::backend::registry::{COMPLETING, NATIVE_NAMES, NativeBackends};
+use crate::backend::registry::{COMPLETING, NATIVE_NAMES, NativeBackends, check_version};
 use crate::backend::{Attributes, Backend, ModelContext};
 use crate::gpu::Gpus;
 use crate::memory::Pool;
@@ -269,8 +269,9 @@ impl<'a> Inspector<'a> {
         }
         let version = seen.chosen.last().copied().unwrap_or_default();
         let version_directory = layout::version_dir(&seen.directory, version);
-        let found =
-            self.plugins.locate(&config.backend, &config.runtime, &seen.directory, &version_directory, &config.name);
+        let found = check_version(&config.backend, &(self.backend_settings)(&config.backend)).and_then(|()| {
+            self.plugins.locate(&config.backend, &config.runtime, &seen.directory, &version_directory, &config.name)
+        });
         match found {
             Ok(Located::Library { file, .. }) => seen.backend = BackendPlace::Library(file),
             Ok(Located::Script { directory }) => {

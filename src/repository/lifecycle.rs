@@ -308,10 +308,13 @@ impl Lifecycle {
                 }
                 Err(status) => {
                     match store.mapped_path(name) {
-                        Some(path) => error!("failed to poll mapped path '{path}' for model '{name}': {status}"),
+                        Some(path) => {
+                            error!("failed to poll mapped path '{path}' for model '{name}': {}", status.message);
+                        }
                         None => {
                             let location = store.location();
-                            error!("failed to poll model repository '{location}' for model '{name}': {status}");
+                            let text = &status.message;
+                            error!("failed to poll model repository '{location}' for model '{name}': {text}");
                         }
                     }
                     return Err(poll_failed(name, &status));

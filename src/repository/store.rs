@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::request::Status;
 
+mod addressing;
 mod bucket;
 mod client;
 mod credentials;

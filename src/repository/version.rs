@@ -18,13 +18,14 @@ use super::poll::{Polled, honoured};
 use crate::backend::batching::BatchStrategy;
 use crate::backend::plugin::{Located, PluginSettings, Plugins, batching};
 use crate::backend::python;
-use crate::backend::registry::NativeBackends;
-use crate::backend::{Attributes, Backend, Model, ModelContext};
+use crate::backend::registry::{NativeBackends, check_version};
+use crate::backend::{Attributes, Backend, ExecutionPolicy, Model, ModelContext};
 use crate::gpu::Gpus;
 use crate::instance::{Instances, Plan, confined};
 use crate::model_config::labels::{self, Labels};
 use crate::model_config::{ModelSpec, SupportedGpus, layout, normalize, text, to_dynamic, validate, warmup};
 use crate::observe::log::verbose;
+use crate::observe::metrics::is_customizable;
 use crate::observe::statistics::ModelStatistics;
 use crate::request::{LoadUnderWay, Status};
 use crate::scheduler::ensemble::labels_of_steps;
@@ -160,14 +161,14 @@ impl Loader {
         if config.platform == normalize::ENSEMBLE_PLATFORM {
             return Ok(Arc::new(Composed));
         }
+        let settings = (self.settings.backend_settings)(&config.backend);
+        check_version(&config.backend, &settings)?;
+        log_default(&settings);
         if let Some(native) = self.backends.named(&config.backend, &config.runtime) {
             return Ok(native);
         }
         match self.plugins.locate(&config.backend, &config.runtime, directory, version, &config.name)? {
-            Located::Library { directory, file } => {
-                let settings = (self.settings.backend_settings)(&config.backend);
-                self.plugins.load(&config.backend, &directory, &file, &settings)
-            }
+            Located::Library { directory, file } => self.plugins.load(&config.backend, &directory, &file, &settings),
             Located::Script { directory } => Ok(self.backends.python_based(directory)),
         }
     }
@@ -185,6 +186,7 @@ impl Loader {
         let version_directory = layout::version_dir(&directory.path, version);
         let backend = self.backend(&polled.config, &directory.path, &version_directory)?;
         let config = self.with_script(&polled.config, &*backend);
+        warn_of_families(&polled.config);
         let wanted = self.settings.metrics_config.wanted(|family| bounds_of(&polled.config, family));
         let statistics = Arc::new(ModelStatistics::with(wanted));
         let context = Arc::new(ModelContext {
@@ -242,6 +244,14 @@ impl Loader {
         };
         let Scheduling { scheduler, source } = scheduler::create(&purpose, &self.settings.scheduling)?;
         let attributes = backend.attributes();
+        if attributes.execution_policy == ExecutionPolicy::DeviceBlocking
+            && matches!(spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)))
+        {
+            info!(
+                "Overriding execution policy to \"TRITONBACKEND_EXECUTION_BLOCKING\" for sequence model \"{}\"",
+                spec.name
+            );
+        }
         let plan = self.plan(&spec, &model, &context, &attributes, directory)?;
         let instances = Instances::start(&plan, &source)?;
         let served = ServedModel {
@@ -358,6 +368,28 @@ impl Loader {
         running.former.push(Arc::downgrade(&running.served));
         running.served = Arc::new(running.served.with_spec(spec));
         Ok(())
+    }
+}
+
+/// Logs what Triton logs of the one setting that it adds to those of each backend.
+fn log_default(settings: &[(String, String)]) {
+    const DEFAULT: &str = "default-max-batch-size";
+    match settings.iter().rfind(|(key, _)| key == DEFAULT) {
+        Some((_, value)) => verbose!(1, "Found overwritten default setting: {DEFAULT},{value}"),
+        None => verbose!(1, "Adding default backend config setting: {DEFAULT},4"),
+    }
+}
+
+/// Warns of families in a model's `model_metrics` that no configuration can change.
+fn warn_of_families(config: &ModelConfig) {
+    let controls = config.model_metrics.iter().flat_map(|metrics| &metrics.metric_control);
+    for identifier in controls.filter_map(|control| control.metric_identifier.as_ref()) {
+        if !is_customizable(&identifier.family) {
+            warn!(
+                "Metric family '{}' in 'metric_identifier' is not a customizable metric in Triton core.",
+                identifier.family
+            );
+        }
     }
 }
 

@@ -42,6 +42,8 @@ impl Dynamic {
             Batches::new(config, &purpose.spec, Arc::clone(&policies), Arc::clone(&levels), services.delayed_until)
                 .consulting(purpose.strategy.clone());
         let rows_max = usize::try_from(purpose.spec.max_batch_size).unwrap_or(usize::MAX).max(1);
+        // Scripts wait for Triton's words; here the workers of the model form its batches themselves.
+        verbose!(1, "Starting dynamic-batcher thread for {} at nice 0...", purpose.spec.name);
         Dynamic {
             line: Line::new(former, config.max_queue_delay_microseconds > 0, rows_max, purpose, services),
             levels,

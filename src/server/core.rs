@@ -290,7 +290,9 @@ fn open_cache(options: &Options) -> Result<Option<Arc<Cache>>, Failure> {
 /// Never without: clients may switch traces on later.
 fn start_traces(options: &Options) -> Result<Arc<Traces>, Failure> {
     let traces = Traces::new(options.traces.clone());
-    traces.map(Arc::new).map_err(|error| Failure::Start(format!("cannot start a thread: {error}")))
+    let failed =
+        |error| Failure::Start(format!("failed to configure tracing: Internal - cannot start a thread: {error}"));
+    traces.map(Arc::new).map_err(failed)
 }
 
 fn trace_metrics(metrics: &Registry, traces: &Arc<Traces>) -> Vec<Box<dyn Any + Send + Sync>> {

@@ -9,9 +9,18 @@ use super::options::{NO_GPU, Options};
 use crate::gpu::Gpus;
 use crate::observe::metrics::{Devices, Field, GpuSource, Sources};
 
-/// Says of each option that is about GPUs that it changes nothing, if there is none.
+/// Logs, in Triton's words, which pools there will not be, and of each option that is about GPUs that it has no effect
+/// where there are none.
 pub fn tell_idle(options: &Options, gpus: &Gpus) {
-    if gpus.iter().next().is_none() {
+    let has_none = gpus.iter().next().is_none();
+    if has_none || options.pinned_memory_pool_byte_size == 0 {
+        info!("Pinned memory pool disabled");
+    }
+    let settings = options.gpu_settings();
+    if gpus.iter().enumerate().all(|(device, _)| settings.memory_pool_of(device) == 0) {
+        info!("CUDA memory pool disabled");
+    }
+    if has_none {
         options.for_gpus.iter().for_each(|option| info!("{option} has no effect: {NO_GPU}"));
     }
 }

@@ -3,6 +3,7 @@
  * Backend settings (--backend-config=stages,<key>=<value>):
  *   parallel=true  GetBackendAttribute allows instances of a model to be initialised side by side;
  *   groups=<n>     and prefers n CPU instances;
+ *   device=true    asks for one thread for each device;
  *   meet=<n>       no instance leaves its initialisation before n of them are inside at once.
  * Model parameter "run": "refuse" makes every execution fail with UNAVAILABLE "too cold" and keep no request; "fail"
  * answers every request with INVALID_ARG "cold"; anything else answers each with a response without outputs. */
@@ -29,6 +30,7 @@
 enum Run { ANSWER, FAIL, REFUSE };
 
 static bool parallel;
+static bool blocks_device;
 static int preferred_count;
 static int meeting_size;
 
@@ -63,6 +65,7 @@ static int number_after(const char* json, const char* key) {
 static void read_settings(const char* json, void* context) {
   (void)context;
   parallel = strstr(json, "\"parallel\":\"true\"") != NULL;
+  blocks_device = strstr(json, "\"device\":\"true\"") != NULL;
   preferred_count = number_after(json, "\"groups\":\"");
   meeting_size = number_after(json, "\"meet\":\"");
 }
@@ -76,7 +79,9 @@ static void read_run(const char* json, void* context) {
 EXPORT TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
   TRITONSERVER_Message* message = NULL;
   TRY(TRITONBACKEND_BackendConfig(backend, &message));
-  return with_json(message, read_settings, NULL);
+  TRY(with_json(message, read_settings, NULL));
+  if (!blocks_device) return NULL;
+  return TRITONBACKEND_BackendSetExecutionPolicy(backend, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING);
 }
 
 EXPORT TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend* backend,

@@ -25,8 +25,10 @@ fn refused_credentials_are_told_without_them() {
         let keys = variables(&[("AWS_ACCESS_KEY_ID", key_id), ("AWS_SECRET_ACCESS_KEY", "hush")]);
         let store = open(&location, &mount, &keys).expect("a store");
         let error = store.models().expect_err("refused");
-        let start =
-            format!("failed to list the models of '{location}': access denied ({code}): check AWS_ACCESS_KEY_ID");
+        let start = format!(
+            "Unable to create S3 filesystem client. Check account credentials. Exception: '{code}' Message: 'failed to \
+             list the models of '{location}': access denied ({code}): check AWS_ACCESS_KEY_ID"
+        );
         assert!(error.code == Code::Internal && error.message.starts_with(&start), "{error}");
         assert!(!error.message.contains("hush"), "{error}");
         assert!(!format!("{store:?}").contains("hush"));
@@ -102,7 +104,9 @@ fn a_bucket_that_is_not_there_and_a_host_that_is_down() {
         store.stamp("model").expect_err("no bucket"),
         store.localize("model").expect_err("no bucket"),
     ] {
-        assert!(error.code == Code::NotFound && error.message.contains("not found (NoSuchBucket)"), "{error}");
+        assert!(error.code == Code::Internal && error.message.contains("not found (NoSuchBucket)"), "{error}");
+        let start = "Unable to create S3 filesystem client. Check account credentials. Exception: 'NoSuchBucket' ";
+        assert!(error.message.starts_with(start), "{error}");
         assert!(error.message.contains("check the name of the bucket"), "{error}");
     }
     // Bound, then closed: nobody listens there.
@@ -110,8 +114,11 @@ fn a_bucket_that_is_not_there_and_a_host_that_is_down() {
     let location = format!("s3://127.0.0.1:{port}/models/repo");
     let store = open(&location, &mount, &stands.s3_keys()).expect("a store");
     let error = store.models().expect_err("nobody");
-    let start = format!("failed to list the models of '{location}': no answer: ");
-    assert!(error.code == Code::Unavailable && error.message.starts_with(&start), "{error}");
+    let start = format!(
+        "Unable to create S3 filesystem client. Check account credentials. Exception: '' Message: 'failed to list the \
+         models of '{location}': no answer: "
+    );
+    assert!(error.code == Code::Internal && error.message.starts_with(&start), "{error}");
     assert!(error.message.ends_with("check the host and port and the network"), "{error}");
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use tritonserver::repository::store::{Print, Store, TreeStamp};
-use tritonserver::request::Code;
+use tritonserver::request::{Code, Status};
 
 use super::stands::{Mount, Stands, open, tree};
 
@@ -97,7 +97,8 @@ fn a_model_that_is_not_there_is_none() {
     // Neither the beginning of a name nor a plain file is a model.
     for name in ["pla", "file", "nobody", "model", "a\u{1}b"] {
         assert_eq!(store.stamp(name), Ok(None), "{name:?}");
-        assert_eq!(store.localize(name).expect_err(name).code, Code::NotFound, "{name:?}");
+        let text = format!("directory or file does not exist at {}/{name}", stands.s3_location("models/repo"));
+        assert_eq!(store.localize(name).expect_err(name), Status::internal(text), "{name:?}");
     }
     assert_eq!(store.stamp("..").expect_err("a path").code, Code::InvalidArg);
     // A place without objects is a repository without models.

@@ -1,11 +1,14 @@
 //! The whole server on a repository in a bucket.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 
 use super::stands::{Mount, Stands};
 use crate::support::http::{Answer, Peer};
 use crate::support::repository::{Pair, identity_config};
-use crate::support::server::{Server, free_port, run_to_end};
+use crate::support::server::{Server, binary, free_port, run_to_end, run_to_end_under};
 use crate::support::variant::usual;
 
 /// A model that gives back what it gets.
@@ -104,4 +107,80 @@ fn a_bucket_that_cannot_be_read_ends_the_start() {
     assert_eq!(status.code(), Some(1), "{out}{err}");
     let log = format!("{out}{err}");
     assert!(log.contains("NoSuchBucket") && log.contains("check the name of the bucket"), "{log}");
+}
+
+/// A proxy that answers every listing of a bucket by itself, with nothing in it, and reports what it is asked for.
+fn empty_buckets() -> (SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (report, reports) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.expect("a connection"));
+            let mut lines = stream.by_ref().lines().map_while(Result::ok);
+            let Some(first) = lines.next() else { continue };
+            // The end of the head: a listing has no body.
+            lines.find(String::is_empty);
+            if report.send(first).is_err() {
+                return;
+            }
+            let body = "<ListBucketResult><Name>models</Name><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated>\
+                        </ListBucketResult>";
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            let _ = stream.get_mut().write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+    (address, reports)
+}
+
+#[test]
+fn requests_to_s3_name_the_bucket_where_the_addressing_style_says() {
+    let mount = Mount::new();
+    let file =
+        mount.file("keys.json", r#"{"s3": {"": {"key_id": "a", "secret_key": "b", "addressing_style": "auto"}}}"#);
+    let table = [
+        (vec![], "http://store.test:9000/models?"),
+        (vec![("AWS_S3_ADDRESSING_STYLE", "path")], "http://store.test:9000/models?"),
+        (vec![("AWS_S3_ADDRESSING_STYLE", "virtual")], "http://models.store.test:9000/?"),
+        (vec![("TRITON_CLOUD_CREDENTIAL_PATH", file.as_str())], "http://models.store.test:9000/?"),
+    ];
+    for (more, expected) in table {
+        let (proxy, asked) = empty_buckets();
+        let proxy = format!("http://{proxy}");
+        let mut environment = vec![
+            ("HTTP_PROXY", proxy.as_str()),
+            ("http_proxy", proxy.as_str()),
+            ("NO_PROXY", ""),
+            ("no_proxy", ""),
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_SECRET_ACCESS_KEY", "b"),
+            ("TRITON_AWS_MOUNT_DIRECTORY", mount.text()),
+        ];
+        environment.extend(&more);
+        let location = Path::new("s3://http://store.test:9000/models/repo");
+        let server = Server::start_in(usual(), location, &["--log-verbose=1"], "/v2/health/ready", &environment);
+        let line = asked.recv().expect("the repository is listed");
+        let target = line.strip_prefix("GET ").expect("a listing");
+        assert!(target.starts_with(expected) && target.contains("prefix=repo"), "{more:?}: {target}");
+        let log = server.stop();
+        let texts = [
+            format!("Reading cloud credential from {file}"),
+            "Using credential    for path  s3://http://store.test:9000/models/repo".to_owned(),
+        ];
+        let has_file = more.iter().any(|(name, _)| *name == "TRITON_CLOUD_CREDENTIAL_PATH");
+        assert!(texts.iter().all(|text| log.contains(text) == has_file), "{more:?}: {log}");
+    }
+}
+
+#[test]
+fn an_addressing_style_that_is_none_ends_the_start() {
+    let program = binary().into_string().expect("the binary's path is UTF-8");
+    let words = ["env".to_owned(), "AWS_S3_ADDRESSING_STYLE=host".to_owned(), program];
+    let ports = ["http", "grpc", "metrics"].map(|name| format!("--{name}-port={}", free_port()));
+    let mut flags = vec!["--model-repository=s3://store.test:9000/models", "--io-cores=1"];
+    flags.extend(ports.iter().map(String::as_str));
+    let (status, out, err) = run_to_end_under(&words, &flags);
+    assert_eq!(status.code(), Some(1), "{out}{err}");
+    let text = "AWS_S3_ADDRESSING_STYLE is 'host', but must be 'path', 'virtual' or 'auto'";
+    assert!(format!("{out}{err}").contains(text), "{out}{err}");
 }

@@ -49,7 +49,7 @@ fn every_instance_has_a_say() {
     each(&variant::ALL, |variant| {
         let repository = repository();
         let flag = format!("--backend-directory={}", directory.display());
-        let server = Server::start(variant, repository.path(), &[&flag]);
+        let server = Server::start(variant, repository.path(), &[&flag, "--log-verbose=1"]);
         let (yes, no) = ((200, true), (400, false));
         assert_eq!(said(&server), [yes, yes]);
         for name in ["asked_0_0 passive 0", "asked_0_1 passive 0", "asked_1_0 passive 1"] {
@@ -57,6 +57,10 @@ fn every_instance_has_a_say() {
         }
         repository.file("asked/ready", "no");
         assert_eq!(said(&server), [no, no]);
+        server.wait_for_log(
+            "Model 'asked' version 1 is in READY lifecycle state but failed runtime readiness check during server \
+             readiness evaluation: ",
+        );
         repository.file("asked/ready", "yes");
         assert_eq!(said(&server), [yes, yes]);
         // What is no question of instances is answered as ever.

@@ -250,9 +250,13 @@ fn a_port_in_use_is_named_and_ends_the_start() {
             let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
             let (status, out, err) = run_to_end(&flags);
             assert_eq!(status.code(), Some(1), "{taken}: {err}");
-            let text = format!("Socket '127.0.0.1:{port}' already in use ");
+            let service = if taken == "metrics" { "Metrics".to_owned() } else { taken.to_uppercase() };
+            let text =
+                format!("failed to start {service} service: Unavailable - Socket '127.0.0.1:{port}' already in use ");
             let all = format!("{out}\n{err}");
             assert_eq!(all.matches(&text).count(), 1, "{taken}: expected {text:?} once in:\n{all}");
+            let record = all.lines().find(|line| line.contains(&text)).unwrap_or_default();
+            assert!(record.starts_with('E'), "an error of the log: {record}");
             assert!(!all.contains("loaded 'plain'"), "{taken}: models were loaded before the port was tried:\n{all}");
         }
     });

@@ -153,6 +153,24 @@ fn a_policy_that_this_host_cannot_meet_fails_the_load() {
     assert!(malformed.contains(text), "{malformed}");
 }
 
+/// A sequence stays with its instance, so a backend that wants one thread for a device does not get it then.
+#[test]
+fn a_sequence_model_overrides_its_backends_execution_policy() {
+    let Some(backends) = backend_flag() else { return };
+    let repository = Repository::new();
+    let tensors = "max_batch_size: 1\ninput { name: \"A\" data_type: TYPE_INT32 dims: [ 1 ] }\n\
+                   output { name: \"O\" data_type: TYPE_INT32 dims: [ 1 ] }\n";
+    repository.model("plain", &format!("backend: \"stages\"\n{tensors}"));
+    repository.model("sequences", &format!("backend: \"stages\"\n{tensors}sequence_batching {{ }}\n"));
+    let server = Server::start(usual(), repository.path(), &[&backends, "--backend-config=stages,device=true"]);
+    let log = server.stop();
+    let text = |model: &str| {
+        let words = r#"Overriding execution policy to "TRITONBACKEND_EXECUTION_BLOCKING" for sequence model"#;
+        format!("{words} \"{model}\"").replace('"', r#"\""#)
+    };
+    assert!(log.contains(&text("sequences")) && !log.contains(&text("plain")), "{log}");
+}
+
 #[test]
 fn passive_instances_take_no_requests() {
     let repository = Repository::new();

@@ -126,6 +126,48 @@ fn one_bad_model_need_not_stop_the_others() {
     server.stop();
 }
 
+/// What a backend cannot do is the reason of its model; a setting for it is read by each load.
+#[test]
+fn what_a_backend_does_not_support_fails_the_load() {
+    for (version, text) in [
+        ("1", "starting from 23.04, Triton no longer supports Tensorflow 1. Please switch to Tensorflow 2."),
+        ("3", "unexpected TensorFlow library version '3', expects 2."),
+        ("2", "unable to find backend library for backend 'tensorflow', try specifying runtime on the model"),
+    ] {
+        let repository = Repository::new();
+        repository.identity_of("tensorflow", "m", 0, &[Pair::new("INT32", "-1")], "");
+        let flag = format!("--backend-config=tensorflow,version={version}");
+        expect(&fails_to_start(&repository, &[&flag]), &[&format!("Invalid argument: {text}")]);
+    }
+    let repository = Repository::new();
+    repository.model(
+        "m",
+        "backend: \"square\" model_transaction_policy { decoupled: true }\n\
+         input { name: \"IN\" data_type: TYPE_INT32 dims: [ 1 ] optional: true }\n\
+         output { name: \"OUT\" data_type: TYPE_INT32 dims: [ 1 ] }\n",
+    );
+    let text = "Invalid argument: 'optional' is set to true for input 'IN' while the backend model doesn't support \
+                optional input";
+    expect(&fails_to_start(&repository, &[]), &[text]);
+}
+
+/// Each load logs the setting that every backend has without being given it.
+#[test]
+fn the_default_batch_size_of_backends_is_logged() {
+    let repository = Repository::new();
+    repository.identity("m", 0, &[Pair::new("INT32", "-1")]);
+    for (flags, text) in [
+        (&["--log-verbose=1"][..], "Adding default backend config setting: default-max-batch-size,4"),
+        (
+            &["--log-verbose=1", "--backend-config=default-max-batch-size=7"],
+            "Found overwritten default setting: default-max-batch-size,7",
+        ),
+    ] {
+        let log = Server::start(usual(), repository.path(), flags).stop();
+        assert!(log.contains(text), "{text} in {log}");
+    }
+}
+
 #[test]
 fn a_missing_model_file_is_named() {
     let Some(python) = Python::get() else { return };

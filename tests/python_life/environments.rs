@@ -126,7 +126,7 @@ fn ask(server: &Server, model: &str) -> Vec<String> {
     assert_eq!(answer.status, 200, "{model}: {}\n{}", answer.text(), server.log());
     let places = answer.json()["outputs"][0]["data"].clone();
     let places: Vec<String> = serde_json::from_value(places).expect("a list of texts");
-    assert_eq!(places.len(), 8, "{places:?}");
+    assert_eq!(places.len(), 12, "{places:?}");
     places
 }
 
@@ -166,6 +166,10 @@ fn environments_are_directories_or_archives_which_models_share() {
     }
     assert_eq!(archived[0], again[0], "unpacked once");
     assert_ne!(archived[0], inside[0]);
+    for places in [&directory, &archived, &again, &inside] {
+        let root = &places[0];
+        assert_eq!(places[8..], [root.clone(), format!("({root})"), format!("{root}/bin"), "none".to_owned()]);
+    }
     // What the model starts has the libraries that the server has.
     for (model, places) in
         [("plain", &plain), ("directory", &directory), ("archive", &archived), ("again", &again), ("inside", &inside)]

@@ -86,7 +86,7 @@ fn a_repository_that_vanishes_takes_no_model_with_it() {
         let Some(mut life) = Life::start(variant, &repository, &[POLL, EVERY_SECOND]) else { return };
         let away = repository.path().with_extension("away");
         std::fs::rename(repository.path(), &away).expect("move the repository away");
-        life.server.wait_for_log("the model repositories are not polled this time");
+        life.server.wait_for_log("failed to poll model repository: Internal - failed to ");
         assert_eq!(life.served_by("m"), "1");
         assert!(life.is_ready("m"));
         std::fs::rename(&away, repository.path()).expect("move the repository back");

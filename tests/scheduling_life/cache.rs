@@ -208,7 +208,11 @@ fn a_full_cache_forgets_what_was_used_longest_ago() {
         self::ask(&server, "cached", 0, 10_000);
     }
     assert!(ask(9));
-    server.stop();
+    let log = server.stop();
+    let refused = log.lines().filter(|line| line.contains("Failed to insert key [")).collect::<Vec<_>>();
+    assert_eq!(refused.len(), 2, "{log}");
+    let is_error = |line: &&str| line.starts_with('E') && line.contains("] into response cache: ");
+    assert!(refused.iter().all(is_error), "{refused:?}");
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn a_limit_says_how_many_at_a_time() {
     for name in ["a", "b", "c", "d"] {
         repository.model(name, &limited(name, 20, 1, 1, 0));
     }
-    let server = Server::start(usual(), repository.path(), &[ON, "--rate-limit-resource=R:2"]);
+    let flags = [ON, "--rate-limit-resource=R:2", "--log-verbose=1"];
+    let server = Server::start(usual(), repository.path(), &flags);
     let started = Instant::now();
     let peers: Vec<Vec<Peer>> = ["a", "b", "c", "d"].into_iter().map(|name| send(&server, name, 6)).collect();
     peers.into_iter().for_each(answers);
@@ -94,6 +95,8 @@ fn a_limit_says_how_many_at_a_time() {
     let executed_ns: u64 = ["a", "b", "c", "d"].into_iter().map(|name| compute_ns(&server, name)).sum();
     assert!(executed_ns <= 2 * elapsed_ns, "{executed_ns} ns of execution in {elapsed_ns} ns");
     let log = server.stop();
+    let resources = r"Max Resource Map===>\n\tDevice: 0\n\t\tResource: R\t Count: 2\n";
+    assert!(log.contains(resources), "{log}");
     assert!(log.contains("EXEC_COUNT") && log.contains(r#"{"name":"R", "count":2 "device":-1}"#), "{log}");
 }
 

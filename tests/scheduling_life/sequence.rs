@@ -431,8 +431,20 @@ fn states_begin_as_configured() {
     repository.file("states/initial_state/forty", 40i32.to_le_bytes());
     let growing = STATE.replace("dims: [ 1 ]", "dims: [ 1 ] use_growable_memory: true");
     repository.model("growing", &config("growing", "states", 2, 1, &format!("sequence_batching {{ {growing} }}"), ""));
+    let again = STATE.replace("AFTER", "OTHER") + &STATE.replace("BEFORE", "OTHER");
+    let doubled =
+        config("doubled", "states", 2, 1, &format!("sequence_batching {{ {LEFT_OPEN} {STATE} {again} }}"), "");
+    repository.model("doubled", &doubled);
     let Some(server) = start(usual(), &repository, &[]) else { return };
+    for text in
+        ["'input_name' in the state configuration: 'BEFORE.'", "'output_name' in the state configuration: 'AFTER'."]
+    {
+        server.wait_for_log(&format!("Detected duplicate {text} This state configuration will be ignored."));
+    }
     let mut grpc = Grpc::connect(server.grpc);
+    let doubled = [(Start, 2), (On, 3), (End, 4)]
+        .map(|(step, value)| call(&mut grpc, &message("doubled", 1, step, value)).expect("an answer").sum);
+    assert_eq!(doubled, [2, 5, 9], "the first state of a name is used");
     let sums = [(1, Start, 2), (2, Start, 1), (1, On, 3), (1, Start, 1), (2, End, 1), (2, Start, 0)]
         .map(|(id, step, value)| call(&mut grpc, &message("states", id, step, value)).expect("an answer").sum);
     assert_eq!(sums, [42, 41, 45, 41, 42, 40]);

@@ -495,7 +495,12 @@ fn first_responses_fall_into_the_buckets_of_their_model() {
         );
         assert_eq!(page.count(&format!("{FIRST}_count"), "plain"), 1);
         assert_eq!(page.count(&format!("{FIRST}_count"), "around"), 1);
-        server.stop();
+        let log = server.stop();
+        let warned =
+            log.lines().filter(|line| line.contains(" in 'metric_identifier' is not a customizable metric in "));
+        let warned: Vec<&str> = warned.collect();
+        let text = "Metric family 'unknown_family' in 'metric_identifier' is not a customizable metric in Triton core.";
+        assert!(warned.len() == 1 && warned[0].contains(text), "{warned:?}");
     });
 }
 

@@ -243,6 +243,21 @@ fn the_environment_has_defaults_of_the_processor() {
     server.stop();
 }
 
+/// No span has a place for a tensor: the log names what is left out, and the spans come all the same.
+#[test]
+fn tensors_are_not_traced_and_the_log_says_so() {
+    let (repository, collector) = (repository(), Collector::start());
+    let more = ["rate=1", "level=TENSORS", "opentelemetry,bsp_schedule_delay=10"];
+    let server = start(usual(), &repository, &collector.flags(&collector.url(), &more));
+    infer_http(&server, "plain", "");
+    assert!(!collector.wait_for(3).is_empty());
+    let text = "Tensor level tracing is not supported by the mode: OPENTELEMETRY";
+    for tensor in ["INPUT0", "OUTPUT0"] {
+        server.wait_for_log(&format!("{text} (tensor '{tensor}')"));
+    }
+    server.stop();
+}
+
 #[test]
 fn a_collector_that_is_not_there_disturbs_nobody() {
     let repository = repository();

@@ -667,3 +667,18 @@ fn the_older_flags_still_work_and_counts_are_shown() {
     server.stop();
     assert_eq!(files.names(), ["t.json.0", "t.json.1"]);
 }
+
+#[test]
+fn a_file_that_cannot_be_made_is_named_and_disturbs_nobody() {
+    let (repository, files) = (Repository::new(), Files::new());
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
+    let missing = files.path("missing").join("t.json");
+    let settings = ["level=TIMESTAMPS", "rate=1", "triton,log-frequency=1"].map(str::to_owned);
+    let file = format!("triton,file={}", missing.display());
+    let flags: Vec<String> = settings.into_iter().chain([file]).map(|it| format!("--trace-config={it}")).collect();
+    let server = start(&repository, &flags);
+    let body = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}"#;
+    assert_eq!(Peer::connect(server.http).post("/v2/models/plain/infer", &[], body).status, 200);
+    server.wait_for_log(&format!("failed creating trace file: '{}': No such file or directory", missing.display()));
+    server.stop();
+}

@@ -1,7 +1,7 @@
 //! What a configuration of an affine model says.
 
 use crate::backend::ModelContext;
-use crate::backend::vectors::demand;
+use crate::backend::vectors::{demand, demand_all};
 use crate::gpu::kernels::Affine;
 use crate::request::{DataType, InputTensor, OutputTensor, Request, Shape, Status};
 
@@ -17,6 +17,7 @@ pub struct AffineModel {
 impl AffineModel {
     pub fn read(context: &ModelContext) -> Result<AffineModel, Status> {
         let config = &context.config;
+        demand_all(&config.input)?;
         let (inputs, outputs) = (config.input.len(), config.output.len());
         demand(inputs == outputs && inputs > 0, || {
             format!("expected as many outputs as inputs, got {outputs} and {inputs}")

@@ -30,6 +30,11 @@ use crate::wire::inference::{ModelConfig, ModelParameter};
 
 const PARAMETER: &str = "EXECUTION_ENV_PATH";
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
+const VENV: &str = "VIRTUAL_ENV";
+const VENV_PROMPT: &str = "VIRTUAL_ENV_PROMPT";
+const PROGRAMS: &str = "PATH";
+/// It would lead the environment's interpreter to the library of another one.
+const PYTHON_HOME: &str = "PYTHONHOME";
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
 /// What LD_LIBRARY_PATH was before the environment's libraries came ahead in it. The worker puts it back.
 pub const ORIGINAL_LIBRARIES: &str = "NEREID_ORIGINAL_LD_LIBRARY_PATH";
@@ -100,7 +105,7 @@ impl Environment {
         })
     }
 
-    /// What its activation script does to the variables, and its libraries ahead of others. Runs a shell.
+    /// What its activation script does to the variables, with its programs and libraries ahead of others. Runs a shell.
     pub fn activation(&self) -> Result<Vec<Change>, Status> {
         let script = activate_in(&self.directory);
         let shown = script.display();
@@ -116,7 +121,32 @@ impl Environment {
         }
         let after: HashMap<OsString, OsString> = variables(&done.stdout).collect();
         let before: HashMap<OsString, OsString> = std::env::vars_os().collect();
-        Ok(self.with_libraries(&after, differences(&before, &after)))
+        Ok(self.with_own_places(&after, self.with_libraries(&after, differences(&before, &after))))
+    }
+
+    /// The variables that Triton sets itself, whatever the script does: a script names the place where its environment
+    /// was made, which is not where an archive is unpacked, and may be written for another tool.
+    fn with_own_places(&self, after: &HashMap<OsString, OsString>, mut changes: Vec<Change>) -> Vec<Change> {
+        changes.retain(|(name, _)| ![VENV, VENV_PROMPT, PROGRAMS, PYTHON_HOME].iter().any(|own| name == own));
+        let root = self.directory.as_os_str();
+        let mut prompt = OsString::from("(");
+        prompt.push(root);
+        prompt.push(")");
+        let mut programs = self.directory.join("bin").into_os_string();
+        if let Some(others) = after.get(OsStr::new(PROGRAMS)).filter(|others| !others.is_empty()) {
+            let is_ahead = std::env::split_paths(others).next().is_some_and(|first| first == programs);
+            if is_ahead {
+                programs = others.clone();
+            } else {
+                programs.push(":");
+                programs.push(others);
+            }
+        }
+        changes.push((VENV.into(), Some(root.to_owned())));
+        changes.push((VENV_PROMPT.into(), Some(prompt)));
+        changes.push((PROGRAMS.into(), Some(programs)));
+        changes.push((PYTHON_HOME.into(), None));
+        changes
     }
 
     fn with_libraries(&self, after: &HashMap<OsString, OsString>, mut changes: Vec<Change>) -> Vec<Change> {

@@ -35,8 +35,12 @@ fn config() -> ModelConfig {
 #[test]
 fn configurations_are_refused_by_their_texts() {
     type Change = fn(&mut ModelConfig);
-    let cases: [(Change, &str); 17] = [
+    let cases: [(Change, &str); 18] = [
         (|c| c.max_batch_size = 1, "repeat backend only supports models with max_batch_size == 0"),
+        (
+            |c| c.input[2].optional = true,
+            "'optional' is set to true for input 'WAIT' while the backend model doesn't support optional input",
+        ),
         (|c| drop(c.input.pop()), "expected 3 inputs, got 2"),
         (|c| drop(c.output.pop()), "expected 2 outputs, got 1"),
         (|c| c.input[0].name = "X".into(), "expected first input tensor name to be IN, got X"),

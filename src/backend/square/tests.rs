@@ -20,7 +20,7 @@ fn config(max_batch_size: i32) -> ModelConfig {
 #[test]
 fn configurations_are_refused_by_their_texts() {
     type Change = fn(&mut ModelConfig);
-    let cases: [(Change, &str); 8] = [
+    let cases: [(Change, &str); 9] = [
         (|c| c.input.clear(), "expected 1 input, got 0"),
         (|c| c.output.clear(), "expected 1 output, got 0"),
         (|c| c.input[0].name = "X".into(), "expected first input tensor name to be IN, got X"),
@@ -29,6 +29,10 @@ fn configurations_are_refused_by_their_texts() {
         (|c| c.output[0].dims = vec![2, 2], "expected OUT shape to be [1], got [2,2]"),
         (|c| c.input[0].data_type = 11, "expected IN datatype to be INT32, got TYPE_FP32"),
         (|c| c.output[0].data_type = 13, "expected OUT datatype to be INT32, got TYPE_STRING"),
+        (
+            |c| c.input[0].optional = true,
+            "'optional' is set to true for input 'IN' while the backend model doesn't support optional input",
+        ),
     ];
     for (change, text) in cases {
         let mut config = config(0);

@@ -111,6 +111,11 @@ impl MetricsConfig {
     }
 }
 
+/// Whether a model's own configuration may give `family` other bounds.
+pub fn is_customizable(family: &str) -> bool {
+    family == FIRST_RESPONSE || PHASE_FAMILIES.contains(&family)
+}
+
 /// Triton knows no other spellings.
 fn set_flag(flag: &mut bool, name: &str, value: &str, complaints: &mut Vec<String>) {
     match value {

@@ -129,7 +129,7 @@ impl Destination for Collector {
         for entry in &trace.entries {
             if let Entry::Tensor { tensor, .. } = entry {
                 let name = String::from_utf8_lossy(&tensor.name);
-                error!("tensor '{name}' is not traced: tensors are not supported in opentelemetry mode");
+                error!("Tensor level tracing is not supported by the mode: OPENTELEMETRY (tensor '{name}')");
             }
         }
         let epoch = Epoch::now(monotonic_ns());

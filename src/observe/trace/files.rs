@@ -74,7 +74,7 @@ impl Files {
 
     fn complain(&mut self, failure: &io::Error) {
         if self.complained_at.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
-            error!("cannot write traces to '{}': {failure}", self.path.display());
+            error!("failed creating trace file: '{}': {failure}", self.path.display());
             self.complained_at = Some(Instant::now());
         }
     }

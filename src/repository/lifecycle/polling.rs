@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tracing::{error, warn};
+use tracing::error;
 
 use super::super::models::{Entry, ModelId};
 use super::super::overrides::Override;
@@ -74,7 +74,8 @@ impl Lifecycle {
         for store in self.stores().iter() {
             let location = store.location();
             let names = store.models();
-            let names = names.inspect_err(|status| error!("failed to poll model repository '{location}': {status}"))?;
+            let failed = |status: &Status| error!("failed to poll model repository '{location}': {}", status.message);
+            let names = names.inspect_err(failed)?;
             for name in names {
                 found.entry(self.id(&name, &**store)).or_default().push(Arc::clone(store));
             }
@@ -166,7 +167,7 @@ impl Lifecycle {
         let found = match self.find() {
             Ok(found) => found,
             Err(status) => {
-                warn!("the model repositories are not polled this time: {status}");
+                error!("failed to poll model repository: {} - {}", status.code.name(), status.message);
                 return;
             }
         };

@@ -18,7 +18,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use tokio::runtime::{Builder, Runtime};
 
 use super::environment::Environment;
-use super::failure::Failure;
+use super::failure::{Failure, Question};
 use super::listing::{self, LIST_TIMEOUT, Listing, RemoteFile};
 use super::location::Place;
 use super::scratch::Scratch;
@@ -76,7 +76,7 @@ impl BucketStore {
     }
 
     /// Runs `work` with a client; once more with a new one if the credentials of a used one are refused.
-    fn ask<T, W, F>(&self, what: &str, work: W) -> Result<T, Status>
+    fn ask<T, W, F>(&self, question: Question<'_>, work: W) -> Result<T, Status>
     where
         W: Fn(Arc<dyn ObjectStore>) -> F,
         F: Future<Output = Result<T, Failure>>,
@@ -98,7 +98,7 @@ impl BucketStore {
             if failure.is_denied() {
                 self.forget_client();
             }
-            failure.status(what, &self.location, &self.place.provider)
+            failure.status(question, &self.location, &self.place)
         })
     }
 
@@ -129,11 +129,10 @@ impl BucketStore {
         Key::parse(key).ok()
     }
 
-    fn list(&self, what: &str, model: &str) -> Result<Option<Listing>, Status> {
+    fn list(&self, model: &str) -> Result<Option<Listing>, Status> {
         check_name(model)?;
         let Some(directory) = self.directory_of(model) else { return Ok(None) };
-        let what = format!("{what} '{model}' of");
-        self.ask(&what, |client| {
+        self.ask(Question::Model(model), |client| {
             let directory = directory.clone();
             async move { listing::list(client.as_ref(), &directory).await }
         })
@@ -146,25 +145,23 @@ impl Store for BucketStore {
     }
 
     fn models(&self) -> Result<Vec<String>, Status> {
-        self.ask("list the models of", |client| {
+        self.ask(Question::Models, |client| {
             let prefix = self.place.prefix.clone();
             async move { models_in(client.as_ref(), &prefix).await }
         })
     }
 
     fn stamp(&self, model: &str) -> Result<Option<TreeStamp>, Status> {
-        Ok(self.list("list the model", model)?.map(|listing| listing.stamp()))
+        Ok(self.list(model)?.map(|listing| listing.stamp()))
     }
 
     fn localize(&self, model: &str) -> Result<LocalModel, Status> {
-        let listing = self.list("list the model", model)?;
-        let Some(listing) = listing else {
-            return Err(Status::not_found(format!("no model directory '{model}' in '{}'", self.location)));
+        let Some(listing) = &self.list(model)? else {
+            let location = self.location.trim_end_matches('/');
+            return Err(Status::internal(format!("directory or file does not exist at {location}/{model}")));
         };
-        let listing = &listing;
-        let what = format!("copy the model '{model}' of");
-        let copy = self.ask(&what, |client| async move {
-            let copy = self.scratch.copy(model).map_err(|error| disk("make a directory", Path::new(model), &error))?;
+        let copy = self.ask(Question::Copy(model), |client| async move {
+            let copy = self.scratch.copy(model).map_err(|error| no_folder(Path::new(model), &error))?;
             copy_tree(client.as_ref(), listing, copy.path()).await?;
             Ok(copy)
         })?;
@@ -208,7 +205,7 @@ async fn copy_tree(client: &dyn ObjectStore, listing: &Listing, target: &Path) -
     // Sorted, so that each directory comes after the one it lies in.
     for directory in &listing.directories {
         let path = target.join(directory);
-        DirBuilder::new().mode(0o700).create(&path).map_err(|error| disk("make the directory", &path, &error))?;
+        DirBuilder::new().mode(0o700).create(&path).map_err(|error| no_folder(&path, &error))?;
     }
     let copies = listing.files.iter().map(|file| copy_file(client, file, target.join(&file.path)));
     stream::iter(copies).buffer_unordered(DOWNLOADS_MAX).try_collect::<()>().await
@@ -241,6 +238,10 @@ async fn download(client: &dyn ObjectStore, file: &RemoteFile, target: &Path) ->
         return Err(Failure::Other { cause: format!("'{}' ended after {written} of {expected} bytes", file.key) });
     }
     Ok(())
+}
+
+fn no_folder(path: &Path, error: &io::Error) -> Failure {
+    Failure::Local(format!("Failed to create local folder: {}, errno:{error}", path.display()))
 }
 
 fn disk(what: &str, path: &Path, error: &io::Error) -> Failure {

@@ -16,6 +16,7 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use serde_json::Value;
 use tracing::debug;
 
+use super::addressing::Form;
 use super::credentials::{AzureAuthType, AzureCredential, Credential, GoogleCredential, S3Credential, read_small};
 use super::environment::Environment;
 use super::failure::Failure;
@@ -88,6 +89,13 @@ async fn s3(
             (None, Some(_)) => "us-east-1".to_owned(),
             (None, None) => region_of(bucket, &options).await,
         });
+    let endpoint = match credential.addressing.form(bucket, endpoint.as_deref())? {
+        Form::Path => endpoint,
+        Form::Virtual { endpoint } => {
+            builder = builder.with_virtual_hosted_style_request(true);
+            endpoint
+        }
+    };
     if let Some(endpoint) = endpoint {
         builder = builder.with_endpoint(endpoint);
     }

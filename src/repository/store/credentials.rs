@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::addressing::Addressing;
 use super::environment::{Environment, Secret};
 use super::location::{Place, Provider};
 use crate::observe::log::verbose;
@@ -33,6 +34,7 @@ pub struct S3Credential {
     pub session_token: Option<Secret>,
     pub region: Option<String>,
     pub profile: Option<String>,
+    pub addressing: Addressing,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -77,6 +79,7 @@ fn from_environment(provider: &Provider, environment: &Environment) -> Result<Cr
                 None => environment.text("AWS_REGION")?,
             },
             profile: environment.text("AWS_PROFILE")?,
+            addressing: Addressing::parse("AWS_S3_ADDRESSING_STYLE", environment.text("AWS_S3_ADDRESSING_STYLE")?)?,
         }),
         Provider::Google => {
             Credential::Google(GoogleCredential { path: environment.path("GOOGLE_APPLICATION_CREDENTIALS") })
@@ -131,13 +134,17 @@ fn from_file(path: &Path, location: &str, provider: &Provider) -> Result<Credent
     verbose!(1, "Using credential  {name}  for path  {location}");
     let entry = Entry { path, scheme, name, value };
     match provider {
-        Provider::S3 { .. } => Ok(Credential::S3(S3Credential {
-            key_id: entry.field("key_id")?.map(Secret::new),
-            secret_key: entry.field("secret_key")?.map(Secret::new),
-            session_token: entry.field("session_token")?.map(Secret::new),
-            region: entry.field("region")?,
-            profile: entry.field("profile")?,
-        })),
+        Provider::S3 { .. } => {
+            let field = format!("{FILE_VARIABLE}: '{shown}': addressing_style of '{name}'");
+            Ok(Credential::S3(S3Credential {
+                key_id: entry.field("key_id")?.map(Secret::new),
+                secret_key: entry.field("secret_key")?.map(Secret::new),
+                session_token: entry.field("session_token")?.map(Secret::new),
+                region: entry.field("region")?,
+                profile: entry.field("profile")?,
+                addressing: Addressing::parse(&field, entry.field("addressing_style")?)?,
+            }))
+        }
         Provider::Google => match value.as_str() {
             Some(text) => {
                 Ok(Credential::Google(GoogleCredential { path: (!text.is_empty()).then(|| PathBuf::from(text)) }))

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use crate::request::Status;
 
 /// Everything of cli.md section 4 that concerns buckets, and what the providers' own tools read besides.
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 40] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_CONFIG_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
@@ -27,6 +27,7 @@ const NAMES: [&str; 39] = [
     "AWS_REGION",
     "AWS_ROLE_ARN",
     "AWS_ROLE_SESSION_NAME",
+    "AWS_S3_ADDRESSING_STYLE",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
     "AWS_SHARED_CREDENTIALS_FILE",

@@ -4,11 +4,13 @@
 //! cause and the setting to look at, and no log may hold a secret: only the service's own error code is passed on.
 
 use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
+use object_store::path;
 
-use super::location::Provider;
+use super::location::{Place, Provider};
 use crate::request::Status;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +25,9 @@ pub enum Failure {
     TooSlow(Duration),
     #[error("{0}")]
     BadKey(String),
+    /// A key of which a part is empty.
+    #[error("{0}")]
+    EmptyName(String),
     /// Something on this host, such as a full disk.
     #[error("{0}")]
     Local(String),
@@ -56,6 +61,9 @@ impl Failure {
         match error {
             Cause::NotFound { .. } => Failure::Absent { code },
             Cause::PermissionDenied { .. } | Cause::Unauthenticated { .. } => Failure::Denied { code },
+            Cause::InvalidPath { source: source @ path::Error::EmptySegment { .. } } => {
+                Failure::EmptyName(format!("{source}"))
+            }
             Cause::InvalidPath { source } => Failure::BadKey(format!("{source}")),
             _ if is_one_of(&DENIED_CODES) => Failure::Denied { code },
             // The crate tells a missing object from other errors, but not a missing bucket.
@@ -73,17 +81,86 @@ impl Failure {
         matches!(self, Failure::Denied { .. })
     }
 
-    /// `what` was attempted, e.g. "list the models of".
-    pub fn status(&self, what: &str, location: &str, provider: &Provider) -> Status {
-        let text = format!("failed to {what} '{location}': {self}");
-        match self {
-            Failure::Absent { .. } => Status::not_found(format!("{text}: check the name of the {}", bucket(provider))),
-            Failure::Denied { .. } => Status::internal(format!("{text}: check {}", credentials(provider))),
-            Failure::Unreachable { .. } => {
-                Status::unavailable(format!("{text}: check {} and the network", host(provider)))
+    /// What a caller reads that asked `question` of the repository at `location`. It begins with Triton's words, which
+    /// scripts look for, and goes on with the cause and what to check.
+    pub fn status(&self, question: Question<'_>, location: &str, place: &Place) -> Status {
+        let provider = &place.provider;
+        let advice = match self {
+            Failure::Absent { .. } => format!(": check the name of the {}", bucket(provider)),
+            Failure::Denied { .. } => format!(": check {}", credentials(provider)),
+            Failure::Unreachable { .. } => format!(": check {} and the network", host(provider)),
+            Failure::TooSlow(_) => ": check the network".to_owned(),
+            _ => String::new(),
+        };
+        let cause = format!("failed to {question} '{location}': {self}{advice}");
+        let at = question.place(location);
+        let bucket = &place.bucket;
+        Status::internal(match (self, provider) {
+            (Failure::Local(_), _) => cause,
+            (Failure::EmptyName(_), _) => format!("Cannot handle item with empty name at {at}: {cause}"),
+            (Failure::Absent { code } | Failure::Denied { code }, Provider::S3 { .. }) => {
+                no_client_of_s3(code.as_deref().unwrap_or_default(), &cause)
             }
-            Failure::TooSlow(_) => Status::unavailable(format!("{text}: check the network")),
-            Failure::BadKey(_) | Failure::Local(_) | Failure::Other { .. } => Status::internal(text),
+            (Failure::Unreachable { .. }, Provider::S3 { .. }) => no_client_of_s3("", &cause),
+            (Failure::Absent { .. }, Provider::Google) => {
+                format!("Could not get MetaData for bucket with name {bucket} : {cause}")
+            }
+            (Failure::Denied { .. } | Failure::Unreachable { .. }, Provider::Google) => {
+                format!("Unable to create GCS client. Check account credentials. {cause}")
+            }
+            (Failure::Denied { .. } | Failure::Unreachable { .. }, Provider::Azure { .. }) => {
+                format!("Unable to create Azure filesystem client. Check account credentials. {cause}")
+            }
+            (_, provider) => question.failed(&at, &cause, provider),
+        })
+    }
+}
+
+fn no_client_of_s3(exception: &str, cause: &str) -> String {
+    format!(
+        "Unable to create S3 filesystem client. Check account credentials. Exception: '{exception}' Message: '{cause}'"
+    )
+}
+
+/// What is asked of a repository.
+#[derive(Debug, Clone, Copy)]
+pub enum Question<'a> {
+    Models,
+    Model(&'a str),
+    Copy(&'a str),
+}
+
+impl fmt::Display for Question<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Question::Models => f.write_str("list the models of"),
+            Question::Model(model) => write!(f, "list the model '{model}' of"),
+            Question::Copy(model) => write!(f, "copy the model '{model}' of"),
+        }
+    }
+}
+
+impl Question<'_> {
+    fn place(&self, location: &str) -> String {
+        match self {
+            Question::Models => location.to_owned(),
+            Question::Model(model) | Question::Copy(model) => format!("{}/{model}", location.trim_end_matches('/')),
+        }
+    }
+
+    /// Where the bucket is there and this one request of it failed.
+    fn failed(&self, at: &str, cause: &str, provider: &Provider) -> String {
+        match (self, provider) {
+            (Question::Copy(_), Provider::S3 { .. }) => {
+                format!("Failed to get object at {at} due to exception: , error message: {cause}")
+            }
+            (Question::Copy(_), Provider::Google) => format!("Failed to get object at {at} : {cause}"),
+            (Question::Copy(_), Provider::Azure { .. }) => format!("Failed to download file at {at}:{cause}"),
+            (_, Provider::S3 { .. }) => {
+                format!("Could not list contents of directory at {at} due to exception: , error message: {cause}")
+            }
+            (_, Provider::Google) => format!("Could not list contents of directory at {at} : {cause}"),
+            (_, Provider::Azure { .. }) => format!("Failed to get contents of directory {at}:{cause}"),
         }
     }
 }
@@ -182,46 +259,100 @@ mod tests {
         assert_eq!(Failure::of(&empty), Failure::Other { cause: "an answer that is not understood".to_owned() });
     }
 
+    fn place(provider: Provider) -> Place {
+        Place { provider, bucket: "b".to_owned(), prefix: path::Path::default() }
+    }
+
     #[test]
-    fn every_failure_names_the_location_and_what_to_check() {
-        let s3 = Provider::S3 { endpoint: Some("http://h:1".to_owned()) };
-        let azure = Provider::Azure { account: "a".to_owned() };
-        let code = || Some("NoSuchBucket".to_owned());
+    fn every_failure_begins_with_tritons_words_and_names_the_location_and_what_to_check() {
+        let s3 = place(Provider::S3 { endpoint: Some("http://h:1".to_owned()) });
+        let google = place(Provider::Google);
+        let azure = place(Provider::Azure { account: "a".to_owned() });
+        let absent = || Failure::Absent { code: Some("NoSuchBucket".to_owned()) };
+        let unreachable = || Failure::Unreachable { cause: "refused".to_owned() };
+        let slow = || Failure::TooSlow(Duration::from_secs(60));
+        let (list, copy) = (Question::Model("m"), Question::Copy("m"));
         let table = [
             (
-                Failure::Absent { code: code() },
+                absent(),
                 &s3,
-                Status::not_found("failed to read 'l': not found (NoSuchBucket): check the name of the bucket"),
+                Question::Models,
+                "Unable to create S3 filesystem client. Check account credentials. Exception: 'NoSuchBucket' Message: \
+                 'failed to list the models of 'l/': not found (NoSuchBucket): check the name of the bucket'",
             ),
             (
-                Failure::Absent { code: None },
+                unreachable(),
+                &s3,
+                list,
+                "Unable to create S3 filesystem client. Check account credentials. Exception: '' Message: 'failed to \
+                 list the model 'm' of 'l/': no answer: refused: check the host and port and the network'",
+            ),
+            (
+                absent(),
+                &google,
+                list,
+                "Could not get MetaData for bucket with name b : failed to list the model 'm' of 'l/': not found \
+                 (NoSuchBucket): check the name of the bucket",
+            ),
+            (
+                unreachable(),
+                &google,
+                copy,
+                "Unable to create GCS client. Check account credentials. failed to copy the model 'm' of 'l/': no \
+                 answer: refused: check the service and the network",
+            ),
+            (
+                absent(),
                 &azure,
-                Status::not_found("failed to read 'l': not found: check the name of the container"),
+                Question::Models,
+                "Failed to get contents of directory l/:failed to list the models of 'l/': not found (NoSuchBucket): \
+                 check the name of the container",
             ),
             (
-                Failure::Unreachable { cause: "refused".to_owned() },
-                &s3,
-                Status::unavailable("failed to read 'l': no answer: refused: check the host and port and the network"),
+                unreachable(),
+                &azure,
+                list,
+                "Unable to create Azure filesystem client. Check account credentials. failed to list the model 'm' of \
+                 'l/': no answer: refused: check the name of the account and the network",
             ),
             (
-                Failure::TooSlow(Duration::from_secs(60)),
+                slow(),
                 &s3,
-                Status::unavailable("failed to read 'l': no end after 60 s: check the network"),
+                list,
+                "Could not list contents of directory at l/m due to exception: , error message: failed to list the \
+                 model 'm' of 'l/': no end after 60 s: check the network",
+            ),
+            (
+                slow(),
+                &s3,
+                copy,
+                "Failed to get object at l/m due to exception: , error message: failed to copy the model 'm' of 'l/': \
+                 no end after 60 s: check the network",
+            ),
+            (
+                Failure::EmptyName("a//b".to_owned()),
+                &google,
+                list,
+                "Cannot handle item with empty name at l/m: failed to list the model 'm' of 'l/': a//b",
             ),
             (
                 Failure::Local("the disk is full".to_owned()),
                 &s3,
-                Status::internal("failed to read 'l': the disk is full"),
+                copy,
+                "failed to copy the model 'm' of 'l/': the disk is full",
             ),
         ];
-        for (failure, provider, expected) in table {
-            assert_eq!(failure.status("read", "l", provider), expected);
+        for (failure, place, question, text) in table {
+            assert_eq!(failure.status(question, "l/", place), Status::internal(text));
         }
-        for (provider, variable) in
-            [(&s3, "AWS_SECRET_ACCESS_KEY"), (&Provider::Google, "GOOGLE_APPLICATION"), (&azure, "AZURE_STORAGE_KEY")]
+        for (place, variable) in
+            [(&s3, "AWS_SECRET_ACCESS_KEY"), (&google, "GOOGLE_APPLICATION"), (&azure, "AZURE_STORAGE_KEY")]
         {
-            let error = Failure::Denied { code: None }.status("read", "l", provider);
-            assert!(error.message.contains(variable), "{error}");
+            let error = Failure::Denied { code: None }.status(list, "l", place);
+            assert!(
+                error.message.contains("Check account credentials.") && error.message.contains(variable),
+                "{error}"
+            );
         }
     }
 }

@@ -70,7 +70,11 @@ fn s3(location: &str, rest: &str) -> Result<Place, Status> {
         (_, Some(rest)) => (Some("http"), rest),
         _ => (None, rest),
     };
+    let path = rest;
     let rest = rest.trim_start_matches('/');
+    if rest.is_empty() {
+        return Err(Status::invalid(format!("Invalid bucket name: '{path}'")));
+    }
     let (first, after) = rest.split_once('/').unwrap_or((rest, ""));
     let is_host = scheme.is_some() || first.contains(':');
     if !is_host {
@@ -99,8 +103,12 @@ fn azure(location: &str, rest: &str) -> Result<Place, Status> {
     let rest = rest.trim_start_matches('/');
     let (host, after) = rest.split_once('/').unwrap_or((rest, ""));
     let account = host.strip_suffix(AZURE_HOST_SUFFIX).unwrap_or(host);
+    let wrong = |what: &str| Err(Status::internal(format!("Invalid azure storage path: {shown}: no {what} name")));
     if account.is_empty() || !account.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-        return Err(Status::invalid(format!("Invalid azure storage path: {shown}: no account name")));
+        return wrong("account");
+    }
+    if after.trim_start_matches('/').is_empty() {
+        return wrong("container");
     }
     let (bucket, prefix) = bucket_and_prefix(shown, after)?;
     Ok(Place { provider: Provider::Azure { account: account.to_owned() }, bucket, prefix })
@@ -109,7 +117,7 @@ fn azure(location: &str, rest: &str) -> Result<Place, Status> {
 fn bucket_and_prefix(location: &str, rest: &str) -> Result<(String, Key), Status> {
     let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
     let Some(bucket) = segments.next() else {
-        return Err(Status::invalid(format!("No bucket name found in path: {location}")));
+        return Err(Status::internal(format!("No bucket name found in path: {location}")));
     };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'$');
     if matches!(bucket, "." | "..") || !bucket.bytes().all(is_plain) {
@@ -195,12 +203,9 @@ mod tests {
     #[test]
     fn a_location_that_names_no_bucket_or_leads_out_of_it_is_refused() {
         let table = [
-            ("s3://", "No bucket name found in path: s3://"),
-            ("gs://", "No bucket name found in path: gs://"),
-            ("s3://http://host:9000", "No bucket name found in path: s3://http://host:9000"),
-            ("as://account", "No bucket name found in path: as://account"),
-            ("as://", "Invalid azure storage path: as://: no account name"),
-            ("as://a_b/c", "Invalid azure storage path: as://a_b/c: no account name"),
+            ("s3://", "Invalid bucket name: ''"),
+            ("s3:////", "Invalid bucket name: '//'"),
+            ("s3://https://", "Invalid bucket name: ''"),
             ("s3://bu cket/a", "Invalid bucket name: 'bu cket', in the repository 's3://bu cket/a'"),
             ("gs://../a", "Invalid bucket name: '..', in the repository 'gs://../a'"),
             ("s3://host:port/bucket", "'host:port' is not a host and port, in the repository 's3://host:port/bucket'"),
@@ -210,6 +215,16 @@ mod tests {
         for (location, text) in table {
             let error = parse(location).expect_err(location);
             assert_eq!(error, Status::invalid(text), "{location}");
+        }
+        let table = [
+            ("gs://", "No bucket name found in path: gs://"),
+            ("s3://http://host:9000", "No bucket name found in path: s3://http://host:9000"),
+            ("as://account", "Invalid azure storage path: as://account: no container name"),
+            ("as://", "Invalid azure storage path: as://: no account name"),
+            ("as://a_b/c", "Invalid azure storage path: as://a_b/c: no account name"),
+        ];
+        for (location, text) in table {
+            assert_eq!(parse(location), Err(Status::internal(text)), "{location}");
         }
         for location in ["s3://bucket/a/../b", "gs://bucket/./a", "as://account/container/\u{1}"] {
             let error = parse(location).expect_err(location);

@@ -8,6 +8,7 @@ use super::loans::Outstanding;
 use super::pools::{Demand, Pools};
 use crate::instance::Seat;
 use crate::model_config::validate::{ResourceLimit, rate_limits};
+use crate::observe::log::verbose;
 use crate::request::{Status, Waker};
 use crate::wire::inference::ModelInstanceGroup;
 
@@ -156,6 +157,7 @@ impl State {
 
     fn recompute(&mut self) {
         self.pools.recompute(self.members.values().map(|member| &*member.demands));
+        verbose!(1, "\nMax Resource Map===>\n{}", self.pools);
     }
 
     /// Whether member `number` may execute now, and who else may.

@@ -1,5 +1,8 @@
 //! How much there is of each resource, and how much of it is taken.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use crate::instance::Seat;
 use crate::model_config::validate::{ResourceLimit, limit};
 
@@ -130,5 +133,25 @@ impl Pools {
     pub fn total(&self, name: &str, device: Option<i32>) -> u64 {
         let found = self.pools.iter().find(|pool| pool.users > 0 && pool.name == name && pool.device == device);
         found.map_or(0, |pool| pool.total)
+    }
+}
+
+impl fmt::Display for Pools {
+    /// As Triton logs them: the global ones first, then by device, each by name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut devices: BTreeMap<Option<i32>, BTreeMap<&str, u64>> = BTreeMap::new();
+        for pool in self.pools.iter().filter(|pool| pool.users > 0) {
+            devices.entry(pool.device).or_default().insert(&pool.name, pool.total);
+        }
+        for (device, resources) in devices {
+            match device {
+                None => f.write_str("\tDevice: GLOBAL\n")?,
+                Some(device) => writeln!(f, "\tDevice: {device}")?,
+            }
+            for (name, total) in resources {
+                writeln!(f, "\t\tResource: {name}\t Count: {total}")?;
+            }
+        }
+        Ok(())
     }
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use smallvec::smallvec;
+use tracing::warn;
 
 use crate::memory::{BlockMut, Pool, Slice};
-use crate::model_config::{Instance, InstanceKind, ModelSpec};
+use crate::model_config::{Instance, InstanceKind, ModelSpec, ignored_states, states};
 use crate::request::{
     Buffering, DataType, InputTensor, Request, Shape, StateTensor, States, Status, Text, element_count,
 };
@@ -41,24 +42,18 @@ impl InitialStates {
         pool: Pool,
     ) -> Result<InitialStates, Status> {
         let mut room = BYTES_MAX;
-        let tensors: Vec<StateTensor> = config
-            .state
-            .iter()
-            .map(|state| tensor(spec, state, directory, &mut room))
-            .collect::<Result<_, Status>>()?;
+        ignored_states(config).iter().for_each(|ignored| warn!("{ignored}"));
+        let used = states(config);
+        let tensors: Vec<StateTensor> =
+            used.iter().map(|state| tensor(spec, state, directory, &mut room)).collect::<Result<_, Status>>()?;
         let first = spec.inputs.len() + config.control_input.len();
         Ok(InitialStates {
             shapes: tensors.iter().map(|tensor| tensor.shape.clone()).collect(),
             tensors,
-            buffering: config.state.iter().map(buffering).collect(),
-            names: config
-                .state
-                .iter()
-                .enumerate()
-                .map(|(at, it)| (it.input_name.as_str().into(), first + at))
-                .collect(),
+            buffering: used.iter().map(|state| buffering(state)).collect(),
+            names: used.iter().enumerate().map(|(at, it)| (it.input_name.as_str().into(), first + at)).collect(),
             pool,
-            fault: config.state.iter().find_map(|state| fault(state, spec)),
+            fault: used.iter().find_map(|state| fault(state, spec)),
         })
     }
 

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::model_config::ModelSpec;
+use crate::model_config::{ModelSpec, states};
 use crate::request::{Request, Shape, States};
 use crate::wire::inference::ModelSequenceBatching;
 
@@ -31,7 +31,7 @@ impl Likeness {
         Likeness {
             is_compared: inputs.iter().map(|it| is_variable(&it.dims) && !it.allow_ragged_batch).collect(),
             compares_presence: inputs.iter().any(|input| input.optional),
-            compares_states: config.state.iter().any(|state| is_variable(&state.dims)),
+            compares_states: states(config).iter().any(|state| is_variable(&state.dims)),
         }
     }
 

@@ -215,6 +215,33 @@ fn variables_are_compared_one_by_one() {
 }
 
 #[test]
+fn an_environment_names_its_own_place_whatever_its_script_says() {
+    let map = |pairs: &[(&str, &str)]| -> HashMap<OsString, OsString> {
+        pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    };
+    let environment = Environment { directory: "/env".into(), _unpacked: None };
+    for (programs, expected) in [
+        (None, "/env/bin"),
+        (Some("/env/bin:/bin"), "/env/bin:/bin"),
+        (Some("/made/here/bin:/bin"), "/env/bin:/made/here/bin:/bin"),
+        (Some("/bin:/env/bin"), "/env/bin:/bin:/env/bin"),
+    ] {
+        let mut after = map(&[(VENV, "/made/here"), (PYTHON_HOME, "/home")]);
+        after.extend(programs.map(|programs| (PROGRAMS.into(), programs.into())));
+        let script: Vec<Change> = after.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+        let changes = environment.with_own_places(&after, [script, vec![("OTHER".into(), None)]].concat());
+        let expected: Vec<Change> = vec![
+            ("OTHER".into(), None),
+            (VENV.into(), Some("/env".into())),
+            (VENV_PROMPT.into(), Some("(/env)".into())),
+            (PROGRAMS.into(), Some(expected.into())),
+            (PYTHON_HOME.into(), None),
+        ];
+        assert_eq!(changes, expected, "{programs:?}");
+    }
+}
+
+#[test]
 fn what_an_ended_server_left_is_removed_and_nothing_else() {
     let place = Place::new();
     let living = Root::make(place.path()).unwrap();

@@ -7,6 +7,7 @@ use object_store::path::Path as Key;
 use object_store::signer::Signer;
 use tokio::runtime::Builder;
 
+use super::super::addressing::Addressing;
 use super::super::environment::Secret;
 use super::super::tests::folder;
 use super::*;
@@ -77,17 +78,18 @@ fn keys_come_before_profiles_and_those_before_tokens() {
 }
 
 #[test]
-fn requests_to_s3_name_the_bucket_in_the_path() {
+fn requests_to_s3_name_the_bucket_in_the_path_or_in_the_host() {
     let credential = S3Credential {
         key_id: secret("AKIA"),
         secret_key: secret("hush"),
         session_token: secret("token"),
         region: Some("eu-west-1".to_owned()),
-        profile: None,
+        ..S3Credential::default()
     };
-    let url = |endpoint: Option<&str>| {
-        run(async { s3("models", endpoint.map(str::to_owned), &credential, &Environment::default()).await })
+    let url_by = |credential: &S3Credential, endpoint: Option<&str>| {
+        run(async { s3("models", endpoint.map(str::to_owned), credential, &Environment::default()).await })
     };
+    let url = |endpoint: Option<&str>| url_by(&credential, endpoint);
     if let Some(url) = url_of(url(None)) {
         assert!(url.starts_with("https://s3.eu-west-1.amazonaws.com/models/repo/model?"), "{url}");
         assert!(url.contains("AKIA%2F") && url.contains("%2Feu-west-1%2Fs3%2F"), "{url}");
@@ -95,6 +97,14 @@ fn requests_to_s3_name_the_bucket_in_the_path() {
     }
     let url = url_of(url(Some("http://localhost:9000"))).expect("nothing is encrypted");
     assert!(url.starts_with("http://localhost:9000/models/repo/model?"), "{url}");
+
+    // Unless a credential says that its host names it.
+    let virtual_hosts = S3Credential { addressing: Addressing::Virtual, ..credential.clone() };
+    if let Some(url) = url_of(url_by(&virtual_hosts, None)) {
+        assert!(url.starts_with("https://models.s3.eu-west-1.amazonaws.com/repo/model?"), "{url}");
+    }
+    let url = url_of(url_by(&virtual_hosts, Some("http://localhost:9000"))).expect("nothing is encrypted");
+    assert!(url.starts_with("http://models.localhost:9000/repo/model?"), "{url}");
 }
 
 #[test]

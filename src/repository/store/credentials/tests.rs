@@ -38,6 +38,7 @@ fn the_environment_speaks_where_no_file_is_named() {
         ("AWS_DEFAULT_REGION", "eu-west-1"),
         ("AWS_REGION", "us-west-2"),
         ("AWS_PROFILE", "me"),
+        ("AWS_S3_ADDRESSING_STYLE", "virtual"),
         ("GOOGLE_APPLICATION_CREDENTIALS", "/g.json"),
         ("AZURE_STORAGE_ACCOUNT", "account"),
         ("AZURE_STORAGE_KEY", "a2V5"),
@@ -50,6 +51,7 @@ fn the_environment_speaks_where_no_file_is_named() {
         session_token: secret("token"),
         region: some("eu-west-1"),
         profile: some("me"),
+        addressing: Addressing::Virtual,
     };
     assert_eq!(find_in("s3://bucket/a", &environment), Ok(Credential::S3(s3)));
     let google = GoogleCredential { path: Some(PathBuf::from("/g.json")) };
@@ -79,7 +81,7 @@ fn the_longest_beginning_of_a_location_counts() {
         r#"{
             "s3": {
                 "": {"key_id": "all", "secret_key": "k", "region": "", "more": 1},
-                "s3://bucket": {"key_id": "bucket", "secret_key": "k", "session_token": "t", "profile": "p"},
+                "s3://bucket": {"key_id": "bucket", "secret_key": "k", "session_token": "t", "profile": "p", "addressing_style": "auto"},
                 "s3://bucket/deep": {"key_id": "deep", "secret_key": null}
             },
             "gs": {"gs://one": "/one.json", "gs://none": ""},
@@ -100,6 +102,8 @@ fn the_longest_beginning_of_a_location_counts() {
         assert_eq!(found.key_id, secret(key_id), "{location}");
         // Nothing is taken from the environment, and what is empty says nothing.
         assert_eq!(found.region, None);
+        let addressing = if key_id == "bucket" { Addressing::Auto } else { Addressing::Path };
+        assert_eq!(found.addressing, addressing, "{location}");
     }
     let google = |path: Option<&str>| Ok(Credential::Google(GoogleCredential { path: path.map(PathBuf::from) }));
     assert_eq!(find_in("gs://one/a", &environment), google(Some("/one.json")));
@@ -126,6 +130,10 @@ fn a_file_that_is_wrong_is_told_by_field_and_without_its_secrets() {
         (r#"{"s3": {"": "hush"}}"#, "the value of 's3' → '' must be an object"),
         (r#"{"s3": {"": {"key_id": 1}}}"#, "'key_id' of 's3' → '' must be a string"),
         (r#"{"s3": {"s3://b": {"secret_key": ["hush"]}}}"#, "'secret_key' of 's3' → 's3://b' must be a string"),
+        (
+            r#"{"s3": {"": {"addressing_style": "x"}}}"#,
+            "addressing_style of '' is 'x', but must be 'path', 'virtual' or",
+        ),
         ("{}", "has no entry under 's3' whose name begins it"),
     ];
     for (text, expected) in table {

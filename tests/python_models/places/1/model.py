@@ -23,6 +23,10 @@ class TritonPythonModel:
             sibling.NAME,
             ":".join(sys.path[-3:]),
             "%d.%d" % sys.version_info[:2],
+            os.environ.get("VIRTUAL_ENV", "none"),
+            os.environ.get("VIRTUAL_ENV_PROMPT", "none"),
+            os.environ["PATH"].split(":")[0],
+            os.environ.get("PYTHONHOME", "none"),
         ]
         output = pb_utils.Tensor("PLACES", np.array([place.encode() for place in places], dtype=np.object_))
         return [pb_utils.InferenceResponse(output_tensors=[output]) for _ in requests]

@@ -119,7 +119,7 @@ fn a_bucket_that_is_not_there_and_a_host_that_is_down() {
          models of '{location}': no answer: "
     );
     assert!(error.code == Code::Internal && error.message.starts_with(&start), "{error}");
-    assert!(error.message.ends_with("check the host and port and the network"), "{error}");
+    assert!(error.message.ends_with("check the host and port and the network'"), "{error}");
 }
 
 #[test]

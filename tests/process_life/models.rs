@@ -135,7 +135,13 @@ fn what_a_backend_does_not_support_fails_the_load() {
         ("2", "unable to find backend library for backend 'tensorflow', try specifying runtime on the model"),
     ] {
         let repository = Repository::new();
-        repository.identity_of("tensorflow", "m", 0, &[Pair::new("INT32", "-1")], "");
+        repository.identity_of(
+            "tensorflow",
+            "m",
+            0,
+            &[Pair::new("INT32", "-1")],
+            "platform: \"tensorflow_savedmodel\"",
+        );
         let flag = format!("--backend-config=tensorflow,version={version}");
         expect(&fails_to_start(&repository, &[&flag]), &[&format!("Invalid argument: {text}")]);
     }

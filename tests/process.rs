@@ -22,6 +22,7 @@ mod process_life {
     mod instances;
     mod logging;
     mod models;
+    mod one_number;
     mod rolling;
     mod service;
     mod stages;

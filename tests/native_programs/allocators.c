@@ -4,18 +4,6 @@
 
 #include "client.h"
 
-static const int32_t numbers[4] = {1, 2, 3, 4};
-
-static TRITONSERVER_Error* alloc_nothing(
-    TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
-    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp, void** buffer, void** buffer_userp,
-    TRITONSERVER_MemoryType* actual_memory_type, int64_t* actual_memory_type_id) {
-  (void)allocator, (void)tensor_name, (void)byte_size, (void)memory_type, (void)memory_type_id, (void)userp;
-  (void)buffer, (void)buffer_userp, (void)actual_memory_type, (void)actual_memory_type_id;
-  client_changed(userp, &((Client*)userp)->allocations);
-  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, "no memory today");
-}
-
 static TRITONSERVER_Error* alloc_null(
     TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp, void** buffer, void** buffer_userp,
@@ -76,7 +64,7 @@ static TRITONSERVER_Error* says_pinned(
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_GPU;
   succeeds(TRITONSERVER_BufferAttributesByteSize(attributes, &byte_size));
   succeeds(TRITONSERVER_BufferAttributesMemoryType(attributes, &memory_type));
-  expect(byte_size == sizeof(numbers) && memory_type == TRITONSERVER_MEMORY_CPU);
+  expect(byte_size == sizeof(client_numbers) && memory_type == TRITONSERVER_MEMORY_CPU);
   succeeds(TRITONSERVER_BufferAttributesSetMemoryType(attributes, TRITONSERVER_MEMORY_CPU_PINNED));
   return NULL;
 }
@@ -95,16 +83,6 @@ static TRITONSERVER_Error* never_asked(
   return NULL;
 }
 
-static void infers(TRITONSERVER_Server* server, const char* model, TRITONSERVER_ResponseAllocator* allocator,
-                   Client* client) {
-  client_init(client);
-  client->deletes = true;
-  TRITONSERVER_InferenceRequest* request = client_request(server, model, allocator, client);
-  client_input(request, "INPUT0", numbers, 4, false);
-  succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
-  client_finish(client);
-}
-
 static TRITONSERVER_ResponseAllocator* allocator_of(
     TRITONSERVER_ResponseAllocatorAllocFn_t alloc, TRITONSERVER_ResponseAllocatorStartFn_t start) {
   TRITONSERVER_ResponseAllocator* allocator = NULL;
@@ -116,7 +94,7 @@ static void fails_to_allocate(TRITONSERVER_Server* server, TRITONSERVER_Response
                               TRITONSERVER_Error_Code code, const char* text, int frees) {
   TRITONSERVER_ResponseAllocator* allocator = allocator_of(alloc, client_start);
   Client client;
-  infers(server, "fixed", allocator, &client);
+  client_infers(server, "fixed", allocator, &client);
   client_failed(&client, code, text);
   uint32_t count = 9;
   succeeds(TRITONSERVER_InferenceResponseOutputCount(client.responses[0], &count));
@@ -134,7 +112,7 @@ static void has_attributes(TRITONSERVER_Server* server) {
   succeeds(TRITONSERVER_ResponseAllocatorSetQueryFunction(allocator, never_asked));
   fails(TRITONSERVER_ResponseAllocatorSetQueryFunction(NULL, never_asked), TRITONSERVER_ERROR_INVALID_ARG,
         "allocator must not be NULL");
-  infers(server, "fixed", allocator, &client);
+  client_infers(server, "fixed", allocator, &client);
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_GPU;
   succeeds(TRITONSERVER_InferenceResponseOutput(
       client.responses[0], 0, NULL, NULL, NULL, NULL, NULL, NULL, &memory_type, NULL, NULL));
@@ -145,7 +123,7 @@ static void has_attributes(TRITONSERVER_Server* server) {
   expect(client.frees == 1 && client.last_type == TRITONSERVER_MEMORY_CPU_PINNED);
 
   succeeds(TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(allocator, says_no));
-  infers(server, "fixed", allocator, &client);
+  client_infers(server, "fixed", allocator, &client);
   client_failed(&client, TRITONSERVER_ERROR_UNSUPPORTED, "no attributes");
   expect(client.allocations == 1 && client.frees == 1);
   client_clear(&client);
@@ -163,25 +141,25 @@ static void may_give_nothing(TRITONSERVER_Server* server) {
     client.deletes = true;
     TRITONSERVER_InferenceRequest* request = client_request(server, models[i], allocator, &client);
     if (i == 0) {
-      client_input(request, "INPUT0", numbers, 4, false);
+      client_input(request, "INPUT0", client_numbers, 4, false);
     } else {
-      client_input(request, "IN", numbers, 1, false);
+      client_input(request, "IN", client_numbers, 1, false);
     }
     succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
     client_finish(&client);
     expect(client.count == 1 && client.allocations == 1);
     expect(TRITONSERVER_InferenceResponseError(client.responses[0]) == NULL);
-    const void* base = numbers;
+    const void* base = client_numbers;
     size_t byte_size = 0;
     succeeds(TRITONSERVER_InferenceResponseOutput(
         client.responses[0], 0, NULL, NULL, NULL, NULL, &base, &byte_size, NULL, NULL, NULL));
-    expect(base == NULL && byte_size == (i == 0 ? sizeof(numbers) : 4));
+    expect(base == NULL && byte_size == (i == 0 ? sizeof(client_numbers) : 4));
     client_clear(&client);
     succeeds(TRITONSERVER_ResponseAllocatorDelete(allocator));
   }
 }
 
-/* A model that writes numbers itself does not write them there, and they arrive. */
+/* A model that writes client_numbers itself does not write them there, and they arrive. */
 static void may_be_crooked(TRITONSERVER_Server* server) {
   TRITONSERVER_ResponseAllocator* allocator = NULL;
   succeeds(TRITONSERVER_ResponseAllocatorNew(&allocator, alloc_crooked, free_crooked, NULL));
@@ -214,7 +192,7 @@ int main(int argc, char** argv) {
   fails(TRITONSERVER_ResponseAllocatorNew(NULL, client_alloc, client_free, NULL), TRITONSERVER_ERROR_INVALID_ARG,
         "allocator must not be NULL");
   TRITONSERVER_Server* server = client_server(argv[1], argv[2]);
-  fails_to_allocate(server, alloc_nothing, TRITONSERVER_ERROR_UNAVAILABLE, "no memory today", 0);
+  fails_to_allocate(server, client_alloc_nothing, TRITONSERVER_ERROR_UNAVAILABLE, "no memory today", 0);
   may_give_nothing(server);
   fails_to_allocate(server, alloc_gpu, TRITONSERVER_ERROR_UNSUPPORTED,
                     "the response allocator gave GPU memory for output 'OUTPUT0', which this build cannot write", 1);

@@ -5,27 +5,11 @@
 
 #include "client.h"
 
-static const int32_t numbers[4] = {1, 2, 3, 4};
-
-static TRITONSERVER_Error* alloc_nothing(
-    TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
-    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp, void** buffer, void** buffer_userp,
-    TRITONSERVER_MemoryType* actual_memory_type, int64_t* actual_memory_type_id) {
-  (void)allocator, (void)tensor_name, (void)byte_size, (void)memory_type, (void)memory_type_id, (void)userp;
-  (void)buffer, (void)buffer_userp, (void)actual_memory_type, (void)actual_memory_type_id;
-  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, "no memory today");
-}
-
 /* A response that is an error. */
 static TRITONSERVER_InferenceResponse* failed(TRITONSERVER_Server* server, Client* client) {
   TRITONSERVER_ResponseAllocator* allocator = NULL;
-  succeeds(TRITONSERVER_ResponseAllocatorNew(&allocator, alloc_nothing, client_free, NULL));
-  client_init(client);
-  client->deletes = true;
-  TRITONSERVER_InferenceRequest* request = client_request(server, "fixed", allocator, client);
-  client_input(request, "INPUT0", numbers, 4, false);
-  succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
-  client_finish(client);
+  succeeds(TRITONSERVER_ResponseAllocatorNew(&allocator, client_alloc_nothing, client_free, NULL));
+  client_infers(server, "fixed", allocator, client);
   expect(client->count == 1);
   succeeds(TRITONSERVER_ResponseAllocatorDelete(allocator));
   return client->responses[0];
@@ -78,12 +62,7 @@ static void errors_of_responses(TRITONSERVER_Server* server) {
 static void responses_are_one_object(TRITONSERVER_Server* server) {
   TRITONSERVER_ResponseAllocator* allocator = client_allocator();
   Client client;
-  client_init(&client);
-  client.deletes = true;
-  TRITONSERVER_InferenceRequest* request = client_request(server, "fixed", allocator, &client);
-  client_input(request, "INPUT0", numbers, 4, false);
-  succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
-  client_finish(&client);
+  client_infers(server, "fixed", allocator, &client);
   TRITONBACKEND_Response* response = (TRITONBACKEND_Response*)client.responses[0];
   const char* name = NULL;
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
@@ -120,7 +99,7 @@ static void requests_are_one_object(TRITONSERVER_Server* server) {
   client_init(&client);
   TRITONSERVER_InferenceRequest* request = client_request(server, "fixed", allocator, &client);
   TRITONBACKEND_Request* cast = (TRITONBACKEND_Request*)request;
-  client_input(request, "INPUT0", numbers, 4, false);
+  client_input(request, "INPUT0", client_numbers, 4, false);
   succeeds(TRITONSERVER_InferenceRequestSetId(request, "cast"));
   succeeds(TRITONSERVER_InferenceRequestSetStringParameter(request, "key", "value"));
   const char* text = NULL;
@@ -138,7 +117,7 @@ static void requests_are_one_object(TRITONSERVER_Server* server) {
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
   int64_t memory_type_id = 0;
   succeeds(TRITONBACKEND_InputBuffer(input, 0, &buffer, &byte_size, &memory_type, &memory_type_id));
-  expect(buffer == (const void*)numbers && byte_size == sizeof(numbers));
+  expect(buffer == (const void*)client_numbers && byte_size == sizeof(client_numbers));
   fails(TRITONBACKEND_RequestInput(cast, "OTHER", &input), TRITONSERVER_ERROR_INVALID_ARG,
         "[request id: cast] unknown request input name OTHER");
   expect(input == NULL);
@@ -169,7 +148,7 @@ static void cancellation_is_seen_by_all(TRITONSERVER_Server* server) {
   client_init(&client);
   TRITONSERVER_InferenceRequest* request = client_request(server, "slow", allocator, &client);
   TRITONBACKEND_Request* cast = (TRITONBACKEND_Request*)request;
-  client_input(request, "INPUT0", numbers, 4, true);
+  client_input(request, "INPUT0", client_numbers, 4, true);
   for (int cancels = 0; cancels <= 1; ++cancels) {
     succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
     if (cancels) succeeds(TRITONSERVER_InferenceRequestCancel(request));
@@ -203,7 +182,7 @@ static void a_cast_request_can_be_answered(TRITONSERVER_Server* server) {
   Client client;
   client_init(&client);
   TRITONSERVER_InferenceRequest* request = client_request(server, "slow", allocator, &client);
-  client_input(request, "INPUT0", numbers, 4, true);
+  client_input(request, "INPUT0", client_numbers, 4, true);
   succeeds(TRITONSERVER_InferenceRequestSetId(request, "own"));
   succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
   TRITONBACKEND_Response* made = NULL;
@@ -214,8 +193,8 @@ static void a_cast_request_can_be_answered(TRITONSERVER_Server* server) {
   void* buffer = NULL;
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
   int64_t memory_type_id = 0;
-  succeeds(TRITONBACKEND_OutputBuffer(output, &buffer, sizeof(numbers), &memory_type, &memory_type_id));
-  memcpy(buffer, numbers, sizeof(numbers));
+  succeeds(TRITONBACKEND_OutputBuffer(output, &buffer, sizeof(client_numbers), &memory_type, &memory_type_id));
+  memcpy(buffer, client_numbers, sizeof(client_numbers));
   /* Under its name in the server's interface, before it is sent. */
   TRITONSERVER_InferenceResponse* seen = (TRITONSERVER_InferenceResponse*)made;
   const char* text = NULL;
@@ -228,10 +207,12 @@ static void a_cast_request_can_be_answered(TRITONSERVER_Server* server) {
   size_t byte_size = 0;
   succeeds(TRITONSERVER_InferenceResponseOutput(
       seen, 0, &text, NULL, NULL, NULL, &base, &byte_size, NULL, NULL, NULL));
-  expect(strcmp(text, "OUTPUT0") == 0 && base == buffer && byte_size == sizeof(numbers));
+  expect(strcmp(text, "OUTPUT0") == 0 && base == buffer && byte_size == sizeof(client_numbers));
   succeeds(TRITONBACKEND_ResponseSend(made, TRITONSERVER_RESPONSE_COMPLETE_FINAL, NULL));
   client_finish(&client);
-  expect(client.count == 1 && memcmp(client_values(client.responses[0], 0, "OUTPUT0", 4), numbers, sizeof(numbers)) == 0);
+  expect(client.count == 1);
+  const int32_t* values = client_values(client.responses[0], 0, "OUTPUT0", 4);
+  expect(memcmp(values, client_numbers, sizeof(client_numbers)) == 0);
   client_clear(&client);
   succeeds(TRITONSERVER_InferenceRequestDelete(request));
   succeeds(TRITONSERVER_ResponseAllocatorDelete(allocator));
@@ -270,12 +251,12 @@ static void priorities_are_those_of_the_model(TRITONSERVER_Server* server) {
 static void tensors_are_checked_first(TRITONSERVER_Server* server) {
   TRITONSERVER_InferenceRequest* request = NULL;
   succeeds(TRITONSERVER_InferenceRequestNew(&request, server, "fixed", -1));
-  client_input(request, "INPUT0", numbers, 3, false);
+  client_input(request, "INPUT0", client_numbers, 3, false);
   TRITONSERVER_Error* error = TRITONSERVER_ServerInferAsync(server, request, NULL);
   expect(error != NULL && strstr(TRITONSERVER_ErrorMessage(error), "unexpected shape for input 'INPUT0'") != NULL);
   TRITONSERVER_ErrorDelete(error);
   succeeds(TRITONSERVER_InferenceRequestRemoveAllInputs(request));
-  client_input(request, "INPUT0", numbers, 4, false);
+  client_input(request, "INPUT0", client_numbers, 4, false);
   fails(TRITONSERVER_ServerInferAsync(server, request, NULL), TRITONSERVER_ERROR_INVALID_ARG,
         "[request id: <id_unknown>] the request has no response callback");
   succeeds(TRITONSERVER_InferenceRequestDelete(request));

@@ -77,6 +77,17 @@ CHECK_MAYBE_UNUSED static TRITONSERVER_Error* client_alloc(
   return NULL;
 }
 
+/* Has nothing to give. */
+CHECK_MAYBE_UNUSED static TRITONSERVER_Error* client_alloc_nothing(
+    TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp, void** buffer, void** buffer_userp,
+    TRITONSERVER_MemoryType* actual_memory_type, int64_t* actual_memory_type_id) {
+  (void)allocator, (void)tensor_name, (void)byte_size, (void)memory_type, (void)memory_type_id, (void)userp;
+  (void)buffer, (void)buffer_userp, (void)actual_memory_type, (void)actual_memory_type_id;
+  client_changed(userp, &((Client*)userp)->allocations);
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, "no memory today");
+}
+
 CHECK_MAYBE_UNUSED static TRITONSERVER_Error* client_free(
     TRITONSERVER_ResponseAllocator* allocator, void* buffer, void* buffer_userp, size_t byte_size,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id) {
@@ -180,6 +191,20 @@ CHECK_MAYBE_UNUSED static void client_input(
       request, name, TRITONSERVER_TYPE_INT32, batched ? shape : shape + 1, batched ? 2 : 1));
   succeeds(TRITONSERVER_InferenceRequestAppendInputData(
       request, name, values, (size_t)count * sizeof(*values), TRITONSERVER_MEMORY_CPU, 0));
+}
+
+/* What inputs hold unless it matters. */
+CHECK_MAYBE_UNUSED static const int32_t client_numbers[4] = {1, 2, 3, 4};
+
+/* One inference, from a fresh client to the end. */
+CHECK_MAYBE_UNUSED static void client_infers(
+    TRITONSERVER_Server* server, const char* model, TRITONSERVER_ResponseAllocator* allocator, Client* client) {
+  client_init(client);
+  client->deletes = true;
+  TRITONSERVER_InferenceRequest* request = client_request(server, model, allocator, client);
+  client_input(request, "INPUT0", client_numbers, 4, false);
+  succeeds(TRITONSERVER_ServerInferAsync(server, request, NULL));
+  client_finish(client);
 }
 
 /* The elements of an output, of which there must be `count` of 4 bytes. */

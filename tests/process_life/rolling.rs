@@ -6,39 +6,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use serde_json::json;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
 use tritonserver::wire::inference::{
-    ModelInferRequest, ModelInferResponse, ServerLiveRequest, ServerLiveResponse, ServerReadyRequest,
-    ServerReadyResponse,
+    ModelInferResponse, ServerLiveRequest, ServerLiveResponse, ServerReadyRequest, ServerReadyResponse,
 };
 
+use crate::process_life::one_number::{BODY, message};
 use crate::support::grpc::Grpc;
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
 use crate::support::variant::{self, each};
 
-const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[8]}]}"#;
 const PATH: &str = "/v2/models/plain/infer";
 
 fn plain_repository() -> Repository {
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1")]);
     repository
-}
-
-fn message() -> ModelInferRequest {
-    ModelInferRequest {
-        model_name: "plain".into(),
-        inputs: vec![InferInputTensor {
-            name: "INPUT0".into(),
-            datatype: "INT32".into(),
-            shape: vec![1],
-            ..Default::default()
-        }],
-        raw_input_contents: vec![bytes::Bytes::from_static(b"\x09\0\0\0")],
-        ..Default::default()
-    }
 }
 
 /// Asks, and asserts the answer. Says whether the connection can be used again.
@@ -50,7 +34,8 @@ fn infer(peer: &mut Peer) -> bool {
 }
 
 fn infer_grpc(grpc: &mut Grpc) {
-    let answer: ModelInferResponse = grpc.call("ModelInfer", &message()).unwrap_or_else(|status| panic!("{status:?}"));
+    let answer: ModelInferResponse =
+        grpc.call("ModelInfer", &message("plain")).unwrap_or_else(|status| panic!("{status:?}"));
     assert_eq!(answer.raw_output_contents[0].as_ref(), [9, 0, 0, 0]);
 }
 

@@ -4,16 +4,14 @@
 use std::net::TcpStream;
 
 use serde_json::json;
-use tritonserver::wire::inference::model_infer_request::InferInputTensor;
-use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
+use tritonserver::wire::inference::ModelInferResponse;
 
+use crate::process_life::one_number::{BODY, message};
 use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{Server, signal};
 use crate::support::variant::{self, each, usual};
-
-const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[8]}]}"#;
 
 const OUT_OF_TIME: &str = "the server exits before this request can be finished; send it to another server";
 
@@ -22,21 +20,6 @@ fn slow_repository(delay_ms: u32) -> Repository {
     let delay = format!("parameters {{ key: \"execute_delay_ms\" value {{ string_value: \"{delay_ms}\" }} }}");
     repository.identity_of("identity", "slow", 0, &[Pair::new("INT32", "-1")], &delay);
     repository
-}
-
-/// The same over gRPC, with another number.
-fn message() -> ModelInferRequest {
-    ModelInferRequest {
-        model_name: "slow".into(),
-        inputs: vec![InferInputTensor {
-            name: "INPUT0".into(),
-            datatype: "INT32".into(),
-            shape: vec![1],
-            ..Default::default()
-        }],
-        raw_input_contents: vec![bytes::Bytes::from_static(b"\x09\0\0\0")],
-        ..Default::default()
-    }
 }
 
 /// Sends a request on a connection of its own.
@@ -83,7 +66,7 @@ fn requests_in_flight_are_answered_before_the_end() {
         let server = Server::start(variant, repository.path(), &[]);
         let mut grpc = Grpc::connect(server.grpc);
         let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
-        grpc.send(&mut exchange, &message());
+        grpc.send(&mut exchange, &message("slow"));
         grpc.half_close(&mut exchange);
         grpc.flush();
         let mut peers = in_flight(&server, 3, 1);
@@ -139,7 +122,7 @@ fn a_drain_that_takes_too_long_exits_1() {
         let server = Server::start(variant, repository.path(), &["--exit-timeout-secs=1"]);
         let mut grpc = Grpc::connect(server.grpc);
         let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
-        grpc.send(&mut exchange, &message());
+        grpc.send(&mut exchange, &message("slow"));
         grpc.half_close(&mut exchange);
         grpc.flush();
         let peers = in_flight(&server, 1, 1);

@@ -48,3 +48,11 @@ pub mod server;
 pub mod shard;
 #[cfg(not(loom))]
 pub mod wire;
+
+/// What unit tests share with the tests of the whole server.
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/support"]
+mod support {
+    pub mod python;
+    pub mod skip;
+}

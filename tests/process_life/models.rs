@@ -49,16 +49,6 @@ fn a_typo_in_a_config_is_found_with_its_place() {
 }
 
 #[test]
-fn what_is_not_offered_yet_is_refused_by_name() {
-    for (field, name) in [] {
-        let repository = Repository::new();
-        repository.identity_of("identity", "m", 4, &[Pair::new("INT8", "-1")], field);
-        let log = fails_to_start(&repository, &[]);
-        expect(&log, &[name, "config.pbtxt"]);
-    }
-}
-
-#[test]
 fn the_rules_of_the_identity_backend() {
     let one = "input { name: \"INPUT0\" data_type: TYPE_INT8 dims: [ 1 ] }\n";
     let start = "backend: \"identity\"\nmax_batch_size: 0\n";

@@ -32,6 +32,7 @@ fn sums_and_differences_are_answered_over_json_and_binary() {
             let answer = peer.send(&infer_with_tail("/v2/models/sums/infer", head, &tail)).answer();
             assert_eq!(answer.status, 200, "{}", answer.text());
             let (_, tail) = answer.split();
+            assert_eq!(tail.len(), 400_000);
             assert!(tail[..200_000].chunks(4).all(|bytes| bytes == 1.75f32.to_le_bytes()));
             assert!(tail[200_000..].chunks(4).all(|bytes| bytes == 1.25f32.to_le_bytes()));
         }

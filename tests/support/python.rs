@@ -103,7 +103,7 @@ impl Python {
 fn make(requirements: &str) -> Result<Python, String> {
     let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(requirements);
     let wanted = fs::read(&requirements).map_err(|error| format!("{}: {error}", requirements.display()))?;
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("no target directory")?;
+    let target = target().ok_or("no target directory")?;
     let root = target.join(format!("python-env-{:016x}", fingerprint(&wanted)));
     let complete = root.join("complete");
     let lock = File::create(root.with_extension("lock")).map_err(|error| format!("lock of {root:?}: {error}"))?;
@@ -118,6 +118,15 @@ fn make(requirements: &str) -> Result<Python, String> {
         fs::write(&complete, b"").map_err(|error| format!("{complete:?}: {error}"))?;
     }
     Ok(Python { root })
+}
+
+/// Cargo names a directory in it to the tests of the whole server; unit tests run in `<target>/<profile>/deps`.
+fn target() -> Option<PathBuf> {
+    let within = match option_env!("CARGO_TARGET_TMPDIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => std::env::current_exe().ok()?.parent()?.parent()?.to_owned(),
+    };
+    Some(within.parent()?.to_owned())
 }
 
 fn step(command: &mut Command, what: &str) -> Result<(), String> {

@@ -1,8 +1,7 @@
 //! What the tests of this backend share: models, contexts, requests, a place for answers.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use smallvec::SmallVec;
 
@@ -16,25 +15,25 @@ use crate::request::shared::Wish;
 use crate::request::{
     Asked, Completion, DataType, Delivery, InputTensor, Request, RequestedOutput, Response, Shape, Sink, Status, Text,
 };
+use crate::support::python::Python;
+use crate::support::skip::skip;
 use crate::wire::inference::{ModelConfig, ModelParameter};
 
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/onnx")
 }
 
-/// The process's own, plus what a developer unpacked for these tests.
+/// The process's own; where they lead to no library, that of the environment which the tests of the whole server use.
 pub(crate) fn surroundings() -> Surroundings {
-    let mut surroundings = Surroundings::of_process(None);
-    let developer = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ort-dev");
-    if developer.is_dir() && surroundings.ort_dylib_path.is_none() {
-        surroundings.library_setting = Some(developer);
-    }
-    surroundings
-}
-
-/// Says why a test does nothing, past the harness, which keeps what passing tests print to itself.
-pub(crate) fn skipped(why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    static FOUND: OnceLock<Surroundings> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let mut surroundings = Surroundings::of_process(None);
+        if library::candidate(&surroundings).is_err() {
+            surroundings.library_setting = Python::get().map(|python| python.onnxruntime());
+        }
+        surroundings
+    });
+    found.clone()
 }
 
 /// ONNX Runtime, or `None` after saying that the test is skipped.
@@ -42,7 +41,7 @@ pub(crate) fn runtime() -> Option<&'static Runtime> {
     match library::load(&surroundings(), &RuntimeOptions::default()) {
         Ok(runtime) => Some(runtime),
         Err(missing) => {
-            skipped(&missing.to_string());
+            skip(&missing.to_string());
             None
         }
     }

@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
 use super::*;
-use crate::backend::onnxruntime::fixtures::skipped;
 use crate::backend::python::fixtures::Place;
+use crate::support::skip::skip;
 
 /// One member: kind, name, target, contents.
 type Member<'a> = (u8, &'a [u8], &'a [u8], &'a [u8]);
@@ -103,12 +103,12 @@ fn what_tar_packs_comes_out_the_same() {
     ];
     for (form, program) in forms {
         if !program.is_empty() && !command(&place, &[program, "--version"]) {
-            skipped(&format!("archives of {program}: it is not here"));
+            skip(&format!("archives of {program}: it is not here"));
             continue;
         }
         let words: Vec<&str> = ["tar"].into_iter().chain(form.split(' ')).chain(["packed", "-C", "env", "."]).collect();
         if !command(&place, &words) {
-            skipped("archives of tar: it is not here, or not GNU's");
+            skip("archives of tar: it is not here, or not GNU's");
             return;
         }
         let packed = fs::read(place.path().join("packed")).unwrap();
@@ -141,7 +141,7 @@ with zipfile.ZipFile("packed", "w", int(sys.argv[1])) as archive:
 "#;
     for method in ["0", "8"] {
         if !command(&place, &["python3", "-c", PACK, method]) {
-            skipped("archives of zip: python3 does not make one");
+            skip("archives of zip: python3 does not make one");
             return;
         }
         let packed = fs::read(place.path().join("packed")).unwrap();

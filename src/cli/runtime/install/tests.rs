@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::*;
-use crate::backend::onnxruntime::fixtures::{skipped, surroundings};
+use crate::backend::onnxruntime::fixtures::surroundings;
 use crate::backend::onnxruntime::locate;
 use crate::backend::onnxruntime::scratch::Scratch;
+use crate::support::skip::skip;
 
 /// Says each step.
 #[derive(Default)]
@@ -129,7 +130,7 @@ fn remains_of_dead_installations_are_removed_and_those_of_living_ones_kept() {
 #[test]
 fn a_library_is_installed_once_and_again_only_by_force() {
     let Ok(found) = locate(&surroundings()) else {
-        skipped("no ONNX Runtime library on this host");
+        skip("no ONNX Runtime library on this host");
         return;
     };
     let scratch = Scratch::new("install-works");
@@ -163,7 +164,7 @@ fn a_library_is_installed_once_and_again_only_by_force() {
 fn only_the_library_is_unpacked_from_a_wheel() {
     let python = Python::default();
     if python.check().is_err() {
-        skipped("no python3 with pip on this host");
+        skip("no python3 with pip on this host");
         return;
     }
     let scratch = Scratch::new("install-unpack");

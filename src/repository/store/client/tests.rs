@@ -11,6 +11,7 @@ use super::super::addressing::Addressing;
 use super::super::environment::Secret;
 use super::super::tests::folder;
 use super::*;
+use crate::support::skip::skip;
 
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
@@ -28,11 +29,14 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }
 
-/// The URL of a request for `repo/model`, signed with what the store has; `None` on a host without certificates,
-/// where nothing can be encrypted.
+/// The URL of a request for `repo/model`, signed with what the store has; `None`, after a visible skip, on a host
+/// without certificates, where nothing can be encrypted.
 fn url_of<S: Signer>(store: Result<S, Failure>) -> Option<String> {
     let store = match store {
-        Err(Failure::Other { cause }) if cause.contains("No CA certificates") => return None,
+        Err(Failure::Other { cause }) if cause.contains("No CA certificates") => {
+            skip(&cause);
+            return None;
+        }
         store => store.expect("a store"),
     };
     let key = Key::parse("repo/model").expect("a key");

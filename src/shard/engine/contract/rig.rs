@@ -10,6 +10,7 @@ use super::super::*;
 use crate::memory::Pool;
 use crate::memory::Slab;
 use crate::shard::clock::{Clock, Monotonic};
+use crate::support::skip::skip;
 
 /// An engine under test, keys for it, and the events that nobody has asked for yet.
 pub(super) struct Rig {
@@ -159,14 +160,13 @@ pub(super) fn epoll(limits: Limits) -> Option<Box<dyn Engine>> {
     Some(Box::new(Epoll::new(limits, Rc::new(Monotonic), Waker::new().unwrap()).unwrap()))
 }
 
+/// None, after a visible skip, where the host refuses it.
+fn uring_of_the_host(limits: Limits) -> Option<Uring> {
+    Uring::new(limits, Rc::new(Monotonic), Waker::new().unwrap()).map_err(|reason| skip(&reason.to_string())).ok()
+}
+
 pub(super) fn uring(limits: Limits) -> Option<Box<dyn Engine>> {
-    match Uring::new(limits, Rc::new(Monotonic), Waker::new().unwrap()) {
-        Ok(uring) => Some(Box::new(uring)),
-        Err(reason) => {
-            eprintln!("not tested: {reason}");
-            None
-        }
-    }
+    Some(Box::new(uring_of_the_host(limits)?))
 }
 
 pub(super) fn late_epoll(limits: Limits) -> Option<Box<dyn Engine>> {
@@ -175,8 +175,5 @@ pub(super) fn late_epoll(limits: Limits) -> Option<Box<dyn Engine>> {
 }
 
 pub(super) fn late_uring(limits: Limits) -> Option<Box<dyn Engine>> {
-    match Uring::new(limits, Rc::new(Monotonic), Waker::new().unwrap()) {
-        Ok(inner) => Some(Box::new(Fake::new(inner, 11))),
-        Err(_) => None,
-    }
+    Some(Box::new(Fake::new(uring_of_the_host(limits)?, 11)))
 }

@@ -189,6 +189,9 @@ fn libraries_that_cannot_be_used_refuse_their_model() {
         return;
     }
     strategy(&repository, "lacks/strategy.so", &["-DLACKS"]);
+    let agent = compiler::root().join("tests/backends/agent.c");
+    compiler::library(&agent, &repository.path().join("nothing/strategy.so"), &[]);
+    model(&repository, "nothing", &format!("{batching} {}", named("strategy.so")));
     strategy(&repository, "fails/strategy.so", &["-DFAILS"]);
     strategy(&repository, "sequences/strategy.so", &[]);
     strategy(&repository, "link/real.so", &[]);
@@ -198,7 +201,12 @@ fn libraries_that_cannot_be_used_refuse_their_model() {
     let absolute = outside.path().join("outside.so").display().to_string();
     let escapes = "Invalid argument: Batching library path escapes model repository.";
     let rows = [
-        ("lacks", batching, "strategy.so", "it has no function TRITONBACKEND_ModelBatchFinalize"),
+        (
+            "lacks",
+            batching,
+            "strategy.so",
+            "/strategy.so does not define all required custom batching functions for model lacks",
+        ),
         ("fails", batching, "strategy.so", "Unsupported: not with me"),
         ("text", batching, "strategy.so", "Invalid argument: unable to load batching library"),
         ("missing", batching, "none.so", "Not found: Batching library path not found: none.so"),
@@ -224,7 +232,11 @@ fn libraries_that_cannot_be_used_refuse_their_model() {
         assert_eq!(row["state"], "UNAVAILABLE", "{name}: {index}");
         assert!(row["reason"].as_str().is_some_and(|reason| reason.contains(text)), "{name}: {}", row["reason"]);
     }
-    server.stop();
+    // As in Triton, a library without any of the functions is none.
+    assert_eq!(infer(&mut Peer::connect(server.http), "nothing", 1).status, 200);
+    let log = server.stop();
+    let said = "/strategy.so does not define TRITONBACKEND_ModelBatchFinalize";
+    assert!(log.contains(said) && log.contains("model nothing is batched without it"), "{log}");
 }
 
 /// What a backend makes of a model is no fault of who wrote its file: the library is left out, and the model serves.

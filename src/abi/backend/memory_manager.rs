@@ -35,7 +35,13 @@ impl MemoryManager {
 
     fn allocate(&self, memory_type: u32, id: i64, len: usize) -> Result<*mut c_void, Status> {
         match MemoryType::from_number(memory_type) {
-            Some(MemoryType::Cpu) => Ok(self.heap.allocate(len)?.cast()),
+            Some(MemoryType::Cpu) => {
+                let at = self.heap.allocate(len).map_err(|error| {
+                    tracing::error!("a backend's allocation of {len} bytes failed: {error}");
+                    Status::unavailable("CPU memory allocation failed")
+                });
+                Ok(at?.cast())
+            }
             Some(MemoryType::CpuPinned) => self.allocate_pinned(len),
             Some(MemoryType::Gpu) => self.allocate_on_device(id, len),
             None => Err(Status::invalid(format!("unknown memory type {memory_type}"))),
@@ -45,8 +51,8 @@ impl MemoryManager {
     fn allocate_pinned(&self, len: usize) -> Result<*mut c_void, Status> {
         let (_, total) = self.gpus.pinned().usage();
         let text = match total {
-            0 => "failed to allocate pinned system memory: no pinned memory pool".to_owned(),
-            _ => format!("failed to allocate pinned system memory of {len} bytes: the pool has no room for it"),
+            0 => "failed to allocate pinned system memory: no pinned memory pool",
+            _ => "failed to allocate pinned system memory",
         };
         // An address of its own, also for nothing.
         let mut buffer = self.gpus.pinned().take(len.max(1)).ok_or_else(|| Status::unavailable(text))?;

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         };
         // SAFETY: as above.
         let given = unsafe { deref(at.cast_const(), "inference_request")? };
-        given.check_is_here()?;
+        given.check_may_be_sent()?;
         *given.view() = None;
         // SAFETY: as above; the allocator lives as long as it may be used.
         let callbacks = unsafe { callbacks_of(given) };
@@ -67,6 +67,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
         let (mut request, call) = given.callee.request(Arc::clone(&answers) as Arc<dyn Sink>);
         // A cancellation may come from now on.
         *given.call() = Some(Arc::clone(&call));
+        *given.admission.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(request.admission()));
         let lending = Arc::new(lending(at, release, (&call, request.admission())));
         let checked = fill(&mut request, given, &lending).and_then(|()| given.callee.check(&mut request));
         if let Err(status) = checked {

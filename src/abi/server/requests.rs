@@ -15,7 +15,9 @@ use super::responses::InferenceResponse;
 use crate::abi::border::{deref, deref_mut, entry, give, null, put, take, text};
 use crate::abi::casts::{self, Either, handle_of_application};
 use crate::abi::ledger;
-use crate::request::{Call, Callee, CorrelationId, Parameters, Request, Status, Submit, Text, Value, log_id};
+use crate::request::{
+    Admission, Call, Callee, CorrelationId, Parameters, Request, Status, Submit, Text, Value, log_id,
+};
 use crate::server::access::Access;
 
 pub(super) type ReleaseFn = unsafe extern "C-unwind" fn(*mut InferenceRequest, u32, *mut c_void);
@@ -38,6 +40,8 @@ pub struct InferenceRequest {
     pub(super) answer: Option<Answering>,
     /// Of the last time that it was sent.
     pub(super) call: Mutex<Option<Arc<dyn Call>>>,
+    /// The same: whether a worker has taken it.
+    pub(super) admission: Mutex<Option<Arc<Admission>>>,
     /// The server has it.
     pub(super) is_out: AtomicBool,
     /// What it is to functions of the backend's interface, once one was called with it.
@@ -128,12 +132,26 @@ impl InferenceRequest {
         Ok(())
     }
 
+    /// Triton's refusal of a request that is sent while the server has it.
+    pub(super) fn check_may_be_sent(&self) -> Result<(), Status> {
+        if !self.is_out.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = match admission.as_ref().is_some_and(|admission| admission.is_taken()) {
+            true => "EXECUTING",
+            false => "PENDING",
+        };
+        let text = format!("Invalid request state transition from {state} to INITIALIZED");
+        Err(Status::internal(format!("{}{text}", self.log_id())))
+    }
+
     /// An error while the server has it.
     pub(super) fn check_is_here(&self) -> Result<(), Status> {
         match self.is_out.load(Ordering::Acquire) {
             false => Ok(()),
             true => {
-                let text = "the request is in flight: it cannot be changed, sent or deleted before it is released";
+                let text = "the request is in flight: it cannot be changed or deleted before it is released";
                 Err(Status::invalid(format!("{}{text}", self.log_id())))
             }
         }
@@ -193,6 +211,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
             release: None,
             answer: None,
             call: Mutex::default(),
+            admission: Mutex::default(),
             is_out: AtomicBool::new(false),
             view: Mutex::default(),
         };

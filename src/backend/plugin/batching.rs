@@ -69,7 +69,8 @@ pub fn strategy_of(
     let handle = model.handle().unwrap_or_else(|| handle_of(context, &spec.config.backend, backend_directory));
     // Auto-completion is over: this is what the model is.
     *handle.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = spec.config.clone();
-    Ok(Some(Arc::new(BatchLibrary::open(&path, handle)?)))
+    let library = BatchLibrary::open(&path, handle)?;
+    Ok(library.map(|library| Arc::new(library) as Arc<dyn BatchStrategy>))
 }
 
 /// The file that a model's parameter names, relative to the model's directory, which it must not leave.
@@ -134,26 +135,39 @@ struct BatchLibrary {
 }
 
 impl BatchLibrary {
-    fn open(path: &Path, model: Arc<ModelHandle>) -> Result<BatchLibrary, Status> {
+    /// `None`: the library has none of the five functions, and batches are formed without it, as in Triton.
+    fn open(path: &Path, model: Arc<ModelHandle>) -> Result<Option<BatchLibrary>, Status> {
         let shown = path.display().to_string();
         let cannot = |error: &dyn std::fmt::Display| {
             Status::invalid(format!("unable to load batching library '{shown}': {error}"))
         };
         let library = open_file(path).map_err(|error| cannot(&error))?;
         let library = std::mem::ManuallyDrop::new(library);
-        let missing = |name: &str| {
-            let text = format!("unable to load batching library '{shown}': it has no function {name}");
-            move |_| Status::invalid(text)
-        };
         // SAFETY: the symbols are functions of these signatures by the interface's definition.
         let (begin, end, include, begin_batch, end_batch) = unsafe {
             (
-                *library.get::<Begin>(BATCHER_INITIALIZE).map_err(missing(BATCHER_INITIALIZE))?,
-                *library.get::<End>(BATCHER_FINALIZE).map_err(missing(BATCHER_FINALIZE))?,
-                *library.get::<Include>(INCLUDE_REQUEST).map_err(missing(INCLUDE_REQUEST))?,
-                *library.get::<BeginBatch>(BATCH_INITIALIZE).map_err(missing(BATCH_INITIALIZE))?,
-                *library.get::<End>(BATCH_FINALIZE).map_err(missing(BATCH_FINALIZE))?,
+                library.get::<Begin>(BATCHER_INITIALIZE).ok().map(|function| *function),
+                library.get::<End>(BATCHER_FINALIZE).ok().map(|function| *function),
+                library.get::<Include>(INCLUDE_REQUEST).ok().map(|function| *function),
+                library.get::<BeginBatch>(BATCH_INITIALIZE).ok().map(|function| *function),
+                library.get::<End>(BATCH_FINALIZE).ok().map(|function| *function),
             )
+        };
+        let has = [begin.is_some(), end.is_some(), include.is_some(), begin_batch.is_some(), end_batch.is_some()];
+        let name = &model.context.name;
+        if has == [false; 5] {
+            tracing::warn!("{shown} defines no custom batching function: model {name} is batched without it");
+            return Ok(None);
+        }
+        let (Some(begin), Some(end), Some(include), Some(begin_batch), Some(end_batch)) =
+            (begin, end, include, begin_batch, end_batch)
+        else {
+            let functions = [BATCHER_INITIALIZE, BATCHER_FINALIZE, INCLUDE_REQUEST, BATCH_INITIALIZE, BATCH_FINALIZE];
+            let lacking: Vec<&str> =
+                functions.into_iter().zip(has).filter(|(_, has)| !has).map(|(one, _)| one).collect();
+            tracing::error!("{shown} does not define {}", lacking.join(", "));
+            let text = "does not define all required custom batching functions for model";
+            return Err(Status::invalid(format!("{shown} {text} {name}")));
         };
         places::remember(format!("batching library '{shown}'"), begin as *const c_void);
         let mut batcher = std::ptr::null_mut();
@@ -161,7 +175,7 @@ impl BatchLibrary {
         let handle = Arc::as_ptr(&model).cast_mut().cast();
         // SAFETY: both pointers live through the call.
         outcome(guarded(&work, || unsafe { begin(&raw mut batcher, handle) }))?;
-        Ok(BatchLibrary {
+        Ok(Some(BatchLibrary {
             model,
             path: shown,
             include,
@@ -174,7 +188,7 @@ impl BatchLibrary {
             is_open: AtomicBool::new(true),
             told: Default::default(),
             _library: library,
-        })
+        }))
     }
 
     fn work(&self, call: &'static str) -> Work<'_> {

@@ -31,6 +31,9 @@ pub enum ArchiveError {
     Damaged(&'static str),
     #[error("its member '{0}' would lie outside of the directory that it is unpacked into")]
     Outside(String),
+    /// In the words of the library that unpacks archives for Triton, which its tests look for.
+    #[error("archive_write_header() failed with error code = -25 error message is {1} (member '{0}')")]
+    Escapes(String, &'static str),
     #[error("its member '{0}' is {1}, which an environment cannot have")]
     Unfit(String, &'static str),
     #[error("its member '{0}' cannot be written: {1}")]
@@ -81,7 +84,12 @@ fn read_through(program: &'static str, file: File, tree: &mut Tree) -> Result<()
     let status = child.0.wait()?;
     // Its own words are better than what follows from half an archive.
     match read {
-        Err(error @ (ArchiveError::Write(..) | ArchiveError::Outside(_) | ArchiveError::Unfit(..))) => Err(error),
+        Err(
+            error @ (ArchiveError::Write(..)
+            | ArchiveError::Outside(_)
+            | ArchiveError::Escapes(..)
+            | ArchiveError::Unfit(..)),
+        ) => Err(error),
         _ if !status.success() && !said.trim().is_empty() => {
             Err(ArchiveError::Program(program, said.trim().replace('\n', "; ")))
         }

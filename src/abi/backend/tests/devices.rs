@@ -44,8 +44,10 @@ fn each_kind_of_memory_comes_from_its_pool_and_goes_back_as_that_kind() {
     assert!(gpus.pinned().holds(unsafe { std::slice::from_raw_parts(pinned.cast(), 8) }));
     assert_eq!(gpus.get(1).unwrap().pool_usage().0, 256);
     assert_eq!(manager.in_use(), (3, 24));
-    let full = "failed to allocate pinned system memory of 8192 bytes: the pool has no room for it";
+    let full = "failed to allocate pinned system memory";
     assert_eq!(allocate(PINNED, 0, 8192).as_ref().map_err(String::as_str), Err(full), "plain memory is no substitute");
+    let much = allocate(CPU, 0, u64::MAX / 4);
+    assert_eq!(much.as_ref().map_err(String::as_str), Err("CPU memory allocation failed"));
     assert_eq!(allocate(GPU, 2, 8).as_ref().map_err(String::as_str), Err("the server uses no GPU 2"));
     assert_eq!(allocate(3, 0, 8).as_ref().map_err(String::as_str), Err("unknown memory type 3"));
     let strange = |kind| format!("the buffer was not allocated by this memory manager as {kind} memory, or is free");

@@ -74,6 +74,7 @@ fn filled(callee: &Arc<Named>, data: Vec<Chunk>, for_policies: Vec<(Text, Vec<Ch
         release: None,
         answer: None,
         call: Mutex::default(),
+        admission: Mutex::default(),
         is_out: AtomicBool::new(false),
         view: Mutex::default(),
     };

@@ -112,8 +112,9 @@ impl Tree {
             match component {
                 Component::Normal(part) => path.push(part),
                 Component::CurDir => {}
-                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                    return Err(ArchiveError::Outside(shown(name)));
+                Component::ParentDir => return Err(ArchiveError::Escapes(shown(name), "Path contains '..'")),
+                Component::RootDir | Component::Prefix(_) => {
+                    return Err(ArchiveError::Escapes(shown(name), "Path is absolute"));
                 }
             }
         }

@@ -27,6 +27,7 @@ mod metadata;
 mod metrics_page;
 mod outflow;
 mod packing;
+mod preparing;
 mod reflection;
 mod repository;
 pub mod routes;
@@ -201,8 +202,6 @@ pub enum Outcome {
 
 /// Steps of unpacking and packing in one turn, most of them of a few microseconds: long ones are counted apart.
 const UNPACKING_STEPS_A_TURN: usize = 48;
-/// Requests and streams of one shard at a time.
-const WORK_MAX: usize = 1 << 20;
 
 /// Runs a job away from the shards.
 pub type Control = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
@@ -265,11 +264,13 @@ pub struct Parts {
     pub render_metrics: RenderMetrics,
     /// Metrics of backends, some of which answers report.
     pub metrics: Arc<Registry>,
+    /// Requests and streams at a time.
+    pub waiting_max: usize,
 }
 
 impl Api {
     pub fn new(parts: Parts) -> Api {
-        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics } = parts;
+        let Parts { facts, models, lifecycle, pool, sink, post, control, render_metrics, metrics, waiting_max } = parts;
         let (http_forwarded, grpc_forwarded) =
             (facts.settings.http_forwarded.clone(), facts.settings.grpc_forwarded.clone());
         Api {
@@ -286,7 +287,7 @@ impl Api {
             recurring: Recurring::default(),
             last_form: Rc::default(),
             portions: Portions::default(),
-            work: Slab::new(WORK_MAX),
+            work: Slab::new(waiting_max),
             unfinished: VecDeque::new(),
             in_flight: 0,
             answers: Vec::new(),

@@ -38,8 +38,10 @@ pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
 
 /// Connections of one shard.
 pub const CONNECTIONS_MAX: usize = 65_536;
+/// Connections beyond those of a shard, for as long as it takes to close those that gave way to them.
+const CLOSING_MAX: usize = 4096;
 /// Exchanges of one shard that wait for an answer.
-const CALLS_MAX: usize = 1 << 20;
+pub const WAITING_MAX: usize = 1 << 20;
 
 /// What a request is answered that the server cannot finish before it ends.
 const OUT_OF_TIME: &str = "the server exits before this request can be finished; send it to another server";
@@ -169,6 +171,10 @@ pub struct Shares {
     pub connection: usize,
     /// The clients of all shards, with the bytes of each.
     pub clients: Arc<Peers>,
+    /// Connections of one shard, [`CONNECTIONS_MAX`] at most.
+    pub connections: usize,
+    /// Exchanges of one shard that wait for an answer, and requests: [`WAITING_MAX`] of each at most.
+    pub waiting: usize,
 }
 
 /// What a transport is made of.
@@ -193,18 +199,18 @@ impl<S: Service> Net<S> {
     pub fn new(parts: Parts<S>) -> Net<S> {
         let Parts { service, pool, shares, grpc_message_bytes_max, shard, listeners, secure, .. } = parts;
         let Parts { keepalive, slow_peers, loads, hand_over, gauges, .. } = parts;
-        let replies = Replies::default();
+        let (replies, connections_max) = (Replies::default(), shares.connections);
         Net {
             shared: Shared {
                 service,
-                calls: Slab::new(CALLS_MAX),
+                calls: Slab::new(shares.waiting),
                 replies,
                 pool,
                 grpc_limits: Limits { message_bytes_max: grpc_message_bytes_max, ..Limits::default() },
                 readers: Vec::new(),
                 stopped_timers: Vec::new(),
             },
-            connections: Slab::new(CONNECTIONS_MAX),
+            connections: Slab::new(connections_max.saturating_add(CLOSING_MAX).min(CONNECTIONS_MAX)),
             dirty: Vec::new(),
             due: Vec::new(),
             shares,
@@ -226,7 +232,7 @@ impl<S: Service> Net<S> {
             routed: Replies::default(),
             lists: Lists::default(),
             slow_peers,
-            crowding: Crowding::new(),
+            crowding: Crowding::new(connections_max),
         }
     }
 

@@ -37,7 +37,7 @@ mod witness;
 use std::sync::Arc;
 
 use crate::gpu::Gpus;
-use crate::memory::{BlockMut, Exhausted, Lending};
+use crate::memory::{BlockMut, Exhausted, Held, Lending, Pool, Slice};
 
 pub use cancel::{Admission, CancelToken, State};
 pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
@@ -159,12 +159,17 @@ pub struct Request {
     pub gpus: Option<Arc<Gpus>>,
     /// Who watches it; few requests have one.
     pub observer: Option<Observation>,
+    /// What its id and parameters are charged with, where they are long.
+    pub held: Option<Held>,
     completion: completion::Holder,
     /// Behind the completion, so that a dropped request is answered before its owner hears of it.
     pub keeper: Option<Keeper>,
     /// What its caller lent for it. Last, because with the last holder the caller may take it away.
     pub lending: Option<Arc<Lending>>,
 }
+
+/// Bytes of its id and parameters that a request holds without a charge.
+const UNCHARGED_BYTES: usize = 2048;
 
 /// Why a backend may not give a request back to be executed once more.
 pub const NOT_RESCHEDULED: &str = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model \
@@ -199,6 +204,7 @@ impl Request {
             output_shapes: None,
             gpus: None,
             observer: None,
+            held: None,
             completion: completion::Holder::default(),
             keeper: None,
             lending: None,
@@ -229,6 +235,7 @@ impl Request {
             output_shapes,
             gpus,
             observer,
+            held,
             completion,
             keeper,
             lending,
@@ -239,7 +246,7 @@ impl Request {
         (*flags, *priority, *timeout_us, *batch_size) = (0, 0, 0, 1);
         (*origin, *is_on_shard, *is_checked, *stamps) = (Origin::Client, false, false, Stamps::default());
         (*states, *grant, *loan, *times, *shared) = (None, None, None, None, None);
-        (*output_shapes, *gpus, *observer) = (None, None, None);
+        (*output_shapes, *gpus, *observer, *held) = (None, None, None, None);
         // In the order of the fields, as when a request is dropped.
         *completion = completion::Holder::default();
         *keeper = None;
@@ -273,6 +280,18 @@ impl Request {
     /// How many responses may be on their way, if that is limited.
     pub fn limit_of_responses(&self) -> Option<u32> {
         self.completion.admission.credits.limit_of_responses()
+    }
+
+    /// Charges what it holds beside its tensors, if that is more than a little, to where its tensors are charged: it
+    /// may wait for long. `pool`: for a request without tensors in a pool's memory.
+    pub fn hold_texts(&mut self, pool: &Pool) -> Result<(), Exhausted> {
+        let bytes = self.parameters.byte_size().saturating_add(self.id.as_bytes().len());
+        if bytes <= UNCHARGED_BYTES || self.held.is_some() {
+            return Ok(());
+        }
+        let of_tensors = self.inputs.iter().flat_map(|input| &input.data).find_map(Slice::pool);
+        self.held = Some(of_tensors.as_ref().unwrap_or(pool).hold(bytes)?);
+        Ok(())
     }
 
     /// What queue, scheduler and backend look at to learn that nobody waits for an answer any more.

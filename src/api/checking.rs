@@ -4,10 +4,11 @@
 //! to a bound that happens in one go with the other checks. Beyond it the others come first and the walk follows, a
 //! portion a turn.
 
+use super::Api;
 use super::delays::PutOff;
+use super::preparing::Prepared;
 use super::waiting::{Peer, Work};
-use super::{Api, error};
-use crate::protocol::service::{Replies, Reply, Token};
+use crate::protocol::service::{Replies, Token};
 use crate::request::validate::StringsWalk;
 use crate::request::{DataType, Request, Status};
 
@@ -23,6 +24,10 @@ pub struct Checking {
 }
 
 impl Checking {
+    pub fn peer(&self) -> Peer {
+        self.to.peer
+    }
+
     /// Nobody waits for it any more.
     pub fn withdraw(self) {
         self.to.request.withdraw();
@@ -42,18 +47,16 @@ impl Api {
             to.request.withdraw();
             return Err(status);
         }
+        let peer = to.peer;
         let checking = Checking { to, walk: StringsWalk::default() };
-        if let Some(place) = self.work_mut(token.0) {
-            *place = Work::Checking(Box::new(checking));
-            self.unfinished.push_back(token.0);
-        }
+        self.prepare(token, peer, Work::Checking(Box::new(checking)));
         Ok(())
     }
 
     /// Checks on, and hands the request in when that is done.
     pub(super) fn check_on(&mut self, key: u64, mut checking: Box<Checking>, replies: &mut Replies) {
         let Checking { to, walk } = &mut *checking;
-        let (peer, dialect) = (to.peer, to.form.dialect);
+        let prepared = Prepared::of(to);
         let outcome = match walk.step(&to.request, &to.model.spec, STRINGS_AT_ONCE) {
             Ok(false) => {
                 if let Some(place) = self.work_mut(key) {
@@ -63,24 +66,17 @@ impl Api {
                 return;
             }
             Ok(true) => {
+                self.end_preparing(&prepared);
                 let PutOff { peer, model, mut request, form } = checking.to;
                 request.is_checked = true;
                 self.submit(Token(key), peer, model, request, form)
             }
             Err(status) => {
+                self.end_preparing(&prepared);
                 checking.withdraw();
                 Err(status)
             }
         };
-        let Err(status) = outcome else { return };
-        match peer {
-            Peer::Http(call) => self.refuse_http(key, call, dialect, &status, replies),
-            Peer::Grpc(call) => {
-                self.end_work(key);
-                replies.push(call, Reply::GrpcEnd(error::grpc_status(status)));
-            }
-            // Checked at once.
-            Peer::Stream(_) => drop(self.end_work(key)),
-        }
+        self.prepared(key, &prepared, outcome, replies);
     }
 }

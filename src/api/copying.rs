@@ -8,11 +8,12 @@
 
 use smallvec::SmallVec;
 
+use super::Api;
 use super::delays::PutOff;
+use super::preparing::Prepared;
 use super::waiting::{Peer, Work};
-use super::{Api, error};
 use crate::memory::{BlockMut, Pool, Slice};
-use crate::protocol::service::{Replies, Reply, Token};
+use crate::protocol::service::{Replies, Token};
 use crate::request::shared::COPIED_AT_ONCE;
 use crate::request::{DataType, InputTensor, Status};
 
@@ -72,8 +73,7 @@ impl Api {
         let due = to.request.inputs.iter().filter(|input| must_be_copied(input)).map(InputTensor::byte_size);
         let due = due.fold(0, usize::saturating_add);
         let mut copying = Copying { to, index: 0, block: None };
-        // Requests of a stream keep their order, and so cannot wait.
-        let at_once = due <= COPIED_AT_ONCE || matches!(copying.to.peer, Peer::Stream(_));
+        let at_once = due <= COPIED_AT_ONCE;
         if due > 0
             && at_once
             && let Err(status) = copying.step(&self.pool, usize::MAX)
@@ -84,10 +84,8 @@ impl Api {
         if at_once {
             return self.submit_copied(token, copying.to);
         }
-        if let Some(place) = self.work_mut(token.0) {
-            *place = Work::Copying(Box::new(copying));
-            self.unfinished.push_back(token.0);
-        }
+        let peer = copying.to.peer;
+        self.prepare(token, peer, Work::Copying(Box::new(copying)));
         Ok(())
     }
 
@@ -104,7 +102,8 @@ impl Api {
 
     /// Copies on, and hands the request in when that is done.
     pub(super) fn copy_on(&mut self, key: u64, mut copying: Box<Copying>, replies: &mut Replies) {
-        let status = match copying.step(&self.pool, COPIED_AT_ONCE) {
+        let prepared = Prepared::of(&copying.to);
+        let outcome = match copying.step(&self.pool, COPIED_AT_ONCE) {
             Ok(false) => {
                 if let Some(place) = self.work_mut(key) {
                     *place = Work::Copying(copying);
@@ -113,29 +112,24 @@ impl Api {
                 return;
             }
             Ok(true) => {
-                let peer = copying.to.peer;
-                self.submit_copied(Token(key), copying.to).map_err(|status| (peer, status))
+                self.end_preparing(&prepared);
+                self.submit_copied(Token(key), copying.to)
             }
             Err(status) => {
-                let peer = copying.to.peer;
+                self.end_preparing(&prepared);
                 copying.to.request.withdraw();
-                Err((peer, status))
+                Err(status)
             }
         };
-        let Err((peer, status)) = status else { return };
-        self.end_work(key);
-        match peer {
-            Peer::Http(call) => {
-                replies.push(call, Reply::Http(error::http_error(&self.pool, &status, error::JSON)));
-            }
-            Peer::Grpc(call) => replies.push(call, Reply::GrpcEnd(error::grpc_status(status))),
-            // Copied at once.
-            Peer::Stream(_) => {}
-        }
+        self.prepared(key, &prepared, outcome, replies);
     }
 }
 
 impl Copying {
+    pub fn peer(&self) -> Peer {
+        self.to.peer
+    }
+
     /// Nobody waits for it any more.
     pub fn withdraw(self) {
         self.to.request.withdraw();

@@ -108,6 +108,8 @@ impl Api {
         let handler = match self.work_mut(key) {
             Some(Work::Waiting(waiting)) if matches!(waiting.peer, Peer::Grpc(_)) => "ModelInferHandler",
             Some(Work::PutOff(put_off)) if matches!(put_off.peer, Peer::Grpc(_)) => "ModelInferHandler",
+            Some(Work::Copying(copying)) if matches!(copying.peer(), Peer::Grpc(_)) => "ModelInferHandler",
+            Some(Work::Checking(checking)) if matches!(checking.peer(), Peer::Grpc(_)) => "ModelInferHandler",
             Some(Work::UnpackingCall(_)) => "ModelInferHandler",
             Some(Work::Stream(_)) => "ModelStreamInferHandler",
             _ => return,

@@ -121,6 +121,8 @@ pub(super) fn stopping() -> Status {
     Status::unavailable("GRPC server is shutting down and has stopped accepting new requests.")
 }
 
+/// Bytes of a message that a shard reads itself: the longest that means something are names and settings.
+const SHORT_BYTES_MAX: usize = 64 * 1024;
 /// Messages of so many bytes are read without a charge.
 const UNCHARGED_BYTES: usize = 4096;
 /// Bytes that an entry of a list or map takes, roughly.
@@ -133,6 +135,17 @@ pub(super) fn decode<M: prost::Message + Default>(message: &Slice) -> Result<M, 
     let bytes = || message.len().saturating_add(grpc::count_fields(message).saturating_mul(FIELD_BYTES));
     let _held = pool.map(|pool| pool.hold(bytes())).transpose()?;
     M::decode(&**message).map_err(|_| Status::internal("Unable to parse request"))
+}
+
+/// Reads a message on a shard, which a long one would keep.
+fn decode_short<M: prost::Message + Default>(message: &Slice) -> Result<M, Status> {
+    match message.len() <= SHORT_BYTES_MAX {
+        true => decode(message),
+        false => Err(Status::invalid(format!(
+            "the request message has {} bytes, at most {SHORT_BYTES_MAX} are read",
+            message.len()
+        ))),
+    }
 }
 
 impl Api {
@@ -378,7 +391,7 @@ impl Api {
         let (probe, checks) = match method {
             Method::ServerReady => (Probe::Server, self.checks_of_server()),
             Method::Check => (Probe::Serving, self.checks_of_server()),
-            Method::ModelReady => match decode::<wire::ModelReadyRequest>(message) {
+            Method::ModelReady => match decode_short::<wire::ModelReadyRequest>(message) {
                 Ok(asked) => (Probe::Model, self.checks_of_model(asked.name.as_bytes(), asked.version.as_bytes())),
                 Err(_) => return false,
             },
@@ -395,42 +408,42 @@ impl Api {
     fn manage(&mut self, method: Method, message: &Slice) -> Result<Gather, Status> {
         match method {
             Method::ServerLive => {
-                decode::<wire::ServerLiveRequest>(message)?;
+                decode_short::<wire::ServerLiveRequest>(message)?;
                 let live = self.is_live()?;
                 self.frame(&wire::ServerLiveResponse { live })
             }
             Method::ServerReady => {
-                decode::<wire::ServerReadyRequest>(message)?;
+                decode_short::<wire::ServerReadyRequest>(message)?;
                 let ready = self.is_ready()?;
                 self.probe_message(Probe::Server, ready)
             }
             Method::Check => {
-                decode::<HealthCheckRequest>(message)?;
+                decode_short::<HealthCheckRequest>(message)?;
                 let ready = self.is_ready()?;
                 self.probe_message(Probe::Serving, ready)
             }
             Method::ModelReady => {
-                let request: wire::ModelReadyRequest = decode(message)?;
+                let request: wire::ModelReadyRequest = decode_short(message)?;
                 let ready = self.is_model_ready(request.name.as_bytes(), request.version.as_bytes())?;
                 self.probe_message(Probe::Model, ready)
             }
             Method::ServerMetadata => {
-                decode::<wire::ServerMetadataRequest>(message)?;
+                decode_short::<wire::ServerMetadataRequest>(message)?;
                 let metadata = self.server_message();
                 self.frame(&metadata)
             }
             Method::ModelMetadata => {
-                let request: wire::ModelMetadataRequest = decode(message)?;
+                let request: wire::ModelMetadataRequest = decode_short(message)?;
                 let facts = self.model_facts(request.name.as_bytes(), request.version.as_bytes())?;
                 self.frame(&facts.to_message())
             }
             Method::ModelConfig => {
-                let request: wire::ModelConfigRequest = decode(message)?;
+                let request: wire::ModelConfigRequest = decode_short(message)?;
                 let model = self.find(request.name.as_bytes(), request.version.as_bytes())?;
                 self.frame(&wire::ModelConfigResponse { config: Some(model.spec.config.clone()) })
             }
             Method::ModelStatistics => {
-                let request: wire::ModelStatisticsRequest = decode(message)?;
+                let request: wire::ModelStatisticsRequest = decode_short(message)?;
                 self.check_not_exiting()?;
                 let version = crate::repository::parse_version(request.version.as_bytes())?;
                 let models = self.models.statistics_of(request.name.as_bytes(), version)?;
@@ -438,11 +451,11 @@ impl Api {
                 self.frame(&response)
             }
             Method::TraceSetting => {
-                let response = self.trace_setting(&decode(message)?)?;
+                let response = self.trace_setting(&decode_short(message)?)?;
                 self.frame(&response)
             }
             Method::LogSettings => {
-                let response = logging::log_settings(&decode(message)?)?;
+                let response = logging::log_settings(&decode_short(message)?)?;
                 self.frame(&response)
             }
             // These have their own ways in.

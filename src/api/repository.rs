@@ -14,7 +14,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::grpc_service::decode;
 use super::{Api, Mail, Outcome, Protocol, error};
-use crate::memory::{Gather, Pool, Slice};
+use crate::memory::{Exhausted, Gather, Held, Pool, Slice};
 use crate::protocol::http1::Response;
 use crate::protocol::json::{Document, GatherSink, Writer};
 use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply};
@@ -46,7 +46,11 @@ impl Ask {
         match self {
             Ask::HttpIndex { body } => lifecycle.index(index_body(&body)?).map(Outcome::Index),
             Ask::HttpLoad { model, body } => {
-                lifecycle.load(&model, load_body(&body)?)?;
+                let _held = hold_copies(&body)?;
+                let parameters = load_body(&body)?;
+                // Its files are copied by now.
+                drop(body);
+                lifecycle.load(&model, parameters)?;
                 Ok(Outcome::Loaded)
             }
             Ask::HttpUnload { model, body } => {
@@ -60,6 +64,7 @@ impl Ask {
                 lifecycle.index(request.ready).map(Outcome::Index)
             }
             Ask::GrpcLoad { message } => {
+                let _held = hold_copies(&message)?;
                 let request: wire::RepositoryModelLoadRequest = decode(&message)?;
                 // Its files are copied by now.
                 drop(message);
@@ -93,6 +98,11 @@ pub(super) fn not_ours(repository_name: &str) -> Result<(), Status> {
         true => Ok(()),
         false => Err(Status::unsupported("'repository_name' specification is not supported")),
     }
+}
+
+/// Charges what is made of a request to load for as long as the load lasts: its files, and what they are read from.
+fn hold_copies(body: &Slice) -> Result<Option<Held>, Status> {
+    Ok(body.pool().map(|pool| pool.hold(body.len().saturating_mul(2))).transpose()?)
 }
 
 fn parsed(body: &Slice) -> Result<Document, Status> {
@@ -130,7 +140,7 @@ fn load_body(body: &Slice) -> Result<Vec<Parameter>, Status> {
             () if name.starts_with("file:") => {
                 let text = value.as_str().map_err(internal)?;
                 check_file(&name, text.len())?;
-                ParameterValue::Bytes(from_base64(&text))
+                ParameterValue::Bytes(from_base64(&text)?)
             }
             () => return Err(Status::internal("unexpected error on creating Triton parameter")),
         };
@@ -146,18 +156,29 @@ fn check_file(name: &str, text_len: usize) -> Result<(), Status> {
 }
 
 /// Reads base64 as Triton does: what does not belong to it is skipped, and an end that is missing is not missed.
-pub(super) fn from_base64(text: &[u8]) -> Vec<u8> {
+pub(super) fn from_base64(text: &[u8]) -> Result<Vec<u8>, Exhausted> {
+    fn room(bytes: usize) -> Result<Vec<u8>, Exhausted> {
+        let mut room = Vec::new();
+        room.try_reserve_exact(bytes).map_err(|_| Exhausted::of_system(bytes))?;
+        Ok(room)
+    }
     let lenient = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::RequireNone)
         .with_decode_allow_trailing_bits(true);
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let mut digits: Vec<u8> = text.iter().copied().filter(is_digit).collect();
+    let mut digits = room(text.len())?;
+    digits.extend(text.iter().copied().filter(is_digit));
     if digits.len() % 4 == 1 {
         // Six bits are no byte.
         digits.pop();
     }
+    let len = base64::decoded_len_estimate(digits.len());
+    let mut bytes = room(len)?;
+    bytes.resize(len, 0);
     // Nothing is left that could be wrong.
-    GeneralPurpose::new(&STANDARD, lenient).decode(digits).unwrap_or_default()
+    let read = GeneralPurpose::new(&STANDARD, lenient).decode_slice(digits, &mut bytes).unwrap_or_default();
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// `{"parameters": {"unload_dependents": true}}`; the body is optional, and a value that is no boolean is ignored.
@@ -306,7 +327,7 @@ mod tests {
             ("+/+/", &[0xfb, 0xff, 0xbf]),
             ("????", b""),
         ] {
-            assert_eq!(from_base64(text.as_bytes()), bytes, "{text}");
+            assert_eq!(from_base64(text.as_bytes()).as_deref(), Ok(bytes), "{text}");
         }
     }
 

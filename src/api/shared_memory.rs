@@ -234,7 +234,7 @@ fn cuda_registration(name: Box<[u8]>, root: Value<'_>) -> Result<Ask, Status> {
     let number = |field: &str| root.member(field).map_err(internal);
     let byte_size = number("byte_size")?.as_u64().map_err(internal)?;
     let device_id = number("device_id")?.as_u64().map_err(internal)?;
-    let handle = from_base64(&text);
+    let handle = from_base64(&text)?;
     if handle.len() != size_of::<IpcHandle>() {
         return Err(Status::invalid("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"));
     }

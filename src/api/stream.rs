@@ -47,6 +47,8 @@ pub struct Stream {
     outbox: Outbox,
     /// It is being seen to, now or in a later turn.
     is_driven: bool,
+    /// The last request that was read is prepared in steps: those behind it wait.
+    is_held: bool,
 }
 
 impl Stream {
@@ -63,6 +65,7 @@ impl Stream {
             inbox: Inbox::default(),
             outbox: Outbox::new(packing),
             is_driven: false,
+            is_held: false,
         }
     }
 
@@ -146,7 +149,9 @@ impl Api {
             return self.end_stream(token, error::grpc_status(Status::unavailable(text)), replies);
         }
         match message {
-            Message::Infer(request) if stream.inbox.is_empty() => self.take_request(token, &request, replies),
+            Message::Infer(request) if stream.inbox.is_empty() && !stream.is_held => {
+                self.take_request(token, &request, replies)
+            }
             message => {
                 stream.inbox.push(message);
                 // What is taken now may be another one.
@@ -174,7 +179,16 @@ impl Api {
 
     /// Whether a request could be handed to its model now.
     pub(super) fn takes_at_once(&mut self, token: Token) -> bool {
-        self.stream(token).is_some_and(|stream| stream.inbox.is_empty() && !stream.is_full())
+        self.stream(token).is_some_and(|stream| stream.inbox.is_empty() && !stream.is_held && !stream.is_full())
+    }
+
+    /// Keeps what follows on the peer's stream back, or no longer.
+    pub(super) fn hold_stream(&mut self, peer: Peer, is_held: bool) {
+        if let Peer::Stream(token) = peer
+            && let Some(stream) = self.stream(token)
+        {
+            stream.is_held = is_held;
+        }
     }
 
     /// Hands on a request whose like has passed before.

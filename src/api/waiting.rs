@@ -207,11 +207,14 @@ impl Api {
             let watch = &mut Rc::make_mut(&mut form).watch;
             Api::watch_by_parameter(watch, matches!(peer, Peer::Http(_)), &mut request);
         }
+        if let Err(exhausted) = request.hold_texts(&self.pool) {
+            request.withdraw();
+            return Err(exhausted.into());
+        }
         if request.shared.is_some() {
             return self.submit_shared(token, PutOff { peer, model, request, form });
         }
-        // Requests of a stream keep their order, and so cannot wait.
-        if !request.is_checked && !matches!(peer, Peer::Stream(_)) && has_many_strings(&request) {
+        if !request.is_checked && has_many_strings(&request) {
             return self.submit_strings(token, PutOff { peer, model, request, form });
         }
         let by_ns = self.delays.request_ns;

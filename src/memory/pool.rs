@@ -185,8 +185,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Makes a block larger in place, if that can be done and is within the bounds.
-    fn enlarge(&self, block: &mut BlockMut, wanted: usize) -> bool {
+    /// Makes a block larger in place, if that can be done and is within the bounds. Its window stays.
+    pub fn enlarge(&self, block: &mut BlockMut, wanted: usize) -> bool {
         let (old, new) = (block.capacity(), capacity_of(wanted));
         if new <= old || !block.account().is_some_and(|account| Arc::ptr_eq(account, &self.0)) {
             return false;

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use tracing::warn;
 
-use super::{CONNECTIONS_MAX, Net};
+use super::Net;
 use crate::memory::Key;
 use crate::protocol::service::Service;
 use crate::shard::Core;
@@ -32,6 +32,8 @@ const REPORT_NS: u64 = 10_000_000_000;
 pub(super) struct Crowding {
     /// Descriptors from this number on are kept for brief connections.
     brief_from: u64,
+    /// Connections from this count on are brief.
+    crowded_from: usize,
     /// Brief connections at a time, so that some of what is kept is always free.
     brief_max: usize,
     /// Oldest first; some may be closed already.
@@ -42,12 +44,14 @@ pub(super) struct Crowding {
 }
 
 impl Crowding {
-    pub fn new() -> Crowding {
+    /// Of a shard that takes so many connections.
+    pub fn new(connections_max: usize) -> Crowding {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let kept = limit.map_or(DESCRIPTORS_KEPT, |limit| DESCRIPTORS_KEPT.min(limit / KEPT_SHARE));
         let brief_from = limit.map_or(u64::MAX, |limit| limit.saturating_sub(kept));
         let brief_max = usize::try_from(kept / 4).unwrap_or(BRIEF_MAX).clamp(1, BRIEF_MAX / 2);
-        Crowding { brief_from, brief_max, brief: VecDeque::new(), report_at_ns: 0, unreported: 0 }
+        let crowded_from = connections_max.saturating_sub(BRIEF_MAX);
+        Crowding { brief_from, crowded_from, brief_max, brief: VecDeque::new(), report_at_ns: 0, unreported: 0 }
     }
 
     #[cfg(test)]
@@ -58,7 +62,7 @@ impl Crowding {
     /// Whether the connection takes one of the last descriptors or places. The system gives out the lowest free number.
     pub fn is_near_the_end(&self, fd: &OwnedFd, connections: usize) -> bool {
         let number = u64::try_from(fd.as_raw_fd()).unwrap_or(0);
-        number >= self.brief_from || connections >= CONNECTIONS_MAX - BRIEF_MAX
+        number >= self.brief_from || connections >= self.crowded_from
     }
 
     /// Reports that no connection can be accepted, unless that was reported just now.
@@ -92,7 +96,7 @@ mod tests {
 
     #[test]
     fn failures_are_reported_once_a_while() {
-        let mut crowding = Crowding::new();
+        let mut crowding = Crowding::new(1000);
         let error = io::Error::from_raw_os_error(libc::EMFILE);
         crowding.report(&error, 1);
         assert_eq!(crowding.unreported, 0);

@@ -29,7 +29,9 @@ pub use metadata::{ACCEPTED_ENCODINGS, Encoding, TimeoutError, UnknownEncoding, 
 pub use outline::Outline;
 pub use pack::MessagePacker;
 pub use reader::{Message, MessageReader, Mode};
-pub use request::{Contents, InferRequest, Input, InputRef, List, Output, OutputRef, Param, Parameters, Str, Value};
+pub use request::{
+    Contents, INT_BYTES, InferRequest, Input, InputRef, List, Output, OutputRef, Param, Parameters, Str, Value,
+};
 pub use scan::{Direct, DirectTicket, InferScanner, Limits};
 pub use status::{Code, decode_message, encode_message};
 pub use unpack::{MessageUnpacker, Unpacked};

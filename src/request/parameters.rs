@@ -79,6 +79,15 @@ impl Parameters {
         self.first().is_empty() && self.own.is_empty()
     }
 
+    /// Bytes that its own ones take, roughly: their list, and texts that do not lie in it.
+    pub fn byte_size(&self) -> usize {
+        let text = |parameter: &Parameter| match &parameter.value {
+            Value::String(text) => text.as_bytes().len(),
+            Value::Int(_) | Value::Bool(_) | Value::Double(_) | Value::Bytes(_) => 0,
+        };
+        self.own.iter().map(|own| size_of::<Parameter>() + own.name.as_bytes().len() + text(own)).sum()
+    }
+
     /// The list that many responses share, if that is all there is.
     pub fn all_common(&self) -> Option<&Arc<[Parameter]>> {
         self.common.as_ref().filter(|_| self.own.is_empty())

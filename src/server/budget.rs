@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::options::Options;
 use crate::memory::Peers;
-use crate::net::Shares;
+use crate::net::{CONNECTIONS_MAX, Shares, WAITING_MAX};
 use crate::shard::placement::memory_granted_bytes;
 
 /// Part of the memory that there is which requests may hold: models and what they compute with need the rest.
@@ -29,14 +29,27 @@ pub fn bytes(options: &Options) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// What of a budget one connection and one client may have.
-pub fn shares(options: &Options, budget_bytes: usize) -> Shares {
+/// What of a budget one connection and one client may have, and how many of what takes memory beside it there are on
+/// each of `shards`.
+pub fn shares(options: &Options, budget_bytes: usize, shards: usize) -> Shares {
     let part = |share: f64| (budget_bytes as f64 * share) as usize;
+    let count = |bytes: usize, most: usize| (budget_bytes / BESIDE_PART / bytes / shards.max(1)).clamp(LEAST, most);
     Shares {
         connection: part(options.request_memory_connection_share),
         clients: Arc::new(Peers::new(part(options.request_memory_client_share))),
+        connections: count(CONNECTION_BYTES, CONNECTIONS_MAX),
+        waiting: count(WAITING_BYTES, WAITING_MAX),
     }
 }
+
+/// Part of the budget that connections at rest may take beside it, and requests that wait as well.
+const BESIDE_PART: usize = 4;
+/// Bytes that a connection at rest takes, its codec and its lists included.
+const CONNECTION_BYTES: usize = 16 * 1024;
+/// Bytes that a request takes beside its tensors and texts, from its call to its place in a queue.
+const WAITING_BYTES: usize = 4 * 1024;
+/// A shard takes so many of either however small the budget is.
+const LEAST: usize = 256;
 
 fn available_bytes() -> u64 {
     let total = field(Path::new("/proc/meminfo"), "MemTotal:").unwrap_or(UNKNOWN_BYTES);
@@ -72,8 +85,20 @@ mod tests {
         options.request_memory_byte_size = 1000;
         options.request_memory_connection_share = 0.25;
         let budget = bytes(&options);
-        assert_eq!((budget, shares(&options, budget).connection), (1000, 250));
+        assert_eq!((budget, shares(&options, budget, 1).connection), (1000, 250));
         assert!(field(Path::new("/proc/self/status"), "VmSize:").is_some_and(|bytes| bytes > 4096));
         assert_eq!(field(Path::new("/proc/self/status"), "Name:"), None);
+    }
+
+    #[test]
+    fn connections_and_waiting_requests_are_as_many_as_a_part_of_the_budget_holds() {
+        let options = Options::default();
+        let of = |budget_bytes, shards| {
+            let shares = shares(&options, budget_bytes, shards);
+            (shares.connections, shares.waiting)
+        };
+        assert_eq!(of(0, 1), (LEAST, LEAST));
+        assert_eq!(of(1 << 30, 4), (4096, 16_384));
+        assert_eq!(of(1 << 40, 1), (CONNECTIONS_MAX, WAITING_MAX));
     }
 }

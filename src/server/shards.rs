@@ -121,7 +121,7 @@ impl Shards {
         let signing = tls.is_on().then(|| ControlThread::start("tls", None));
         let signing = signing.transpose().map_err(cannot)?;
         let count = parts.placement.shards.len();
-        let shares = budget::shares(options, parts.pool.limit());
+        let shares = budget::shares(options, parts.pool.limit(), count);
         let loads = Load::new(count);
         let (mut posts, mut inboxes) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
@@ -167,6 +167,7 @@ impl Shards {
                 control: shards.control.handle(),
                 render_metrics: Arc::clone(&parts.render_metrics),
                 metrics: Arc::clone(&parts.metrics),
+                waiting_max: shares.waiting,
             };
             let seat = ShardParts {
                 shard,

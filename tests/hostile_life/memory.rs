@@ -7,6 +7,8 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use prost::Message;
+use tritonserver::wire::inference::InferParameter;
+use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 
 use super::super::support::grpc::{Grpc, SERVICE, code, frame_bytes};
 use super::super::support::http::{Peer, infer_with_tail, request};
@@ -14,7 +16,7 @@ use super::super::support::http2::{RawPeer, frame, kind};
 use super::super::support::repository::{Pair, Repository};
 use super::super::support::server::{Server, binary};
 use super::super::support::variant::{Variant, each, usual};
-use super::super::{assert_healthy, message, variant};
+use super::super::{assert_healthy, expect_descriptors, message, variant};
 
 const MIB: usize = 1 << 20;
 const INFER: &str = "/v2/models/plain/infer";
@@ -228,6 +230,93 @@ fn limits_are_what_their_flags_say() {
     let answer = peer.answer();
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert!(answer.error().contains("this connection's 2000000 bytes"), "{}", answer.error());
+    assert_healthy(&server);
+    server.stop();
+}
+
+/// Requests that wait hold their parameters, when the messages that those came in are long gone.
+#[test]
+fn parameters_of_requests_that_wait_are_bounded() {
+    let repository = Repository::new();
+    // Nothing is executed before all of 64 are there.
+    let waits = "dynamic_batching { preferred_batch_size: [ 64 ] max_queue_delay_microseconds: 600000000 }";
+    repository.identity_of("identity", "late", 64, &[Pair::new("INT32", "-1")], waits);
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
+    let flags = [
+        "--request-memory-byte-size=40000000",
+        "--request-memory-connection-share=1",
+        "--request-memory-client-share=1",
+        "--log-info=false",
+    ];
+    let server = Server::start(usual(), repository.path(), &flags);
+    let mut request = message(1);
+    request.model_name = "late".into();
+    request.inputs[0].shape = vec![1, 1];
+    let text = ParameterChoice::StringParam("x".repeat(2 * MIB));
+    request.parameters.insert("text".into(), InferParameter { parameter_choice: Some(text) });
+    let framed = frame_bytes(0, &request.encode_to_vec());
+    let mut grpc = Grpc::connect(server.grpc);
+    let path = format!("{SERVICE}ModelInfer");
+    let mut sent = Vec::new();
+    for _ in 0..30 {
+        let mut exchange = grpc.open(&path, &[]);
+        grpc.send_bytes(&mut exchange, framed.clone());
+        grpc.half_close(&mut exchange);
+        sent.push(exchange);
+        // Requests of a connection are read in their order: when this one is answered, the other one waits.
+        let answer = grpc.exchange(&path, &[], &[frame_bytes(0, &message(1).encode_to_vec())]);
+        let known = [code::OK, code::UNAVAILABLE, code::RESOURCE_EXHAUSTED];
+        assert!(known.contains(&answer.status.code), "{:?}", answer.status);
+    }
+    let used = bytes_in_use(&server);
+    assert!((20_000_000..=40_000_000).contains(&used), "{used} bytes for 60 MiB of parameters");
+    let last = grpc.finish(sent.pop().expect("the last of them")).status;
+    assert!([code::UNAVAILABLE, code::RESOURCE_EXHAUSTED].contains(&last.code), "{last:?}");
+    drop((grpc, sent));
+    while bytes_in_use(&server) > MIB {
+        std::thread::yield_now();
+    }
+    assert_healthy(&server);
+    server.stop();
+}
+
+/// A body that becomes a string takes its size again.
+#[test]
+fn a_string_as_the_body_is_held_to_the_budget() {
+    let repository = Repository::new();
+    repository.identity("text", 0, &[Pair::new("BYTES", "1")]);
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
+    let flags = ["--request-memory-byte-size=40000000", "--request-memory-connection-share=1", "--log-info=false"];
+    let server = Server::start(usual(), repository.path(), &flags);
+    let headers = [("Inference-Header-Content-Length", "0")];
+    for (len, status) in [(4 * MIB, 200), (24 * MIB, 503)] {
+        let mut peer = Peer::connect(server.http);
+        peer.try_send(&request("POST", "/v2/models/text/infer", &headers, &vec![b's'; len]));
+        let answer = peer.answer();
+        assert_eq!(answer.status, status, "{len} bytes: {} bytes came", answer.text().len());
+    }
+    assert_healthy(&server);
+    server.stop();
+}
+
+/// Connections at rest take memory beside the budget: they are as many as a part of it would hold.
+#[test]
+fn connections_at_rest_are_bounded_by_the_budget() {
+    let repository = Repository::new();
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
+    let server = Server::start(usual(), repository.path(), &["--request-memory-byte-size=20000000"]);
+    let before = server.descriptors();
+    let mut held = Vec::new();
+    for _ in 0..600 {
+        held.push(std::net::TcpStream::connect(server.http).expect("the system takes connections for the server"));
+    }
+    // Whoever asks now is answered all the same, and behind those before it.
+    for _ in 0..5 {
+        assert_eq!(Peer::connect(server.http).get("/v2/health/ready").status, 200);
+    }
+    // One for each 64 KiB.
+    expect_descriptors(&server, before + 20_000_000 / 65_536);
+    drop(held);
     assert_healthy(&server);
     server.stop();
 }

@@ -10,10 +10,10 @@ use tritonserver::memory::Slice;
 use tritonserver::protocol::json::Document;
 use tritonserver::wire::inference::infer_parameter::ParameterChoice;
 use tritonserver::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use tritonserver::wire::inference::{InferParameter, ModelInferRequest};
+use tritonserver::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest, ModelStreamInferResponse};
 
-use crate::support::grpc::{Grpc, SERVICE, code, frame_bytes};
-use crate::support::http::{Peer, request};
+use crate::support::grpc::{Grpc, SERVICE, code, decode, frame_bytes};
+use crate::support::http::{Peer, infer_with_tail, request};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
 use crate::support::variant::usual;
@@ -48,6 +48,12 @@ enum Shape {
     /// Bytes as they are, answered with one of these statuses.
     Raw(Vec<u8>, &'static [u16]),
     Grpc(ModelInferRequest, u32, &'static str),
+    /// The one message of a stream, and a part of its answer's error.
+    Stream(ModelInferRequest, &'static str),
+    /// A message of another RPC.
+    Call(&'static str, Vec<u8>, u32, &'static str),
+    /// JSON for `generate`.
+    Generate(String, u16, &'static str),
 }
 
 fn input(name: &str, datatype: &str, count: i64) -> InferInputTensor {
@@ -68,6 +74,14 @@ fn text_parameter(text: String) -> InferParameter {
     InferParameter { parameter_choice: Some(ParameterChoice::StringParam(text)) }
 }
 
+/// A message whose first field has so many bytes.
+fn long_name(len: u64) -> Vec<u8> {
+    let mut message = vec![0x0a];
+    prost::encoding::encode_varint(len, &mut message);
+    message.resize(message.len() + len as usize, b'n');
+    message
+}
+
 fn grpc_shapes() -> Vec<(&'static str, Shape)> {
     let outputs = |count: usize| {
         let output = |at| InferRequestedOutputTensor { name: format!("O{at:06}"), ..Default::default() };
@@ -83,7 +97,24 @@ fn grpc_shapes() -> Vec<(&'static str, Shape)> {
         ..plain()
     };
     let refused = code::INVALID_ARGUMENT;
+    let narrow = ModelInferRequest {
+        model_name: "narrow".into(),
+        inputs: vec![InferInputTensor {
+            contents: Some(InferTensorContents { int_contents: vec![7; 4 << 20], ..Default::default() }),
+            ..input("INPUT0", "INT8", 4 << 20)
+        }],
+        ..Default::default()
+    };
+    // A map of many names, each of which would become an entry.
+    let setting = |at: u32| [&[0x0a, 8, 0x0a, 4][..], &(at | 0x2020_2020).to_le_bytes(), &[0x12, 0]].concat();
+    let settings: Vec<u8> = (0..200_000).flat_map(setting).collect();
     vec![
+        ("narrow contents", Shape::Grpc(narrow, 0, "")),
+        ("strings of a stream", Shape::Stream(strings(1 << 20, vec![0; 4 << 20]), "")),
+        ("broken strings of a stream", Shape::Stream(strings(1 << 20, vec![0; (4 << 20) - 4]), "string elements")),
+        ("trace settings", Shape::Call("TraceSetting", settings.clone(), refused, "at most 65536 are read")),
+        ("log settings", Shape::Call("LogSettings", settings, refused, "at most 65536 are read")),
+        ("a long name", Shape::Call("ModelConfig", long_name(16 << 20), refused, "at most 65536 are read")),
         ("inputs", Shape::Grpc(ModelInferRequest { inputs, ..plain() }, refused, "but got 60000 inputs")),
         ("outputs", Shape::Grpc(ModelInferRequest { outputs: outputs(60_000), ..plain() }, refused, "60000 outputs")),
         (
@@ -138,6 +169,18 @@ fn http_shapes() -> Vec<(&'static str, Shape)> {
         )
     };
     let fields: String = (0..100).map(|at| format!("X-{at}: {}\r\n", "v".repeat(500))).collect();
+    let headers = [("Inference-Header-Content-Length", "0")];
+    let raw = request("POST", "/v2/models/text/infer", &headers, &vec![b's'; 32 << 20]);
+    let mut tail = vec![0; 8 + (32 << 20)];
+    tail[4..8].copy_from_slice(&(32u32 << 20).to_le_bytes());
+    let of_tail = |name, datatype, bytes| {
+        format!(
+            r#"{{"name":"{name}","datatype":"{datatype}","shape":[1],"parameters":{{"binary_data_size":{bytes}}}}}"#
+        )
+    };
+    let (number, text) = (of_tail("INPUT0", "INT32", 4), of_tail("INPUT1", "BYTES", tail.len() - 4));
+    let json = format!(r#"{{"inputs":[{number},{text}],"parameters":{{"binary_data_output":true}}}}"#);
+    let odd = infer_with_tail("/v2/models/plain/infer", &json, &tail);
     let head = format!("GET /v2/health/ready HTTP/1.1\r\nHost: t\r\n{fields}\r\n").into_bytes();
     vec![
         ("4,000 tensors", Shape::Http(format!(r#"{{"inputs":[{}]}}"#, tensors(4_000)), 400, "but got 4000 inputs")),
@@ -168,6 +211,17 @@ fn http_shapes() -> Vec<(&'static str, Shape)> {
         ("a long number", Shape::Http(with(&format!(r#""n":{},"#, "1".repeat(4 << 20))), 500, "Number too big")),
         ("long texts", Shape::Http(with(&format!(r#""id":"{}","#, "i".repeat(16 << 20))), 400, "bytes of names")),
         ("headers", Shape::Raw(head, &[200])),
+        ("a string as the body", Shape::Raw(raw, &[200])),
+        ("a tensor at an odd place", Shape::Raw(odd, &[200])),
+        (
+            "a text to generate from",
+            Shape::Generate(format!(r#"{{"INPUT0":"{}"}}"#, r"\n".repeat(8 << 20)), 200, r"\n"),
+        ),
+        (
+            "a text that is no tensor",
+            Shape::Generate(format!(r#"{{"INPUT0":"a","x":"{}"}}"#, "x".repeat(16 << 20)), 400, "bytes of names"),
+        ),
+        ("a long name", Shape::Generate(format!(r#"{{"{}":1}}"#, r"\n".repeat(8 << 20)), 400, "bytes of names")),
     ]
 }
 
@@ -187,13 +241,31 @@ fn ask(server: &Server, name: &str, shape: &Shape) {
             assert!(statuses.contains(&answer.status), "{name}: {}", answer.status);
         }
         Shape::Grpc(message, expected, part) => {
+            call(server, name, "ModelInfer", &message.encode_to_vec(), *expected, part)
+        }
+        Shape::Call(rpc, message, expected, part) => call(server, name, rpc, message, *expected, part),
+        Shape::Stream(message, part) => {
             let framed = frame_bytes(0, &message.encode_to_vec());
-            let reply = Grpc::connect(server.grpc).exchange(&format!("{SERVICE}ModelInfer"), &[], &[framed]);
-            let text: String = reply.status.message.chars().take(300).collect();
-            let fits = reply.status.code == *expected && reply.status.message.contains(part);
-            assert!(fits, "{name}: {:?} {text}", reply.status.code);
+            let reply = Grpc::connect(server.grpc).exchange(&format!("{SERVICE}ModelStreamInfer"), &[], &[framed]);
+            let answer: ModelStreamInferResponse = decode(reply.messages.first().expect("an answer"));
+            let fits = answer.error_message.is_empty() == part.is_empty() && answer.error_message.contains(part);
+            assert!(fits && reply.messages.len() == 1, "{name}: {:?}", answer.error_message);
+        }
+        Shape::Generate(json, status, part) => {
+            let mut peer = Peer::connect(server.http);
+            peer.try_send(&request("POST", "/v2/models/text/generate", &[], json.as_bytes()));
+            let answer = peer.answer();
+            let text: String = answer.text().chars().take(300).collect();
+            assert!(answer.status == *status && text.contains(part), "{name}: {} {text}", answer.status);
         }
     }
+}
+
+fn call(server: &Server, name: &str, rpc: &str, message: &[u8], expected: u32, part: &str) {
+    let reply = Grpc::connect(server.grpc).exchange(&format!("{SERVICE}{rpc}"), &[], &[frame_bytes(0, message)]);
+    let text: String = reply.status.message.chars().take(300).collect();
+    let fits = reply.status.code == expected && reply.status.message.contains(part);
+    assert!(fits, "{name}: {:?} {text}", reply.status.code);
 }
 
 /// The long turns so far, once everything is in the log that happened before.
@@ -210,6 +282,8 @@ fn long_turns(server: &Server, marker: &mut usize) -> Vec<String> {
 fn no_shape_of_a_request_keeps_a_shard() {
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
+    repository.identity("narrow", 0, &[Pair::new("INT8", "-1")]);
+    repository.identity("text", 0, &[Pair::new("BYTES", "1")]);
     let budget_us = (BUDGET_US * slowness()).to_string();
     let server = Server::start_in(
         usual(),

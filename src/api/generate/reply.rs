@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::api::infer::contiguous;
-use crate::api::infer::http_request::element_of;
+use crate::api::infer::http_reply::{array_of, misfit};
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::json::{ArrayWriter, GatherSink, Writer};
 use crate::repository::ServedModel;
-use crate::request::{DataType, OutputTensor, Response, Status, Value, element_count};
+use crate::request::{Response, Status, Value, element_count};
 
 /// Elements that one step writes.
 const STEP: usize = 4096;
@@ -17,8 +17,8 @@ pub struct Encoder {
     response: Response,
     /// What is still to be written, in reverse order.
     members: Vec<Member>,
-    /// The array of a tensor.
-    array: Option<(ArrayWriter, Slice)>,
+    /// The output that is being written, by its index.
+    array: Option<(usize, ArrayWriter, Slice)>,
     json: Gather,
     is_open: bool,
 }
@@ -69,11 +69,13 @@ impl Encoder {
 
     /// Writes a bounded part; true when the object is complete.
     pub fn step(&mut self, pool: &Pool) -> Result<bool, Status> {
+        pool.check()?;
         let mut budget = STEP;
         while budget > 0 {
-            if let Some((array, data)) = &mut self.array {
+            if let Some((index, array, data)) = &mut self.array {
                 let mut sink = GatherSink { gather: &mut self.json, pool };
-                if !array.step(data, &mut sink, budget).map_err(|error| Status::internal(error.to_string()))? {
+                let name = self.response.outputs.get(*index).map(|output| &output.name);
+                if !array.step(data, &mut sink, budget).map_err(|_| misfit(array, name))? {
                     return Ok(false);
                 }
                 budget = budget.saturating_sub(1 + data.len() / 8);
@@ -105,21 +107,10 @@ impl Encoder {
             },
             Source::Output(index) => {
                 let Some(output) = self.response.outputs.get(index) else { return Ok(()) };
-                let mut array = array_of(output)?;
-                let data = contiguous(output, pool)?;
-                if element_count(&output.shape) != Some(1) {
-                    self.array = Some((array, data));
-                    return Ok(());
-                }
-                let mut one = Vec::new();
-                let done = array.step(&data, &mut one, 1).map_err(|error| Status::internal(error.to_string()))?;
-                match one.get(1..one.len().saturating_sub(1)).filter(|value| done && !value.is_empty()) {
-                    Some(value) => self.json.put(pool, value),
-                    None => {
-                        let text = format!("output '{}' has not the one element of its shape", output.name);
-                        return Err(Status::internal(text));
-                    }
-                }
+                let array = array_of(output)?;
+                let is_single = element_count(&output.shape) == Some(1);
+                let array = if is_single { array.bare() } else { array };
+                self.array = Some((index, array, contiguous(output, pool)?));
             }
         }
         Ok(())
@@ -131,22 +122,12 @@ impl Encoder {
     }
 }
 
-fn array_of(output: &OutputTensor) -> Result<ArrayWriter, Status> {
-    match (element_of(output.datatype), output.datatype) {
-        (Some(element), _) => Ok(ArrayWriter::numbers(element)),
-        (None, DataType::Bytes) => Ok(ArrayWriter::strings()),
-        (None, datatype) => Err(Status::invalid(format!(
-            "sending {datatype} data via JSON is not supported. Please use the binary data format for output"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::request::{Shape, Text};
+    use crate::request::{DataType, OutputTensor, Shape, Text};
 
     fn output(name: &str, datatype: DataType, shape: &[i64], bytes: &[u8]) -> OutputTensor {
         let data = smallvec![Slice::copy_of(bytes)];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use crate::api::infer::http_request::{custom_parameter, data_error, element_of, parse_error};
+use crate::api::infer::http_request::{TEXT_BYTES_MAX, custom_parameter, data_error, element_of, parse_error};
 use crate::api::infer::{AnswerForm, Decode, Progress};
 use crate::memory::{BlockMut, Pool, Slice};
 use crate::protocol::json::{
@@ -23,6 +23,8 @@ const STEP: usize = 4096;
 const MEMBERS_AT_ONCE: usize = 256;
 /// Members of one request, nested ones included: far above what models have names for.
 const MEMBERS_MAX: usize = 4096;
+/// Bytes of a string that is read in one go.
+const TEXT_AT_ONCE: usize = 64 * 1024;
 /// The member whose own members follow the same rule.
 const NESTED: &str = "parameters";
 
@@ -34,6 +36,8 @@ pub struct Reader {
     stage: Stage,
     /// The members in the order in which they are mapped, last first.
     members: Vec<Member>,
+    /// Bytes of names, and of what becomes parameters, so far.
+    text_bytes: usize,
     /// Bytes of all inputs so far.
     input_bytes: usize,
     input_bytes_max: usize,
@@ -103,19 +107,34 @@ impl Reader {
             Err(error) => return Err((Status::internal(error.to_string()), request)),
         };
         let stage = Stage::Parse(Box::new(builder));
-        Ok(Reader { model, form, request, stage, members: Vec::new(), input_bytes: 0, input_bytes_max, pool })
+        let members = Vec::new();
+        Ok(Reader { model, form, request, stage, members, text_bytes: 0, input_bytes: 0, input_bytes_max, pool })
     }
 
     /// Reads the id, and lists the members.
     fn begin(&mut self, document: &Document) -> Result<(), Status> {
         let root = document.root();
-        if let Some(id) = root.find("id") {
+        let id = root.find("id");
+        self.count_text(document.key_bytes() + id.map_or(0, |id| id.span().len()))?;
+        if let Some(id) = id {
             self.request.id = id.as_str().map(|id| Text::new(&id)).map_err(parse_error("id"))?;
         }
         let has_input = self.model.spec.input_index(NESTED).is_some();
         self.members = members_of(root, has_input)?;
         self.members.reverse();
         Ok(())
+    }
+
+    /// Counts text that becomes no tensor, which is copied whole.
+    fn count_text(&mut self, bytes: usize) -> Result<(), Status> {
+        self.text_bytes = self.text_bytes.saturating_add(bytes);
+        match self.text_bytes <= TEXT_BYTES_MAX {
+            true => Ok(()),
+            false => {
+                let text = format!("request has more than {TEXT_BYTES_MAX} bytes of names and parameters");
+                Err(Status::invalid(text))
+            }
+        }
     }
 
     /// Maps members until one of them needs steps of its own.
@@ -128,6 +147,7 @@ impl Reader {
             };
             let value = document.at(place);
             let Some(input) = self.input_of(&name, value, is_nested).map_err(|error| within(is_nested, error))? else {
+                self.count_text(value.span().len())?;
                 let parameter = custom_parameter(name.as_bytes(), value).map_err(|error| within(is_nested, error))?;
                 self.request.parameters.push(name, parameter);
                 continue;
@@ -163,6 +183,9 @@ impl Reader {
         if input.datatype == DataType::Bytes {
             if is_array {
                 return Ok(Begun::Strings(Box::new(StringsReader::new(value.span())), input));
+            }
+            if value.kind() == Kind::String && value.span().len() > TEXT_AT_ONCE {
+                return Ok(Begun::Strings(Box::new(StringsReader::single(value.span())), input));
             }
             let text = value.as_str().map_err(|error| data_error(DataType::Bytes, error.into()))?;
             let len = u32::try_from(text.len()).unwrap_or(u32::MAX);

@@ -40,8 +40,14 @@ pub fn classify(
         let values = Values::of(output.datatype, values)?;
         order.clear();
         order.extend(0..item);
-        order.sort_by(|&a, &b| values.compare(b, a));
-        for &class in &order[..best] {
+        // Equal ones keep their order. Those that are not asked for need no order at all.
+        let by_value = |a: &usize, b: &usize| values.compare(*b, *a).then(a.cmp(b));
+        if best < item {
+            order.select_nth_unstable_by(best, by_value);
+            order.truncate(best);
+        }
+        order.sort_unstable_by(by_value);
+        for &class in &order {
             let mut text = values.format(class);
             text.push_str(&format!(":{class}"));
             let mut text = text.into_bytes();

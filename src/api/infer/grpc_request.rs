@@ -6,7 +6,7 @@ use super::{AnswerForm, OutputForm};
 use crate::api::forwarding::put_metadata;
 use crate::api::timing::PARAMETER;
 use crate::memory::{Pool, Slice};
-use crate::protocol::grpc::{InferRequest, InputRef, List, Parameters, Value};
+use crate::protocol::grpc::{INT_BYTES, InferRequest, InputRef, List, Parameters, Value};
 use crate::protocol::service::Kept;
 use crate::repository::ServedModel;
 use crate::request::validate::{Named, add_named_input, add_named_output, check_input_count, check_output_count};
@@ -247,8 +247,19 @@ fn data_of<'a>(
              supplied."
         )));
     }
-    narrow(contents.data(), width, pool)
+    match (width, contents.int_bytes()) {
+        (0, INT_BYTES) => Ok(contents.data().clone()),
+        (wanted, kept) if wanted == kept => Ok(contents.data().clone()),
+        (0, _) if !matches!(list, List::Int | List::Uint) => Ok(contents.data().clone()),
+        (wanted @ 1.., INT_BYTES) if contents.elements() <= NARROWED_AT_ONCE => narrow(contents.data(), wanted, pool),
+        _ => Err(Status::invalid(format!(
+            "the datatype of input tensor '{name}' for model '{model}' must stand before its contents in the message"
+        ))),
+    }
 }
+
+/// Elements that are narrowed in one go because their data type came behind them, as no library writes a message.
+const NARROWED_AT_ONCE: usize = 64 * 1024;
 
 /// The type a list stands for when the input declares `declared`, and its element size where it has to be narrowed.
 fn list_type(list: List, declared: &str) -> (&str, usize) {
@@ -268,12 +279,9 @@ fn list_type(list: List, declared: &str) -> (&str, usize) {
     }
 }
 
-/// Keeps the low `width` bytes of each 4-byte element; 0 keeps all.
+/// Keeps the low `width` bytes of each element.
 fn narrow(data: &Slice, width: usize, pool: &Pool) -> Result<Slice, Status> {
-    if width == 0 {
-        return Ok(data.clone());
-    }
-    let (elements, _) = data.as_chunks::<4>();
+    let (elements, _) = data.as_chunks::<INT_BYTES>();
     let own = data.pool();
     let mut block = own.as_ref().unwrap_or(pool).get(elements.len() * width)?;
     for (to, from) in block.chunks_exact_mut(width).zip(elements) {

@@ -17,9 +17,9 @@ use crate::api::packing::Packing;
 use crate::api::watch::Watch;
 use crate::memory::{Gather, Pool, Slice};
 use crate::protocol::http1;
-use crate::protocol::json::{ArrayWriter, GatherSink, Sink, Writer};
+use crate::protocol::json::{ArrayWriter, Element, GatherSink, Sink, Writer};
 use crate::repository::ServedModel;
-use crate::request::{DataType, OutputTensor, Response, Status, Text, Value};
+use crate::request::{DataType, OutputTensor, Response, Status, Text, Value, element_count, format_shape};
 
 /// Elements that one step writes.
 const STEP: usize = 4096;
@@ -106,7 +106,11 @@ fn write_json(response: &Response, model: &ServedModel, form: &AnswerForm, text:
             (false, _) => {
                 let element = element_of(output.datatype)?;
                 let [data] = &output.data[..] else { return None };
-                elements_left = elements_left.checked_sub(data.len() / element.byte_size())?;
+                let count = data.len() / element.byte_size();
+                if element_count(&output.shape).is_none_or(|expected| expected as u64 != count as u64) {
+                    return None;
+                }
+                elements_left = elements_left.checked_sub(count)?;
                 writer.key("data");
                 ArrayWriter::write(element, data, writer.raw_value()).ok()?;
             }
@@ -177,7 +181,8 @@ impl Encoder {
         while budget > 0 {
             if let Some((array, data)) = &mut self.array {
                 let mut sink = GatherSink { gather: &mut self.json, pool };
-                if !array.step(data, &mut sink, budget).map_err(|error| Status::internal(error.to_string()))? {
+                let name = self.response.outputs.get(self.done).map(|output| &output.name);
+                if !array.step(data, &mut sink, budget).map_err(|_| misfit(array, name))? {
                     return Ok(false);
                 }
                 budget = budget.saturating_sub(1 + data.len() / 8);
@@ -227,15 +232,7 @@ impl Encoder {
             self.done += 1;
             return Ok(());
         }
-        let array = match (element_of(output.datatype), output.datatype) {
-            (Some(element), _) => ArrayWriter::numbers(element),
-            (None, DataType::Bytes) => ArrayWriter::strings(),
-            (None, datatype) => {
-                return Err(Status::invalid(format!(
-                    "sending {datatype} data via JSON is not supported. Please use the binary data format for output"
-                )));
-            }
-        };
+        let array = array_of(output)?;
         writer.key("data");
         self.array = Some((array, contiguous(output, pool)?));
         Ok(())
@@ -262,6 +259,32 @@ impl Encoder {
         json.append(&mut tail);
         form.dialect.binary_answer(header_len, json)
     }
+}
+
+/// The writer of an output's elements.
+pub(in crate::api) fn array_of(output: &OutputTensor) -> Result<ArrayWriter, Status> {
+    let array = match (element_of(output.datatype), output.datatype) {
+        (Some(element), _) => ArrayWriter::numbers(element),
+        (None, DataType::Bytes) => ArrayWriter::strings(),
+        (None, datatype) => {
+            return Err(Status::invalid(format!(
+                "sending {datatype} data via JSON is not supported. Please use the binary data format for output"
+            )));
+        }
+    };
+    let count = element_count(&output.shape).and_then(|count| usize::try_from(count).ok());
+    count.map(|count| array.of(count)).ok_or_else(|| {
+        let text = format!("output '{}' has the shape {}", output.name, format_shape(&output.shape));
+        Status::internal(text)
+    })
+}
+
+/// What a model's output is answered whose bytes are not what its shape says.
+pub(in crate::api) fn misfit(array: &ArrayWriter, name: Option<&Text>) -> Status {
+    let name = name.map(Text::to_str_lossy).unwrap_or_default();
+    let place =
+        if matches!(array.element(), None | Some(Element::Bool)) { "" } else { "Failed to write 'data' field: " };
+    Status::internal(format!("{place}output tensor shape does not match size of output for '{name}'"))
 }
 
 fn write_parameters(writer: &mut Writer<impl Sink>, response: &Response) -> Result<(), Status> {

@@ -32,8 +32,11 @@ const STEP: usize = 4096;
 /// Bytes of text beyond which a step is a long one although it came to its end.
 const LONG_BYTES: usize = 8 * 1024;
 
+/// Bytes that one step copies: about 50 µs.
+const COPIED_AT_ONCE: usize = 256 * 1024;
+
 /// Names, ids and parameters of one request, in bytes: as much as one step copies. A gRPC message has the same bound.
-const TEXT_BYTES_MAX: usize = crate::protocol::grpc::TEXT_BYTES_MAX;
+pub(in crate::api) const TEXT_BYTES_MAX: usize = crate::protocol::grpc::TEXT_BYTES_MAX;
 
 /// Arrays of numbers that one step begins with.
 const OPENED_AT_ONCE: usize = 4;
@@ -78,6 +81,18 @@ enum Stage {
         document: Box<Document>,
         index: usize,
         reader: Box<StringsReader>,
+        block: BlockMut,
+    },
+    /// The body is one string, which gets its length before it.
+    RawString {
+        length: u32,
+    },
+    /// The next bytes of the body's end are copied to where they are aligned: the data of input `index`, after which
+    /// the document goes on, if there is one.
+    Copy {
+        document: Option<Box<Document>>,
+        index: usize,
+        from: Slice,
         block: BlockMut,
     },
     Done,
@@ -125,12 +140,19 @@ impl Decoder {
             ));
             return Err((status, request));
         }
-        match raw_input(&model, &request, body) {
-            Ok(input) => request.inputs.push(input),
+        let (mut input, length) = match raw_input(&model, &request, &body) {
+            Ok(input) => input,
             Err(status) => return Err((status, request)),
-        }
+        };
+        let (stage, body) = match length {
+            Some(length) => (Stage::RawString { length }, body),
+            None => {
+                input.data = smallvec![body];
+                (Stage::Done, Slice::empty())
+            }
+        };
+        request.inputs.push(input);
         let form = AnswerForm { binary_by_default: true, ..AnswerForm::default() };
-        let (stage, body) = (Stage::Done, Slice::empty());
         let (rest, named, forwarded) = (Paused::default(), Named::default(), Forwarded::default());
         Ok(Decoder { model, form, forwarded, request, body, tail: 0, stage, rest, named, input_bytes_max })
     }
@@ -184,6 +206,27 @@ impl Decoder {
                 match done {
                     false => Stage::Strings { document, index, reader, block },
                     true => self.finish_data(document, index, block),
+                }
+            }
+            Stage::RawString { length } => {
+                // One piece, because a reader may expect the length indicator and its string together.
+                let head = length.to_le_bytes();
+                let mut block = pool.get(head.len() + self.body.len())?;
+                block.set_len(0);
+                block.append(&head);
+                Stage::Copy { document: None, index: 0, from: std::mem::take(&mut self.body), block }
+            }
+            Stage::Copy { document, index, mut from, mut block } => {
+                let portion = from.get(..from.len().min(COPIED_AT_ONCE)).unwrap_or_default();
+                read_bytes = block.append(portion);
+                from.advance(read_bytes);
+                match (from.is_empty(), document) {
+                    (false, document) => Stage::Copy { document, index, from, block },
+                    (true, Some(document)) => self.finish_data(document, index, block),
+                    (true, None) => {
+                        self.request.inputs[index].data = smallvec![block.freeze()];
+                        Stage::Done
+                    }
                 }
             }
             Stage::Done => Stage::Done,
@@ -351,9 +394,15 @@ impl Decoder {
         add_named_input(&mut self.request, InputTensor::new(name, datatype, shape), &self.model.spec, &mut self.named)?;
         match source {
             Source::Binary(byte_size) => {
-                let data = self.take_tail(done, byte_size, pool)?;
-                self.request.inputs[done].data = smallvec![data];
-                Ok(Stage::Inputs { document, done: done + 1 })
+                let data = self.take_tail(done, byte_size)?;
+                if data.is_aligned_to(ALIGNMENT) || data.is_empty() {
+                    self.request.inputs[done].data = smallvec![data];
+                    return Ok(Stage::Inputs { document, done: done + 1 });
+                }
+                // Only a tensor behind another one of odd size comes here: models are owed alignment.
+                let mut block = pool.get(data.len())?;
+                block.set_len(0);
+                Ok(Stage::Copy { document: Some(document), index: done, from: data, block })
             }
             Source::Shared(place) => {
                 let lent = place.lend(regions, &mut self.request)?;
@@ -415,8 +464,8 @@ impl Decoder {
         ))
     }
 
-    /// The next `byte_size` bytes of the binary tail, aligned.
-    fn take_tail(&mut self, index: usize, byte_size: u64, pool: &Pool) -> Result<Slice, Status> {
+    /// The next `byte_size` bytes of the binary tail.
+    fn take_tail(&mut self, index: usize, byte_size: u64) -> Result<Slice, Status> {
         let left = self.body.len() - self.tail;
         let wanted = usize::try_from(byte_size).unwrap_or(usize::MAX);
         if wanted > left {
@@ -429,13 +478,7 @@ impl Decoder {
         }
         let data = self.body.window(self.tail..self.tail + wanted);
         self.tail += wanted;
-        if data.is_aligned_to(ALIGNMENT) || wanted == 0 {
-            return Ok(data);
-        }
-        // Only a tensor behind another one of odd size comes here: models are owed alignment.
-        let mut block = pool.get(wanted)?;
-        block.copy_from_slice(&data);
-        Ok(block.freeze())
+        Ok(data)
     }
 
     fn check_tail(&self) -> Result<(), Status> {
@@ -669,20 +712,9 @@ pub fn element_of(datatype: DataType) -> Option<Element> {
     })
 }
 
-/// The one input of a raw request, its shape deduced from the number of bytes.
-fn raw_input(model: &ServedModel, request: &Request, body: Slice) -> Result<InputTensor, Status> {
+/// The one input of a raw request, its shape deduced from the number of bytes, and the length to put before them.
+fn raw_input(model: &ServedModel, request: &Request, body: &Slice) -> Result<(InputTensor, Option<u32>), Status> {
     let Raw { datatype, shape, length } = validate::raw_input(&model.spec, &request.log_id(), body.len())?;
     let name = model.spec.inputs.first().map(|input| Text::from(&*input.name)).unwrap_or_default();
-    let mut input = InputTensor::new(name, datatype, shape);
-    input.data = match length {
-        Some(length) => {
-            // One piece, because a reader may expect the length indicator and its string together.
-            let mut block = BlockMut::unpooled(4 + body.len());
-            block[..4].copy_from_slice(&length.to_le_bytes());
-            block[4..].copy_from_slice(&body);
-            smallvec![block.freeze()]
-        }
-        None => smallvec![body],
-    };
-    Ok(input)
+    Ok((InputTensor::new(name, datatype, shape), length))
 }

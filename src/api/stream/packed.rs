@@ -128,9 +128,9 @@ impl Outbox {
 }
 
 impl Stream {
-    /// Something waits to be packed or unpacked.
+    /// Something waits to be packed or unpacked that can be.
     fn has_packed(&self) -> bool {
-        !self.inbox.is_empty() || !self.outbox.is_empty()
+        (!self.inbox.is_empty() && !self.is_held) || !self.outbox.is_empty()
     }
 
     /// Says what waits to be packed without packing it.
@@ -143,7 +143,7 @@ impl Stream {
 
 impl Api {
     /// Sees to it that what waits on the stream to be packed or unpacked is.
-    pub(super) fn drive_stream(&mut self, token: Token, replies: &mut Replies) {
+    pub(in crate::api) fn drive_stream(&mut self, token: Token, replies: &mut Replies) {
         let Some(stream) = self.stream(token) else { return };
         if stream.has_packed() && !std::mem::replace(&mut stream.is_driven, true) {
             self.go_on_with_stream(token, replies);
@@ -172,7 +172,7 @@ impl Api {
         while long_steps < LONG_STEPS_AT_ONCE {
             let pool = self.pool.clone();
             let Some(stream) = self.stream(token) else { return false };
-            if stream.inbox.is_empty() || !self.may_unpack() {
+            if stream.inbox.is_empty() || stream.is_held || !self.may_unpack() {
                 return true;
             }
             let Some(stream) = self.stream(token) else { return false };

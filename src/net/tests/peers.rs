@@ -88,7 +88,12 @@ impl World {
         let net = Net::new(Parts {
             service: Scripted { script: Rc::clone(&script), pool: pool.clone() },
             pool: pool.clone(),
-            shares: Shares { connection: usize::MAX, clients: Arc::new(Peers::new(usize::MAX)) },
+            shares: Shares {
+                connection: usize::MAX,
+                clients: Arc::new(Peers::new(usize::MAX)),
+                connections: 1000,
+                waiting: 100_000,
+            },
             grpc_message_bytes_max: i32::MAX as usize,
             shard: 0,
             listeners: Vec::new(),

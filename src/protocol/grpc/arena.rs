@@ -47,6 +47,13 @@ impl TensorArena {
         }
         let needed = written.saturating_add(more);
         let guess = ahead.saturating_add(written * 2).min(AHEAD_BYTES.max(written * 2));
+        // What is long is not copied again and again: that would be a long step.
+        if written >= AHEAD_BYTES
+            && let Some(open) = &mut self.open
+            && self.pool.enlarge(open, needed.max(guess))
+        {
+            return Ok(());
+        }
         let mut block = self.pool.get(needed.max(guess)).or_else(|_| self.pool.get(needed))?;
         block.set_len(0);
         if let Some(open) = &self.open {

@@ -76,11 +76,22 @@ impl List {
 ///
 /// An input may fill one list (spec/grpc.md section 4, rule 3). A request that fills two is refused whatever they hold,
 /// so only the one that came first keeps its elements; that others were not empty remains visible.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Contents {
     filled: u8,
     elements: usize,
+    /// Bytes that are kept of each element of `Int` and `Uint`.
+    int_bytes: usize,
     data: Slice,
+}
+
+/// Bytes of an element of `Int` or `Uint` of a type that is not narrower.
+pub const INT_BYTES: usize = 4;
+
+impl Default for Contents {
+    fn default() -> Contents {
+        Contents { filled: 0, elements: 0, int_bytes: INT_BYTES, data: Slice::empty() }
+    }
 }
 
 impl Contents {
@@ -95,11 +106,27 @@ impl Contents {
         self.elements
     }
 
-    /// The elements of the kept list, little-endian and packed: 1 byte each for `Bool`, 4 for `Int`, `Uint` and `Fp32`,
-    /// 8 for `Int64`, `Uint64` and `Fp64`; for `Bytes` each element behind its length in 4 bytes. That is the tensor
-    /// itself, except for the 8- and 16-bit types that travel in `Int` and `Uint`.
+    /// The elements of the kept list, little-endian and packed: 1 byte each for `Bool`, 4 for `Fp32`, 8 for `Int64`,
+    /// `Uint64` and `Fp64`, [`Contents::int_bytes`] for `Int` and `Uint`; for `Bytes` each element behind its length in
+    /// 4 bytes. That is the tensor itself, unless its data type came behind its elements.
     pub fn data(&self) -> &Slice {
         &self.data
+    }
+
+    /// Bytes that are kept of each element of `Int` and `Uint`: as many as the data type has that stood before them.
+    pub fn int_bytes(&self) -> usize {
+        self.int_bytes
+    }
+
+    /// Of elements that are still to come, the type is this one.
+    pub(super) fn expect(&mut self, datatype: &str) {
+        if self.elements == 0 {
+            self.int_bytes = match datatype {
+                "INT8" | "UINT8" => 1,
+                "INT16" | "UINT16" => 2,
+                _ => INT_BYTES,
+            };
+        }
     }
 
     /// Notes that `list` holds something.
@@ -214,6 +241,21 @@ impl InferRequest {
     /// Bytes that strings and shapes take so far.
     pub(super) fn text_bytes(&self) -> usize {
         self.text.len() + size_of_val(self.dims.as_slice())
+    }
+
+    /// Typed contents of the last input begin.
+    pub(super) fn expect_contents(&mut self) {
+        if let Some(input) = self.inputs.last_mut() {
+            let at = input.datatype.at as usize;
+            let datatype = self.text.get(at..at + input.datatype.len()).unwrap_or_default();
+            input.contents.get_or_insert_default().expect(datatype);
+        }
+    }
+
+    /// Bytes to keep of each element of the last input that travels as a number of 32 bits.
+    pub(super) fn int_bytes(&self) -> usize {
+        let contents = self.inputs.last().and_then(|input| input.contents.as_ref());
+        contents.map_or(INT_BYTES, Contents::int_bytes)
     }
 
     /// Inputs, outputs, parameters and raw contents so far.

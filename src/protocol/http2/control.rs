@@ -15,6 +15,9 @@ const SHUTDOWN_PING: [u8; 8] = *b"shutdown";
 /// mostly be refused; no server is advised to take fewer than this (section 6.5.2).
 const STREAMS_BEFORE_SETTINGS: u32 = 100;
 
+/// Streams whose windows are moved for what one frame without use costs.
+const STREAMS_OF_IDLE_FRAME: usize = 16;
+
 /// What a peer that does not speak HTTP/2, but HTTP/1.x, can read.
 const HTTP1_ANSWER: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
@@ -237,6 +240,10 @@ impl Connection {
         self.peer.initial_window_size = initial;
         if by == 0 {
             return Ok(());
+        }
+        // A few bytes have all streams walked over: many such frames are a flood.
+        for _ in 0..self.streams.len() / STREAMS_OF_IDLE_FRAME {
+            self.spend_idle_frame()?;
         }
         for stream in self.streams.iter_mut() {
             stream.send_window += by;

@@ -2,7 +2,7 @@
 
 use super::Element;
 use super::double::DoubleText;
-use super::writer::{Sink, write_string};
+use super::writer::{Sink, write_characters};
 
 /// Text that collects before it goes to the sink; a sink may be a gather list, which is better fed in larger pieces.
 const BATCH: usize = 4096;
@@ -10,11 +10,16 @@ const LONGEST_NUMBER: usize = 32;
 /// Numbers that are written before the batch is looked at.
 const PORTION: usize = 64;
 
-/// A model's output is not what its data type says.
+/// Bytes of strings that one step writes at most.
+const STRING_BYTES_AT_ONCE: usize = super::STEP_BYTES / 2;
+
+/// A model's output is not what its data type and shape say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedTensor {
     #[error("{len} bytes are not a whole number of elements of {element_size} bytes")]
     PartialElement { len: usize, element_size: usize },
+    #[error("{len} bytes are not {count} elements of {element_size} bytes")]
+    WrongSize { len: usize, count: usize, element_size: usize },
     #[error("incomplete string at byte {at} of a tensor of {len} bytes")]
     IncompleteString { at: usize, len: usize },
 }
@@ -24,17 +29,49 @@ pub enum MalformedTensor {
 pub struct ArrayWriter {
     /// `None` for strings.
     element: Option<Element>,
+    /// Elements that there are by the tensor's shape; `None`: as many as there are bytes for.
+    count: Option<usize>,
+    /// The value of a single element, without brackets.
+    is_bare: bool,
     at: usize,
+    /// Strings that are written, and what is left of the one that is begun.
+    strings: usize,
+    begun: Option<usize>,
     opened: bool,
+    closed: bool,
 }
 
 impl ArrayWriter {
     pub fn numbers(element: Element) -> ArrayWriter {
-        ArrayWriter { element: Some(element), at: 0, opened: false }
+        ArrayWriter { element: Some(element), ..ArrayWriter::strings() }
     }
 
     pub fn strings() -> ArrayWriter {
-        ArrayWriter { element: None, at: 0, opened: false }
+        ArrayWriter {
+            element: None,
+            count: None,
+            is_bare: false,
+            at: 0,
+            strings: 0,
+            begun: None,
+            opened: false,
+            closed: false,
+        }
+    }
+
+    /// The same of a tensor that has so many elements by its shape. Bytes behind that many strings are left out.
+    pub fn of(self, count: usize) -> ArrayWriter {
+        ArrayWriter { count: Some(count), ..self }
+    }
+
+    /// The same without brackets.
+    pub fn bare(self) -> ArrayWriter {
+        ArrayWriter { is_bare: true, ..self }
+    }
+
+    /// What its elements are; `None` for strings.
+    pub fn element(&self) -> Option<Element> {
+        self.element
     }
 
     /// Writes a whole array of numbers at once.
@@ -48,33 +85,28 @@ impl ArrayWriter {
         Ok(())
     }
 
-    /// Writes up to `max_elements` elements of `data`; true when the array is closed. `data` is the same in every
-    /// call, and nothing is written after the end.
+    /// Writes up to `max_elements` elements of `data`, and a bounded number of bytes of strings; true when the array is
+    /// closed. `data` is the same in every call, and nothing is written after the end.
     pub fn step(
         &mut self,
         data: &[u8],
         sink: &mut (impl Sink + ?Sized),
         max_elements: usize,
     ) -> Result<bool, MalformedTensor> {
-        if let Some(element) = self.element
-            && !data.len().is_multiple_of(element.byte_size())
-        {
-            return Err(MalformedTensor::PartialElement { len: data.len(), element_size: element.byte_size() });
-        }
-        if !self.opened {
-            self.opened = true;
+        self.check(data.len())?;
+        if !std::mem::replace(&mut self.opened, true) && !self.is_bare {
             sink.put(b"[");
         }
         let mut batch = Vec::with_capacity(BATCH + PORTION * LONGEST_NUMBER);
         let mut left = max_elements;
-        while left > 0
-            && let Some(rest) = data.get(self.at..).filter(|rest| !rest.is_empty())
-        {
-            if self.at > 0 {
+        let mut bytes_left = STRING_BYTES_AT_ONCE;
+        while left > 0 && bytes_left > 0 && !self.is_over(data.len()) {
+            if self.at > 0 && self.begun.is_none() {
                 batch.push(b',');
             }
             match self.element {
                 Some(element) => {
+                    let rest = data.get(self.at..).unwrap_or_default();
                     let count = left.min(PORTION).min(rest.len() / element.byte_size());
                     let portion = rest.get(..count * element.byte_size()).unwrap_or(rest);
                     write_numbers(element, portion, &mut batch);
@@ -82,12 +114,9 @@ impl ArrayWriter {
                     left -= count;
                 }
                 None => {
-                    let incomplete = MalformedTensor::IncompleteString { at: self.at, len: data.len() };
-                    let (len, behind) = rest.split_first_chunk().ok_or(incomplete)?;
-                    let string = behind.get(..u32::from_le_bytes(*len) as usize).ok_or(incomplete)?;
-                    write_string(&mut batch, string);
-                    self.at += 4 + string.len();
-                    left -= 1;
+                    let written = self.write_string(data, &mut batch)?;
+                    bytes_left = bytes_left.saturating_sub(written);
+                    left -= usize::from(self.begun.is_none());
                 }
             }
             if batch.len() >= BATCH {
@@ -95,14 +124,61 @@ impl ArrayWriter {
                 batch.clear();
             }
         }
-        let done = self.at == data.len();
-        if done {
+        let closes = !self.closed && self.is_over(data.len());
+        if closes && !self.is_bare {
             batch.push(b']');
-            // One past the end: a further call finds nothing to do.
-            self.at = self.at.saturating_add(1);
         }
+        self.closed |= closes;
         sink.put(&batch);
-        Ok(done || self.at > data.len())
+        Ok(self.closed)
+    }
+
+    fn check(&self, len: usize) -> Result<(), MalformedTensor> {
+        let Some(element_size) = self.element.map(Element::byte_size) else { return Ok(()) };
+        match self.count {
+            Some(count) if count.checked_mul(element_size) != Some(len) => {
+                Err(MalformedTensor::WrongSize { len, count, element_size })
+            }
+            None if !len.is_multiple_of(element_size) => Err(MalformedTensor::PartialElement { len, element_size }),
+            _ => Ok(()),
+        }
+    }
+
+    /// All elements are written.
+    fn is_over(&self, len: usize) -> bool {
+        match (self.element, self.count) {
+            (None, Some(count)) => self.strings >= count && self.begun.is_none(),
+            _ => self.at >= len && self.begun.is_none(),
+        }
+    }
+
+    /// Writes the next bytes of a string, or of the next one; says how many.
+    fn write_string(&mut self, data: &[u8], batch: &mut Vec<u8>) -> Result<usize, MalformedTensor> {
+        let left = match self.begun {
+            Some(left) => left,
+            None => {
+                let incomplete = MalformedTensor::IncompleteString { at: self.at, len: data.len() };
+                let rest = data.get(self.at..).unwrap_or_default();
+                let (len, behind) = rest.split_first_chunk().ok_or(incomplete)?;
+                let len = u32::from_le_bytes(*len) as usize;
+                if len > behind.len() {
+                    return Err(incomplete);
+                }
+                self.at += 4;
+                batch.push(b'"');
+                len
+            }
+        };
+        let portion = data.get(self.at..self.at + left.min(BATCH)).unwrap_or_default();
+        write_characters(batch, portion);
+        self.at += portion.len();
+        let left = left - portion.len();
+        self.begun = (left > 0).then_some(left);
+        if left == 0 {
+            batch.push(b'"');
+            self.strings += 1;
+        }
+        Ok(portion.len())
     }
 }
 

@@ -9,7 +9,7 @@ use super::number::Number;
 use super::reader::{Container, Event, Reader};
 use super::syntax::SyntaxError;
 use super::text;
-use super::value::{Elements, Kind, Paused, Value};
+use super::value::{ESCAPE_BYTES_MAX, Elements, Kind, Paused, Value};
 use crate::memory::{BlockMut, Exhausted, Held, Slice};
 
 /// Decides whether the array behind the member `key` is kept as a byte range. `depth` counts the containers around
@@ -20,6 +20,9 @@ pub type RawMembers = fn(depth: usize, key: &[u8]) -> bool;
 /// beyond it, a document holds more values outside tensors than any request has a use for, and walks over its members
 /// would take a shard's time.
 const MAX_NODES: usize = 1 << 16;
+
+/// Text of a key with escapes that is compared with the names of raw members.
+const ESCAPED_NAME_BYTES_MAX: usize = 64 * ESCAPE_BYTES_MAX;
 
 /// Nodes whose memory outlives their document when a builder is used again.
 const NODES_KEPT: usize = 1024;
@@ -44,6 +47,7 @@ pub struct Document {
     /// Numbers that were read while their arrays passed: the array's node, and the elements.
     read: Vec<(u32, BlockMut)>,
     text_bytes: usize,
+    key_bytes: usize,
     /// What the nodes are charged with, where they are many.
     held: Option<Held>,
 }
@@ -130,6 +134,11 @@ impl Document {
     /// Bytes of all names and strings that are not in arrays kept as byte ranges.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
+    }
+
+    /// Those of them that are names.
+    pub fn key_bytes(&self) -> usize {
+        self.key_bytes
     }
 
     /// The elements of the array at that place, if they were [read as they passed](Builder::read_into).
@@ -284,7 +293,7 @@ impl Builder {
         self.raw_from = None;
         self.raw_members = raw_members;
         self.document.read.clear();
-        self.document.text_bytes = 0;
+        (self.document.text_bytes, self.document.key_bytes) = (0, 0);
         (self.opened, self.tap) = (false, None);
         Ok(())
     }
@@ -359,11 +368,13 @@ impl Builder {
             Event::Key(span) => {
                 let depth = self.reader.depth();
                 let bytes = self.document.input.get(span.start..span.end).unwrap_or_default();
+                self.document.key_bytes += bytes.len();
                 self.next_is_raw = match span.escaped {
                     false => (self.raw_members)(depth, bytes),
                     true => {
                         self.scratch.clear();
-                        text::decode(bytes, &mut self.scratch);
+                        // No name that a caller asks about is longer.
+                        text::decode(bytes.get(..ESCAPED_NAME_BYTES_MAX).unwrap_or(bytes), &mut self.scratch);
                         (self.raw_members)(depth, &self.scratch)
                     }
                 };

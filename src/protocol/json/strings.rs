@@ -16,6 +16,8 @@ use super::walk::{Stop, TensorError, Walk};
 #[derive(Debug)]
 pub struct StringsReader {
     span: Range<usize>,
+    /// The range is that of one string, without its quotes.
+    is_single: bool,
     walk: Walk,
     measured: usize,
     count: usize,
@@ -28,7 +30,13 @@ pub struct StringsReader {
 impl StringsReader {
     pub fn new(span: Range<usize>) -> StringsReader {
         let walk = Walk::new(span.clone());
-        StringsReader { span, walk, measured: 0, count: 0, filled: 0, open: None, scratch: Vec::new() }
+        let is_single = false;
+        StringsReader { span, is_single, walk, measured: 0, count: 0, filled: 0, open: None, scratch: Vec::new() }
+    }
+
+    /// Reads one string, at the range between its quotes.
+    pub fn single(span: Range<usize>) -> StringsReader {
+        StringsReader { is_single: true, ..StringsReader::new(span) }
     }
 
     /// Measures up to `max_steps` strings and brackets; true when all are measured. Strings are not counted against a
@@ -95,6 +103,10 @@ impl StringsReader {
         if self.open.is_some() {
             return Ok(!self.walk.is_step_over());
         }
+        if self.is_single {
+            self.open = (self.walk.at == self.span.start).then_some(0);
+            return Ok(self.open.is_some());
+        }
         let Stop::Element = self.walk.next(input, steps)? else { return Ok(false) };
         if input.get(self.walk.at) != Some(&b'"') {
             return Err(AccessError::NotString.into());
@@ -102,6 +114,15 @@ impl StringsReader {
         self.walk.at += 1;
         self.open = Some(0);
         Ok(true)
+    }
+
+    /// Whether the last string is read.
+    fn is_done(&mut self, input: &[u8]) -> Result<bool, TensorError> {
+        Ok(match self.is_single {
+            // Behind the closing quote.
+            true => self.walk.at > self.span.end,
+            false => matches!(self.walk.next(input, &mut 0)?, Stop::End),
+        })
     }
 
     /// The next bytes of the string, decoded, and whether they are its last.
@@ -125,7 +146,7 @@ impl StringsReader {
 
     /// After the last string the walk starts again, for the pass that fills.
     fn rewind_if_done(&mut self, input: &[u8]) -> Result<bool, TensorError> {
-        let done = self.open.is_none() && matches!(self.walk.next(input, &mut 0)?, Stop::End);
+        let done = self.open.is_none() && self.is_done(input)?;
         if done {
             self.walk = Walk::new(self.span.clone());
         }

@@ -492,6 +492,19 @@ fn tensors_become_arrays() {
     let incomplete = |at, len| Err(MalformedTensor::IncompleteString { at, len });
     assert_eq!(array(ArrayWriter::strings(), b"\x01\0\0", 9), incomplete(0, 3));
     assert_eq!(array(ArrayWriter::strings(), b"\0\0\0\0\xff\xff\xff\xffab", 9), incomplete(4, 10));
+    let long = "é\n".repeat(100_000);
+    let tensor = [&(long.len() as u32).to_le_bytes(), long.as_bytes(), b"\x01\0\0\0x"].concat();
+    let written = array(ArrayWriter::strings(), &tensor, usize::MAX).unwrap();
+    assert_eq!(written, format!(r#"["{}","x"]"#, r"é\n".repeat(100_000)));
+    let mut portion = Vec::new();
+    assert_eq!(ArrayWriter::strings().step(&tensor, &mut portion, usize::MAX), Ok(false));
+    assert!(portion.len() < 100_000, "a step writes a bounded part of a string: {}", portion.len());
+    // By the shape: more or less than there is.
+    assert_eq!(array(ArrayWriter::strings().of(1).bare(), b"\x01\0\0\0a\x01\0\0\0b", 9).unwrap(), r#""a""#);
+    assert_eq!(array(ArrayWriter::strings().of(2), b"\x01\0\0\0a", 9), incomplete(5, 5));
+    assert_eq!(array(ArrayWriter::numbers(Element::U8).of(1).bare(), &[7], 9).unwrap(), "7");
+    let wrong = Err(MalformedTensor::WrongSize { len: 2, count: 3, element_size: 1 });
+    assert_eq!(array(ArrayWriter::numbers(Element::U8).of(3), &[7, 8], 9), wrong);
     let partial = Err(MalformedTensor::PartialElement { len: 5, element_size: 4 });
     assert_eq!(array(ArrayWriter::numbers(Element::F32), &[0; 5], 9), partial);
 }

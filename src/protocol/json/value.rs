@@ -257,6 +257,9 @@ impl<'d> Iterator for Elements<'d> {
     }
 }
 
+/// Bytes of text that stand for one byte of a string: `\u0041`.
+pub(super) const ESCAPE_BYTES_MAX: usize = 6;
+
 /// The members of an object.
 #[derive(Debug, Clone)]
 pub struct Members<'d> {
@@ -269,6 +272,8 @@ impl<'d> Members<'d> {
     fn find_named(mut self, name: &[u8]) -> Option<Value<'d>> {
         while let Some((key, value)) = self.next_node() {
             let same = match key.tag {
+                // Too long to be the name, whatever it is: it need not be read.
+                Tag::Key { escaped: true } if self.document.bytes(&key).len() / ESCAPE_BYTES_MAX > name.len() => false,
                 Tag::Key { escaped: true } => *decoded(self.document, &key, true) == *name,
                 _ => self.document.bytes(&key) == name,
             };

@@ -126,6 +126,12 @@ impl<S: Sink> Writer<S> {
 /// Writes `bytes` as a string, quotes included.
 pub(super) fn write_string(sink: &mut (impl Sink + ?Sized), bytes: &[u8]) {
     sink.put(b"\"");
+    write_characters(sink, bytes);
+    sink.put(b"\"");
+}
+
+/// Writes `bytes` as they stand in a string. Where a text is cut, its parts make the same.
+pub(super) fn write_characters(sink: &mut (impl Sink + ?Sized), bytes: &[u8]) {
     let mut rest = bytes;
     while let Some((plain, from)) = rest.split_at_checked(text::plain_end(rest, 0))
         && let Some((&byte, behind)) = from.split_first()
@@ -147,5 +153,4 @@ pub(super) fn write_string(sink: &mut (impl Sink + ?Sized), bytes: &[u8]) {
         rest = behind;
     }
     sink.put(rest);
-    sink.put(b"\"");
 }

@@ -9,7 +9,7 @@ use super::line::Line;
 use super::{Decision, SequenceBatcher, Taken};
 use crate::instance::Payload;
 use crate::memory::{BlockMut, Exhausted, Slice};
-use crate::request::{Completion, Delivery, Origin, Request, Sink, element_count};
+use crate::request::{Completion, Delivery, InputTensor, Origin, Request, Sink, element_count};
 use crate::scheduler::mutants::{self, Mutant};
 use crate::wire::inference::model_sequence_batching::StrategyDirect;
 
@@ -62,14 +62,14 @@ impl Sink for Nowhere {
 pub(super) struct Zeros(Mutex<Slice>);
 
 impl Zeros {
-    fn get(&self, byte_size: usize) -> Slice {
+    fn get(&self, byte_size: usize) -> Result<Slice, Exhausted> {
         let mut zeros = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if zeros.len() < byte_size {
-            let mut block = BlockMut::unpooled(byte_size);
+            let mut block = BlockMut::try_unpooled(byte_size)?;
             block.fill(0);
             *zeros = block.freeze();
         }
-        zeros.window(0..byte_size)
+        Ok(zeros.window(0..byte_size))
     }
 }
 
@@ -92,7 +92,14 @@ impl SequenceBatcher {
         }
         let mut payload = Payload::default();
         // A copy of the first one that is there; of what is none there is none.
-        let Some(null) = rows.iter().flatten().next().map(|real| self.null_maker(real)) else { return payload };
+        let null = match rows.iter().flatten().next().map(|real| self.null_maker(real)) {
+            None => return payload,
+            Some(Ok(null)) => null,
+            Some(Err(exhausted)) => {
+                rows.into_iter().flatten().for_each(|request| request.fail(exhausted.into()));
+                return payload;
+            }
+        };
         for row in rows {
             match row {
                 Some(request) => payload.push(request),
@@ -104,13 +111,10 @@ impl SequenceBatcher {
     }
 
     /// Makes requests that look like `real` to a backend and mean nothing (schedulers.md section 3, "Direct strategy").
-    fn null_maker(&self, real: &Request) -> impl Fn() -> Box<Request> + use<> {
-        let zeros = {
-            let zeros = Arc::clone(&self.zeros);
-            move |byte_size| zeros.get(byte_size)
-        };
+    fn null_maker(&self, real: &Request) -> Result<impl Fn() -> Box<Request> + use<>, Exhausted> {
+        let zeros = Arc::clone(&self.zeros);
         let own = real.inputs.iter().filter(|input| input.index < self.spec.inputs.len());
-        let inputs: Vec<_> = own
+        let inputs: Vec<InputTensor> = own
             .map(|input| {
                 let mut input = input.clone();
                 let is_shape = self.spec.config.input.get(input.index).is_some_and(|config| config.is_shape_tensor);
@@ -119,27 +123,30 @@ impl SequenceBatcher {
                     // Strings without content are their lengths.
                     let size = input.datatype.byte_size();
                     let byte_size = if size == 0 { count.saturating_mul(4) } else { input.byte_size() };
-                    input.data = smallvec::smallvec![zeros(byte_size)];
+                    input.data = smallvec::smallvec![zeros.get(byte_size)?];
                     input.beside = None;
                 }
-                input
+                Ok(input)
             })
-            .collect();
+            .collect::<Result<_, Exhausted>>()?;
         let states = real.states.clone();
+        // As many as the states need later.
+        let state_bytes = states.iter().flat_map(|states| states.tensors()).map(|state| state.data.len()).max();
+        let state_zeros = zeros.get(state_bytes.unwrap_or(0))?;
         let (stamps, batch_size) = (real.stamps, real.batch_size);
         let (controls, initial) = (Arc::clone(&self.controls), Arc::clone(&self.initial));
-        move || {
+        Ok(move || {
             let mut request = Box::new(Request::new(Completion::new(Arc::new(Nowhere), 0)));
             request.origin = Origin::Null;
             request.inputs = inputs.clone();
             (request.stamps, request.batch_size) = (stamps, batch_size);
             controls.add(&mut request, false);
             if let Some(states) = &states {
-                let dummies = initial.dummies(states, &mut zeros.clone());
+                let dummies = initial.dummies(states, &mut |len| state_zeros.window(0..len.min(state_zeros.len())));
                 initial.add(&mut request, dummies);
             }
             request.admission().take();
             request
-        }
+        })
     }
 }

@@ -62,7 +62,7 @@ impl Preference {
 /// Brings an output to the host, if it is not there.
 pub fn fetch(output: &mut OutputTensor) -> Result<(), Status> {
     let Some(slice) = output.on_device.take() else { return Ok(()) };
-    let mut block = BlockMut::unpooled(slice.len());
+    let mut block = BlockMut::try_unpooled(slice.len())?;
     slice.gpu().fetch(&slice, &mut block)?;
     output.data = smallvec::smallvec![block.freeze()];
     Ok(())
@@ -77,7 +77,7 @@ fn put(output: &mut OutputTensor, gpu: &Gpu) -> Result<(), Status> {
         None => match &output.data[..] {
             [only] => gpu.put(only)?,
             pieces => {
-                let mut joined = BlockMut::unpooled(output.byte_size());
+                let mut joined = BlockMut::try_unpooled(output.byte_size())?;
                 joined.set_len(0);
                 for piece in pieces {
                     joined.append(piece);

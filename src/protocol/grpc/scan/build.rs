@@ -108,9 +108,7 @@ impl Builder {
                 self.entry = (None, Param::Unset);
             }
             Kind::Contents => {
-                if let Some(input) = self.request.inputs.last_mut() {
-                    input.contents.get_or_insert_default();
-                }
+                self.request.expect_contents();
             }
             Kind::Request | Kind::Parameter | Kind::Packed(_) => {}
         }
@@ -253,8 +251,8 @@ impl Builder {
                 return Ok(());
             }
             Numbers::Bool => (List::Bool, 1),
-            Numbers::Int => (List::Int, 4),
-            Numbers::Uint => (List::Uint, 4),
+            Numbers::Int => (List::Int, self.request.int_bytes()),
+            Numbers::Uint => (List::Uint, self.request.int_bytes()),
             Numbers::Int64 => (List::Int64, 8),
             Numbers::Uint64 => (List::Uint64, 8),
             Numbers::Fp32 | Numbers::Fp64 => return Err(Malformed::WireType(WireType::Varint as u8).into()),

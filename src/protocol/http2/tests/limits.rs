@@ -32,6 +32,16 @@ fn replies_that_nobody_reads_are_bounded() {
 }
 
 #[test]
+fn settings_that_move_many_windows_are_bounded() {
+    let mut script = Script::server(Config::default());
+    for stream in 0..320 {
+        script.feed(&request(stream * 2 + 1, false)).unwrap();
+    }
+    let n = flood(&mut script, 20_000, |i| settings(&[(setting::INITIAL_WINDOW_SIZE, i as u32)]));
+    assert_eq!(n, 500, "each frame of 15 bytes has 320 streams walked over");
+}
+
+#[test]
 fn pings_are_counted_since_the_last_data() {
     let mut script = Script::server(Config::default());
     script.feed(&frame(kind::PING, 0, 0, &[0; 8]).repeat(3)).unwrap();

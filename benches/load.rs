@@ -16,6 +16,7 @@ mod side {
     pub mod machine;
     pub mod question;
     pub mod region;
+    pub mod request;
     pub mod stream;
     pub mod tensor;
     pub mod unary;

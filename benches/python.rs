@@ -15,6 +15,7 @@ mod side {
     pub mod load;
     pub mod machine;
     pub mod question;
+    pub mod request;
     pub mod unary;
     pub mod usage;
 }

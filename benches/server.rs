@@ -25,6 +25,7 @@ mod side {
     pub mod load;
     pub mod machine;
     pub mod region;
+    pub mod request;
     pub mod stream;
     pub mod tensor;
     pub mod unary;

@@ -30,6 +30,7 @@ mod side {
     pub mod load;
     pub mod question;
     pub mod region;
+    pub mod request;
     pub mod stream;
     pub mod tensor;
     pub mod unary;

@@ -68,6 +68,10 @@ impl Kind {
 
     /// The clients of a run. Every slot of every connection sends something of its own, where there is a choice.
     pub fn peers(self, options: &Options) -> Result<Peers, String> {
+        let has_numbers = matches!(self, Kind::Grpc | Kind::GrpcShared | Kind::Http | Kind::HttpShared | Kind::Json);
+        if options.unrepeated && (!has_numbers || options.echo) {
+            return Err(format!("{self:?} cannot number its requests"));
+        }
         let mut peers: Peers = Vec::new();
         for connection in 0..options.connections {
             let first = connection * options.in_flight;
@@ -157,7 +161,10 @@ impl Kind {
         let shared = matches!(self, Kind::GrpcShared | Kind::HttpShared);
         slots
             .map(|slot| {
-                let tensor = Tensor::new(options.model, options.shape, slot);
+                let mut tensor = Tensor::new(options.model, options.shape, slot);
+                if options.unrepeated {
+                    tensor = tensor.unrepeated();
+                }
                 if !shared {
                     return Ok(tensor);
                 }

@@ -19,6 +19,7 @@ usage: cargo bench --bench load -- --kind KIND --http HOST:PORT --grpc HOST:PORT
   --responses N        of a burst (default 128)
   --seconds S          measured seconds (default 3)
   --pid PID            the server, whose use of the machine is told
+  --unrepeated         no two requests are the same: a parameter counts them (grpc, http, json, grpc-shm, http-shm)
   --echo               the server is a plain echo of what is sent (see --serve-floor)
   --serve-floor        is that echo: prints its port and ends with its input";
 
@@ -35,6 +36,7 @@ pub struct Options {
     pub measured: Duration,
     pub pid: Option<u32>,
     pub echo: bool,
+    pub unrepeated: bool,
 }
 
 pub enum Command {
@@ -57,6 +59,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, Str
         measured: Duration::from_secs(3),
         pid: None,
         echo: false,
+        unrepeated: false,
     };
     let mut kind = None;
     while let Some(argument) = arguments.next() {
@@ -88,6 +91,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, Str
                 options.measured = seconds;
             }
             "--pid" => options.pid = Some(parsed(&value()?)?),
+            "--unrepeated" => options.unrepeated = true,
             "--echo" => options.echo = true,
             other => return Err(format!("unknown option {other}")),
         }

@@ -8,12 +8,13 @@ use tritonserver::protocol::http1::{ResponseParser, ResponseSink};
 use super::answer::{Answer, Check};
 use super::line::Peer;
 use super::load::Tally;
+use super::request::Request;
 
 /// Says where the JSON of a body ends (http.md section 5).
 pub const JSON_LENGTH: &str = "Inference-Header-Content-Length";
 
 pub struct HttpPeer {
-    request: Slice,
+    request: Request,
     parser: ResponseParser,
     reading: Reading,
     sent_ns: Option<u64>,
@@ -31,7 +32,13 @@ impl HttpPeer {
     /// `check` is given the value of [`JSON_LENGTH`], a line break, and the body.
     pub fn new(request: Slice, check: Check) -> HttpPeer {
         let reading = Reading { answer: Answer::new(check), status: 0, outcome: None };
-        HttpPeer { request, parser: ResponseParser::default(), reading, sent_ns: None, unsent: None }
+        HttpPeer {
+            request: Request::new(request),
+            parser: ResponseParser::default(),
+            reading,
+            sent_ns: None,
+            unsent: None,
+        }
     }
 }
 
@@ -39,7 +46,7 @@ impl Peer for HttpPeer {
     fn begin(&mut self, now_ns: u64, tally: &mut Tally) -> Result<(), String> {
         if self.sent_ns.is_none() && tally.open {
             self.sent_ns = Some(now_ns);
-            self.unsent = Some(self.request.clone());
+            self.unsent = Some(self.request.next());
             self.parser.sent(false);
         }
         Ok(())

@@ -13,6 +13,7 @@ use tritonserver::wire::inference::{ModelInferResponse, ModelStreamInferResponse
 
 use super::http::JSON_LENGTH;
 use super::region::Region;
+use super::request::UNREPEATED;
 
 #[derive(Clone)]
 pub struct Tensor {
@@ -21,6 +22,8 @@ pub struct Tensor {
     data: Vec<u8>,
     /// Where the tensor is read from and its answer is written to, if not on the connection.
     region: Option<Arc<Region>>,
+    /// Whether no two requests are to have the same bytes.
+    unrepeated: bool,
 }
 
 impl Tensor {
@@ -28,7 +31,12 @@ impl Tensor {
     pub fn new(model: &'static str, shape: &'static [i64], slot: usize) -> Tensor {
         let count: i64 = shape.iter().product();
         let data = (0..count).flat_map(|i| ((slot as f32) * 64.0 + ((i % 251) as f32) / 4.0).to_le_bytes()).collect();
-        Tensor { model, shape, data, region: None }
+        Tensor { model, shape, data, region: None, unrepeated: false }
+    }
+
+    /// The same with a parameter that has another value in each request.
+    pub fn unrepeated(self) -> Tensor {
+        Tensor { unrepeated: true, ..self }
     }
 
     /// The same in shared memory.
@@ -72,7 +80,7 @@ impl Tensor {
             model_name: self.model,
             model_version: "",
             id,
-            parameters: std::iter::empty(),
+            parameters: self.unrepeated.then_some(("tag", Parameter::String(UNREPEATED))).into_iter(),
             inputs: std::iter::once(input),
             outputs: output.into_iter(),
         };
@@ -102,7 +110,11 @@ impl Tensor {
         } else {
             input["data"] = self.numbers().collect();
         }
-        let header = json!({"inputs": [input], "outputs": [output]}).to_string();
+        let mut header = json!({"inputs": [input], "outputs": [output]});
+        if self.unrepeated {
+            header["parameters"] = json!({"tag": UNREPEATED});
+        }
+        let header = header.to_string();
         let tail: &[u8] = if binary { &self.data } else { &[] };
         let length = header.len().to_string();
         let fields = [("Content-Type", "application/octet-stream"), (JSON_LENGTH, length.as_str())];

@@ -8,6 +8,7 @@ use tritonserver::protocol::http2::{Config, Connection, ErrorCode, Handler, Head
 use super::answer::{Answer, Check};
 use super::line::Peer;
 use super::load::Tally;
+use super::request::Request;
 
 /// Shorter messages are cheaper to copy into the output than to gather.
 const COPY_BELOW: usize = 4096;
@@ -28,7 +29,7 @@ struct Calls {
 }
 
 struct Slot {
-    request: Slice,
+    request: Request,
     answer: Answer,
     stream: Option<StreamId>,
     sent_ns: u64,
@@ -76,7 +77,7 @@ impl UnaryPeer {
         let slots: Vec<Slot> = requests
             .into_iter()
             .map(|(request, check)| Slot {
-                request,
+                request: Request::new(request),
                 answer: Answer::new(check),
                 stream: None,
                 sent_ns: 0,
@@ -101,11 +102,12 @@ impl Peer for UnaryPeer {
         for slot in self.calls.slots.iter_mut().filter(|slot| slot.stream.is_none()) {
             let head = call_head(self.path);
             let stream = self.connection.open(head, false).map_err(|error| format!("a new call: {error}"))?;
-            let sent = if slot.request.len() < COPY_BELOW {
-                self.connection.send_bytes(stream, &slot.request, true)
+            let request = slot.request.next();
+            let sent = if request.len() < COPY_BELOW {
+                self.connection.send_bytes(stream, &request, true)
             } else {
                 let mut message = Gather::new();
-                message.push(&self.pool, slot.request.clone());
+                message.push(&self.pool, request);
                 self.connection.send_data(stream, &mut message, true)
             };
             sent.map_err(|error| format!("a request: {error}"))?;

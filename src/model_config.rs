@@ -36,7 +36,7 @@ pub mod validate;
 pub mod version_policy;
 pub mod warmup;
 
-pub use spec::{Instance, InstanceKind, ModelSpec, TensorSpec};
+pub use spec::{Instance, InstanceKind, ModelSpec, TensorSpec, tensors_max};
 pub use states::{ignored_states, states};
 pub use supported_gpus::SupportedGpus;
 pub use version_policy::VersionPolicy;

@@ -182,8 +182,8 @@ pub struct Parts<S> {
     pub service: S,
     pub pool: Pool,
     pub shares: Shares,
-    /// Bytes of the longest message that a gRPC client may send.
-    pub grpc_message_bytes_max: usize,
+    /// What a gRPC message may hold.
+    pub grpc_limits: Limits,
     pub shard: usize,
     pub listeners: Vec<Door>,
     /// `None`: no door speaks TLS.
@@ -197,7 +197,7 @@ pub struct Parts<S> {
 
 impl<S: Service> Net<S> {
     pub fn new(parts: Parts<S>) -> Net<S> {
-        let Parts { service, pool, shares, grpc_message_bytes_max, shard, listeners, secure, .. } = parts;
+        let Parts { service, pool, shares, grpc_limits, shard, listeners, secure, .. } = parts;
         let Parts { keepalive, slow_peers, loads, hand_over, gauges, .. } = parts;
         let (replies, connections_max) = (Replies::default(), shares.connections);
         Net {
@@ -206,7 +206,7 @@ impl<S: Service> Net<S> {
                 calls: Slab::new(shares.waiting),
                 replies,
                 pool,
-                grpc_limits: Limits { message_bytes_max: grpc_message_bytes_max, ..Limits::default() },
+                grpc_limits,
                 readers: Vec::new(),
                 stopped_timers: Vec::new(),
             },

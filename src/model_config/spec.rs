@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::shape_match::full_dims;
 use super::{Error, VersionPolicy, datatype, states};
@@ -12,6 +13,15 @@ use crate::wire::inference::{DataType, ModelConfig, ModelTensorReshape};
 
 /// Most instances of one model: each is a thread, and often a session of a runtime.
 pub const MAX_INSTANCES: usize = 1024;
+
+/// The most inputs, or outputs, that any model of this process has had: of more of them in one request, the number is
+/// all that counts. It never falls, so that a reader may use an old value.
+static TENSORS_MAX: AtomicUsize = AtomicUsize::new(0);
+
+/// See [`TENSORS_MAX`].
+pub fn tensors_max() -> usize {
+    TENSORS_MAX.load(Ordering::Relaxed)
+}
 
 /// A model's configuration after every default, completion and check.
 #[derive(Debug, Clone)]
@@ -156,6 +166,7 @@ impl ModelSpec {
                 ..tensor(&output.name, output.data_type(), &output.dims, output.reshape.as_ref())
             })
             .collect();
+        TENSORS_MAX.fetch_max(inputs.len().max(outputs.len()), Ordering::Relaxed);
         let max_batch_size = u32::try_from(config.max_batch_size)
             .map_err(|_| Error::invalid(format!("'max_batch_size' must be non-negative value for {name}")))?;
         Ok(ModelSpec {

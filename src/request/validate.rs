@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::tensor::format_shape;
 use super::{CorrelationId, DataType, InputTensor, Request, RequestedOutput, Shape, Status, Text, element_count};
 use crate::memory::Slice;
-use crate::model_config::{ModelSpec, TensorSpec};
+use crate::model_config::{ModelSpec, TensorSpec, tensors_max};
 
 /// What follows a shape error of a batching model.
 const BATCHING_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to \
@@ -106,6 +106,11 @@ impl Named {
 
 /// A name was given before.
 struct Repeated;
+
+/// As many inputs, or outputs, of one request as are looked at: with more of them no model of this process takes it.
+pub fn tensors_looked_at_max() -> usize {
+    tensors_max().saturating_add(SURPLUS_MAX + 1)
+}
 
 /// Refuses a request that declares `count` inputs, many more than its model has, before any of them is looked at.
 pub fn check_input_count(count: usize, request: &Request, spec: &ModelSpec) -> Result<(), Status> {

@@ -18,9 +18,11 @@ use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::net::{self, Door, Gauges, HandOver, Mail, Net, Secure, Shares};
 use crate::observe::metrics::Registry;
+use crate::protocol::grpc;
 use crate::protocol::slow_peers::SlowPeers;
 use crate::queue::Spin;
 use crate::repository::{Lifecycle, Publisher};
+use crate::request::validate::tensors_looked_at_max;
 use crate::request::{Delivery, Job, Sink, never_wait_here};
 use crate::shard::engine::Limits;
 use crate::shard::listener::{self, SocketFile};
@@ -331,7 +333,11 @@ impl ShardParts {
             service: Api::new(self.api),
             pool: self.pool,
             shares: self.shares,
-            grpc_message_bytes_max: self.grpc_message_bytes_max,
+            grpc_limits: grpc::Limits {
+                message_bytes_max: self.grpc_message_bytes_max,
+                tensors_max: tensors_looked_at_max,
+                ..grpc::Limits::default()
+            },
             shard: self.shard,
             listeners: doors,
             secure: self.secure,

@@ -28,13 +28,13 @@ pub fn read(
     let mut form = AnswerForm { version: Text::from(message.model_version()), ..AnswerForm::default() };
     request.id = Text::from(message.id());
     read_parameters(message.parameters(), request, &mut form)?;
-    check_input_count(message.inputs().len(), request, &model.spec)?;
+    check_input_count(message.input_count(), request, &model.spec)?;
     let mut named = Named::default();
     for input in message.inputs() {
         let tensor = declare(&input, model, request)?;
         add_named_input(request, tensor, &model.spec, &mut named)?;
     }
-    check_output_count(message.outputs().len(), request, &model.spec)?;
+    check_output_count(message.output_count(), request, &model.spec)?;
     let mut named = Named::default();
     for output in message.outputs() {
         let name = Text::from(output.name());

@@ -13,7 +13,7 @@ use crate::memory::{Gather, Peers};
 use crate::protocol::http1::{Response, ResponseHead};
 use crate::protocol::http2::{Headers, ResetCause};
 use crate::shard::clock::{Clock, Manual};
-use crate::shard::engine::{Epoll, Limits};
+use crate::shard::engine::{self, Epoll};
 use crate::shard::{Mailbox, Shard, mailbox};
 
 pub struct World {
@@ -94,7 +94,7 @@ impl World {
                 connections: 1000,
                 waiting: 100_000,
             },
-            grpc_message_bytes_max: i32::MAX as usize,
+            grpc_limits: Limits::default(),
             shard: 0,
             listeners: Vec::new(),
             secure,
@@ -105,7 +105,7 @@ impl World {
             gauges: Arc::default(),
         });
         let shared_clock: Rc<dyn Clock> = Rc::new(clock.clone());
-        let epoll = Epoll::new(Limits::default(), Rc::clone(&shared_clock), inbox.waker()).unwrap();
+        let epoll = Epoll::new(engine::Limits::default(), Rc::clone(&shared_clock), inbox.waker()).unwrap();
         let core = Core::new(Box::new(Late::new(epoll, seed)), shared_clock, pool.clone(), timers);
         World { shard: Shard::new(net, core, inbox), clock, script, pool, mailbox, loads }
     }

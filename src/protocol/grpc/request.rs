@@ -173,6 +173,10 @@ pub struct InferRequest {
     pub(super) dims: Vec<i64>,
     pub(super) inputs: Vec<Input>,
     pub(super) outputs: Vec<Output>,
+    /// Inputs, outputs and raw contents beyond those that are kept.
+    pub(super) inputs_passed_over: usize,
+    pub(super) outputs_passed_over: usize,
+    pub(super) raw_passed_over: usize,
     /// raw_input_contents in order, each aligned to [`crate::memory::ALIGNMENT`].
     pub raw: Vec<Slice>,
     /// What the rest of it is charged with.
@@ -205,6 +209,16 @@ impl InferRequest {
         self.inputs.iter().map(|input| InputRef { request: self, input })
     }
 
+    /// Inputs that the message holds, those included that were only counted.
+    pub fn input_count(&self) -> usize {
+        self.inputs.len() + self.inputs_passed_over
+    }
+
+    /// The same of requested outputs.
+    pub fn output_count(&self) -> usize {
+        self.outputs.len() + self.outputs_passed_over
+    }
+
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputRef<'_>> {
         self.outputs.iter().map(|output| OutputRef { request: self, output })
     }
@@ -235,6 +249,7 @@ impl InferRequest {
         clear(&mut self.outputs);
         clear(&mut self.raw);
         (self.model_name, self.model_version, self.id) = Default::default();
+        (self.inputs_passed_over, self.outputs_passed_over, self.raw_passed_over) = (0, 0, 0);
         self.held = None;
     }
 
@@ -260,7 +275,8 @@ impl InferRequest {
 
     /// Inputs, outputs, parameters and raw contents so far.
     pub(super) fn items(&self) -> usize {
-        self.inputs.len() + self.outputs.len() + self.parameters.len() + self.tensor_parameters.len() + self.raw.len()
+        let parameters = self.parameters.len() + self.tensor_parameters.len();
+        self.input_count() + self.output_count() + parameters + self.raw.len() + self.raw_passed_over
     }
 
     /// Begins a string whose characters follow. The caller bounds the text to what a [`Str`] can address.

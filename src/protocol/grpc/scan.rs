@@ -39,11 +39,19 @@ pub struct Limits {
     pub text_bytes_max: usize,
     /// Inputs, outputs, parameters and raw contents together.
     pub items_max: usize,
+    /// Inputs, outputs and raw contents, of each so many, that are kept; more of them are only counted. Asked when a
+    /// message begins.
+    pub tensors_max: fn() -> usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { message_bytes_max: MESSAGE_BYTES_MAX, text_bytes_max: TEXT_BYTES_MAX, items_max: 65_536 }
+        Limits {
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            text_bytes_max: TEXT_BYTES_MAX,
+            items_max: 65_536,
+            tensors_max: || usize::MAX,
+        }
     }
 }
 
@@ -350,10 +358,12 @@ impl InferScanner {
                 self.builder.check_text(len)?;
                 State::Bytes(Bytes::Text(text), len)
             }
+            Field::Message(kind) if self.builder.passes_over(kind)? => State::Bytes(Bytes::Unknown, len),
             Field::Message(kind) => {
                 self.builder.open(kind)?;
                 self.enter(kind, len)
             }
+            Field::Raw if self.builder.passes_over_raw()? => State::Bytes(Bytes::Unknown, len),
             Field::Raw if len >= DIRECT_BYTES => {
                 (self.direct, self.direct_len) = (Some(self.builder.open_direct(len)?), len);
                 State::Direct(len)

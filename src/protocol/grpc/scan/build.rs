@@ -18,6 +18,8 @@ pub(super) struct Builder {
     request: Box<InferRequest>,
     arena: TensorArena,
     limits: Limits,
+    /// Inputs, outputs and raw contents of this message, of each so many, that are kept.
+    tensors_max: usize,
     /// The string that is being read, as far as its bytes are here and whole characters.
     begun: Option<Str>,
     /// The front of a character whose rest is still to come.
@@ -47,6 +49,7 @@ impl Builder {
             request: Box::default(),
             arena,
             limits,
+            tensors_max: usize::MAX,
             begun: None,
             partial: SmallVec::new(),
             entries: 0,
@@ -59,6 +62,7 @@ impl Builder {
 
     /// Drops what there is of a request.
     pub(super) fn reset(&mut self) {
+        self.tensors_max = (self.limits.tensors_max)();
         self.request.clear();
         self.arena.clear();
         self.partial.clear();
@@ -82,6 +86,34 @@ impl Builder {
         self.request.settle_parameters();
         self.request.held = self.held.take();
         std::mem::replace(&mut self.request, spare.unwrap_or_default())
+    }
+
+    /// Counts an input or output that is one too many to be kept; false for every other message.
+    pub(super) fn passes_over(&mut self, kind: Kind) -> Result<bool, ReadError> {
+        let kept = match kind {
+            Kind::Input => self.request.inputs.len(),
+            Kind::Output => self.request.outputs.len(),
+            _ => return Ok(false),
+        };
+        if kept < self.tensors_max {
+            return Ok(false);
+        }
+        self.check_items()?;
+        match kind {
+            Kind::Input => self.request.inputs_passed_over += 1,
+            _ => self.request.outputs_passed_over += 1,
+        }
+        Ok(true)
+    }
+
+    /// The same of raw contents, whose tensors are further inputs.
+    pub(super) fn passes_over_raw(&mut self) -> Result<bool, ReadError> {
+        if self.request.raw.len() < self.tensors_max {
+            return Ok(false);
+        }
+        self.check_items()?;
+        self.request.raw_passed_over += 1;
+        Ok(true)
     }
 
     /// Begins a message within the request.

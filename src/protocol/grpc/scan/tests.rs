@@ -12,7 +12,7 @@ use super::*;
 use crate::memory::ALIGNMENT;
 use crate::protocol::grpc::{Bound, Contents, List, Parameters, Value, varint};
 use crate::wire::inference::infer_parameter::ParameterChoice;
-use crate::wire::inference::model_infer_request::InferInputTensor;
+use crate::wire::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::wire::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 
 fn scanner() -> InferScanner {
@@ -179,6 +179,38 @@ fn has_misspelled_map(mut bytes: &[u8], inside: Kind) -> bool {
         }
     }
     false
+}
+
+#[test]
+fn tensors_beyond_any_model_s_are_counted_and_not_kept() {
+    let input = |at: usize| InferInputTensor { name: format!("I{at}"), datatype: "FP32".into(), ..Default::default() };
+    let output = |at: usize| InferRequestedOutputTensor { name: format!("O{at}"), ..Default::default() };
+    let sent = ModelInferRequest {
+        model_name: "m".into(),
+        inputs: (0..5000).map(input).collect(),
+        outputs: (0..3000).map(output).collect(),
+        raw_input_contents: (0..40_000).map(|_| Bytes::from_static(b"raw")).collect(),
+        ..Default::default()
+    };
+    let bytes = sent.encode_to_vec();
+    let limits = Limits { tensors_max: || 20, ..Limits::default() };
+    let mut scanner = InferScanner::new(Pool::new(1 << 30), limits);
+    for step in [1, 7, 4096] {
+        let request = scan(&mut scanner, &bytes, || step, true).unwrap();
+        assert_eq!((request.inputs().len(), request.outputs().len(), request.raw.len()), (20, 20, 20));
+        assert_eq!((request.input_count(), request.output_count(), request.items()), (5000, 3000, 48_000));
+        assert_eq!(request.inputs().last().unwrap().name(), "I19");
+        assert!(request.text_bytes() < 1024, "names of what is passed over are not kept");
+    }
+    // The bound of a message holds for what is passed over as well.
+    let limits = Limits { items_max: 47_999, ..limits };
+    let mut scanner = InferScanner::new(Pool::new(1 << 30), limits);
+    let refused = scan(&mut scanner, &bytes, || usize::MAX, false).unwrap_err();
+    assert_eq!(refused, ReadError::Bound { bound: Bound::Items, max: 47_999 });
+    // The next message is not taken for this one.
+    let small = ModelInferRequest { inputs: vec![input(0)], ..Default::default() };
+    let request = scan(&mut scanner, &small.encode_to_vec(), || usize::MAX, false).unwrap();
+    assert_eq!((request.input_count(), request.output_count()), (1, 0));
 }
 
 #[test]
@@ -462,7 +494,7 @@ fn the_pool_bounds_large_tensors() {
 
 #[test]
 fn items_text_and_message_are_bounded() {
-    let limits = Limits { message_bytes_max: 1000, text_bytes_max: 100, items_max: 5 };
+    let limits = Limits { message_bytes_max: 1000, text_bytes_max: 100, items_max: 5, ..Limits::default() };
     let mut scanner = InferScanner::new(Pool::new(1 << 20), limits);
     assert_eq!(scanner.begin(1001), Err(ReadError::TooLarge { bytes: 1001, bytes_max: 1000 }));
     for item in [&b"\x2a\0"[..], b"\x32\0", b"\x3a\0", b"\x22\0", b"\x3a\x01x"] {

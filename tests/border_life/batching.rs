@@ -70,6 +70,9 @@ fn a_library_closes_batches_by_volume() {
         assert_eq!(batches(&mut peer, "m"), [(1, 2), (2, 2)]);
         let log = server.stop();
         let count = |what: &str| log.matches(what).count();
+        let library = repository.path().join("m/volume.so");
+        let loading = format!("Loading custom batching strategy library {} for model m", library.display());
+        assert_eq!(count(&loading), 1, "{log}");
         assert_eq!(count("strategy.cc: batcher of m begins with 16"), 1, "{log}");
         assert_eq!(count("strategy.cc: batcher ends"), 1, "{log}");
         assert_eq!(count("strategy.cc: batch begins"), 4, "{log}");

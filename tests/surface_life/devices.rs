@@ -107,6 +107,7 @@ fn many_clients_get_their_own_numbers() {
             }
         });
         assert_eq!(asked.load(Ordering::Relaxed), 240);
+        server.wait_for_log("CUDA memory pool is created on device 0 with size 67108864");
         stopped(server);
     });
 }

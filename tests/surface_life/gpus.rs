@@ -127,6 +127,8 @@ fn models_go_to_the_devices_and_count_there() {
         let bare = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(log.lines().any(|found| bare(found).contains(&bare(line))), "{line} in\n{log}");
     }
+    let pinned = log.lines().find(|line| line.contains("Pinned memory pool is created at '0x")).unwrap_or_default();
+    assert!(pinned.ends_with("' with size 268435456\""), "{pinned:?} in\n{log}");
     assert!(log.contains("GPU 1: ") && !log.contains("has no effect"), "{log}");
 }
 

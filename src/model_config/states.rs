@@ -61,7 +61,8 @@ mod tests {
         assert_eq!(states(&batching), [&given[0], &given[3]]);
         let texts = [("input_name", "'A.'"), ("output_name", "'B'.")].map(|(field, name)| {
             format!(
-                "Detected duplicate '{field}' in the state configuration: {name} This state configuration will be ignored."
+                "Detected duplicate '{field}' in the state configuration: {name} This state configuration will be \
+                 ignored."
             )
         });
         assert_eq!(ignored_states(&batching), texts);

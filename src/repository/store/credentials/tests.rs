@@ -81,7 +81,8 @@ fn the_longest_beginning_of_a_location_counts() {
         r#"{
             "s3": {
                 "": {"key_id": "all", "secret_key": "k", "region": "", "more": 1},
-                "s3://bucket": {"key_id": "bucket", "secret_key": "k", "session_token": "t", "profile": "p", "addressing_style": "auto"},
+                "s3://bucket": {"key_id": "bucket", "secret_key": "k", "session_token": "t", "profile": "p",
+                    "addressing_style": "auto"},
                 "s3://bucket/deep": {"key_id": "deep", "secret_key": null}
             },
             "gs": {"gs://one": "/one.json", "gs://none": ""},

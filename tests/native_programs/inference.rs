@@ -136,6 +136,12 @@ fn what_tritons_own_programs_do_works_here() {
     program.run_blameless(&[text(repository.path()), text(no_backends())]);
 }
 
+/// More of them: sizes, strings in pieces, releases that come early.
+#[test]
+fn what_does_not_fit_is_refused_unread() {
+    runs("sizes.c", no_backends());
+}
+
 #[test]
 fn what_tritons_own_programs_do_leaves_nothing_behind() {
     runs_watched("binding.c", no_backends());

@@ -279,3 +279,6 @@ impl Drop for Binding<'_> {
         unsafe { (self.session.runtime().api.ReleaseIoBinding)(self.at.as_ptr()) }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -3,6 +3,8 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tracing::info;
+
 use super::append::{OnGpu, require};
 use super::device_instance::{DeviceInstance, Running};
 use super::element::ElementType;
@@ -59,7 +61,7 @@ impl OnnxModel {
             false => {
                 let on_gpu = self.trial_gpu();
                 let session = match &on_gpu {
-                    Some(gpu) => self.open_session_on(gpu, None)?.1,
+                    Some(gpu) => self.open_session_on(gpu, None, &self.settings)?.1,
                     None => self.open_session(None)?,
                 };
                 let learned = learned(&session);
@@ -94,7 +96,12 @@ impl OnnxModel {
     }
 
     /// A session on a device, with the streams that it uses.
-    fn open_session_on(&self, gpu: &Gpu, filename: Option<&str>) -> Result<(Arc<Lanes>, Session), Status> {
+    fn open_session_on(
+        &self,
+        gpu: &Gpu,
+        filename: Option<&str>,
+        settings: &SessionSettings,
+    ) -> Result<(Arc<Lanes>, Session), Status> {
         let path = model_path(&self.context, filename)?;
         gpu.enter()?;
         let lanes = Lanes::new(gpu, self.context.gpus.pinned())?;
@@ -104,8 +111,30 @@ impl OnnxModel {
             require(self.runtime, &providers, &self.context.name)?;
         }
         let on_gpu = OnGpu { lanes: &lanes, providers: (!is_simulated).then_some(&providers) };
-        let session = Session::open(self.runtime, &path, &self.settings, Some(on_gpu))?;
+        let session = Session::open(self.runtime, &path, settings, Some(on_gpu))?;
         Ok((lanes, session))
+    }
+
+    /// The same, and whether its runs may return early. Where a node is on the CPU the library copies what it computes
+    /// to the device out of memory that it uses again for the next run, so that the copy has to be over when a run is.
+    fn open_instance_session(
+        &self,
+        gpu: &Gpu,
+        filename: Option<&str>,
+    ) -> Result<((Arc<Lanes>, Session), bool), Status> {
+        let all = || self.open_session_on(gpu, filename, &self.settings);
+        match self.settings.returns_early {
+            _ if is_simulated(gpu) => Ok((all()?, false)),
+            Some(is_early) => Ok((all()?, is_early)),
+            None => match self.open_session_on(gpu, filename, &self.settings.without_cpu()) {
+                Ok(opened) => Ok((opened, true)),
+                Err(why) => {
+                    let opened = all()?;
+                    info!("model '{}' waits for its GPU at the end of each run: {why}", self.context.name);
+                    Ok((opened, false))
+                }
+            },
+        }
     }
 
     /// Holds the final configuration against the file, and makes one instance.
@@ -129,11 +158,11 @@ impl OnnxModel {
         let gpu = gpu.ok_or_else(|| Status::unavailable(format!("the server has no GPU for instance '{name}'")))?;
         // What is wrong with that does not matter to instances elsewhere.
         GpuProviders::parse(&self.context)?;
-        let (lanes, session) = self.open_session_on(gpu, context.filename_for_device())?;
+        let ((lanes, session), is_early) = self.open_instance_session(gpu, context.filename_for_device())?;
         let plan = self.plan(&context, &session)?;
         let options = match is_simulated(gpu) {
             true => RunOptions::new(self.runtime, &self.settings)?,
-            false => RunOptions::early(self.runtime, &self.settings)?,
+            false => RunOptions::on_device(self.runtime, &self.settings, is_early)?,
         };
         let recordings = Recordings::new(self.runtime, &self.settings);
         DeviceInstance::new(context, lanes, session, plan, Running { options, recordings })

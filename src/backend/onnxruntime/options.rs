@@ -9,7 +9,7 @@ use ort::sys;
 
 use super::append::{OnGpu, append};
 use super::runtime::{Runtime, RuntimeError, filled};
-use super::settings::SessionSettings;
+use super::settings::{RETURNS_EARLY, SessionSettings};
 
 /// `OrtSessionOptions`, alive while a session is created.
 pub(super) struct SessionOptions {
@@ -113,8 +113,6 @@ impl Drop for SessionOptions {
     }
 }
 
-/// What a run is told in order to return before its work on a device is complete.
-const RETURNS_EARLY: &str = "disable_synchronize_execution_providers";
 /// Which graph a run is recorded as, and played again from; -1: none.
 const GRAPH: &str = "gpu_graph_id";
 
@@ -132,11 +130,16 @@ impl RunOptions {
         RunOptions::with(runtime, settings, &[])
     }
 
-    /// Of runs that return as soon as their work is in the device's stream.
-    pub fn early(runtime: &'static Runtime, settings: &SessionSettings) -> Result<RunOptions, RuntimeError> {
+    /// Of runs on a device. Early ones return as soon as their work is in the device's stream.
+    pub fn on_device(
+        runtime: &'static Runtime,
+        settings: &SessionSettings,
+        is_early: bool,
+    ) -> Result<RunOptions, RuntimeError> {
         // Tensors are elsewhere from run to run, and a recorded run would use those of its first.
         let unrecorded = settings.gpu.records_graphs().then_some((GRAPH, "-1"));
-        let more: Vec<(&str, &str)> = std::iter::once((RETURNS_EARLY, "1")).chain(unrecorded).collect();
+        let early = is_early.then_some((RETURNS_EARLY, "1"));
+        let more: Vec<(&str, &str)> = early.into_iter().chain(unrecorded).collect();
         RunOptions::with(runtime, settings, &more)
     }
 

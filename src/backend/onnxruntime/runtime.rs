@@ -114,6 +114,14 @@ impl Runtime {
         })
     }
 
+    /// The same library by another table of its functions.
+    #[cfg(test)]
+    pub(super) fn by(&self, api: &'static sys::OrtApi) -> Runtime {
+        let Runtime { environment, memory, allocator, has_global_threads, .. } = *self;
+        let (path, version) = (self.path.clone(), self.version.clone());
+        Runtime { api, environment, memory, allocator, path, version, has_global_threads }
+    }
+
     /// Turns the status of a call into a result; frees it.
     pub(super) fn check(&self, status: sys::OrtStatusPtr) -> Result<(), RuntimeError> {
         check(self.api, status)

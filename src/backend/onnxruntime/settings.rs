@@ -59,6 +59,9 @@ impl From<Optimization> for GraphOptimizationLevel {
     }
 }
 
+/// What a run is told in order to return before its work on a device is complete. A model's parameter, too.
+pub const RETURNS_EARLY: &str = "disable_synchronize_execution_providers";
+
 /// How the sessions of one model are made and run. `None` leaves the library's default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionSettings {
@@ -74,6 +77,8 @@ pub struct SessionSettings {
     pub openvino: bool,
     /// For instances on GPUs.
     pub gpu: GpuProviders,
+    /// Runs return before their work on a device is complete; `None`: where no node of the model is on the CPU.
+    pub returns_early: Option<bool>,
 }
 
 impl SessionSettings {
@@ -141,7 +146,15 @@ impl SessionSettings {
             custom_op_libraries: operations.map(|given| given.op_library_filename.clone()).unwrap_or_default(),
             openvino: accelerators(context)?,
             gpu: gpu_providers(context)?,
+            returns_early: boolean(RETURNS_EARLY)?,
         })
+    }
+
+    /// The same, for a session that is not made where a node of the model would be on the CPU.
+    pub fn without_cpu(&self) -> SessionSettings {
+        let mut settings = self.clone();
+        settings.session_entries.push(("session.disable_cpu_ep_fallback".to_owned(), "1".to_owned()));
+        settings
     }
 }
 
@@ -258,7 +271,11 @@ mod tests {
         assert_eq!(settings.session_entries, [entry]);
         let entry = ("memory.enable_memory_arena_shrinkage".to_owned(), "cpu:0".to_owned());
         assert_eq!(settings.run_entries, [entry]);
-        assert_eq!(settings.optimization, Optimization::All);
+        assert_eq!((settings.optimization, settings.returns_early), (Optimization::All, None));
+        for (given, returns_early) in [("1", true), ("0", false)] {
+            let settings = SessionSettings::parse(&with_parameters(&[(RETURNS_EARLY, given)])).unwrap();
+            assert_eq!(settings.returns_early, Some(returns_early));
+        }
     }
 
     #[test]

@@ -9,7 +9,9 @@ use crate::backend::onnxruntime::fixtures::{as_floats, context, floats, runtime}
 use crate::backend::onnxruntime::instance::tests::{
     Rig, add_sub, config, input, numbers, output, ragged, running_sum, strings,
 };
+use crate::backend::onnxruntime::io_binding::tests::{library_that_records, taken};
 use crate::backend::onnxruntime::model::OnnxModel;
+use crate::backend::onnxruntime::runtime::Runtime;
 use crate::backend::onnxruntime::settings::BackendSettings;
 use crate::gpu::simulated::{Simulated, Spec};
 use crate::gpu::{DeviceSlice, DeviceTarget, Gpus, Settings};
@@ -30,8 +32,11 @@ struct Place {
 
 impl Place {
     /// `None`: there is no library, and that was said.
-    fn new(mut config: ModelConfig, seed: u64) -> Option<Place> {
-        let runtime = runtime()?;
+    fn new(config: ModelConfig, seed: u64) -> Option<Place> {
+        Some(Place::of(runtime()?, config, seed))
+    }
+
+    fn of(runtime: &'static Runtime, mut config: ModelConfig, seed: u64) -> Place {
         let mut group = ModelInstanceGroup { count: 1, gpus: vec![0], ..ModelInstanceGroup::default() };
         group.set_kind(Kind::Gpu);
         config.instance_group = vec![group];
@@ -45,7 +50,7 @@ impl Place {
         let mut own = InstanceContext::new("m_0", Arc::new(ModelSpec::new(config).unwrap()), Arc::clone(&context));
         (own.kind, own.gpu) = (Kind::Gpu, gpus.get(0).cloned());
         let instance = model.device_instance(own).unwrap();
-        Some(Place { rig: Rig::of(instance, context.pool.clone()), simulated, gpus })
+        Place { rig: Rig::of(instance, context.pool.clone()), simulated, gpus }
     }
 
     fn gpu(&self, ordinal: i32) -> &Gpu {
@@ -259,6 +264,24 @@ fn what_the_host_reads_stays_there() {
                 assert!(error.message.starts_with("onnx runtime error 2: ") && error.message.contains(part), "{error}");
             }
         }
+    }
+}
+
+/// The library brings inputs of the host to the device as they are bound, on a stream of its own: a run begins when
+/// they are there.
+#[test]
+fn a_run_begins_when_what_was_bound_has_arrived() {
+    let Some((runtime, _reading)) = library_that_records() else { return };
+    let inputs = vec![input("INPUT", DataType::Fp32, &[-1]), input("INDEX", DataType::Int64, &[-1])];
+    let config = config("gather", 0, inputs, vec![output("OUTPUT", DataType::Fp32, &[-1])]);
+    let mut place = Place::of(runtime, config, 6);
+    taken();
+    for at in 0..3i64 {
+        let index = place.gpu(0).put(&(at % 2).to_le_bytes()).unwrap();
+        let draft = place.rig.draft(1).floats(0, &[2], &[7., 8.]);
+        let answer = place.run_one(draft.on_device(1, DataType::Int64, &[1], &index).outputs([0]));
+        assert_eq!(sums(&answer.unwrap()), [vec![7. + (at % 2) as f32]]);
+        assert_eq!(taken(), ["bind", "bind", "synchronize", "run"]);
     }
 }
 

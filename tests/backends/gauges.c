@@ -4,7 +4,9 @@
  *   gauges_free                starts at 10, one less for each request;
  *   gauges_spread              observes 1, 2, 3, … for the requests of a model, with bounds at 1 and 2.5;
  *   nv_trt_llm_kv_cache_block_metrics
- *                              64 tokens in each of 8 blocks, of which a model that answered n requests uses n.
+ *                              64 tokens in each of 8 blocks, of which a model that answered n requests uses n;
+ *   nv_inference_pending_request_count
+ *                              42, in the family that the server has under this name.
  *
  * Every request is answered with the number of requests so far, as OUTPUT0. What the calls are is told on stdout. */
 
@@ -14,14 +16,15 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { COUNTER, GAUGE, HISTOGRAM, TOKENS, USED, MAX, METRICS };
+enum { COUNTER, GAUGE, HISTOGRAM, TOKENS, USED, MAX, CORE, METRICS };
 
 static const TRITONSERVER_MetricKind KINDS[METRICS] = {TRITONSERVER_METRIC_KIND_COUNTER,
     TRITONSERVER_METRIC_KIND_GAUGE, TRITONSERVER_METRIC_KIND_HISTOGRAM, TRITONSERVER_METRIC_KIND_GAUGE,
-    TRITONSERVER_METRIC_KIND_GAUGE, TRITONSERVER_METRIC_KIND_GAUGE};
+    TRITONSERVER_METRIC_KIND_GAUGE, TRITONSERVER_METRIC_KIND_GAUGE, TRITONSERVER_METRIC_KIND_GAUGE};
 static const char* const NAMES[METRICS] = {"gauges_requests_total", "gauges_free", "gauges_spread",
-    "nv_trt_llm_kv_cache_block_metrics", "nv_trt_llm_kv_cache_block_metrics", "nv_trt_llm_kv_cache_block_metrics"};
-static const char* const BLOCKS[METRICS] = {NULL, NULL, NULL, "tokens_per", "used", "max"};
+    "nv_trt_llm_kv_cache_block_metrics", "nv_trt_llm_kv_cache_block_metrics", "nv_trt_llm_kv_cache_block_metrics",
+    "nv_inference_pending_request_count"};
+static const char* const BLOCKS[METRICS] = {NULL, NULL, NULL, "tokens_per", "used", "max", "none"};
 
 typedef struct {
   TRITONSERVER_MetricFamily* families[METRICS];
@@ -60,6 +63,7 @@ EXPORT TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* mo
   succeeds(TRITONSERVER_MetricSet(state->metrics[GAUGE], 10));
   succeeds(TRITONSERVER_MetricSet(state->metrics[TOKENS], 64));
   succeeds(TRITONSERVER_MetricSet(state->metrics[MAX], 8));
+  succeeds(TRITONSERVER_MetricSet(state->metrics[CORE], 42));
   return TRITONBACKEND_ModelSetState(model, state);
 }
 

@@ -79,6 +79,30 @@ fn a_backends_metrics_stand_on_the_page_as_long_as_its_model_is_loaded() {
     });
 }
 
+/// The server has one family of this name, whoever adds to it.
+#[test]
+fn samples_of_a_backend_stand_in_the_servers_own_family() {
+    let Some((_repository, server)) = start(usual()) else { return };
+    let name = "nv_inference_pending_request_count";
+    let family = || {
+        let text = Peer::connect(server.metrics).get("/metrics").text();
+        assert_eq!(text.matches(&format!("# TYPE {name} ")).count(), 1, "{text}");
+        let lines = text.lines().skip_while(|line| *line != format!("# TYPE {name} gauge")).skip(1);
+        lines.take_while(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let line = |labels: &str, value: u64| format!("{name}{{{labels}}} {value}");
+    let backends = |model: &str| line(&format!(r#"kv_cache_block_type="none",model="{model}""#), 42);
+    let one = line(r#"model="one",version="1""#, 0);
+    assert_eq!(family(), [one.clone(), backends("one")]);
+    let mut peer = Peer::connect(server.http);
+    assert_eq!(peer.post("/v2/repository/models/two/load", &[], b"").status, 200);
+    let two = line(r#"model="two",version="1""#, 0);
+    assert_eq!(family(), [one, two.clone(), backends("one"), backends("two")]);
+    assert_eq!(peer.post("/v2/repository/models/one/unload", &[], b"").status, 200);
+    server.wait_until("the samples go", || family() == [two.clone(), backends("two")]);
+    server.stop();
+}
+
 #[test]
 fn load_balancers_are_told_how_full_the_cache_of_blocks_is() {
     let Some((_repository, server)) = start(usual()) else { return };

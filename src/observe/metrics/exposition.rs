@@ -3,6 +3,7 @@
 //! Names and labels are chosen by backends and model configurations, so everything that could end a line or a quoted
 //! value is escaped here and nowhere else.
 
+use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 /// Kinds of families this build exposes.
@@ -72,15 +73,16 @@ impl Exposition {
     /// Puts the samples of `more`, which has this family alone, behind those that the family has here. Series that are
     /// here already stay as they are.
     pub fn add_to_family(&mut self, name: &str, more: Exposition) {
-        let heading = format!("# TYPE {name} ");
+        // Behind the line of its help. No label holds a line break.
+        let heading = format!("\n# TYPE {name} ");
         let Some(start) = self.text.find(&heading) else {
             self.text.push_str(&more.text);
             return;
         };
         let end = self.text[start..].find("\n# HELP ").map_or(self.text.len(), |at| start + at + 1);
-        let block = &self.text[start..end];
-        let series_of = |line: &str| line.rsplit_once(' ').map(|(series, _)| format!("\n{series} "));
-        let is_new = |line: &&str| series_of(line).is_some_and(|series| !block.contains(&series));
+        let series_of = |line: &str| line.rsplit_once(' ').map(|(series, _)| series.to_owned());
+        let here: HashSet<String> = self.text[start..end].lines().filter_map(series_of).collect();
+        let is_new = |line: &&str| series_of(line).is_some_and(|series| !here.contains(&series));
         let lines = more.text.split_inclusive('\n').filter(|line| !line.starts_with('#')).filter(is_new);
         let added: String = lines.collect();
         self.text.insert_str(end, &added);
@@ -228,6 +230,27 @@ mod tests {
         for (value, text) in expected {
             assert_eq!(value.to_string(), text);
         }
+    }
+
+    #[test]
+    fn samples_are_added_to_a_family_that_is_here() {
+        let mut page = Exposition::default();
+        // A label that looks like the heading of another family.
+        let mut label = String::new();
+        push_label(&mut label, "a", "# TYPE two gauge");
+        page.family("one", "x", Kind::Gauge).sample(&label, Value::Integer(1));
+        page.family("two", "y", Kind::Gauge).sample("a=\"b\"", Value::Integer(2));
+        page.family("two_more", "z", Kind::Gauge).sample("", Value::Integer(3));
+        let mut more = Exposition::default();
+        let mut samples = more.family("two", "not this", Kind::Gauge);
+        for (labels, value) in [("a=\"b\"", 8), ("a=\"c\"", 9), ("", 10)] {
+            samples.sample(labels, Value::Integer(value));
+        }
+        page.add_to_family("two", more);
+        let expected = "# HELP one x\n# TYPE one gauge\none{a=\"# TYPE two gauge\"} 1\n\
+                        # HELP two y\n# TYPE two gauge\ntwo{a=\"b\"} 2\ntwo{a=\"c\"} 9\ntwo 10\n\
+                        # HELP two_more z\n# TYPE two_more gauge\ntwo_more 3\n";
+        assert_eq!(page.into_text(), expected);
     }
 
     #[test]

@@ -83,6 +83,56 @@ fn models_keep_metrics_for_as_long_as_they_have_them() {
     server.wait_until("they are gone", || !self::page(&server).contains("caller_"));
 }
 
+/// A sample that several models keep lives until the last of them is gone, and one that is loaded again goes on with it.
+#[test]
+fn a_sample_of_several_models_outlives_each_of_them() {
+    let repository = models::repository(&[]);
+    for model in ["first", "second"] {
+        models::add(&repository, "metered", model);
+    }
+    let flags = ["--model-control-mode=explicit", "--load-model=first", "--load-model=second"];
+    let Some(server) = models::serve(usual(), &repository, &flags) else { return };
+    let mut peer = Peer::connect(server.http);
+    let mut seen = |model: &str| {
+        let input = json!({"name": "IN", "datatype": "FP64", "shape": [1], "data": [1.0]});
+        let body = json!({ "inputs": [input] }).to_string();
+        let answer = peer.post(&format!("/v2/models/{model}/infer"), &[], body.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        // The model's own, the one of all, and the largest.
+        answer.json()["outputs"][0]["data"].clone()
+    };
+    let mut control = Peer::connect(server.http);
+    let mut ask = |model: &str, action: &str| {
+        let answer = control.post(&format!("/v2/repository/models/{model}/{action}"), &[], b"");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    let samples = || {
+        let page = page(&server);
+        page.lines().filter(|line| line.starts_with("differential_seen")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let own = |model: &str, count: u32| {
+        format!("differential_seen{{kind=\"a \\\"quoted\\\" one\",model=\"{model}\"}} {count}")
+    };
+    assert_eq!(seen("first"), json!([1.0, 0.5, 1.0]));
+    assert_eq!(seen("second"), json!([1.0, 1.0, 1.0]));
+    assert_eq!(samples().len(), 3, "{:?}", samples());
+    for round in 2..5 {
+        let before = f64::from(round) / 2.0;
+        ask("first", "unload");
+        server.wait_until("its own sample goes", || !samples().contains(&own("first", 1)));
+        assert!(samples().contains(&format!("differential_seen {before}")), "{:?}", samples());
+        ask("first", "load");
+        assert_eq!(seen("first"), json!([1.0, before + 0.5, 1.0]), "the model begins anew, the one of all goes on");
+    }
+    // A model that is loaded once more beside itself has never been without it either.
+    models::add(&repository, "metered", "second");
+    ask("second", "load");
+    assert!(samples().iter().any(|line| line.starts_with("differential_seen 2.5")), "{:?}", samples());
+    ["first", "second"].into_iter().for_each(|model| ask(model, "unload"));
+    server.wait_until("all of them go", || samples().is_empty());
+    server.stop();
+}
+
 fn page(server: &Server) -> String {
     Peer::connect(server.metrics).get("/metrics").text()
 }

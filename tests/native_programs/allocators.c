@@ -159,7 +159,7 @@ static void may_give_nothing(TRITONSERVER_Server* server) {
   }
 }
 
-/* A model that writes client_numbers itself does not write them there, and they arrive. */
+/* A model that writes numbers itself does not write them there, and they arrive. */
 static void may_be_crooked(TRITONSERVER_Server* server) {
   TRITONSERVER_ResponseAllocator* allocator = NULL;
   succeeds(TRITONSERVER_ResponseAllocatorNew(&allocator, alloc_crooked, free_crooked, NULL));

@@ -176,9 +176,26 @@ static void cancellation_is_seen_by_all(TRITONSERVER_Server* server) {
   succeeds(TRITONSERVER_ResponseAllocatorDelete(allocator));
 }
 
-/* An answer that the application itself sends to a request of its own: the model's comes too late. */
+/* Where the memory of an output was preferred. */
+static TRITONSERVER_MemoryType preferred_type;
+static int64_t preferred_id;
+
+static TRITONSERVER_Error* alloc_on_host(
+    TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp, void** buffer, void** buffer_userp,
+    TRITONSERVER_MemoryType* actual_memory_type, int64_t* actual_memory_type_id) {
+  preferred_type = memory_type;
+  preferred_id = memory_type_id;
+  return client_alloc(
+      allocator, tensor_name, byte_size, TRITONSERVER_MEMORY_CPU, 0, userp, buffer, buffer_userp, actual_memory_type,
+      actual_memory_type_id);
+}
+
+/* An answer that the application itself sends to a request of its own: the model's comes too late. The allocator hears
+ * what is preferred, be it possible here or not, and decides. */
 static void a_cast_request_can_be_answered(TRITONSERVER_Server* server) {
-  TRITONSERVER_ResponseAllocator* allocator = client_allocator();
+  TRITONSERVER_ResponseAllocator* allocator = NULL;
+  succeeds(TRITONSERVER_ResponseAllocatorNew(&allocator, alloc_on_host, client_free, client_start));
   Client client;
   client_init(&client);
   TRITONSERVER_InferenceRequest* request = client_request(server, "slow", allocator, &client);
@@ -191,9 +208,11 @@ static void a_cast_request_can_be_answered(TRITONSERVER_Server* server) {
   const int64_t shape[2] = {1, 4};
   succeeds(TRITONBACKEND_ResponseOutput(made, &output, "OUTPUT0", TRITONSERVER_TYPE_INT32, shape, 2));
   void* buffer = NULL;
-  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
-  int64_t memory_type_id = 0;
+  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_GPU;
+  int64_t memory_type_id = 3;
   succeeds(TRITONBACKEND_OutputBuffer(output, &buffer, sizeof(client_numbers), &memory_type, &memory_type_id));
+  expect(preferred_type == TRITONSERVER_MEMORY_GPU && preferred_id == 3);
+  expect(memory_type == TRITONSERVER_MEMORY_CPU && memory_type_id == 0);
   memcpy(buffer, client_numbers, sizeof(client_numbers));
   /* Under its name in the server's interface, before it is sent. */
   TRITONSERVER_InferenceResponse* seen = (TRITONSERVER_InferenceResponse*)made;

@@ -46,7 +46,8 @@ def main():
     for row, sentence in enumerate(sentences):
         # The product of two vectors of length 1 is the cosine of their angle: 1 is the same, 0 has nothing in common.
         likeness = [sum(a * b for a, b in zip(embeddings[row], other)) for other in embeddings]
-        print("  ".join("%5.2f" % value for value in likeness) + "  " + sentence)
+        # Zero has no sign here.
+        print("  ".join("%5.2f" % (round(value, 2) + 0.0) for value in likeness) + "  " + sentence)
 
 
 if __name__ == "__main__":

@@ -246,6 +246,32 @@ fn nothing_is_left_for_later() {
     demand_none("left for later", findings);
 }
 
+/// A fault that can be planted (`Mutant`) is planted somewhere, and some test says that it notices it.
+#[test]
+fn each_planted_fault_is_noticed() {
+    let all = sources("src");
+    let mut findings = Vec::new();
+    let mut count = 0;
+    for faults in all.iter().filter(|source| source.path.ends_with("mutants.rs")) {
+        let body = faults.code.split("pub enum Mutant {").nth(1).and_then(|rest| rest.split('}').next());
+        let body = body.unwrap_or_else(|| panic!("{} has no faults", faults.path));
+        for name in body.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            count += 1;
+            let of_module = || all.iter().filter(|source| source.module() == faults.module());
+            let lines = || of_module().flat_map(|source| source.code.lines()).filter(|line| line.contains(name));
+            let (planted, named) = (format!("is(Mutant::{name})"), format!("Mutant::{name}"));
+            if !lines().any(|line| line.contains(&planted)) {
+                findings.push(format!("{}: '{name}' is planted nowhere", faults.path));
+            }
+            if !lines().any(|line| line.contains(&named) && !line.contains(&planted)) {
+                findings.push(format!("{}: no test plants '{name}'", faults.path));
+            }
+        }
+    }
+    assert!(count > 0, "there are no faults");
+    demand_none("planted faults", findings);
+}
+
 /// The modules named as `crate::x` or `tritonserver::x`, also in groups (`use crate::{a, b::c}`), with their lines.
 fn uses(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();

@@ -269,6 +269,18 @@ fn heads_are_bounded() {
             assert!(statuses.contains(&answer.status), "{}… got {}", &bytes[..20], answer.status);
         }
     }
+    // Of what ends right behind the bound, nothing is left unread.
+    let beyond = 64 * 1024 + 1;
+    let path = format!("GET /{}", "a".repeat(beyond - 5));
+    let field = "GET /v2 HTTP/1.1\r\nHost: t\r\nX: ";
+    let wide = format!("{field}{}", "b".repeat(beyond - field.len()));
+    let many = format!("GET /v2 HTTP/1.1\r\nHost: t\r\n{}\r\n", "X: y\r\n".repeat(128));
+    for (bytes, statuses) in [(path, [414, 431]), (wide, [431, 431]), (many, [431, 431])] {
+        let mut peer = Peer::connect(server.http);
+        peer.send(bytes.as_bytes());
+        let answer = peer.answer();
+        assert!(statuses.contains(&answer.status), "{}… got {}", &bytes[..20], answer.status);
+    }
     let mut peer = Peer::connect(server.http);
     let fits = format!("GET /v2/health/live HTTP/1.1\r\nHost: t\r\nX: {}\r\n\r\n", "b".repeat(8_000));
     assert_eq!(peer.send(fits.as_bytes()).answer().status, 200);

@@ -124,8 +124,8 @@ fn embeddings_are_those_of_the_network() {
     server.stop();
 }
 
-/// The example's own client, with the interpreter of the host: it needs no package. It prints what docs/text-pipeline.md
-/// shows below its command.
+/// The example's own client, with the interpreter of the host: it needs no package. It prints what
+/// docs/text-pipeline.md shows below its command.
 fn compare(http: &str, model: &str) {
     let page = fs::read_to_string(source("docs/text-pipeline.md")).expect("the page");
     let words =

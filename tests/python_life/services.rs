@@ -83,7 +83,7 @@ fn models_keep_metrics_for_as_long_as_they_have_them() {
     server.wait_until("they are gone", || !self::page(&server).contains("caller_"));
 }
 
-/// A sample that several models keep lives until the last of them is gone, and one that is loaded again goes on with it.
+/// A sample that several models keep lives until the last of them is gone, and goes on with a model that comes back.
 #[test]
 fn a_sample_of_several_models_outlives_each_of_them() {
     let repository = models::repository(&[]);

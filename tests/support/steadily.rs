@@ -1,7 +1,5 @@
 //! Comparisons with the official server, repeated where that server crashed.
 
-#![allow(dead_code)] // Every test binary takes the part of tests/support that it needs.
-
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

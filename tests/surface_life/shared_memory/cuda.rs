@@ -512,3 +512,29 @@ fn onnx_models_work_on_devices() {
         stop(server);
     });
 }
+
+/// The cache reads no memory of a device: such a request is executed each time, and the log says why.
+#[test]
+fn requests_with_memory_of_devices_are_not_looked_up_in_the_cache() {
+    let repository = Repository::new();
+    affine(&repository, "twice", 2, 0);
+    let file = repository.path().join("twice/config.pbtxt");
+    let config = std::fs::read_to_string(&file).expect("the configuration");
+    std::fs::write(file, config + " response_cache { enable: true }").expect("the configuration");
+    let flags = [ALLOWED, "--cache-config=local,size=1048576"];
+    let server = Server::start_in(usual(), repository.path(), &flags, "/v2/health/ready", DEVICES);
+    let mut peer = Peer::connect(server.http);
+    lent(&mut peer, "g", &Object::new(&floats([1.0, 2.0])), 0, 8);
+    let region = json!({ "shared_memory_region": "g", "shared_memory_byte_size": 8 });
+    let input = json!({ "name": "INPUT0", "datatype": "FP32", "shape": [2], "parameters": region });
+    let body = json!({ "id": "device", "inputs": [input] }).to_string();
+    for _ in 0..2 {
+        let answer = peer.post("/v2/models/twice/infer", &[], body.as_bytes());
+        assert_eq!((answer.status, &answer.json()["outputs"][0]["data"]), (200, &json!([3.0, 5.0])));
+    }
+    let executions = peer.get("/v2/models/twice/stats").json()["model_stats"][0]["execution_count"].clone();
+    assert_eq!(executions, 2);
+    let text = "Failed to hash request: [request id: device] Only input buffers in CPU memory are allowed in cache";
+    assert_eq!(server.log().matches(text).count(), 2, "{}", server.log());
+    stop(server);
+}

@@ -16,8 +16,9 @@ use super::routes::{MemoryKind, RegionAction};
 use super::{Api, Mail, Outcome, Protocol, error};
 use crate::gpu::driver::IpcHandle;
 use crate::gpu::{Lent, OpenError};
-use crate::memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX};
+use crate::memory::regions::{REGIONS_MAX, RegisterError, TEXT_BYTES_MAX, Unregistered};
 use crate::memory::{Gather, Pool, Slice};
+use crate::observe::log::verbose;
 use crate::protocol::grpc::Encoder;
 use crate::protocol::http1::Response;
 use crate::protocol::json::{Document, Value};
@@ -87,10 +88,11 @@ impl Ask {
             }
             Ask::Unregister(MemoryKind::Cuda, name) => {
                 let regions = memory.gpus.regions();
-                match name {
-                    Some(name) => regions.unregister(&name),
-                    None => regions.list().iter().for_each(|region| regions.unregister(region.name())),
-                }
+                let names: Vec<Box<[u8]>> = match name {
+                    Some(name) => vec![name],
+                    None => regions.list().iter().map(|region| region.name().into()).collect(),
+                };
+                unregister("cuda", &names, |name| Ok(regions.unregister(name)))?;
                 Ok(RegionOutcome::Changed)
             }
             Ask::Unregister(MemoryKind::System, name) => {
@@ -99,7 +101,7 @@ impl Ask {
                     Some(name) => vec![name],
                     None => regions.list().iter().map(|region| region.name().into()).collect(),
                 };
-                unregister(&names, |name| regions.unregister(name))?;
+                unregister("system", &names, |name| regions.unregister(name))?;
                 Ok(RegionOutcome::Changed)
             }
             Ask::Status(kind, name) => Listing::of(kind, name.as_deref(), memory).map(RegionOutcome::Listed),
@@ -154,19 +156,30 @@ fn status_of(error: &RegisterError, name: &[u8], key: &[u8]) -> Status {
 }
 
 /// Unregisters one after the other; what cannot be is named at the end.
-fn unregister(names: &[Box<[u8]>], one: impl Fn(&[u8]) -> std::io::Result<()>) -> Result<(), Status> {
+fn unregister(
+    kind: &str,
+    names: &[Box<[u8]>],
+    one: impl Fn(&[u8]) -> std::io::Result<Unregistered>,
+) -> Result<(), Status> {
     let mut failed = String::new();
     for name in names {
-        if let Err(error) = one(name) {
-            let name = String::from_utf8_lossy(name);
-            tracing::warn!("shared memory region '{name}' is not unmapped: {error}");
-            failed.push_str(&format!("{name} ,"));
+        let outcome = one(name);
+        let name = String::from_utf8_lossy(name);
+        match outcome {
+            Ok(Unregistered::Now) => {}
+            Ok(Unregistered::WithLastUse) => {
+                verbose!(1, "Shared memory region '{name}' will be unregistered after in-flight requests complete.");
+            }
+            Err(error) => {
+                tracing::warn!("shared memory region '{name}' is not unmapped: {error}");
+                failed.push_str(&format!("{name} ,"));
+            }
         }
     }
     match failed.is_empty() {
         true => Ok(()),
         false => {
-            Err(Status::internal(format!("Failed to unregister the following system shared memory regions: {failed}")))
+            Err(Status::internal(format!("Failed to unregister the following {kind} shared memory regions: {failed}")))
         }
     }
 }

@@ -14,7 +14,7 @@ use super::buffer::DeviceSlice;
 use super::device::{Gpu, Gpus};
 use super::driver::{DeviceAddress, IpcHandle};
 use crate::memory::WindowError;
-use crate::memory::regions::{Clerk, REGIONS_MAX, TEXT_BYTES_MAX, Uses, range_in};
+use crate::memory::regions::{Clerk, REGIONS_MAX, TEXT_BYTES_MAX, Unregistered, Uses, range_in};
 
 /// One registration.
 pub struct DeviceRegion {
@@ -79,7 +79,7 @@ impl Drop for DeviceRegion {
             let closed = unsafe { gpu.driver().ipc_close(gpu.ordinal(), at) };
             if let Err(error) = gpu.noted(closed) {
                 let name = String::from_utf8_lossy(&name);
-                tracing::warn!("CUDA shared memory region '{name}' is not closed: {error}");
+                tracing::warn!("CUDA shared memory region '{name}': failed to close CUDA IPC handle: {error}");
             }
         });
     }
@@ -265,8 +265,10 @@ impl DeviceRegions {
         let Lent { handle, device_id, byte_size } = lent;
         let gpu = i32::try_from(device_id).ok().and_then(|id| gpus.get(id)).ok_or(OpenError::NoDevice)?.clone();
         let (driver, ordinal) = (gpu.driver(), gpu.ordinal());
-        let invalid = |error: super::DriverError| OpenError::InvalidArgs(error.to_string());
-        let at = gpu.noted(driver.ipc_open(ordinal, handle)).map_err(invalid)?;
+        // As Triton logs it.
+        let failed = |what, error: &super::DriverError| OpenError::InvalidArgs(format!("{what}: {error}"));
+        let opened = gpu.noted(driver.ipc_open(ordinal, handle));
+        let at = opened.map_err(|error| failed("failed to open CUDA IPC handle", &error))?;
         let byte_size = usize::try_from(byte_size).unwrap_or(usize::MAX);
         // From here on it is closed whatever happens.
         let region = Arc::new(DeviceRegion {
@@ -279,7 +281,8 @@ impl DeviceRegions {
             uses: Uses::default(),
             clerk: clerk.clone(),
         });
-        let (base, len) = gpu.noted(driver.allocation_of(ordinal, at)).map_err(invalid)?;
+        let found = gpu.noted(driver.allocation_of(ordinal, at));
+        let (base, len) = found.map_err(|error| failed("Failed to get CUDA address range", &error))?;
         let before = usize::try_from(at.0.saturating_sub(base.0)).unwrap_or(usize::MAX);
         if byte_size > len.saturating_sub(before) {
             return Err(OpenError::TooLong);
@@ -295,11 +298,13 @@ impl DeviceRegions {
     }
 
     /// Forgets a region, at once or with its last use; that there is none is no error. Not for shards.
-    pub fn unregister(&self, name: &[u8]) {
-        let Some(region) = self.find(name) else { return };
-        if region.uses.mark() {
-            drop(self.table.remove(&region));
+    pub fn unregister(&self, name: &[u8]) -> Unregistered {
+        let Some(region) = self.find(name) else { return Unregistered::Now };
+        if !region.uses.mark() {
+            return Unregistered::WithLastUse;
         }
+        drop(self.table.remove(&region));
+        Unregistered::Now
     }
 
     /// Begins a use of a region; `None`: there is none of that name.

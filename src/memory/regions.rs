@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::clerk::{Clerk, Refused};
 use self::mapping::Mapping;
-pub use self::uses::Uses;
+pub use self::uses::{Unregistered, Uses};
 pub use self::window::{Window, WindowError, range_in};
 
 /// Regions that are registered, or still mapped, at a time. Each is a mapping of its own, of which a process has 65530
@@ -234,14 +234,15 @@ impl Regions {
     }
 
     /// Forgets a region, at once or with its last use; that there is none is no error. Not for shards.
-    pub fn unregister(&self, name: &[u8]) -> io::Result<()> {
-        let Some(region) = self.find(name) else { return Ok(()) };
+    pub fn unregister(&self, name: &[u8]) -> io::Result<Unregistered> {
+        let Some(region) = self.find(name) else { return Ok(Unregistered::Now) };
         if !region.uses.mark() {
-            return Ok(());
+            return Ok(Unregistered::WithLastUse);
         }
         drop(self.table.remove(&region));
         // Whoever else still holds it closes it.
-        Arc::into_inner(region).map_or(Ok(()), |region| region.mapping.close())
+        Arc::into_inner(region).map_or(Ok(()), |region| region.mapping.close())?;
+        Ok(Unregistered::Now)
     }
 }
 

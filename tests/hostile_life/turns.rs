@@ -110,7 +110,7 @@ fn grpc_shapes() -> Vec<(&'static str, Shape)> {
     let settings: Vec<u8> = (0..200_000).flat_map(setting).collect();
     vec![
         ("narrow contents", Shape::Grpc(narrow, 0, "")),
-        ("strings of a stream", Shape::Stream(strings(1 << 20, vec![0; 4 << 20]), "")),
+        ("strings of a stream", Shape::Stream(strings(4 << 20, vec![0; 16 << 20]), "")),
         ("broken strings of a stream", Shape::Stream(strings(1 << 20, vec![0; (4 << 20) - 4]), "string elements")),
         ("trace settings", Shape::Call("TraceSetting", settings.clone(), refused, "at most 65536 are read")),
         ("log settings", Shape::Call("LogSettings", settings, refused, "at most 65536 are read")),

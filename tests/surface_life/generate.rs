@@ -159,6 +159,8 @@ fn what_cannot_be_mapped_is_refused_with_plain_json() {
     let raise = "Use --http-max-input-size to increase the limit.";
     let large = format!(r#"{{"INPUT0":[{}]}}"#, ["0"; 600].join(","));
     let sum = format!(r#"{{"INPUT0":[{}],"INPUT1":"{}"}}"#, ["0"; 900].join(","), "x".repeat(500));
+    let nested_sum =
+        format!(r#"{{"INPUT0":[{}],"parameters":{{"INPUT1":"{}"}}}}"#, ["0"; 900].join(","), "x".repeat(500));
     let long = format!(r#"{{"x":"{}"}}"#, "x".repeat(4000));
     let deep = format!(r#"{{"INPUT0":{}1{}}}"#, "[".repeat(100), "]".repeat(100));
     let table: &[(&str, &str, u16, String)] = &[
@@ -227,6 +229,12 @@ fn what_cannot_be_mapped_is_refused_with_plain_json() {
             &sum,
             400,
             format!("request size of 3600 bytes with input 'INPUT1' of size 504 bytes {limit} 4000. {raise}"),
+        ),
+        (
+            "two",
+            &nested_sum,
+            400,
+            format!("{nested}request size of 3600 bytes with input 'INPUT1' of size 504 bytes {limit} 4000. {raise}"),
         ),
         ("plain", &long, 400, format!("request JSON size of 4008 bytes {limit} 4000 bytes. {raise}")),
         ("absent", "{", 404, format!("{unknown}'absent' is not found")),

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use tritonserver::wire::inference::{ServerLiveRequest, ServerLiveResponse};
@@ -11,7 +12,7 @@ use tritonserver::wire::inference::{ServerLiveRequest, ServerLiveResponse};
 use crate::support::certificates::Certificates;
 use crate::support::grpc::SERVICE;
 use crate::support::http::Peer;
-use crate::support::http2::{RawPeer, kind};
+use crate::support::http2::{PREFACE, RawPeer, kind, settings};
 use crate::support::python::Python;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{PATIENCE, Server, run_to_end};
@@ -286,6 +287,35 @@ fn a_start_without_a_usable_identity_fails_and_says_why() {
         let line = format!("--grpc-{what} has no effect without --grpc-use-ssl: the port speaks plain text");
         assert_eq!(log.matches(&line).count(), 1, "{log}");
     }
+}
+
+/// A peer that trickles is given up behind TLS too, whose records are many times what they carry.
+#[test]
+fn peers_that_trickle_over_tls_are_given_up() {
+    let Some(files) = Certificates::make() else { return };
+    let repository = repository();
+    let mut flags = files.server_flags("grpc");
+    flags.extend(["--slow-peer-secs=1", "--slow-peer-min-rate=4000"].map(str::to_owned));
+    let server = start_grpc(usual(), &repository, &flags);
+    let mut peer = files.connect(server.grpc, &["h2"]);
+    peer.sock.set_read_timeout(Some(Duration::from_millis(20))).expect("a read timeout");
+    // The head of a HEADERS frame whose 16,000 bytes come one by one.
+    let front = [PREFACE, &settings(&[]), &[0, 0x3e, 0x80, kind::HEADERS, 4, 0, 0, 0, 1]].concat();
+    peer.write_all(&front).expect("send");
+    let started = Instant::now();
+    let mut portion = [0; 4096];
+    loop {
+        assert!(started.elapsed() < PATIENCE, "a peer that trickles stays for ever");
+        let is_gone = peer.write_all(b"x").and_then(|()| peer.flush()).is_err();
+        match peer.read(&mut portion) {
+            Ok(0) => break,
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => break,
+            _ if is_gone => break,
+            _ => {}
+        }
+    }
+    assert_live(&files, &server);
+    server.stop();
 }
 
 /// A call over a connection that speaks TLS.

@@ -180,15 +180,17 @@ fn every_refusal_of_the_registry_has_its_text_and_code() {
 #[test]
 fn regions_that_stay_mapped_are_named_together() {
     let names: Vec<Box<[u8]>> = [&b"a"[..], b"b", b"c"].map(Box::from).into();
-    let fails = |failing: &'static [&'static [u8]]| {
-        unregister(&names, |name| match failing.contains(&name) {
+    let fails = |kind, failing: &'static [&'static [u8]]| {
+        unregister(kind, &names, |name| match failing.contains(&name) {
             true => Err(std::io::Error::other("no")),
-            false => Ok(()),
+            false => Ok(Unregistered::Now),
         })
     };
-    assert_eq!(fails(&[]), Ok(()));
-    let text = "Failed to unregister the following system shared memory regions: a ,b ,";
-    assert_eq!(fails(&[b"a", b"b"]), Err(Status::internal(text)));
+    for kind in ["system", "cuda"] {
+        assert_eq!(fails(kind, &[]), Ok(()));
+        let text = format!("Failed to unregister the following {kind} shared memory regions: a ,b ,");
+        assert_eq!(fails(kind, &[b"a", b"b"]), Err(Status::internal(text)));
+    }
 }
 
 #[test]

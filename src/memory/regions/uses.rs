@@ -5,6 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MARKED: usize = 1;
 const ONE_USE: usize = 2;
 
+/// When a region that is unregistered goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unregistered {
+    /// At once; also where there was none.
+    Now,
+    /// Requests use it: with the last of them.
+    WithLastUse,
+}
+
 /// The state word of a region.
 #[derive(Debug, Default)]
 pub struct Uses(AtomicUsize);

@@ -9,7 +9,7 @@ const LOST: &str = "shared memory region 'r' has lost its memory: the object was
 #[test]
 fn an_unregistered_region_serves_its_last_request() {
     each(&variant::ALL, |variant| {
-        let (_repository, server) = start(variant, &[ALLOWED]);
+        let (_repository, server) = start(variant, &[ALLOWED, "--log-verbose=1"]);
         let (mut peer, mut slow) = (Peer::connect(server.http), Peer::connect(server.http));
         let object = Object::new(&[&int32s(1..=4)[..], &[0; 16]].concat());
         registered(&mut peer, "r", &object, 32);
@@ -48,7 +48,9 @@ fn an_unregistered_region_serves_its_last_request() {
         assert_eq!(object.read(16, 16), int32s(1..=4));
         assert_eq!(listed(&mut peer), [""; 0], "gone with the answer");
         assert_eq!(counted(&mut peer), before + 1);
-        server.stop();
+        let log = server.stop();
+        let line = "Shared memory region 'r' will be unregistered after in-flight requests complete.";
+        assert!(log.contains(line), "{log}");
     });
 }
 

@@ -258,12 +258,12 @@ impl<S: Service> Net<S> {
         if self.is_draining(port) {
             return;
         }
-        let tls = if door.tls { self.handshakes.begin(port) } else { None };
+        let pool = self.pool_for(&fd);
+        let tls = if door.tls { self.handshakes.begin(port, &pool) } else { None };
         if door.tls && tls.is_none() {
             // Never in plain text where TLS is asked for.
             return;
         }
-        let pool = self.pool_for(&fd);
         let wire = match port {
             Port::Grpc => Wire::http2(http2::Connection::server(self.http2, pool.clone()), pool.clone()),
             Port::Http | Port::Metrics | Port::SageMaker | Port::Vertex => {

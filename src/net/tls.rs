@@ -21,7 +21,7 @@ use tracing::debug;
 use super::connection::Connection;
 use super::pace::copy_portion;
 use super::{Net, Shared};
-use crate::memory::{BlockMut, Exhausted, Key, Pool, Slice};
+use crate::memory::{BlockMut, Exhausted, Held, Key, Pool, Slice};
 use crate::protocol::service::{Port, Service};
 
 pub use credentials::{Credentials, CredentialsError};
@@ -37,6 +37,8 @@ const RECORD: usize = 16 << 10;
 const RECORD_EXTRA: usize = 64;
 /// Received bytes that may wait for the rest of a record or handshake message. rustls takes messages of 64 KiB.
 const INCOMING_MAX: usize = 256 << 10;
+/// Of these, bytes of a handshake that are not charged to the connection.
+const HANDSHAKE_FREE: usize = 16 << 10;
 /// Handshakes of one shard that may be with the control thread.
 const HANDSHAKES_MAX: usize = 512;
 /// Seconds that a peer has for its part of the handshake.
@@ -78,6 +80,9 @@ pub(super) struct Tls {
     record: Vec<u8>,
     goodbye_said: bool,
     shaking_s: u32,
+    pool: Pool,
+    /// What a long handshake is charged with.
+    held: Option<Held>,
 }
 
 enum State {
@@ -105,14 +110,14 @@ impl Handshakes {
     }
 
     /// A session for a new connection; `None`: the port cannot speak TLS.
-    pub fn begin(&self, port: Port) -> Option<Tls> {
+    pub fn begin(&self, port: Port, pool: &Pool) -> Option<Tls> {
         let secure = self.secure.as_ref()?;
         let config = match port {
             Port::Http => secure.http.as_ref()?,
             Port::Grpc => secure.grpc.as_ref()?,
             Port::Metrics | Port::SageMaker | Port::Vertex => return None,
         };
-        Tls::new(config).map_err(|error| debug!("a connection gets no TLS session: {error}")).ok()
+        Tls::new(config, pool.clone()).map_err(|error| debug!("a connection gets no TLS session: {error}")).ok()
     }
 
     /// Hands a session to the control thread; false if too many are there.
@@ -199,7 +204,7 @@ impl Connection {
 }
 
 impl Tls {
-    fn new(config: &Arc<ServerConfig>) -> Result<Tls, rustls::Error> {
+    fn new(config: &Arc<ServerConfig>, pool: Pool) -> Result<Tls, rustls::Error> {
         let session = Box::new(UnbufferedServerConnection::new(Arc::clone(config))?);
         Ok(Tls {
             state: State::Shaking(session),
@@ -210,6 +215,8 @@ impl Tls {
             record: Vec::new(),
             goodbye_said: false,
             shaking_s: 0,
+            pool,
+            held: None,
         })
     }
 
@@ -218,10 +225,21 @@ impl Tls {
         if matches!(self.state, State::Failed) {
             return Taken::Nothing;
         }
-        if self.incoming.len().saturating_add(bytes.len()) > INCOMING_MAX {
+        let collected = self.incoming.len().saturating_add(bytes.len());
+        if collected > INCOMING_MAX {
             debug!("a connection is closed: its TLS messages are too long");
             self.state = State::Failed;
             return Taken::Failed;
+        }
+        if matches!(self.state, State::Shaking(_)) && collected > HANDSHAKE_FREE && self.held.is_none() {
+            match self.pool.hold(INCOMING_MAX) {
+                Ok(held) => self.held = Some(held),
+                Err(exhausted) => {
+                    debug!("a connection is closed: no memory for its TLS handshake: {exhausted}");
+                    (self.state, self.incoming) = (State::Failed, Vec::new());
+                    return Taken::Failed;
+                }
+            }
         }
         self.incoming.extend_from_slice(bytes);
         match std::mem::replace(&mut self.state, State::Failed) {
@@ -260,7 +278,7 @@ impl Tls {
     fn after_step(&mut self, session: Box<UnbufferedServerConnection>, step: Result<Step, rustls::Error>) -> Taken {
         match step {
             Ok(Step::Shaking) => self.state = State::Shaking(session),
-            Ok(Step::Open) => self.state = State::Open(session),
+            Ok(Step::Open) => (self.state, self.held) = (State::Open(session), None),
             Ok(Step::PeerClosed) => {
                 self.state = State::Open(session);
                 return Taken::Closed;

@@ -318,6 +318,33 @@ fn peers_that_trickle_over_tls_are_given_up() {
     server.stop();
 }
 
+/// Long beginnings of handshakes that never end: beyond the budget their connections do.
+#[test]
+fn handshakes_that_stop_half_way_are_held_to_the_budget() {
+    let Some(files) = Certificates::make() else { return };
+    let repository = repository();
+    let mut flags = files.server_flags("grpc");
+    flags.extend(["--request-memory-byte-size=10000000", "--request-memory-client-share=1"].map(str::to_owned));
+    let server = start_grpc(usual(), &repository, &flags);
+    // A ClientHello of 60,000 bytes, of which two records come.
+    let mut front = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xea, 0x60];
+    front.resize(5 + 0x4000, 0);
+    front.extend([0x16, 3, 1, 0x40, 0]);
+    front.resize(2 * (5 + 0x4000), 0);
+    let peers: Vec<TcpStream> = (0..60)
+        .map(|_| {
+            let mut peer = TcpStream::connect(server.grpc).expect("a connection");
+            // The server may have closed it by the end.
+            let _ = peer.write_all(&front);
+            peer
+        })
+        .collect();
+    server.wait_for_log("no memory for its TLS handshake");
+    drop(peers);
+    assert_live(&files, &server);
+    server.stop();
+}
+
 /// A call over a connection that speaks TLS.
 fn assert_live(files: &Certificates, server: &Server) {
     let mut peer = RawPeer::over(files.connect(server.grpc, &["h2"]));

@@ -37,7 +37,7 @@ pub use walk::TensorError;
 pub use writer::{GatherSink, Sink, Writer};
 
 /// Bytes of text that one step reads at most, however few tokens they are: blanks and long strings take time too.
-const STEP_BYTES: usize = 32 << 10;
+const STEP_BYTES: usize = 16 << 10;
 
 /// What the elements of a numeric tensor are; strings have [`StringsReader`] and [`ArrayWriter::strings`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -112,7 +112,7 @@ pub fn start() -> (Repository, Server) {
     let repository = Repository::new();
     repository.identity("numbers", 8, &[Pair::new("INT32", "16"), Pair::new("FP32", "-1, 4")]);
     repository.identity("text", 8, &[Pair::new("BYTES", "-1")]);
-    let server = Server::start(usual(), repository.path(), &["--allow-client-shm=true"]);
+    let server = Server::start(usual(), repository.path(), &["--allow-client-shm=true", "--id=harbour"]);
     (repository, server)
 }
 

@@ -24,6 +24,7 @@ fn the_text_tells_of_client_and_server() {
         let outcome = measured(&[&run[..], &SHAPE].concat());
         for part in [
             "Model numbers, version 1 at 127.0.0.1:",
+            "  Server harbour, version 2.",
             "Batch size 2, 1 different request\n",
             "Closed loop, in flight: 1 to 3 by 2",
             "Request concurrency: 1\n",
@@ -113,6 +114,7 @@ fn json_holds_all_that_was_measured() {
     assert!(!text.contains("secret"), "{text}");
     let value: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(value["plan"]["headers"][0], "authorization");
+    assert_eq!(value["server"]["name"], "harbour");
     assert_eq!((&value["plan"]["rules"]["seed"], &value["model"]["name"]), (&9.into(), &"numbers".into()));
     assert_eq!(value["plan"]["first_request"][0]["shape"], serde_json::json!([1, 16]));
     let points = value["points"].as_array().expect("points");

@@ -56,6 +56,7 @@ fn head(report: &Report<'_>, page: &mut String) {
     for line in text::settings(report).lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (name, value) = match line.split_once(' ') {
             Some(("Model", rest)) => ("Model", rest),
+            Some(("Server", rest)) => ("Server", rest),
             Some(("Batch", _)) => ("Requests", line),
             Some(("Closed" | "Open", _)) => ("Load", line),
             Some(("Client:", rest)) => ("Client", rest),
@@ -63,10 +64,6 @@ fn head(report: &Report<'_>, page: &mut String) {
             _ => ("Rules", line),
         };
         fact(name, value);
-    }
-    let server = format!("{} {}", report.subject.server, report.subject.server_version);
-    if !server.trim().is_empty() {
-        fact("Server", server.trim());
     }
     fact("Began", &utc(report.began));
     page.push_str("</dl>\n");

@@ -32,6 +32,10 @@ pub fn settings(report: &Report<'_>) -> String {
     let tls = if plan.target.tls.is_some() { " over TLS" } else { "" };
     let model = plain(&named(&plan.model, &report.subject.version));
     let _ = writeln!(text, "Model {model} at {}, {protocol}{tls}", plan.target.endpoint);
+    let server = plain(&named(&report.subject.server, &report.subject.server_version));
+    if !report.subject.server.is_empty() {
+        let _ = writeln!(text, "  Server {server}, as its metadata say");
+    }
     let templates: usize = work.streams.iter().map(Vec::len).sum();
     let plural = if templates == 1 { "" } else { "s" };
     let _ = write!(text, "  Batch size {}, {templates} different request{plural}", report.batch);

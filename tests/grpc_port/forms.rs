@@ -1,11 +1,13 @@
 //! Every datatype in raw and in typed contents; parameters, outputs and classification over gRPC (grpc.md section 4).
 
 use bytes::Bytes;
+use prost::Message;
 use tritonserver::wire::inference::infer_parameter::ParameterChoice;
+use tritonserver::wire::inference::model_infer_request::InferInputTensor;
 use tritonserver::wire::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse};
 
 use super::message::{infer, numbers, output, parameters, raw, typed};
-use crate::support::grpc::Grpc;
+use crate::support::grpc::{Grpc, SERVICE, code, decode, frame_bytes};
 use crate::support::repository::{Pair, Repository, TYPES};
 use crate::support::server::Server;
 use crate::support::variant::{self, each, usual};
@@ -198,4 +200,35 @@ fn large_tensors_arrive_unchanged() {
         }
         server.stop();
     });
+}
+
+/// A data type may stand behind the elements that it is of; where they are many, it must not.
+#[test]
+fn elements_may_come_before_their_type() {
+    let repository = Repository::new();
+    repository.identity("narrow", 0, &[Pair::new("INT8", "-1")]);
+    let server = Server::start(usual(), repository.path(), &[]);
+    let mut grpc = Grpc::connect(server.grpc);
+    let mut ask = |values: Vec<i32>| {
+        let count = values.len() as i64;
+        let contents = InferTensorContents { int_contents: values, ..Default::default() };
+        // Two messages behind each other are one with the fields of both.
+        let elements = InferInputTensor { contents: Some(contents), ..Default::default() };
+        let (name, datatype, shape) = ("INPUT0".into(), "INT8".into(), vec![count]);
+        let described = InferInputTensor { name, datatype, shape, ..Default::default() };
+        let input = [elements.encode_to_vec(), described.encode_to_vec()].concat();
+        let mut message = ModelInferRequest { model_name: "narrow".into(), ..Default::default() }.encode_to_vec();
+        prost::encoding::encode_key(5, prost::encoding::WireType::LengthDelimited, &mut message);
+        prost::encoding::encode_varint(input.len() as u64, &mut message);
+        message.extend(input);
+        grpc.exchange(&format!("{SERVICE}ModelInfer"), &[], &[frame_bytes(0, &message)])
+    };
+    let reply = ask(vec![1, -2, 300]);
+    assert_eq!(reply.status.code, code::OK, "{:?}", reply.status);
+    let answer: ModelInferResponse = decode(&reply.messages[0]);
+    assert_eq!(answer.raw_output_contents[0].as_ref(), [1, 254, 44]);
+    let status = ask(vec![1; 70_000]).status;
+    let text = "the datatype of input tensor 'INPUT0' for model 'narrow' must stand before its contents in the message";
+    assert_eq!((status.code, status.message.as_str()), (code::INVALID_ARGUMENT, text));
+    server.stop();
 }

@@ -433,6 +433,37 @@ def metrics_of_a_program_are_on_the_page():
 
 
 @case
+def families_of_one_name_are_one():
+    folder = tempfile.TemporaryDirectory()
+    server = server_of(folder, MODES.EXPLICIT)
+
+    def page():
+        return server.metrics().formatted(_c.TRITONSERVER_MetricFormat.PROMETHEUS)
+
+    def family(description):
+        return _c.TRITONSERVER_MetricFamily(_c.TRITONSERVER_MetricKind.COUNTER, "shared_family", description)
+
+    first, second = family("first description"), family("second description")
+    # Nothing is shown of a family without metrics.
+    assert "shared_family" not in page()
+    labels = [[_c.TRITONSERVER_Parameter("key", value)] for value in ["one", "two"]]
+    one, same = _c.TRITONSERVER_Metric(first, labels[0]), _c.TRITONSERVER_Metric(second, labels[0])
+    two = _c.TRITONSERVER_Metric(second, labels[1])
+    one.increment(7.5)
+    assert (one.value, same.value, two.value) == (7.5, 7.5, 0)
+    text = page()
+    assert text.count("# HELP shared_family first description") == 1 and "second description" not in text, text
+    assert '\nshared_family{key="one"} 7.5\n' in text and '\nshared_family{key="two"} 0\n' in text, text
+    del one, first
+    assert '\nshared_family{key="one"} 7.5\n' in page()
+    del same
+    assert 'key="one"' not in page() and 'key="two"' in page()
+    del two, second
+    gc.collect()
+    assert "shared_family" not in page()
+
+
+@case
 def a_function_gets_the_log_of_a_server():
     records, folder = [], tempfile.TemporaryDirectory()
     options = _c.TRITONSERVER_ServerOptions()

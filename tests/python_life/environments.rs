@@ -153,7 +153,7 @@ fn environments_are_directories_or_archives_which_models_share() {
     places(&repository, "inside", &environment_of("$$TRITON_MODEL_DIRECTORY/own/env.tar.gz"));
     repository.file("inside/own/env.tar.gz", fs::read(&archive).expect("the archive"));
     let backends = format!("--backend-directory={}", place.path("backends").display());
-    let server = place.serve(&repository, &[&backends], "/v2/health/ready");
+    let server = place.serve(&repository, &[&backends, "--log-verbose=1"], "/v2/health/ready");
 
     let [plain, directory, archived, again, inside] =
         ["plain", "directory", "archive", "again", "inside"].map(|model| ask(&server, model));
@@ -182,6 +182,19 @@ fn environments_are_directories_or_archives_which_models_share() {
     }
     let log = server.stop();
     assert!(log.contains("(EXECUTION_ENV_PATH)") && log.contains("(--backend-config=python,interpreter)"), "{log}");
+    // Lines that scripts look for in a verbose log of Triton.
+    let (packed, venv) = (archive.display(), environment.display());
+    for line in [
+        format!("Starting Python backend stub: {}", place.python.interpreter().display()),
+        format!("Starting Python backend stub with custom environment: {venv}/bin/"),
+        format!("Using Python execution env {venv}"),
+        format!("Using Python execution env {packed}"),
+        format!("Extracting Python execution env {packed}"),
+        "Shared memory configuration is shm-default-byte-size=".to_owned(),
+        ",stub-timeout-seconds=30".to_owned(),
+    ] {
+        assert!(log.contains(&line), "{line}: {log}");
+    }
     assert_eq!(place.left(), [""; 0], "removed with the server");
 }
 

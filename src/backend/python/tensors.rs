@@ -50,7 +50,11 @@ impl Content<'_> {
     pub fn packed_len(&self) -> Result<usize, Status> {
         match self.datatype {
             _ if self.loan.is_some() => Ok(0),
-            DataType::Bytes => Ok(self.count()?.saturating_add(LIST_HEAD).saturating_add(self.byte_size())),
+            // Elements that have no room for their lengths are refused when they are packed, whatever the shape says.
+            DataType::Bytes => {
+                let count = self.count()?.min(self.byte_size() / LENGTH + 1);
+                Ok(count.saturating_add(LIST_HEAD).saturating_add(self.byte_size()))
+            }
             _ => Ok(self.byte_size()),
         }
     }
@@ -120,6 +124,8 @@ const INCOMPLETE_LENGTH: &str = "Invalid bytes tensor data: incomplete length fi
 const BEYOND_BUFFER: &str = "Invalid bytes tensor data: string extends beyond buffer";
 /// Letter and length of a list.
 const LIST_HEAD: usize = 5;
+/// Before each element of BYTES.
+const LENGTH: usize = 4;
 
 /// Bytes of shared memory that these tensors take together.
 pub fn shared_len<'a>(tensors: impl Iterator<Item = Content<'a>>) -> Result<usize, Status> {
@@ -390,4 +396,34 @@ fn unpack_list(
         (rest, to) = (behind, left);
     }
     if rest.is_empty() { Some(Ok(target.freeze())) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What BYTES of that shape become, by their pieces, and the room that was asked for it.
+    fn packed(shape: &[i64], pieces: &[&[u8]]) -> (Result<Vec<u8>, String>, usize) {
+        let pieces: Vec<Slice> = pieces.iter().map(|piece| Slice::copy_of(piece)).collect();
+        let content = Content { name: b"T", datatype: DataType::Bytes, shape, pieces: &pieces, loan: None };
+        let mut list = Vec::new();
+        let packed = content.pack(&mut list).map(|()| list).map_err(|status| status.message.to_string());
+        (packed, content.packed_len().unwrap())
+    }
+
+    #[test]
+    fn strings_that_do_not_end_with_their_tensor_are_refused() {
+        let good = b"[\x02\0\0\0s\x01\0\0\0as\0\0\0\0".to_vec();
+        assert_eq!(packed(&[2], &[b"\x01\0", b"\0\0a\0\0\0\0"]), (Ok(good.clone()), good.len()));
+        let text = |shape: &[i64], bytes: &[u8]| packed(shape, &[bytes]).0.unwrap_err();
+        assert_eq!(text(&[2], b"\x01\0\0\0a\0\0"), "Invalid bytes tensor data: incomplete length field");
+        assert_eq!(text(&[1], b"\x02\0\0\0a"), "Invalid bytes tensor data: string extends beyond buffer");
+        assert_eq!(text(&[1], b"\xff\xff\xff\xff"), "Invalid bytes tensor data: string extends beyond buffer");
+        let misshapen = |shape: &str| format!("tensor 'T' has bytes that do not fit its shape {shape}");
+        assert_eq!(text(&[2], b"\x01\0\0\0a"), misshapen("[2]"));
+        assert_eq!(text(&[0], b"\x01\0\0\0a"), misshapen("[0]"));
+        // A shape alone asks for no memory.
+        let (refused, len) = packed(&[1 << 31], &[b"\0\0\0\0"]);
+        assert_eq!((refused.unwrap_err(), len), (misshapen("[2147483648]"), 5 + 2 + 4));
+    }
 }

@@ -45,7 +45,7 @@ pub fn shares(options: &Options, budget_bytes: usize, shards: usize) -> Shares {
 /// Part of the budget that connections at rest may take beside it, and requests that wait as well.
 const BESIDE_PART: usize = 4;
 /// Bytes that a connection at rest takes, its codec and its lists included.
-const CONNECTION_BYTES: usize = 16 * 1024;
+const CONNECTION_BYTES: usize = 20 * 1024;
 /// Bytes that a request takes beside its tensors and texts, from its call to its place in a queue.
 const WAITING_BYTES: usize = 4 * 1024;
 /// A shard takes so many of either however small the budget is.
@@ -98,7 +98,7 @@ mod tests {
             (shares.connections, shares.waiting)
         };
         assert_eq!(of(0, 1), (LEAST, LEAST));
-        assert_eq!(of(1 << 30, 4), (4096, 16_384));
+        assert_eq!(of(1 << 30, 4), (3276, 16_384));
         assert_eq!(of(1 << 40, 1), (CONNECTIONS_MAX, WAITING_MAX));
     }
 }

@@ -304,7 +304,7 @@ fn a_string_as_the_body_is_held_to_the_budget() {
 fn connections_at_rest_are_bounded_by_the_budget() {
     let repository = Repository::new();
     repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
-    let server = Server::start(usual(), repository.path(), &["--request-memory-byte-size=20000000"]);
+    let server = Server::start(usual(), repository.path(), &["--request-memory-byte-size=25000000"]);
     let before = server.descriptors();
     let mut held = Vec::new();
     for _ in 0..600 {
@@ -314,8 +314,8 @@ fn connections_at_rest_are_bounded_by_the_budget() {
     for _ in 0..5 {
         assert_eq!(Peer::connect(server.http).get("/v2/health/ready").status, 200);
     }
-    // One for each 64 KiB.
-    expect_descriptors(&server, before + 20_000_000 / 65_536);
+    // One for each 80 KiB.
+    expect_descriptors(&server, before + 25_000_000 / 81_920);
     drop(held);
     assert_healthy(&server);
     server.stop();

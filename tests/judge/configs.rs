@@ -164,19 +164,28 @@ const PLACE: Known = Known {
 
 const MODEL_METRICS: Known = Known {
     name: "Buckets of a model's histograms",
-    is: |difference| difference.question.starts_with("metric_family: ") && difference.ours.starts_with("metric "),
+    is: |difference| {
+        difference.question == "metric_family: cause"
+            && difference.ours == "metric identifier must specify non-empty 'family'"
+            && difference.theirs == "failed to read text proto from <repository>/metric_family/config.pbtxt"
+    },
 };
 
 const VERSIONLESS: Known = Known {
     name: "Models without a version in the index",
     is: |difference| {
-        difference.question.ends_with(": index") && (difference.ours, difference.theirs) == (r#"["::"]"#, "[]")
+        ["policy_absent: index", "policy_none: index", "policy_zero: index"].contains(&difference.question)
+            && (difference.ours, difference.theirs) == (r#"["::"]"#, "[]")
     },
 };
 
 const ESCAPING: Known = Known {
     name: "Libraries outside the backend's directory",
-    is: |difference| difference.ours.contains("escapes backend directory"),
+    is: |difference| {
+        difference.question.starts_with("runtime_escapes: ")
+            && difference.ours.contains("backend library name '../../libc.so' escapes backend directory '")
+            && difference.theirs.contains("unable to find backend library '../../libc.so' for model 'runtime_escapes'")
+    },
 };
 
 const BLANK: Known = Known {
@@ -187,8 +196,13 @@ const BLANK: Known = Known {
     },
 };
 
-const NO_GPU: Known =
-    Known { name: "Instances on GPUs", is: |difference| difference.ours.contains("but server does not support GPUs") };
+const NO_GPU: Known = Known {
+    name: "Instances on GPUs",
+    is: |difference| {
+        let (ours, theirs) = ("but server does not support GPUs", "but no GPUs are available");
+        difference.ours.contains(ours) && difference.ours == difference.theirs.replace(theirs, ours)
+    },
+};
 
 fn write(repository: &Repository) {
     for (model, rest) in CONFIGS {

@@ -47,8 +47,14 @@ const BEGINNINGS: [&str; 10] = [
     "The server cannot",
 ];
 
-const SIZE: Known =
-    Known { name: "The limit of the input's size", is: |difference| difference.question == "--http-max-input-size=0" };
+const SIZE: Known = Known {
+    name: "The limit of the input's size",
+    is: |difference| {
+        difference.question == "--http-max-input-size=0"
+            && difference.ours.ends_with("Error: --http-max-input-size must be greater than 0.")
+            && difference.theirs == "1 "
+    },
+};
 
 /// The exit code and what follows the usage text.
 fn transcript(words: &[String]) -> Vec<Line> {

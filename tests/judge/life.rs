@@ -40,7 +40,11 @@ struct Story {
 const NOT_NEWER: Known = Known {
     name: "A change that makes nothing newer",
     // The configuration is gone, while a time in the future was seen.
-    is: |difference| difference.question == "failures and repair: 16 load m" && difference.theirs.starts_with("200"),
+    is: |difference| {
+        difference.question == "failures and repair: 16 load m"
+            && difference.ours == "500 error: \"failed to load 'm', failed to poll from model repository\""
+            && difference.theirs == "200 "
+    },
 };
 
 const ALL: &str = "version_policy { all { } }\n";

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use super::prepared::{fingerprint, prepared, source, step};
 use super::python::Python;
-use super::skip::skip;
+use super::skip::{skip, skip_for_want_of};
 
 /// What older hosts lack, beside the environment.
 const SHIM: &str = "older_host.so";
@@ -19,7 +19,12 @@ const PLATFORMS: [&str; 5] = ["manylinux_2_39", "manylinux_2_28", "manylinux_2_2
 /// or the packages cannot be had.
 pub fn python() -> Option<(Python, Option<PathBuf>)> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match MADE.get_or_init(make) {
+    let Some(interpreter) = python_312() else {
+        // Debian's stable release has another one, and packages come without an interpreter.
+        skip_for_want_of("Python 3.12, for which alone NVIDIA's in-process API is published");
+        return None;
+    };
+    match MADE.get_or_init(|| make(&interpreter)) {
         Ok(root) => {
             let shim = root.join(SHIM);
             Some((Python::at(root), shim.is_file().then_some(shim)))
@@ -31,11 +36,10 @@ pub fn python() -> Option<(Python, Option<PathBuf>)> {
     }
 }
 
-fn make() -> Result<PathBuf, String> {
+fn make(interpreter: &Path) -> Result<PathBuf, String> {
     let (requirements, older_host) = (source("tests/python/tritonserver.txt"), source("tests/python/older_host.py"));
     let read = |path: &Path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
     let name = format!("python-env-{}", fingerprint(&[&read(&requirements)?, &read(&older_host)?]));
-    let interpreter = python_312().ok_or("no Python 3.12, for which alone NVIDIA's in-process API is published")?;
     prepared(&name, |root| {
         step(Command::new(interpreter).args(["-m", "venv"]).arg(root))?;
         let python = Python::at(root);

@@ -1,5 +1,8 @@
 //! Holds the source tree to its own rules: which module may use which, where `unsafe` and glommio may stand, how a file
-//! begins and how long it may grow (docs: the tree in the design, the habits in the style guide).
+//! begins and how long it may grow (docs/design.md, "The path of a request"), and that what is cited is there.
+
+#[path = "tidy/citations.rs"]
+mod citations;
 
 use std::fs;
 use std::path::{Path, PathBuf};

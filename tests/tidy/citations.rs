@@ -1,5 +1,5 @@
 //! Holds citations to what they cite: the contract's files, sections and rules, the design's decisions and headings,
-//! the pages of docs/, and the targets of their links.
+//! the pages of docs/, and the targets of their links. The index of docs/ has to list every page.
 //!
 //! A citation may go on in the next line of its comment, so a file is read as one line without the marks of comments.
 
@@ -8,8 +8,21 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// What may cite.
-const PLACES: [&str; 10] =
-    ["src", "tests", "benches", "docs", "templates", "examples", "proto", "tuning", "README.md", "build.rs"];
+const PLACES: [&str; 13] = [
+    "src",
+    "tests",
+    "benches",
+    "docs",
+    "templates",
+    "examples",
+    "proto",
+    "tuning",
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "build.rs",
+];
 const ENDINGS: [&str; 15] =
     ["rs", "py", "md", "proto", "c", "cc", "cpp", "h", "js", "mjs", "go", "sh", "toml", "conf", "pbtxt"];
 /// What tools put beside the sources.
@@ -17,6 +30,10 @@ const FOREIGN: [&str; 4] = ["node_modules", "target", "__pycache__", ".venv"];
 
 const CONTRACT: &str = "docs/contract";
 const DESIGN: &str = "docs/design.md";
+/// Lists the pages of docs/, each in the row of a table.
+const INDEX: &str = "docs/README.md";
+/// Names the files that a change touches.
+const WALKS: &str = "CONTRIBUTING.md";
 
 /// A page as far as it can be cited.
 #[derive(Default)]
@@ -286,11 +303,41 @@ fn citations_and_links_lead_somewhere() {
     let mut findings = Vec::new();
     for (path, text) in texts(root) {
         findings.extend(pages.findings(&path, &text));
-        if path.ends_with(".md") && (path.starts_with("docs/") || path == "README.md") {
+        if path.ends_with(".md") && (path.starts_with("docs/") || !path.contains('/')) {
             findings.extend(pages.broken_links(root, &path, &text));
         }
     }
     super::demand_none("citations and links lead somewhere", findings);
+}
+
+#[test]
+fn the_index_lists_every_page_once() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let index = fs::read_to_string(root.join(INDEX)).expect("the index of docs/");
+    let rows = |page: &str| index.lines().filter(|line| line.starts_with(&format!("| [{page}]({page}) |"))).count();
+    let pages = fs::read_dir(root.join("docs")).expect("docs/").flatten();
+    let names = pages.filter_map(|page| page.file_name().into_string().ok()).filter(|name| name.ends_with(".md"));
+    let unlisted = names.filter(|name| !INDEX.ends_with(&format!("/{name}")) && rows(name) != 1);
+    super::demand_none(&format!("{INDEX} has one row for each page"), unlisted.collect());
+}
+
+#[test]
+fn files_that_the_walks_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join(WALKS)).expect("the walks");
+    let missing = missing_paths(root, &text);
+    super::demand_none(&format!("{WALKS} names files that exist"), missing);
+    let planted = "a `src/lib.rs`, `src/none.rs` and `tests/none`, `src/<name>.rs`, `none/none.rs`";
+    assert_eq!(missing_paths(root, planted), ["src/none.rs", "tests/none"]);
+}
+
+/// The paths between backquotes that lead nowhere; `<name>` stands for what a reader chooses.
+fn missing_paths(root: &Path, text: &str) -> Vec<String> {
+    let places = PLACES.iter().chain(&[".ci", "include", "model_repository"]);
+    let is_ours = |path: &str| places.clone().any(|place| path == *place || path.starts_with(&format!("{place}/")));
+    let is_path = |path: &&str| !path.contains(['<', ' ', '\n']) && is_ours(path);
+    let named = text.split('`').skip(1).step_by(2).filter(is_path);
+    named.filter(|path| !root.join(path).exists()).map(str::to_owned).collect()
 }
 
 /// Citations here are spelt in two halves, so that this file does not find itself.

@@ -71,7 +71,7 @@ pub use forwarding::HeaderPattern;
 /// Version that this server answers to: the release whose contract it keeps.
 pub const SERVER_VERSION: &str = "2.75.0";
 
-/// The extensions (http.md section 3 has the order).
+/// The extensions (contract/http.md section 3 has the order).
 pub const EXTENSIONS: [&str; 13] = [
     "classification",
     "sequence",

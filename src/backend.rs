@@ -112,7 +112,7 @@ pub struct Attributes {
     pub execution_policy: ExecutionPolicy,
 }
 
-/// Who drives an instance (c_api.md section 5, "Threads").
+/// Who drives an instance (contract/c_api.md section 5, "Threads").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ExecutionPolicy {
     /// A thread of its own.

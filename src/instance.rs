@@ -2,7 +2,8 @@
 //!
 //! An instance is created, warmed, driven and dropped on one thread, which is confined before the backend sees it: what
 //! a runtime allocates and starts lands where the instance will run. A version may get other instances while it serves
-//! (schedulers.md section 10, "config only differs in instance_group"): new ones are ready before old ones leave.
+//! (contract/schedulers.md section 10, "config only differs in instance_group"): new ones are ready before old ones
+//! leave.
 
 mod cancelled;
 mod confinement;
@@ -376,7 +377,7 @@ fn keep(running: &[Worker], wishes: &[Wish]) -> Vec<Option<usize>> {
 }
 
 /// Whether instances of one model are created at the same time: the backend's attribute, unless the environment says
-/// otherwise (cli.md section 4).
+/// otherwise (contract/cli.md section 4).
 fn loads_in_parallel(attribute: bool, variable: Option<&OsStr>) -> bool {
     match variable {
         Some(value) if !value.is_empty() => value == "1",

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Every step is a pure function of its arguments, but for `layout` and the labels, which read directories and files.
-//! The messages that an operator sees are those of spec/model_config.md, letter for letter; this module may be used by
-//! all others and uses none but the generated messages.
+//! The messages that an operator sees are those of contract/model_config.md, letter for letter; this module may be used
+//! by all others and uses none but the generated messages.
 
 use std::sync::OnceLock;
 

@@ -248,7 +248,7 @@ impl<S: Service> Net<S> {
         self.adopt(fd, door, seat, core);
     }
 
-    /// Metrics are served to the end (cli.md section 7).
+    /// Metrics are served to the end (contract/cli.md section 7).
     fn is_draining(&self, port: Port) -> bool {
         self.draining && (port != Port::Metrics || self.stopped)
     }

@@ -35,7 +35,7 @@ pub use lifecycle::{InFlight, Lifecycle, Publisher};
 pub use models::{Entry, ModelId, ModelMap, ServedModel, VersionState, parse_version};
 pub use overrides::{Parameter, ParameterValue};
 
-/// Who decides which models are loaded (schedulers.md section 10).
+/// Who decides which models are loaded (contract/schedulers.md section 10).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ControlMode {
     /// All of them, once.

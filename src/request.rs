@@ -65,7 +65,7 @@ pub use ticket::Ticket;
 pub use times::{TimeSums, Times};
 pub use witness::Witness;
 
-/// Sequence a request belongs to; numeric and textual ids are distinct spaces (schedulers.md section 3).
+/// Sequence a request belongs to; numeric and textual ids are distinct spaces (contract/schedulers.md section 3).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum CorrelationId {
     #[default]
@@ -132,13 +132,13 @@ pub struct Request {
     pub flags: u32,
     pub correlation_id: CorrelationId,
     pub priority: u64,
-    /// The queue's timeout of schedulers.md section 2; 0 is none.
+    /// The queue's timeout of contract/schedulers.md section 2; 0 is none.
     pub timeout_us: u64,
     /// First dimension of the inputs when the model batches, else 1.
     pub batch_size: u64,
     /// Only clients' requests are counted.
     pub origin: Origin,
-    /// A shard hands it in, and may execute it itself (DESIGN, decision 4).
+    /// A shard hands it in, and may execute it itself (docs/design.md, decision 4).
     pub is_on_shard: bool,
     /// It is like one that has passed the checks of its model, and completed as they do.
     pub is_checked: bool,

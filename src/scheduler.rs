@@ -137,7 +137,7 @@ impl Scheduling {
     }
 }
 
-/// The scheduler that the configuration asks for (schedulers.md section 1).
+/// The scheduler that the configuration asks for (contract/schedulers.md section 1).
 pub fn create(purpose: &Purpose, services: &Services) -> Result<Scheduling, Status> {
     let plain = match &purpose.spec.config.scheduling_choice {
         None => Scheduling::new(Direct::new(purpose, services)),

@@ -1,8 +1,8 @@
 //! Assembly: options, start-up order, readiness, drain. The only module that knows all the others.
 //!
-//! The order is Triton's (cli.md section 7): models first, so that no port answers before every start-up model has
-//! settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal asks for the
-//! end.
+//! The order is Triton's (contract/cli.md section 7): models first, so that no port answers before every start-up model
+//! has settled; then gRPC, HTTP, the ports of the clouds and metrics; and back in the same order when a signal asks for
+//! the end.
 
 pub mod access;
 mod budget;

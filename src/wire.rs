@@ -42,7 +42,8 @@ mod tests {
 
     use super::*;
 
-    /// The tables of spec/grpc.md section 2 and spec/model_config.md sections 1 and 2 count themselves (COUNTS.md).
+    /// The tables of contract/grpc.md section 2 and contract/model_config.md sections 1 and 2 count themselves
+    /// (contract/README.md).
     #[test]
     fn the_contract_is_complete() {
         let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();

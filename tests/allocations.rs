@@ -1,6 +1,6 @@
 //! What a request costs, in counts: how often the server asks its allocator for memory, how many of a tensor's bytes
-//! are copied in user space on their way from the socket to the model and back (DESIGN.md, decisions 6 and 7), and how
-//! often the kernel is called.
+//! are copied in user space on their way from the socket to the model and back (docs/design.md, decisions 6 and 7), and
+//! how often the kernel is called.
 //!
 //! The server of the first two is this binary itself, started once more: so its allocator and its memcpy are ours, and
 //! count thread by thread, whatever code calls them. The client is another process and does not appear in any count.

@@ -1,6 +1,6 @@
 //! Model repositories in buckets, held against stand-ins of the three services: what is listed, how changes show, what
-//! a copy holds and when it goes, and what is said when a bucket cannot be read (spec: model_config.md section 4,
-//! cli.md section 4).
+//! a copy holds and when it goes, and what is said when a bucket cannot be read (contract/model_config.md section 4,
+//! contract/cli.md section 4).
 
 mod support {
     pub mod http;

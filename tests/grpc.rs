@@ -1,4 +1,4 @@
-//! The gRPC port of a whole server, met by a peer made of the crate h2 and the messages of proto/ (spec: grpc.md).
+//! The gRPC port of a whole server, met by a peer made of the crate h2 and the messages of proto/ (contract/grpc.md).
 
 mod support {
     pub mod backend;

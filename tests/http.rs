@@ -1,5 +1,5 @@
 //! The HTTP port of a whole server, met by scripted peers that send exactly the bytes that a test states
-//! (spec: http.md; metrics.md sections 1 to 3).
+//! (contract/http.md; contract/metrics.md sections 1 to 3).
 
 mod support {
     pub mod backend;

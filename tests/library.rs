@@ -1,4 +1,5 @@
-//! Response caches and repository agents as shared libraries, driven by the server (c_api.md sections 6 and 7).
+//! Response caches and repository agents as shared libraries, driven by the server (contract/c_api.md sections 6 and
+//! 7).
 
 mod support {
     pub mod backend;

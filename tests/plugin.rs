@@ -1,5 +1,5 @@
 //! A backend library in C, loaded through Triton's C interface: it must answer exactly as the built-in identity
-//! (spec: c_api.md section 5, backends.md section 1).
+//! (contract/c_api.md section 5, contract/backends.md section 1).
 
 mod support {
     pub mod backend;

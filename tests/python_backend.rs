@@ -1,4 +1,4 @@
-//! Python models behind a real server: `model.py` files as Triton's users write them (spec: python_backend.md).
+//! Python models behind a real server: `model.py` files as Triton's users write them (contract/python_backend.md).
 
 mod support {
     pub mod grpc;

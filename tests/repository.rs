@@ -1,5 +1,6 @@
 //! A model's life under a whole server: what is loaded when, what is told about it, what a request meets while it
-//! changes (spec: schedulers.md section 10; model_config.md sections 3 to 7; http.md and grpc.md, repository rows).
+//! changes (contract/schedulers.md section 10; contract/model_config.md sections 3 to 7; contract/http.md and
+//! contract/grpc.md, repository rows).
 
 mod support {
     pub mod backend;

@@ -1,5 +1,5 @@
 //! Schedulers as clients see them: what batches form, in which order answers come, who waits for what and for how long
-//! (spec: schedulers.md). Statistics tell what was executed.
+//! (contract/schedulers.md). Statistics tell what was executed.
 
 mod support {
     pub mod backend;

@@ -1,4 +1,4 @@
-//! `TRITONREPOAGENT_*`: repository agents as shared libraries (c_api.md section 6).
+//! `TRITONREPOAGENT_*`: repository agents as shared libraries (contract/c_api.md section 6).
 
 mod library;
 mod model;

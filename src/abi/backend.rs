@@ -285,7 +285,7 @@ fn number_of_choice(choice: &SchedulingChoice) -> u32 {
 }
 
 /// Takes over what a backend may complete: batch size, inputs, outputs, a scheduler where none was given, and the
-/// transaction policy (model_config.md section 5).
+/// transaction policy (contract/model_config.md section 5).
 ///
 /// # Safety
 /// The handles are live.

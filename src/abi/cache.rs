@@ -1,4 +1,4 @@
-//! `TRITONCACHE_*`: response caches as shared libraries (c_api.md section 7).
+//! `TRITONCACHE_*`: response caches as shared libraries (contract/c_api.md section 7).
 //!
 //! An answer goes to the library as one buffer in a form of our own, which is believed in nothing when it comes back.
 //! The library is asked by threads of the cache, never where it could stall a shard.

@@ -1,4 +1,5 @@
-//! Groups of routes and RPCs that are answered only to who brings a secret (http.md section 2, grpc.md section 3).
+//! Groups of routes and RPCs that are answered only to who brings a secret (contract/http.md section 2,
+//! contract/grpc.md section 3).
 
 use super::routes::Category;
 use super::{Api, error};
@@ -82,7 +83,7 @@ impl Api {
             None => Ok(()),
             Some(header) => {
                 let text = format!("This API is restricted, expecting header '{header}'");
-                // Without a label (http.md section 1).
+                // Without a label (contract/http.md section 1).
                 Err(Box::new(error::error_body(&self.pool, 403, &text, None)))
             }
         }

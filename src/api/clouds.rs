@@ -8,7 +8,8 @@ use crate::protocol::http1::{Head, Response};
 use crate::protocol::service::{Port, Replies, Token};
 
 impl Api {
-    /// Whether `--http-restricted-api` lets the request through (http.md sections 8 and 9); Err is the answer if not.
+    /// Whether `--http-restricted-api` lets the request through (contract/http.md sections 8 and 9); Err is the answer
+    /// if not.
     pub(super) fn cloud_restricted(&self, category: Category, head: &Head) -> Result<(), Box<Response>> {
         self.is_allowed(category, head)
     }

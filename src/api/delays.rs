@@ -1,4 +1,4 @@
-//! Delays of gRPC inference that tests ask for by environment variables (grpc.md section 7, "Debug env").
+//! Delays of gRPC inference that tests ask for by environment variables (contract/grpc.md section 7, "Debug env").
 //!
 //! Triton sleeps in its handlers. A shard never sleeps: what is to be late is put off by a timer, and comes back by
 //! mail.

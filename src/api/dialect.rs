@@ -1,5 +1,5 @@
 //! What tells the ports for inference over HTTP apart: where a request says how long its JSON is, and how an answer
-//! does (http.md sections 5, 8 and 9).
+//! does (contract/http.md sections 5, 8 and 9).
 //!
 //! The clouds' front ends let no header through but the content type, so the length travels in that. Everything else
 //! about an inference request is the same on every port.
@@ -16,7 +16,7 @@ pub(super) const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 const SAGEMAKER_BINARY: &str = "application/vnd.sagemaker-triton.binary+json;json-header-size=";
 const VERTEX_BINARY: &str = "application/vnd.vertex-ai-triton.binary+json;json-header-size=";
 
-/// What SageMaker takes for a lack of memory, be it the host's or a GPU's (http.md section 8).
+/// What SageMaker takes for a lack of memory, be it the host's or a GPU's (contract/http.md section 8).
 const OUT_OF_MEMORY: [&str; 17] = [
     "CUDA out of memory",
     "CUDA_OUT_OF_MEMORY",

@@ -1,4 +1,5 @@
-//! The one place where an error becomes a code of HTTP or gRPC (http.md section 2, grpc.md section 3).
+//! The one place where an error becomes a code of HTTP or gRPC (contract/http.md section 2,
+//! contract/grpc.md section 3).
 
 use crate::memory::{Gather, Pool};
 use crate::protocol::grpc;
@@ -36,8 +37,8 @@ pub fn grpc_status(status: Status) -> GrpcStatus {
     GrpcStatus::new(grpc_code(status.code), status.message)
 }
 
-/// `{"error":"…"}` with the status of `error`. Whether it is labelled as JSON depends on where it arose (http.md
-/// section 1).
+/// `{"error":"…"}` with the status of `error`. Whether it is labelled as JSON depends on where it arose
+/// (contract/http.md section 1).
 pub fn http_error(pool: &Pool, error: &Status, content_type: Option<&'static str>) -> Response {
     error_body(pool, http_status(error.code), &error.message, content_type)
 }
@@ -70,7 +71,7 @@ pub fn reply(status: u16, content_type: Option<&'static str>, body: Gather) -> R
 mod tests {
     use super::*;
 
-    /// The tables of http.md section 2 and grpc.md section 3.
+    /// The tables of contract/http.md section 2 and contract/grpc.md section 3.
     #[test]
     fn every_code_has_its_status_in_both_protocols() {
         for (code, http, grpc, number) in [

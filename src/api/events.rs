@@ -5,7 +5,7 @@ use crate::protocol::http1;
 
 /// The media type with which clients ask for events.
 const MEDIA_TYPE: &[u8] = b"text/event-stream";
-/// `Content-Type` of an answer made of events (http.md section 7).
+/// `Content-Type` of an answer made of events (contract/http.md section 7).
 pub const CONTENT_TYPE: &str = "text/event-stream; charset=utf-8";
 
 /// True if the client takes events and does not like plain JSON better (RFC 9110, section 12.5.1). Ranges such as `*/*`

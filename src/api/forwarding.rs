@@ -1,4 +1,4 @@
-//! Headers and metadata that become parameters of the request (http.md section 5, grpc.md section 7).
+//! Headers and metadata that become parameters of the request (contract/http.md section 5, contract/grpc.md section 7).
 
 use base64::Engine;
 use base64::alphabet;

@@ -1,5 +1,5 @@
 //! `generate` and `generate_stream`: plain JSON objects in and out, which the model's own names map to tensors
-//! (http.md section 7).
+//! (contract/http.md section 7).
 
 pub mod load;
 pub mod reply;
@@ -21,7 +21,7 @@ use request::Reader;
 /// A request as it came.
 pub(super) struct GenerateCall<'a> {
     pub call: CallKey,
-    /// Those of the clouds look at no `Content-Encoding` (http.md section 8).
+    /// Those of the clouds look at no `Content-Encoding` (contract/http.md section 8).
     pub port: Port,
     pub target: Target<'a>,
     pub head: &'a http1::Head,

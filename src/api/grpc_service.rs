@@ -1,4 +1,4 @@
-//! The RPCs of GRPCInferenceService and of the health protocol (grpc.md sections 1 to 6).
+//! The RPCs of GRPCInferenceService and of the health protocol (contract/grpc.md sections 1 to 6).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::wire::inference as wire;
 
 macro_rules! methods {
     ($($method:ident = $number:literal;)*) => {
-        /// The RPCs (grpc.md section 1).
+        /// The RPCs (contract/grpc.md section 1).
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         enum Method { $($method = $number),* }
@@ -79,7 +79,7 @@ impl Method {
         })
     }
 
-    /// The group by which the method can be restricted (grpc.md section 1).
+    /// The group by which the method can be restricted (contract/grpc.md section 1).
     fn category(self) -> Category {
         match self {
             Method::ServerLive | Method::ServerReady | Method::ModelReady | Method::Check => Category::Health,

@@ -1,4 +1,4 @@
-//! Liveness and readiness (schedulers.md section 10, "Readiness").
+//! Liveness and readiness (contract/schedulers.md section 10, "Readiness").
 //!
 //! Most of it a shard knows by itself. Where the instances of a model have a say, they are asked elsewhere, and the
 //! call waits for their answer.

@@ -1,5 +1,5 @@
-//! The models of a multi-model endpoint: brought, listed and taken away by SageMaker while the server runs (http.md
-//! section 8).
+//! The models of a multi-model endpoint: brought, listed and taken away by SageMaker while the server runs
+//! (contract/http.md section 8).
 //!
 //! Each lies in a repository of its own, which is registered for it and goes with it. All of this waits for disks and
 //! backends, so it runs on control threads; shards look into an immutable table. A model that is taken away may take
@@ -19,7 +19,7 @@ use crate::protocol::json::Document;
 use crate::repository::Lifecycle;
 use crate::request::{Code, Status};
 
-/// How often it is looked whether a model that goes is gone, and how long at most (http.md section 8).
+/// How often it is looked whether a model that goes is gone, and how long at most (contract/http.md section 8).
 const POLL_EVERY: Duration = Duration::from_millis(500);
 const UNLOAD_WITHIN: Duration = Duration::from_secs(350);
 /// Requests that wait for models to be gone.

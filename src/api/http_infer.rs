@@ -1,4 +1,4 @@
-//! `POST …/infer`: what its head says, up to where its body is decoded (http.md section 5).
+//! `POST …/infer`: what its head says, up to where its body is decoded (contract/http.md section 5).
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct Opening {
     header_len: Option<Result<i64, Status>>,
     /// The same as the request puts it, where it is repeated so.
     given_len: Option<String>,
-    /// Only the HTTP port itself packs and unpacks and forwards headers (http.md sections 8 and 9).
+    /// Only the HTTP port itself packs and unpacks and forwards headers (contract/http.md sections 8 and 9).
     packing: Option<Packing>,
     forwarded: Forwarded,
     dialect: Dialect,
@@ -62,7 +62,7 @@ fn align_at(header_len: Option<&Result<i64, Status>>) -> usize {
     header_len.and_then(|length| usize::try_from(*length.as_ref().ok()?).ok()).unwrap_or(0)
 }
 
-/// Why a request is not taken, and the label of the answer that says so (http.md section 1).
+/// Why a request is not taken, and the label of the answer that says so (contract/http.md section 1).
 struct Refusal {
     /// In a box, because requests are hardly ever refused.
     reply: Box<http1::Response>,

@@ -1,4 +1,4 @@
-//! The routes of the HTTP port and of the metrics port (http.md).
+//! The routes of the HTTP port and of the metrics port (contract/http.md).
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) fn method_of(method: http1::Method) -> Method {
     }
 }
 
-/// How Triton's log shows a method (cli.md section 5).
+/// How Triton's log shows a method (contract/cli.md section 5).
 pub(super) fn method_number(method: http1::Method) -> u8 {
     match method {
         http1::Method::Get => 0,
@@ -188,7 +188,7 @@ fn ask_of(route: Route<'_>, body: &Slice) -> Option<Result<Ask, Status>> {
 }
 
 impl Route<'_> {
-    /// The label of error bodies of this route (http.md section 1).
+    /// The label of error bodies of this route (contract/http.md section 1).
     fn content_type(&self) -> Option<&'static str> {
         match self {
             Route::Live | Route::Ready | Route::ModelReady(_) | Route::Infer(_) => None,

@@ -1,5 +1,5 @@
-//! The logging extension: what is logged, shown and changed while the server runs (http.md section 3, grpc.md
-//! section 6).
+//! The logging extension: what is logged, shown and changed while the server runs (contract/http.md section 3,
+//! contract/grpc.md section 6).
 //!
 //! The log is the process's, not a server's, so a change is effective at once for every thread. Settings are applied
 //! one after the other, and those before a wrong one stick: clients of Triton know it so.

@@ -1,4 +1,5 @@
-//! Answers that are packed before they leave (http.md section 5, "Accept-Encoding"; grpc.md section 7, "Compression").
+//! Answers that are packed before they leave (contract/http.md section 5, "Accept-Encoding";
+//! contract/grpc.md section 7, "Compression").
 
 use super::Api;
 use super::waiting::{LONG_STEPS_AT_ONCE, Work};

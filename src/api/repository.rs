@@ -1,5 +1,5 @@
-//! The model repository extension: index, load and unload (http.md section 3, grpc.md section 5, schedulers.md
-//! section 10).
+//! The model repository extension: index, load and unload (contract/http.md section 3, contract/grpc.md section 5,
+//! contract/schedulers.md section 10).
 //!
 //! All of it waits for disks and backends, so it runs on control threads; what a request carries is understood there
 //! too, since a file sent along may be large. The answer comes back as mail. A client that left meanwhile changes
@@ -92,7 +92,7 @@ fn guarded(operation: impl FnOnce() -> Result<Outcome, Status>) -> Result<Outcom
         .unwrap_or_else(|_| Err(Status::internal("the operation on the model repository panicked")))
 }
 
-/// There are no named repositories: http.md and grpc.md refuse whoever asks for one.
+/// There are no named repositories: contract/http.md and contract/grpc.md refuse whoever asks for one.
 pub(super) fn not_ours(repository_name: &str) -> Result<(), Status> {
     match repository_name.is_empty() {
         true => Ok(()),
@@ -130,7 +130,7 @@ fn load_body(body: &Slice) -> Result<Vec<Parameter>, Status> {
     let Some(parameters) = document.root().find("parameters") else { return Ok(Vec::new()) };
     let internal = |error: crate::protocol::json::AccessError| Status::internal(error.to_string());
     let mut read = Vec::new();
-    // Of a key given twice each occurrence has the first value (http.md section 2).
+    // Of a key given twice each occurrence has the first value (contract/http.md section 2).
     for (name, value) in parameters.members_with_first_values().map_err(internal)? {
         let name = String::from_utf8_lossy(&name).into_owned();
         let value = match () {
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// http.md section 4, load. Two gibibytes of text are too much for a test.
+    /// contract/http.md section 4, load. Two gibibytes of text are too much for a test.
     #[test]
     fn the_text_of_a_file_has_a_limit() {
         let text = "'file:1/x' exceeds the maximum allowed data size limit INT_MAX";

@@ -1,4 +1,4 @@
-//! The paths of the HTTP port, in Triton's order of dispatch (http.md section 1).
+//! The paths of the HTTP port, in Triton's order of dispatch (contract/http.md section 1).
 //!
 //! A path is matched whole and byte by byte: case counts, nothing is percent-decoded, and the query is already gone.
 
@@ -50,7 +50,7 @@ pub enum RegionAction {
     Unregister,
 }
 
-/// The groups of `--http-restricted-api` and `--grpc-restricted-protocol` (cli.md section 3).
+/// The groups of `--http-restricted-api` and `--grpc-restricted-protocol` (contract/cli.md section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Category {
     Health,
@@ -111,7 +111,7 @@ impl Route<'_> {
         }
     }
 
-    /// The group by which the route can be restricted (http.md section 1).
+    /// The group by which the route can be restricted (contract/http.md section 1).
     pub fn category(&self) -> Category {
         match self {
             Route::Live | Route::Ready | Route::ModelReady(_) => Category::Health,

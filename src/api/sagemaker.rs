@@ -1,4 +1,4 @@
-//! The SageMaker port: `/ping`, `/invocations`, and the models of a multi-model endpoint (http.md section 8).
+//! The SageMaker port: `/ping`, `/invocations`, and the models of a multi-model endpoint (contract/http.md section 8).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::request::Status;
 /// Names the model of a load, where it is not that of the hash; elsewhere it must agree with the path.
 const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";
 
-/// What the environment says to the port (cli.md section 4).
+/// What the environment says to the port (contract/cli.md section 4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SageMaker {
     /// `/ping` asks whether the server lives, and not whether it is ready.
@@ -165,7 +165,7 @@ impl Api {
         None
     }
 
-    /// The header may name only the model that was loaded under the path's hash (since.md, H5).
+    /// The header may name only the model that was loaded under the path's hash (contract/http.md, H5).
     fn check_target(&self, head: &Head, model: &HostedModel) -> Result<(), Box<Response>> {
         match head.header(TARGET_MODEL) {
             Some(named) if named != model.name.as_bytes() => {

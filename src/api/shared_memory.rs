@@ -1,4 +1,5 @@
-//! The shared memory extensions: status, register and unregister (http.md section 4, grpc.md section 6).
+//! The shared memory extensions: status, register and unregister (contract/http.md section 4,
+//! contract/grpc.md section 6).
 //!
 //! What the list says is answered at once. Mapping and unmapping are system calls that may take their time, and so are
 //! opening and closing memory of devices; they, and lists that are long, are left to the registry's own thread, and
@@ -109,7 +110,8 @@ impl Ask {
     }
 }
 
-/// Why an allocation of a device is not registered, in the words of http.md section 4. What the driver said is logged.
+/// Why an allocation of a device is not registered, in the words of contract/http.md section 4. What the driver said is
+/// logged.
 fn cuda_status_of(error: &OpenError, name: &[u8]) -> Status {
     let name = String::from_utf8_lossy(name);
     match error {
@@ -131,7 +133,7 @@ fn cuda_status_of(error: &OpenError, name: &[u8]) -> Status {
     }
 }
 
-/// The texts of http.md section 4.
+/// The texts of contract/http.md section 4.
 fn status_of(error: &RegisterError, name: &[u8], key: &[u8]) -> Status {
     let (name, key) = (String::from_utf8_lossy(name), String::from_utf8_lossy(key));
     match error {
@@ -281,7 +283,7 @@ fn read_grpc(kind: MemoryKind, action: RegionAction, message: &Slice, terms: Ter
         (MemoryKind::Cuda, RegionAction::Status) => {
             Ok(Ask::Status(kind, some(decode::<wire::CudaSharedMemoryStatusRequest>(message)?.name)))
         }
-        // Before anything else (grpc.md section 6).
+        // Before anything else (contract/grpc.md section 6).
         (MemoryKind::Cuda, RegionAction::Register) if !terms.has_gpus => {
             Err(no_gpus(decode::<wire::CudaSharedMemoryRegisterRequest>(message)?.name.as_bytes()))
         }

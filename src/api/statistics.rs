@@ -1,4 +1,4 @@
-//! The statistics extension in both protocols (metrics.md section 3).
+//! The statistics extension in both protocols (contract/metrics.md section 3).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

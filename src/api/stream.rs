@@ -1,4 +1,4 @@
-//! ModelStreamInfer: many requests on one call (grpc.md section 5).
+//! ModelStreamInfer: many requests on one call (contract/grpc.md section 5).
 //!
 //! Models with one response to a request answer in the order in which the requests were read. Decoupled ones answer as
 //! they like, in between and as often as they want; what their client does not take holds them back by credits (see

@@ -2,8 +2,8 @@
 //!
 //! The responses of a request wait here for their turn to be written, in bounded steps, and each leaves as one part of
 //! the answer. What its client does not take holds a decoupled model back by credits, as on streams of gRPC. The status
-//! is that of the first response, so the head leaves with it; what fails later says so in the body (http.md section 7,
-//! docs/streaming.md).
+//! is that of the first response, so the head leaves with it; what fails later says so in the body
+//! (contract/http.md section 7, docs/streaming.md).
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! The trace extension: the settings of traces, for all models and for single ones (http.md section 3, grpc.md
-//! section 6).
+//! The trace extension: the settings of traces, for all models and for single ones (contract/http.md section 3,
+//! contract/grpc.md section 6).
 
 use super::{Api, error};
 use crate::memory::{Gather, Pool, Slice};

@@ -1,4 +1,5 @@
-//! Packed requests before they are read: inference over HTTP, and unary calls (http.md section 5, grpc.md section 7).
+//! Packed requests before they are read: inference over HTTP, and unary calls (contract/http.md section 5,
+//! contract/grpc.md section 7).
 
 use super::Api;
 use super::error;
@@ -109,7 +110,7 @@ impl Api {
                 }
                 Err(error) => {
                     self.end_work(key);
-                    // Not labelled, like all that is found before the body is parsed (http.md section 1).
+                    // Not labelled, like all that is found before the body is parsed (contract/http.md section 1).
                     let reply = error::http_error(&self.pool, &packed.refused(error), None);
                     return replies.push(packed.call, Reply::Http(reply));
                 }

@@ -1,5 +1,5 @@
 //! The Vertex AI port: a health route and a predict route, behind which a header leads to some of the routes of the
-//! HTTP port (http.md section 9).
+//! HTTP port (contract/http.md section 9).
 
 use regex::Regex;
 
@@ -19,7 +19,7 @@ use crate::request::Status;
 /// Names a route of the HTTP port, without its leading slash.
 const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
 
-/// What environment and command line say to the port (cli.md sections 2 and 4).
+/// What environment and command line say to the port (contract/cli.md sections 2 and 4).
 #[derive(Debug, Clone)]
 pub struct Vertex {
     health: Regex,

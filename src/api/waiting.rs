@@ -470,7 +470,8 @@ impl Api {
         }
         let dialect = form.dialect;
         let encoder = match response.error.take() {
-            // What goes wrong once a model has been asked is not labelled as JSON, here and below (http.md section 1).
+            // What goes wrong once a model has been asked is not labelled as JSON, here and below
+            // (contract/http.md section 1).
             Some(status) => {
                 form.watch.as_ref().inspect(|watch| watch.leaves(call, replies));
                 return replies.push(call, Reply::Http(dialect.told(error::http_error(&self.pool, &status, None))));

@@ -1,5 +1,5 @@
-//! Custom batching: code of a model's owner that says which requests make a batch (c_api.md section 5, "Batch strategy
-//! library").
+//! Custom batching: code of a model's owner that says which requests make a batch (contract/c_api.md section 5, "Batch
+//! strategy library").
 
 use crate::request::Request;
 

@@ -1,7 +1,7 @@
 //! Host policies: where on the host the instances that bear a policy's name run, and what their backend is told.
 //!
-//! Given by `--host-policy=<policy>,<key>=<value>` (cli.md section 2). The keys are `numa-node` and `cpu-cores`;
-//! both are handed on to the backend.
+//! Given by `--host-policy=<policy>,<key>=<value>` (contract/cli.md section 2). The keys are `numa-node` and
+//! `cpu-cores`; both are handed on to the backend.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,8 @@ impl HostPolicy {
         self.numa_node.is_some() || self.cpu_cores.is_some()
     }
 
-    /// `{"<policy>":{"<key>":"<value>",…}}`, what a backend is told (c_api.md section 5, "HostPolicy message").
+    /// `{"<policy>":{"<key>":"<value>",…}}`, what a backend is told (contract/c_api.md section 5, "HostPolicy
+    /// message").
     pub fn json(&self) -> String {
         serde_json::json!({ self.name.as_str(): self.settings }).to_string()
     }

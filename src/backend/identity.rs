@@ -1,4 +1,4 @@
-//! `identity`: each requested `OUTPUT<i>` is `INPUT<i>` (backends.md section 1).
+//! `identity`: each requested `OUTPUT<i>` is `INPUT<i>` (contract/backends.md section 1).
 //!
 //! Nothing is copied: a response's outputs are the request's own bytes, which live until the response is sent. It
 //! never blocks unless it is told to sleep, which makes it the yardstick for everything around a model.

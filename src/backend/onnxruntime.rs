@@ -1,7 +1,8 @@
-//! `onnxruntime`: ONNX models through a library that is found when the first of them is loaded (backends.md section 4).
+//! `onnxruntime`: ONNX models through a library that is found when the first of them is loaded
+//! (contract/backends.md section 4).
 //!
 //! The library's C interface is called directly for sessions and runs, because the safe layer of its binding copies
-//! inputs and does not accept borrowed outputs (RUNTIMES.md). All of that lies in the few files below that allow
+//! inputs and does not accept borrowed outputs. All of that lies in the few files below that allow
 //! `unsafe`; what is above them is safe Rust.
 
 mod append;

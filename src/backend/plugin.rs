@@ -83,7 +83,8 @@ impl Model for PluginModel {
     }
 }
 
-/// A library answers in the model's shapes; what becomes of them on their way to clients (model_config.md section 7).
+/// A library answers in the model's shapes; what becomes of them on their way to clients
+/// (contract/model_config.md section 7).
 fn output_shapes(spec: &ModelSpec) -> Option<OutputShapes> {
     let outputs = spec.outputs.iter().map(|output| {
         let reshape = output.reshape.as_deref().map(Shape::from_slice);
@@ -118,7 +119,7 @@ struct PluginInstance {
 unsafe impl Send for PluginInstance {}
 
 impl Instance for PluginInstance {
-    /// A library that asks for an instance on a device reads inputs there (c_api.md section 5, "InputBuffer").
+    /// A library that asks for an instance on a device reads inputs there (contract/c_api.md section 5, "InputBuffer").
     fn takes_device_tensors(&self) -> bool {
         self.handle.context.gpu.is_some()
     }

@@ -1,4 +1,5 @@
-//! Models written in Python: `model.py` files run by worker processes, one for each instance (DESIGN, decision 14).
+//! Models written in Python: `model.py` files run by worker processes, one for each instance
+//! (docs/design.md, decision 14).
 //!
 //! ```text
 //! instance ─► batch ─► link ═► worker (nereid_python, model.py)
@@ -82,7 +83,7 @@ impl PythonBackend {
 }
 
 impl Backend for PythonBackend {
-    /// Also of one that is based on it: its settings are those of `python` (python_backend.md section 1).
+    /// Also of one that is based on it: its settings are those of `python` (contract/python_backend.md section 1).
     fn name(&self) -> &str {
         NAME
     }

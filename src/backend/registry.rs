@@ -1,7 +1,8 @@
 //! The backends that this build brings along, by the names under which configurations ask for them.
 //!
-//! A built-in backend wins over a library of the same name unless the configuration's `runtime` names one (DESIGN,
-//! the tree). A backend that is a script and no library is served by the Python backend (python_backend.md section 1).
+//! A built-in backend wins over a library of the same name unless the configuration's `runtime` names one
+//! (docs/design.md, Plug-ins). A backend that is a script and no library is served by the Python backend
+//! (contract/python_backend.md section 1).
 
 use std::path::PathBuf;
 use std::sync::Arc;

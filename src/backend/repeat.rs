@@ -1,4 +1,4 @@
-//! `repeat`: one request yields as many responses as its input has elements (backends.md section 2).
+//! `repeat`: one request yields as many responses as its input has elements (contract/backends.md section 2).
 //!
 //! Each request is answered by a thread of its own, so that responses may come before and after the request's release,
 //! which is when the instance is free again.

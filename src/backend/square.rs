@@ -1,4 +1,4 @@
-//! `square`: one request yields as many responses as its input says (backends.md section 3).
+//! `square`: one request yields as many responses as its input says (contract/backends.md section 3).
 //!
 //! Each request is answered by a thread of its own and released at once. What the responses did is told response by
 //! response, and nothing else is counted.

@@ -1,4 +1,4 @@
-//! The one table of flags: Triton's 92 long options (cli.md section 2) in Triton's order, and Nereid's own.
+//! The one table of flags: Triton's 92 long options (contract/cli.md section 2) in Triton's order, and Nereid's own.
 //!
 //! A flag does what it says, or has no meaning here and is noted in the log. Every value is checked as Triton checks it
 //! in any case.

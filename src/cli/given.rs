@@ -69,7 +69,7 @@ impl Given {
 pub const HTTP_API: &str = "api";
 pub const GRPC_PROTOCOL: &str = "protocol";
 
-/// cli.md section 3.
+/// contract/cli.md section 3.
 pub const GROUPS: [&str; 9] = [
     "health",
     "metadata",

@@ -46,7 +46,7 @@ A program: `cc program.c -I include -L lib -ltritonserver -Wl,-rpath,$PWD/lib -o
 A backend: `cc -shared -fPIC backend.c -I include -o backends/<name>/libtriton_<name>.so`
 ";
 
-/// Where Triton's own installation looks for backends (cli.md).
+/// Where Triton's own installation looks for backends (contract/cli.md).
 const USUAL_BACKENDS: &str = "/opt/tritonserver/backends";
 
 #[derive(Debug, thiserror::Error)]

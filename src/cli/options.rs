@@ -1,4 +1,4 @@
-//! What `nereid serve` was asked to do: Triton's flags, parsed and checked against each other (cli.md).
+//! What `nereid serve` was asked to do: Triton's flags, parsed and checked against each other (contract/cli.md).
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -129,7 +129,7 @@ impl Given {
         self.check_as_the_core_does()
     }
 
-    /// Defaults that the environment sets (cli.md section 4).
+    /// Defaults that the environment sets (contract/cli.md section 4).
     fn begin(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
         if environment("AIP_MODE").is_some_and(|mode| mode == "PREDICTION") {
             self.options.vertex.allowed = true;
@@ -157,7 +157,7 @@ impl Given {
         done.map_err(|error| OptionsError::BadOption { flag: flag.name, error })
     }
 
-    /// Values that depend on others, and the environment (cli.md section 4).
+    /// Values that depend on others, and the environment (contract/cli.md section 4).
     fn complete(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<(), OptionsError> {
         if self.cache_config && self.response_cache {
             return Err(OptionsError::TwoCaches);
@@ -209,7 +209,7 @@ impl Given {
         Ok(())
     }
 
-    /// cli.md section 3. Addresses are compared as they are written.
+    /// contract/cli.md section 3. Addresses are compared as they are written.
     fn check_ports(&self) -> Result<(), OptionsError> {
         let services = [
             ("HTTP", &self.options.http),

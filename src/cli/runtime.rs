@@ -1,7 +1,7 @@
 //! `nereid runtime install onnxruntime`, `nereid runtime install python` and `nereid runtime list`.
 //!
-//! Runtimes are found when needed, not linked (DESIGN, decision 13); this is the command that puts one where it is
-//! found: into the user's own data folder, without root and without a Python environment of the user's, or where all
+//! Runtimes are found when needed, not linked (docs/design.md, decision 13); this is the command that puts one where it
+//! is found: into the user's own data folder, without root and without a Python environment of the user's, or where all
 //! users find it.
 
 mod download;

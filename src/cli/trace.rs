@@ -1,4 +1,5 @@
-//! The settings of traces, from `--trace-config` and from the five flags that came before it (cli.md section 2).
+//! The settings of traces, from `--trace-config` and from the five flags that came before it
+//! (contract/cli.md section 2).
 //!
 //! Values are read in two passes: those of all modes, among them which mode it is, then those of that mode. A value of
 //! an old flag stands until the same is given the new way.

@@ -1,4 +1,4 @@
-//! The value types of Triton's flags, with their error texts (cli.md section 1).
+//! The value types of Triton's flags, with their error texts (contract/cli.md section 1).
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

@@ -18,7 +18,7 @@ use super::settings::Settings;
 use super::stream::Stream;
 use super::{cuda, simulated};
 
-/// The environment's word for a server that looks for no GPU (cli.md section 4).
+/// The environment's word for a server that looks for no GPU (contract/cli.md section 4).
 const CPU_ONLY: &str = "TRITON_SERVER_CPU_ONLY";
 
 /// All devices of the server. There is always one value of it; without a driver it is empty.

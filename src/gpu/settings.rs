@@ -1,4 +1,4 @@
-//! What the command line says about GPUs (cli.md: `--min-supported-compute-capability` and its neighbours).
+//! What the command line says about GPUs (contract/cli.md: `--min-supported-compute-capability` and its neighbours).
 
 use std::collections::BTreeMap;
 

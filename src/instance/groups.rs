@@ -21,7 +21,7 @@ pub(super) struct Wish {
 }
 
 /// What makes two instances interchangeable: their device and all that their groups say but name and count
-/// (schedulers.md section 10).
+/// (contract/schedulers.md section 10).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Key {
     group: ModelInstanceGroup,
@@ -54,7 +54,7 @@ impl Key {
         self.group.rate_limiter.as_ref()
     }
 
-    /// The name of the host policy: the group's, else that of its kind (model_config.md section 2).
+    /// The name of the host policy: the group's, else that of its kind (contract/model_config.md section 2).
     fn policy(&self) -> String {
         match (self.group.host_policy.as_str(), self.kind()) {
             ("", Kind::Gpu) => format!("gpu_{}", self.device),
@@ -92,8 +92,8 @@ pub(super) fn wishes(spec: &ModelSpec) -> Vec<Wish> {
 }
 
 /// Distributes instances over threads: one each, or one for all GPU instances of a device where the backend wants its
-/// devices blocked (c_api.md section 5, "Threads"). A sequence stays with its instance, so that a model with a sequence
-/// scheduler never shares.
+/// devices blocked (contract/c_api.md section 5, "Threads"). A sequence stays with its instance, so that a model with a
+/// sequence scheduler never shares.
 pub(super) fn share_threads(wishes: Vec<Wish>, policy: ExecutionPolicy, spec: &ModelSpec) -> Vec<Share> {
     let has_sequences = matches!(spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)));
     let blocks = policy == ExecutionPolicy::DeviceBlocking && !has_sequences;

@@ -1,4 +1,4 @@
-//! Whether the instances of a model version agree that it is ready (schedulers.md section 10, "Readiness").
+//! Whether the instances of a model version agree that it is ready (contract/schedulers.md section 10, "Readiness").
 //!
 //! Some backends have a say of their own, which may take its time. A version whose instances have none is ready when
 //! the server says so, and nobody waits. Otherwise a thread of this version asks the instances one after the other, and

@@ -1,4 +1,4 @@
-//! Warm-up: what an instance runs before it takes work, so that no client pays for first times (schedulers.md
+//! Warm-up: what an instance runs before it takes work, so that no client pays for first times (contract/schedulers.md
 //! section 9).
 //!
 //! The requests are like those of clients but for two things: their answers come here and are not looked at unless

@@ -266,7 +266,7 @@ fn prepare(task: &Task, instances: &mut Vec<Box<dyn Instance>>) -> Result<(), St
     Ok(())
 }
 
-/// Is there room for one more instance on its device? (schedulers.md section 10, "GPU limit")
+/// Is there room for one more instance on its device? (contract/schedulers.md section 10, "GPU limit")
 fn check_device(context: &InstanceContext) -> Result<(), Status> {
     check_alive(context)?;
     let (Some(gpu), name) = (&context.gpu, &context.name) else { return Ok(()) };

@@ -34,7 +34,8 @@ const LISTED_AT_ONCE: usize = 64;
 /// What the server's own processes call their objects.
 const RESERVED: &str = "triton_python_backend_shm_region_";
 
-/// Why a region cannot be registered; the texts are those of http.md section 4, as far as they do not name the region.
+/// Why a region cannot be registered; the texts are those of contract/http.md section 4, as far as they do not name the
+/// region.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     #[error("a name or a key has more than {TEXT_BYTES_MAX} bytes")]

@@ -1,5 +1,5 @@
 //! What a backend learned from the model's own file, merged into the configuration, and the configuration held against
-//! it (spec/backends.md section 4, "Auto-complete" and "Checks at instance creation").
+//! it (contract/backends.md section 4, "Auto-complete" and "Checks at instance creation").
 //!
 //! Pure functions of the configuration and of [`Learned`], so that they can be tested without a runtime.
 

@@ -1,7 +1,7 @@
 //! The JSON form of a model configuration: the one served over HTTP and to backends, and the one of load overrides.
 //!
 //! Protobuf's JSON mapping with two turns of Triton's own: original field names, and 64-bit integers as numbers at the
-//! paths where clients always found numbers, as strings everywhere else (spec/model_config.md section 3).
+//! paths where clients always found numbers, as strings everywhere else (contract/model_config.md section 3).
 
 use thiserror::Error as ThisError;
 

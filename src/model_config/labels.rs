@@ -1,4 +1,5 @@
-//! The class labels of a model's outputs: one a line, the line's number is the class (spec/model_config.md section 4).
+//! The class labels of a model's outputs: one a line, the line's number is the class
+//! (contract/model_config.md section 4).
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! What a model's directory holds: its configuration file, its version directories, and the hints at its backend
-//! (spec/model_config.md section 4).
+//! (contract/model_config.md section 4).
 
 use std::fs::{self, File};
 use std::io::Read;

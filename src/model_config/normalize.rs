@@ -1,4 +1,4 @@
-//! What a configuration leaves out and the server knows (spec/model_config.md section 5).
+//! What a configuration leaves out and the server knows (contract/model_config.md section 5).
 //!
 //! Rules 1 to 5 run before any backend is touched; 2 to 5 again after a backend completed the configuration; rule 6,
 //! the instance groups, when the backend is loaded and has said what it prefers. All of them are idempotent.

@@ -83,7 +83,7 @@ pub fn fields(stages: &Stages, positions: Option<&Positions>) -> Result<Vec<Fiel
 /// Whether a model batches is worth a line also where nobody says it.
 const ALWAYS: &str = "max_batch_size";
 
-/// The rule that fills a field (spec/model_config.md section 5).
+/// The rule that fills a field (contract/model_config.md section 5).
 fn rule(path: &str) -> &'static str {
     let last = path.rsplit('.').next().unwrap_or(path);
     match (path, last) {

@@ -1,4 +1,4 @@
-//! Does a request's shape fit a model's, and how are shapes written in messages (spec/http.md section 6).
+//! Does a request's shape fit a model's, and how are shapes written in messages (contract/http.md section 6).
 
 use std::fmt::Write;
 

@@ -134,7 +134,7 @@ fn hidden_outputs(config: &ModelConfig) -> Vec<TensorSpec> {
 }
 
 impl ModelSpec {
-    /// The priority level that a request gets which asks for `wanted` (schedulers.md section 1).
+    /// The priority level that a request gets which asks for `wanted` (contract/schedulers.md section 1).
     pub fn priority(&self, wanted: u64) -> u64 {
         match &self.config.scheduling_choice {
             Some(SchedulingChoice::DynamicBatching(batching)) => match wanted {
@@ -226,7 +226,8 @@ impl ModelSpec {
         full_dims(&tensor.dims, self.is_batching())
     }
 
-    /// What the metadata call the platform: the backend where the configuration names none (spec/http.md section 3).
+    /// What the metadata call the platform: the backend where the configuration names none
+    /// (contract/http.md section 3).
     pub fn metadata_platform(&self) -> &str {
         if self.platform.is_empty() { &self.backend } else { &self.platform }
     }
@@ -399,7 +400,7 @@ mod tests {
         assert_eq!(spec.metadata_platform(), "identity");
     }
 
-    /// model_config.md section 5: one for each listed GPU and number, which share the name.
+    /// contract/model_config.md section 5: one for each listed GPU and number, which share the name.
     #[test]
     fn a_group_on_gpus_has_its_count_on_each() {
         let gpus = ModelInstanceGroup { gpus: vec![2, 0], ..group("g", Kind::Gpu, 2) };

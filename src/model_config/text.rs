@@ -2,7 +2,7 @@
 //!
 //! Our own, because prost-reflect's parser knows no `input [ { … } ]`, which half of all model repositories write, and
 //! forgets where a value stood; an operator who is told "29:17" needs the file's name, and `explain` needs the place of
-//! every value (spec/model_config.md section 3).
+//! every value (contract/model_config.md section 3).
 
 use std::collections::BTreeMap;
 

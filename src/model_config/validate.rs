@@ -1,4 +1,5 @@
-//! Is a normalised configuration one that can be served? The rows of spec/model_config.md section 6, letter for letter.
+//! Is a normalised configuration one that can be served? The rows of contract/model_config.md section 6, letter for
+//! letter.
 //!
 //! Three moments: when the file is polled, before any backend is touched; when the model is loaded, after its backend
 //! completed the configuration; and, for an ensemble, when the models that it is made of are known. For the server the

@@ -1,4 +1,4 @@
-//! Which of a model's versions are served (spec/model_config.md section 4).
+//! Which of a model's versions are served (contract/model_config.md section 4).
 
 use super::Error;
 use crate::wire::inference::ModelVersionPolicy;

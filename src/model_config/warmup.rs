@@ -1,5 +1,5 @@
-//! `model_warmup`: what every instance runs before it takes work, resolved to bytes (model_config.md section 6, row
-//! "warmup"; schedulers.md section 9).
+//! `model_warmup`: what every instance runs before it takes work, resolved to bytes
+//! (contract/model_config.md section 6, row "warmup"; contract/schedulers.md section 9).
 //!
 //! Two steps, because a check of a repository needs the first without the second: what the configuration alone shows,
 //! and what its files hold.

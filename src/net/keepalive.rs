@@ -1,8 +1,8 @@
 //! What time does to a gRPC connection: pings to quiet peers, pings of peers that come too often, and its age.
 //!
-//! The rules are gRPC's own (its proposals A8, A9 and "keepalive"), the flags Triton's (cli.md section 2). Each
-//! connection has one timer for whatever comes next; it is not moved when something is heard, but looks, when it fires,
-//! when that was last. So a request pays two stores for it, and no clock is read.
+//! The rules are gRPC's own (its proposals A8, A9 and "keepalive"), the flags Triton's (contract/cli.md section 2).
+//! Each connection has one timer for whatever comes next; it is not moved when something is heard, but looks, when it
+//! fires, when that was last. So a request pays two stores for it, and no clock is read.
 
 use tracing::debug;
 

@@ -1,4 +1,4 @@
-//! The log: `tracing` events in Triton's line format (cli.md section 5), written by a thread of its own.
+//! The log: `tracing` events in Triton's line format (contract/cli.md section 5), written by a thread of its own.
 //!
 //! Code logs with `tracing`'s macros and [`verbose!`]; only start-up and the logging API see the [`Logger`].
 

@@ -19,5 +19,5 @@ pub use host::{GpuSource, HostGauges, HostPoller, Sources};
 pub use registry::{Counter, Family, MAX_BOUNDS, MAX_SERIES, MAX_TEXT_BYTES, Metric, MetricError, Observed, Registry};
 pub use settings::{MetricsConfig, is_customizable};
 
-/// `Content-Type` of the text (http.md section 1).
+/// `Content-Type` of the text (contract/http.md section 1).
 pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";

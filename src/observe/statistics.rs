@@ -31,7 +31,8 @@ use seat::Seat;
 use slot::Slot;
 pub use snapshot::{BatchTally, DurationsUs, Failures, ResponseTally, Snapshot, Tally};
 
-/// When one execution began and ended, in nanoseconds of the request clock (schedulers.md, metrics.md section 2).
+/// When one execution began and ended, in nanoseconds of the request clock (contract/schedulers.md,
+/// contract/metrics.md section 2).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Execution {
     pub exec_start_ns: u64,
@@ -97,7 +98,7 @@ struct Device {
     statistics: Arc<ModelStatistics>,
 }
 
-/// The part of the counters that has a device, for the families (metrics.md section 1, `gpu_uuid`).
+/// The part of the counters that has a device, for the families (contract/metrics.md section 1, `gpu_uuid`).
 #[derive(Debug, Clone)]
 pub struct DeviceReading {
     pub uuid: Arc<str>,
@@ -434,7 +435,7 @@ mod tests {
         assert_eq!(statistics.snapshot(), expected);
     }
 
-    /// metrics.md section 3: hits are successes without inferences; a miss makes its request last longer.
+    /// contract/metrics.md section 3: hits are successes without inferences; a miss makes its request last longer.
     #[test]
     fn hits_and_misses_of_the_cache_have_their_places() {
         let statistics = ModelStatistics::default();
@@ -507,7 +508,7 @@ mod tests {
         assert_eq!(batches, [(1, 3_000)]);
     }
 
-    /// metrics.md section 1, `gpu_uuid`, and section 3: apart for the families, together for the statistics.
+    /// contract/metrics.md section 1, `gpu_uuid`, and section 3: apart for the families, together for the statistics.
     #[test]
     fn executions_on_devices_are_told_apart_and_add_up() {
         let wanted = Wanted { first_response_ms: Some([1.0].into()), ..Wanted::default() };

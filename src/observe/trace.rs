@@ -1,4 +1,5 @@
-//! Traces of requests: which requests are sampled, what is kept of them, and where it goes (metrics.md section 4).
+//! Traces of requests: which requests are sampled, what is kept of them, and where it goes
+//! (contract/metrics.md section 4).
 //!
 //! A sampled request collects its entries in a buffer of its own. When its last holder lets go, the buffer is handed,
 //! without waiting, to the one thread that writes files or speaks with a collector: when that is slow, traces are lost

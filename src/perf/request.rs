@@ -26,7 +26,7 @@ use crate::wire::inference::{InferParameter, ModelInferRequest};
 
 /// Tails shorter than this are copied behind the rest: cheaper than another piece of a gathered send.
 const COPY_BELOW: usize = 16 * 1024;
-/// Says where the JSON of a body ends (http.md section 5).
+/// Says where the JSON of a body ends (contract/http.md section 5).
 pub const JSON_LENGTH: &str = "Inference-Header-Content-Length";
 /// What stands for the marks of a sequence in an HTTP body: `"sequence_id":` and 20 digits, and two booleans.
 const HTTP_MARKS: usize = 78;

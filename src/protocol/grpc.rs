@@ -43,5 +43,5 @@ pub const PREFIX_BYTES: usize = 5;
 /// bound.
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
 
-/// The longest message that either side may send (spec/grpc.md section 7).
+/// The longest message that either side may send (contract/grpc.md section 7).
 pub const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;

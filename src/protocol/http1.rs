@@ -37,7 +37,7 @@ pub struct Limits {
     pub headers: usize,
     /// Bytes of a request's body; beyond it 413, or 400 where Triton's 32-bit length cannot hold it.
     pub body: usize,
-    /// Non-empty chunks of a chunked body; beyond it 400 (spec http.md, section 2).
+    /// Non-empty chunks of a chunked body; beyond it 400 (contract/http.md section 2).
     pub chunks: usize,
     /// Bytes of the body of a refused request that are read and dropped to keep the connection.
     pub discard: usize,
@@ -57,7 +57,7 @@ impl Default for Limits {
             request_line: 16 * 1024,
             head: 64 * 1024,
             headers: Limits::MAX_HEADERS,
-            // Triton reads the length as an int32 (spec http.md, section 2).
+            // Triton reads the length as an int32 (contract/http.md section 2).
             body: i32::MAX as usize,
             chunks: 65_536,
             discard: 256 * 1024,

@@ -1,6 +1,6 @@
 //! JSON as Triton speaks it: a resumable reader, a light index of a document, tensors to and from arrays, a writer.
 //!
-//! The dialect is RFC 8259 plus `NaN`, `Inf` and `Infinity` (spec http.md, section 2); bytes of strings pass through
+//! The dialect is RFC 8259 plus `NaN`, `Inf` and `Infinity` (contract/http.md section 2); bytes of strings pass through
 //! unchecked. Nothing here recurses, so nesting costs a bit a level, and everything whose length a peer chooses can
 //! stop after a number of steps and go on later, because a shard's turn has a budget. Numbers of a tensor never
 //! become nodes of a tree: the index keeps the byte range of their array, and [`NumbersReader`] parses that range

@@ -1,8 +1,8 @@
 //! Which worker forms the next batch: the batcher token of one model version, and who may be woken for it.
 //!
-//! The workers of a model version share its inboxes. Whoever holds the token drains them and forms the payload (DESIGN,
-//! decision 2). Token, wake count and the stack of idle workers are one atomic word, so that no enqueuer and no worker
-//! ever waits for another one:
+//! The workers of a model version share its inboxes. Whoever holds the token drains them and forms the payload
+//! (docs/design.md, decision 2). Token, wake count and the stack of idle workers are one atomic word, so that no
+//! enqueuer and no worker ever waits for another one:
 //!
 //! ```text
 //!            acquire / enqueued claims an idle worker            arm

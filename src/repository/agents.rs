@@ -1,4 +1,5 @@
-//! Repository agents: what a model's `model_repository_agents` names, and what they do with it (c_api.md section 6).
+//! Repository agents: what a model's `model_repository_agents` names, and what they do with it
+//! (contract/c_api.md section 6).
 //!
 //! An agent is asked before the model's configuration is completed, may put other files in the place of the model's,
 //! and is told how the load ended and when the model goes. A built-in agent wins over a library of the same name unless

@@ -1,4 +1,5 @@
-//! The repository index: every model of every repository, whatever its state (schedulers.md section 10, "States").
+//! The repository index: every model of every repository, whatever its state (contract/schedulers.md section 10,
+//! "States").
 
 use std::collections::{BTreeMap, BTreeSet};
 

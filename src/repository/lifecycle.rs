@@ -1,4 +1,5 @@
-//! Which models are served, and how that changes: start, load, reload, unload, polling (schedulers.md section 10).
+//! Which models are served, and how that changes: start, load, reload, unload, polling
+//! (contract/schedulers.md section 10).
 //!
 //! All of it happens on control threads. What shards see is a [`ModelMap`] that never changes: a change makes a new
 //! one, hands it to every shard, and counts as done when each has acknowledged it. Only then do replaced versions end,
@@ -397,7 +398,7 @@ impl Drop for Operation {
     }
 }
 
-/// Names that a load may give (model_config.md section 4).
+/// Names that a load may give (contract/model_config.md section 4).
 fn check_name(name: &str) -> Result<(), Status> {
     if name.trim().is_empty() {
         return Err(Status::invalid("Model name cannot be empty. Please enter a valid name to deploy."));

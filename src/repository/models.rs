@@ -123,7 +123,7 @@ impl std::fmt::Debug for ServedModel {
     }
 }
 
-/// The states of schedulers.md section 10; a version that nobody ever asked for has none.
+/// The states of contract/schedulers.md section 10; a version that nobody ever asked for has none.
 #[derive(Debug, Clone)]
 pub enum VersionState {
     Loading,
@@ -249,7 +249,8 @@ impl ModelMap {
         }
     }
 
-    /// The version that a request means; `None` for the highest that is ready (http.md section 2, "Model lookup").
+    /// The version that a request means; `None` for the highest that is ready (contract/http.md section 2, "Model
+    /// lookup").
     pub fn lookup(&self, name: &[u8], version: Option<i64>) -> Result<&Arc<ServedModel>, Status> {
         if version.is_none()
             && let Some(Named::One { latest: Some(latest), .. }) = self.names.get(name)
@@ -323,7 +324,7 @@ impl ModelMap {
         entry.into_iter().flat_map(|entry| entry.ready().map(|model| model.version))
     }
 
-    /// The versions that statistics are asked of: all of a model, or one (metrics.md section 3).
+    /// The versions that statistics are asked of: all of a model, or one (contract/metrics.md section 3).
     pub fn statistics_of(&self, name: &[u8], version: Option<i64>) -> Result<Vec<&Arc<ServedModel>>, Status> {
         if name.is_empty() {
             return Ok(self.ready().collect());
@@ -360,7 +361,7 @@ impl ModelMap {
     }
 }
 
-/// Reads a version as a path or message gives it; empty is none. The texts are those of http.md section 2.
+/// Reads a version as a path or message gives it; empty is none. The texts are those of contract/http.md section 2.
 pub fn parse_version(text: &[u8]) -> Result<Option<i64>, Status> {
     if text.is_empty() {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! What a load request brings along in place of the repository's own configuration and files (schedulers.md section 10,
-//! "override").
+//! What a load request brings along in place of the repository's own configuration and files
+//! (contract/schedulers.md section 10, "override").
 //!
 //! Errors of this kind are for the log: whoever asked is told no more than that the model's poll failed.
 

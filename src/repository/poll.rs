@@ -1,5 +1,5 @@
 //! What a model's directory says, before any backend is touched: its configuration, completed by rule and checked, and
-//! the versions to serve (model_config.md sections 4 to 6, stage "poll").
+//! the versions to serve (contract/model_config.md sections 4 to 6, stage "poll").
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Polled {
 /// file. `renamed`: the model goes by `name`, whatever its configuration says.
 ///
 /// The agents of the model are asked in between. Where they left its files is returned too; its configuration stays the
-/// one that named them (model_config.md section 8, "Agents").
+/// one that named them (contract/model_config.md section 7, "Agents").
 pub fn poll(
     settings: &Settings,
     name: &str,

@@ -1,8 +1,8 @@
 //! Where models lie: a directory of this host, or a bucket.
 //!
 //! The life cycle asks a repository three things only: which models it holds, whether the files of one changed, and
-//! its files as a directory. What answers is chosen by how the location is written (model_config.md section 4), so
-//! that nothing above this module knows of buckets.
+//! its files as a directory. What answers is chosen by how the location is written
+//! (contract/model_config.md section 4), so that nothing above this module knows of buckets.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -128,7 +128,7 @@ impl LocalModel {
     }
 }
 
-/// The repository at `location`; `environment` answers for the variables of cli.md section 4.
+/// The repository at `location`; `environment` answers for the variables of contract/cli.md section 4.
 ///
 /// A location is understood here, its credentials are read, and copies of models that ended servers left are removed.
 /// Whether it can be reached shows when it is first used.
@@ -139,7 +139,7 @@ pub fn open(location: &str, environment: &dyn Fn(&str) -> Option<OsString>) -> R
     }
 }
 
-/// A model is one directory of its repository, never a path that leads elsewhere (schedulers.md section 10).
+/// A model is one directory of its repository, never a path that leads elsewhere (contract/schedulers.md section 10).
 fn check_name(model: &str) -> Result<(), Status> {
     let leads_elsewhere = model.is_empty() || model == "." || model == ".." || model.contains(['/', '\0']);
     if leads_elsewhere {
@@ -159,8 +159,8 @@ enum Part {
 }
 
 impl Part {
-    /// `is_directory`: of the component itself. Version directories follow model_config.md section 4: an integer
-    /// without a leading zero.
+    /// `is_directory`: of the component itself. Version directories follow contract/model_config.md section 4: an
+    /// integer without a leading zero.
     fn of(first_component: &str, is_directory: bool) -> Part {
         match first_component {
             "config.pbtxt" if !is_directory => Part::Config,

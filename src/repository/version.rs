@@ -226,7 +226,7 @@ impl Loader {
         }
         validate::data_files(&spec.config, &directory.path).first()?;
         let labels = self.labels(&spec, directory)?;
-        // Before any instance is made (model_config.md section 6, row "rate limiter").
+        // Before any instance is made (contract/model_config.md section 6, row "rate limiter").
         let limiter = self.settings.scheduling.limiter.as_ref();
         let registration = limiter.map(|limiter| limiter.register(&spec.config.instance_group)).transpose()?;
         let strategy = {

@@ -2,7 +2,7 @@
 //!
 //! A model that calls another one holds its resources while it waits. Its requests carry a grant, requests made on
 //! behalf of one of them carry a copy, and where such a request is handed in the grant becomes a loan: the called model
-//! may use what its caller holds, so that neither waits for the other (schedulers.md section 6).
+//! may use what its caller holds, so that neither waits for the other (contract/schedulers.md section 6).
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Who watches a request: told of the points that it passes, with the time of each.
 //!
 //! Most requests are watched by nobody, and what would tell them finds nothing to call. The points are those of
-//! metrics.md section 3; what becomes of them, an entry of a trace or a share of a sum, is the observer's business.
+//! contract/metrics.md section 3; what becomes of them, an entry of a trace or a share of a sum, is the observer's
+//! business.
 
 use std::any::Any;
 use std::ffi::CStr;
@@ -45,7 +46,7 @@ pub struct SeenTensor<'a> {
     pub on_device: Option<&'a DeviceSlice>,
 }
 
-/// What C programs may ask of a trace (c_api.md, "InferenceTrace").
+/// What C programs may ask of a trace (contract/c_api.md, "InferenceTrace").
 pub trait TraceFacts {
     fn id(&self) -> u64;
     /// 0: it has none.

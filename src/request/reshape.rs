@@ -11,8 +11,8 @@ pub struct OutputShape {
 }
 
 impl OutputShape {
-    /// `shape` as the model produced it, turned into `dims`, wildcards carried over by position (model_config.md
-    /// section 7). The first dimension of a batching model stays in front.
+    /// `shape` as the model produced it, turned into `dims`, wildcards carried over by position
+    /// (contract/model_config.md section 7). The first dimension of a batching model stays in front.
     pub fn for_client(&self, shape: &[i64], batching: bool) -> Shape {
         let Some(reshape) = &self.reshape else { return Shape::from_slice(shape) };
         let (batch, items) = shape.split_at(usize::from(batching).min(shape.len()));

@@ -2,8 +2,8 @@
 //!
 //! The windows stand behind the address of a request's answers, so that whoever answers finds them: a backend that asks
 //! for an output's memory gets the window itself, and what comes in other memory is copied once, where the answer is
-//! sent (DESIGN, decision 6). On a thread that must not wait, long copies are left to the registry's thread; later
-//! answers of the same request then go the same way, which keeps their order.
+//! sent (docs/design.md, decision 6). On a thread that must not wait, long copies are left to the registry's thread;
+//! later answers of the same request then go the same way, which keeps their order.
 
 mod on_devices;
 
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// The text of http.md section 4, whatever the kind of the memory.
+/// The text of contract/http.md section 4, whatever the kind of the memory.
 fn too_small(output: &[u8], len: usize, byte_size: usize) -> Status {
     Status::internal(format!(
         "shared memory size specified with the request for output '{}' ({len} bytes) should be at least {byte_size} \

@@ -1,4 +1,5 @@
-//! Implicit state: tensors that a model hands from one request of a sequence to the next (schedulers.md section 3).
+//! Implicit state: tensors that a model hands from one request of a sequence to the next
+//! (contract/schedulers.md section 3).
 //!
 //! A request brings the present values as ordinary inputs; what its backend puts here becomes the inputs of the next
 //! request of the same sequence. A backend asks for a [`StateHandle`], writes into the buffer that it gets from it, and

@@ -19,7 +19,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The name that precedes a message in reasons and logs (c_api.md section 2).
+    /// The name that precedes a message in reasons and logs (contract/c_api.md section 2).
     pub fn name(self) -> &'static str {
         match self {
             Code::Unknown => "Unknown",

@@ -1,7 +1,7 @@
 //! Short byte strings of a request: ids, names, string parameters.
 //!
-//! Clients may send any bytes and get the same bytes back (http.md section 2), and plug-ins want C strings without a
-//! copy; so a text is bytes with a NUL behind them, kept in place up to 30 bytes.
+//! Clients may send any bytes and get the same bytes back (contract/http.md section 2), and plug-ins want C strings
+//! without a copy; so a text is bytes with a NUL behind them, kept in place up to 30 bytes.
 
 use std::ffi::CStr;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The core's checks of a request against its model (http.md section 6), shared by every way in.
+//! The core's checks of a request against its model (contract/http.md section 6), shared by every way in.
 //!
 //! In the specification's order, because clients see which check fails first. What passes is normalised: outputs
 //! filled in, batch size counted, shapes as the model wants them.
@@ -224,8 +224,8 @@ pub struct Raw {
     pub length: Option<u32>,
 }
 
-/// Deduces type and shape of a raw input of `byte_size` bytes (http.md section 5, "Raw-binary mode"; c_api.md, "Request
-/// inputs"). `id` is the prefix of messages.
+/// Deduces type and shape of a raw input of `byte_size` bytes (contract/http.md section 5, "Raw-binary mode";
+/// contract/c_api.md, "Request inputs"). `id` is the prefix of messages.
 pub fn raw_input(spec: &ModelSpec, id: &str, byte_size: usize) -> Result<Raw, Status> {
     let [config] = &spec.inputs[..] else {
         return Err(Status::invalid(format!(

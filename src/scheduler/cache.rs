@@ -1,4 +1,5 @@
-//! The response cache: equal requests to a model that asks for it are answered without it (schedulers.md section 8).
+//! The response cache: equal requests to a model that asks for it are answered without it
+//! (contract/schedulers.md section 8).
 //!
 //! A scheduler around another one. The lookup comes before the queue; a hit is answered at once, a miss goes on, and
 //! its answer is kept on its way back (see `watch`). What takes little time is done where the request is at home; the
@@ -259,7 +260,7 @@ impl Subject {
         Lookup { key: Some(key), started_ns, ended_ns: now_ns(), found }
     }
 
-    /// A hit: counted, and answered with one response that is the last one (metrics.md section 3).
+    /// A hit: counted, and answered with one response that is the last one (contract/metrics.md section 3).
     fn answer(&self, request: Box<Request>, entry: &Entry, lookup: &Lookup) {
         // Whoever calls it back from now on is too late.
         if !request.admission().take() {

@@ -1,4 +1,4 @@
-//! The dynamic batcher: requests of several clients in one execution (schedulers.md section 2).
+//! The dynamic batcher: requests of several clients in one execution (contract/schedulers.md section 2).
 //!
 //! What must be refused is refused at once, by a count per priority level. What is accepted waits in one inbox; the
 //! idle worker that holds the token sorts it by priority and policy, and decides whether there is a batch to cut. So a

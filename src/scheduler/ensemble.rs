@@ -1,5 +1,5 @@
 //! Ensembles: one request becomes requests to other models, whose outputs become each other's inputs
-//! (schedulers.md section 5).
+//! (contract/schedulers.md section 5).
 //!
 //! An ensemble has no instances. What it does for a request, its [run](run::Run), happens where the request is at home:
 //! answers of steps come there as jobs, one after the other, so that nobody waits for a lock and no thread waits for a

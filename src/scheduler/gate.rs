@@ -1,4 +1,5 @@
-//! What stands between a payload and its execution where instances share limited resources (schedulers.md section 6).
+//! What stands between a payload and its execution where instances share limited resources
+//! (contract/schedulers.md section 6).
 
 use std::any::Any;
 use std::sync::Arc;

@@ -217,7 +217,7 @@ impl<F: Former> Line<F> {
     }
 
     /// Runs the request in the calling thread if a shard asks, nobody waits and an instance lets itself be borrowed
-    /// (DESIGN, decision 4). Its answers go their usual way. Otherwise it comes back.
+    /// (docs/design.md, decision 4). Its answers go their usual way. Otherwise it comes back.
     pub fn run_here(&self, request: Box<Request>) -> Result<Ticket, Box<Request>> {
         let is_possible = request.is_on_shard
             && self.loans.load(Ordering::Acquire) > 0

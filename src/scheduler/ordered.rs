@@ -1,4 +1,4 @@
-//! Answers in the order in which requests were accepted: `preserve_ordering` (schedulers.md section 2).
+//! Answers in the order in which requests were accepted: `preserve_ordering` (contract/schedulers.md section 2).
 //!
 //! It stands around another scheduler and between each request and its home. A request takes its place before the
 //! scheduler has it; an answer that comes before its turn is kept at its place. Errors, expired, cancelled and cached

@@ -1,4 +1,5 @@
-//! The rate limiter: instances of all models wait in one line for resources that they share (schedulers.md section 6).
+//! The rate limiter: instances of all models wait in one line for resources that they share
+//! (contract/schedulers.md section 6).
 //!
 //! Whoever has executed least, by number of executions × priority number, comes first. Triton lets everybody wait
 //! behind a head of the line that is blocked; here others pass it as long as they fit into what is free, but not more

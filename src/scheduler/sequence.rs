@@ -1,4 +1,5 @@
-//! The sequence batcher: requests that belong together run on one instance, in their order (schedulers.md section 3).
+//! The sequence batcher: requests that belong together run on one instance, in their order
+//! (contract/schedulers.md section 3).
 //!
 //! A sequence gets a slot of an instance for life, or waits in the backlog for one. Each instance's worker makes the
 //! payloads of its own slots: row by row with the direct strategy, the oldest first with the other one. Which sequences

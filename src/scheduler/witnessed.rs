@@ -1,5 +1,5 @@
-//! Measures the time until the first response of every accepted request (metrics.md section 2, histogram), where that
-//! is asked for.
+//! Measures the time until the first response of every accepted request (contract/metrics.md section 2, histogram),
+//! where that is asked for.
 //!
 //! It stands around all other schedulers, so that it sees requests whichever way they are answered: by a model, from
 //! the cache, or with an error because their time was up.

@@ -1,4 +1,4 @@
-//! What the ports of the clouds are made of, and why they cannot be (http.md sections 8 and 9).
+//! What the ports of the clouds are made of, and why they cannot be (contract/http.md sections 8 and 9).
 
 use super::Failure;
 use super::options::Options;

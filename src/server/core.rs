@@ -1,6 +1,7 @@
 //! What runs with or without ports: models and their life, metrics, traces, and what is said of them.
 //!
-//! The program puts shards in front of it; an application that links the server uses it as it is (c_api.md section 4).
+//! The program puts shards in front of it; an application that links the server uses it as it is
+//! (contract/c_api.md section 4).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -317,7 +318,7 @@ fn trace_metrics(metrics: &Registry, traces: &Arc<Traces>) -> Vec<Box<dyn Any + 
 
 fn start_poller(options: &Options, host: &Arc<HostGauges>, gpus: &Arc<Gpus>) -> Option<HostPoller> {
     let interval = std::time::Duration::from_millis(u64::from(options.metrics_interval_ms));
-    // Any value: the host has no GPU that is ours to look at (cli.md section 4).
+    // Any value: the host has no GPU that is ours to look at (contract/cli.md section 4).
     let with_gpus = options.allow_gpu_metrics && std::env::var_os("TRITON_SERVER_CPU_ONLY").is_none();
     let is_needed = options.allow_cpu_metrics || with_gpus;
     if !is_needed {
@@ -365,7 +366,7 @@ fn render_page(models: &ModelMap, config: &MetricsConfig, host: &HostGauges, met
     let mut readings: Vec<Reading<'_>> = Vec::new();
     for model in models.ready() {
         let (snapshot, distributions) = (model.statistics.counters(), model.statistics.distributions());
-        // All versions of an ensemble are one series (metrics.md section 1); they follow each other.
+        // All versions of an ensemble are one series (contract/metrics.md section 1); they follow each other.
         match readings.last_mut() {
             Some(last) if is_ensemble(model) && is_same_model(last.model, model) => {
                 last.snapshot.add_families(&snapshot);

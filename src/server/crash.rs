@@ -1,5 +1,5 @@
 //! Fatal signals: whose code the thread ran that met one, and its stack, go to stderr, then the signal takes its course
-//! (cli.md section 6).
+//! (contract/cli.md section 6).
 //!
 //! Most crashes of a server are a backend's: it is told which backend, model and instance, and the stack names the
 //! library. Nothing here waits, locks or allocates: the thread may have been anywhere. Nor does it need much of a

@@ -1,6 +1,6 @@
 //! The end of the server: signals, readiness turned off, connections and requests finished, models unloaded.
 //!
-//! Everything shares one budget, `--exit-timeout-secs` (cli.md section 7).
+//! Everything shares one budget, `--exit-timeout-secs` (contract/cli.md section 7).
 
 use std::cell::RefCell;
 use std::io;

@@ -1,5 +1,5 @@
-//! A server inside an application that links the library (c_api.md section 4, "Server"), and what those inside any
-//! server's process may ask of it.
+//! A server inside an application that links the library (contract/c_api.md section 4, "Server"), and what those inside
+//! any server's process may ask of it.
 //!
 //! An application owns its server through the [`Access`] that it was given: nothing runs before it, and nothing is left
 //! of it afterwards. What backends of a program's server get is the same value, which owns nothing: they may ask and

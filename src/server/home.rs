@@ -1,9 +1,10 @@
 //! The home of requests from inside the process: one thread with a mailbox and timers.
 //!
-//! DESIGN, decision 1, gives them a shard without sockets; that is what is left of a shard without them. Ensembles,
-//! expiries and cancellations run here one after the other, so that the models see the same order of events as for
-//! requests over the wire. Code of users may run here too, where a shard would otherwise have had to run it: when that
-//! blocks, timers are late and nothing else. The thread starts with the first job, and parks when there is none.
+//! docs/design.md, decision 1, gives them a shard without sockets; that is what is left of a shard without them.
+//! Ensembles, expiries and cancellations run here one after the other, so that the models see the same order of events
+//! as for requests over the wire. Code of users may run here too, where a shard would otherwise have had to run it:
+//! when that blocks, timers are late and nothing else. The thread starts with the first job, and parks when there is
+//! none.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};

@@ -31,7 +31,7 @@ pub const NO_COPYING_THREADS: &str = "a worker gathers its batch itself, beside 
 pub struct Listen {
     pub allowed: bool,
     pub address: String,
-    /// Not checked for its range: binding does that (cli.md section 3).
+    /// Not checked for its range: binding does that (contract/cli.md section 3).
     pub port: i32,
     /// SO_REUSEPORT.
     pub reuse_port: bool,
@@ -44,7 +44,8 @@ impl Listen {
     }
 }
 
-/// Variables of the environment that steer the ports of the clouds (cli.md section 4); empty where there are none.
+/// Variables of the environment that steer the ports of the clouds (contract/cli.md section 4); empty where there are
+/// none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clouds {
     /// SAGEMAKER_TRITON_PING_MODE.
@@ -82,7 +83,7 @@ pub struct BackendSetting {
     pub value: String,
 }
 
-/// When models come and go after the start (`--model-control-mode`, schedulers.md section 10).
+/// When models come and go after the start (`--model-control-mode`, contract/schedulers.md section 10).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ModelControl {
     /// All models of the repositories, once, at the start.

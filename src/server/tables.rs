@@ -1,4 +1,4 @@
-//! What the server logs about itself when it starts (cli.md section 5).
+//! What the server logs about itself when it starts (contract/cli.md section 5).
 
 use std::collections::{BTreeMap, BTreeSet};
 

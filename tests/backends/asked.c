@@ -1,6 +1,6 @@
 /* A backend that answers with what it was asked, as parameters of the response: `seen` has the request's correlation id,
- * its timeout, and each of its parameters with the number of its type (c_api.md section 2, ParameterType). It gives no
- * outputs. */
+ * its timeout, and each of its parameters with the number of its type (contract/c_api.md section 2, ParameterType). It
+ * gives no outputs. */
 
 #include "check.h"
 

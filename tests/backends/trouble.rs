@@ -1,4 +1,4 @@
-//! What a C++ backend may do to the server, and what it must not (spec: c_api.md section 5, "Backend life cycle and
+//! What a C++ backend may do to the server, and what it must not (contract/c_api.md section 5, "Backend life cycle and
 //! rules"; trouble.cc says how it is told to misbehave).
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What each bad message is answered with: code and text, letter for letter (grpc.md section 4, http.md section 6).
+//! What each bad message is answered with: code and text, letter for letter (contract/grpc.md section 4,
+//! contract/http.md section 6).
 
 use bytes::Bytes;
 use tritonserver::wire::inference::infer_parameter::ParameterChoice::{

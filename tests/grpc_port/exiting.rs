@@ -1,5 +1,5 @@
-//! What is answered once the server has been told to end (grpc.md sections 3 and 5): calls that were opened before it
-//! and send their messages after it.
+//! What is answered once the server has been told to end (contract/grpc.md sections 3 and 5): calls that were opened
+//! before it and send their messages after it.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Every datatype in raw and in typed contents; parameters, outputs and classification over gRPC (grpc.md section 4).
+//! Every datatype in raw and in typed contents; parameters, outputs and classification over gRPC
+//! (contract/grpc.md section 4).
 
 use bytes::Bytes;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! Health, metadata, configuration, statistics and index over gRPC (grpc.md sections 1 to 3 and 6).
+//! Health, metadata, configuration, statistics and index over gRPC (contract/grpc.md sections 1 to 3 and 6).
 
 use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
 use tritonserver::wire::inference::*;

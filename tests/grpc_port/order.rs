@@ -1,5 +1,5 @@
-//! Which of several faults of a message is named (grpc.md section 4, "Order"), and that a stream agrees with the unary
-//! call about it.
+//! Which of several faults of a message is named (contract/grpc.md section 4, "Order"), and that a stream agrees with
+//! the unary call about it.
 
 use bytes::Bytes;
 use tritonserver::wire::inference::infer_parameter::ParameterChoice::{BoolParam, Int64Param, Uint64Param};

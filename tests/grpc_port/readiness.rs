@@ -1,4 +1,5 @@
-//! Not ready is no error (grpc.md section 3): what is said of models that failed, and of a server that has one.
+//! Not ready is no error (contract/grpc.md section 3): what is said of models that failed, and of a server that has
+//! one.
 
 use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
 use tritonserver::wire::inference::*;

@@ -1,4 +1,4 @@
-//! ModelStreamInfer: order, ids, errors in band, the end of the stream (grpc.md section 5).
+//! ModelStreamInfer: order, ids, errors in band, the end of the stream (contract/grpc.md section 5).
 
 use bytes::Bytes;
 use tritonserver::wire::inference::infer_parameter::ParameterChoice;

@@ -125,7 +125,7 @@ fn call_all(environment: &[(&str, &str)], more: &[&str]) -> Option<String> {
     assert!(row.contains(r#"{"cmdline":{"#) && row.contains(r#""default-max-batch-size":"16""#), "{log}");
     assert!(row.contains(r#""min-compute-capability":"7.500000""#) && row.contains("libtriton_calls.so"), "{row}");
     let offered = offered();
-    assert_eq!(offered.len(), 91, "c_api.md, section 5");
+    assert_eq!(offered.len(), 91, "contract/c_api.md section 5");
     for sign in ["+ ", "- "] {
         let told: BTreeSet<&str> = log.lines().filter_map(|line| line.strip_prefix(sign)).collect();
         let missing: Vec<_> = offered.iter().filter(|name| !told.contains(name.as_str())).collect();

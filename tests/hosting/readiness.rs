@@ -1,5 +1,5 @@
 //! `TRITONBACKEND_ModelInstanceReady`: every instance is asked, away from the shards, and has a say in what the server
-//! answers (schedulers.md section 10, "Readiness"; tests/backends/ready.c says what it is told).
+//! answers (contract/schedulers.md section 10, "Readiness"; tests/backends/ready.c says what it is told).
 
 use tritonserver::wire::health::{HealthCheckRequest, HealthCheckResponse};
 use tritonserver::wire::inference::{ModelReadyRequest, ModelReadyResponse, ServerReadyRequest, ServerReadyResponse};

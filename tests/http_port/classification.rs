@@ -1,4 +1,4 @@
-//! The classification extension: the k largest values of an output, with their labels (http.md section 5).
+//! The classification extension: the k largest values of an output, with their labels (contract/http.md section 5).
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
 //! Connections: keep-alive, pipelining, chunked bodies, `Expect`, every split of the bytes, and peers that get the
-//! framing wrong (RFC 9112; http.md section 2).
+//! framing wrong (RFC 9112; contract/http.md section 2).
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! What an answer is labelled as, class by class (http.md section 1): what the handlers never label goes out as
-//! `text/plain`.
+//! What an answer is labelled as, class by class (contract/http.md section 1): what the handlers never label goes out
+//! as `text/plain`.
 
 use crate::support::backend;
 use crate::support::http::{Answer, Peer, infer_with_tail, request};

@@ -1,4 +1,4 @@
-//! The JSON that this port speaks, beyond RFC 8259 and short of it (http.md section 2, "JSON dialect").
+//! The JSON that this port speaks, beyond RFC 8259 and short of it (contract/http.md section 2, "JSON dialect").
 
 use serde_json::json;
 

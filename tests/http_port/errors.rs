@@ -1,4 +1,5 @@
-//! What each bad inference request is answered with: status and text, letter for letter (http.md sections 2, 5, 6).
+//! What each bad inference request is answered with: status and text, letter for letter (contract/http.md sections 2,
+//! 5, 6).
 
 use crate::support::http::{Peer, infer_with_tail, request};
 use crate::support::repository::{Pair, Repository};

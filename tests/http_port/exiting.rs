@@ -1,5 +1,5 @@
-//! What is answered once the server has been told to end (http.md sections 2 and 3): requests whose heads came before
-//! that and whose bodies come after it.
+//! What is answered once the server has been told to end (contract/http.md sections 2 and 3): requests whose heads came
+//! before that and whose bodies come after it.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Every datatype in every form in which a tensor can come and go over HTTP (http.md section 5).
+//! Every datatype in every form in which a tensor can come and go over HTTP (contract/http.md section 5).
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::repository::{Pair, Repository, TYPES};
 use crate::support::server::Server;
 use crate::support::variant::{self, each, usual};
 
-/// What the identity backend adds to each response (backends.md section 1).
+/// What the identity backend adds to each response (contract/backends.md section 1).
 fn identity_parameters() -> Value {
     json!({"param0": "an example string parameter", "param1": 42, "param2": false, "param3": 123.123})
 }
@@ -325,7 +325,7 @@ fn optional_inputs_may_be_absent() {
     let one = r#"{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"data":[5,6]}]"#;
     let json = infer(&mut peer, "maybe", &format!("{one}}}"), None).json();
     assert_eq!(json["outputs"][0]["data"], json!([5, 6]));
-    // An absent input reads as zeros in the config's shape, each -1 taken as 1 (backends.md section 1).
+    // An absent input reads as zeros in the config's shape, each -1 taken as 1 (contract/backends.md section 1).
     assert_eq!(json["outputs"][1]["shape"], json!([1, 3]));
     assert_eq!(json["outputs"][1]["data"], json!([0.0, 0.0, 0.0]));
     let json = infer(&mut peer, "maybe", &format!(r#"{one},"outputs":[{{"name":"OUTPUT0"}}]}}"#), None).json();

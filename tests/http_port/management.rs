@@ -1,5 +1,5 @@
 //! Health, metadata, configuration, statistics, index and metrics, and the routes that lead there
-//! (http.md sections 1 to 3, metrics.md sections 1 to 3).
+//! (contract/http.md sections 1 to 3, contract/metrics.md sections 1 to 3).
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;
 use crate::support::variant::{self, each, usual};
 
-/// The order in which extensions are listed (http.md section 3).
+/// The order in which extensions are listed (contract/http.md section 3).
 const EXTENSIONS: [&str; 13] = [
     "classification",
     "sequence",

@@ -1,4 +1,5 @@
-//! Which of several faults is named: the checks of an inference request stand in an order (http.md sections 5 and 6).
+//! Which of several faults is named: the checks of an inference request stand in an order (contract/http.md sections 5
+//! and 6).
 
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};

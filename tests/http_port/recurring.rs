@@ -1,5 +1,5 @@
 //! Requests that come again over a connection that stays open, which the server recognises: what it knows of them goes
-//! with the model that they name, and whatever takes its place answers alone (http.md sections 3, 5 and 6).
+//! with the model that they name, and whatever takes its place answers alone (contract/http.md sections 3, 5 and 6).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;

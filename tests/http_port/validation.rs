@@ -1,4 +1,4 @@
-//! The texts of http.md section 6 that stand nowhere else, and the edges of section 5's rules about sizes.
+//! The texts of contract/http.md section 6 that stand nowhere else, and the edges of section 5's rules about sizes.
 
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};

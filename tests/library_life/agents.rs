@@ -1,4 +1,4 @@
-//! Repository agents in C (c_api.md section 6; tests/backends/agent.c says how they are told what to do).
+//! Repository agents in C (contract/c_api.md section 6; tests/backends/agent.c says how they are told what to do).
 
 use std::path::Path;
 

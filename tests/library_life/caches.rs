@@ -1,4 +1,4 @@
-//! Response caches in C (c_api.md section 7; tests/backends/cache.c says how they are told to misbehave).
+//! Response caches in C (contract/c_api.md section 7; tests/backends/cache.c says how they are told to misbehave).
 
 use std::cell::Cell;
 use std::path::Path;

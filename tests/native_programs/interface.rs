@@ -1,6 +1,6 @@
 //! The interface as a whole: everything that the table of the interface offers is exported, and nothing else of its
 //! kind; each function is checked from C; the header compiles as every C and C++ that its users write, and its numbers
-//! are those of the specification (c_api.md section 2).
+//! are those of the specification (contract/c_api.md section 2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn offered() -> BTreeSet<String> {
 }
 
 /// The symbols of the interface and no others, which programs might bind to by chance, and how many each of its parts
-/// has (c_api.md, first section: of 305 the server offers 282).
+/// has (contract/c_api.md, first section: of 305 the server offers 282).
 fn check_symbols(exports: &Exports) {
     let found = &exports.symbols;
     let offered = offered();

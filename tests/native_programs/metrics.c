@@ -1,4 +1,5 @@
-/* Custom metrics: families, labels, buckets, and what each kind can do (metrics.md section 2, c_api.md section 4). */
+/* Custom metrics: families, labels, buckets, and what each kind can do (contract/metrics.md section 2,
+ * contract/c_api.md section 4). */
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-//! Signals that end the process at once: a stack on stderr, and the signal's own end (cli.md section 6).
+//! Signals that end the process at once: a stack on stderr, and the signal's own end (contract/cli.md section 6).
 
 use std::os::unix::process::ExitStatusExt;
 

@@ -1,5 +1,5 @@
-//! Instances and their threads as the host sees them (spec: model_config.md sections 5 and 7, schedulers.md section 7,
-//! cli.md section 4).
+//! Instances and their threads as the host sees them (contract/model_config.md sections 5 and 7,
+//! contract/schedulers.md section 7, contract/cli.md section 4).
 
 use std::fs;
 use std::path::PathBuf;

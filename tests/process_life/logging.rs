@@ -1,5 +1,5 @@
-//! The log of a whole server: its formats, its file, and its settings changed while the server runs (cli.md section 5,
-//! http.md section 3, grpc.md section 6).
+//! The log of a whole server: its formats, its file, and its settings changed while the server runs
+//! (contract/cli.md section 5, contract/http.md section 3, contract/grpc.md section 6).
 
 use serde_json::{Value, json};
 use tritonserver::wire::inference::log_settings_request::SettingValue;

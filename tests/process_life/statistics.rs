@@ -1,5 +1,5 @@
 //! Known requests, and what the three places that count them say: they must agree with the requests and with each
-//! other (spec: metrics.md sections 2 and 3).
+//! other (contract/metrics.md sections 2 and 3).
 
 use std::net::SocketAddr;
 
@@ -143,7 +143,7 @@ fn requests_of_the_identity_are_counted_alike_everywhere() {
         assert_eq!(known["inference_stats"]["fail"], json!({"count": 0, "ns": 0}), "{known}");
         assert_eq!(rows(&known["batch_stats"]), [(1, 3), (4, 2), (8, 1)], "{known}");
         assert!(known["last_inference"].as_u64().is_some_and(|ms| ms > 1_700_000_000_000), "{known}");
-        // A model that does not batch: the identity reports the size 0 (backends.md section 1).
+        // A model that does not batch: the identity reports the size 0 (contract/backends.md section 1).
         let one = body("[5]", "INT32", &["INPUT0"], 5);
         assert_eq!(peer.post("/v2/models/plain/infer", &[], one.as_bytes()).status, 200);
         let plain = agree(&server, "plain");

@@ -1,5 +1,5 @@
 //! SIGTERM and SIGINT: what is in flight is answered, what is new is refused, and the exit code says how it went
-//! (cli.md sections 6 and 7).
+//! (contract/cli.md sections 6 and 7).
 
 use std::net::TcpStream;
 

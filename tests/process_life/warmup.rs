@@ -1,5 +1,5 @@
 //! Warm-up before a model is ready: what instances are given, what fails the load, and that nothing of it is counted
-//! (spec: schedulers.md section 9, model_config.md section 6 row "warmup").
+//! (contract/schedulers.md section 9, contract/model_config.md section 6 row "warmup").
 
 use std::time::Instant;
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What becomes of everything that execute may return or raise (python_backend.md section 2, "execute results")."""
+"""What becomes of everything that execute may return or raise (contract/python_backend.md section 2, "execute
+results")."""
 
 import argparse
 

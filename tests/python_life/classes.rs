@@ -1,4 +1,5 @@
-//! The classes that models see, in a real worker: its memory, its log, its metrics (spec: python_backend.md section 3).
+//! The classes that models see, in a real worker: its memory, its log, its metrics
+//! (contract/python_backend.md section 3).
 //!
 //! What does not need a server is tested without one, by [`units`](super::units).
 

@@ -1,4 +1,4 @@
-//! What a model can do to its worker, and who notices (spec: python_backend.md section 6).
+//! What a model can do to its worker, and who notices (contract/python_backend.md section 6).
 
 use super::{models, trouble};
 use crate::support::http::{self, Answer, Peer};

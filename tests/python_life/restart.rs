@@ -1,5 +1,5 @@
 //! What follows a worker's death: a successor at once or after a pause, refusals meanwhile, and what the other
-//! instances do (spec: python_backend.md section 6; docs/python-faults.md).
+//! instances do (contract/python_backend.md section 6; docs/python-faults.md).
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! What models ask of the server beside requests: models to be loaded and unloaded, metrics, lines of the log (spec:
-//! python_backend.md section 3).
+//! What models ask of the server beside requests: models to be loaded and unloaded, metrics, lines of the log
+//! (contract/python_backend.md section 3).
 
 use serde_json::json;
 

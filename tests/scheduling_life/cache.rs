@@ -1,4 +1,4 @@
-//! The response cache, local and in Redis (schedulers.md section 8).
+//! The response cache, local and in Redis (contract/schedulers.md section 8).
 
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -269,7 +269,7 @@ fn a_reload_begins_with_another_version_but_the_same_one_finds_its_answers() {
     server.stop();
 }
 
-/// cli.md section 2, rows of caches; the texts are the official server's.
+/// contract/cli.md section 2, rows of caches; the texts are the official server's.
 #[test]
 fn what_is_no_cache_ends_the_start() {
     let repository = repository();

@@ -1,4 +1,5 @@
-//! Models with any number of responses to a request (spec: grpc.md section 5, backends.md sections 2 and 3, http.md).
+//! Models with any number of responses to a request (contract/grpc.md section 5, contract/backends.md sections 2 and 3,
+//! contract/http.md).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Ensembles of models (schedulers.md section 5).
+//! Ensembles of models (contract/schedulers.md section 5).
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
 //! Ensembles and the repository: what is loaded with them, what takes them down, and what brings them back
-//! (schedulers.md section 10).
+//! (contract/schedulers.md section 10).
 
 use serde_json::json;
 use tritonserver::wire::inference::model_repository_parameter::ParameterChoice;

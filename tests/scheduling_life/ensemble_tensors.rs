@@ -1,5 +1,5 @@
 //! What ensembles make of their tensors: one that a step reads twice, shapes of their own, labels of classes
-//! (schedulers.md section 5).
+//! (contract/schedulers.md section 5).
 
 use serde_json::{Value, json};
 

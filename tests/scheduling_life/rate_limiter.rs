@@ -1,4 +1,4 @@
-//! Resources that instances share (schedulers.md section 6).
+//! Resources that instances share (contract/schedulers.md section 6).
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -218,7 +218,8 @@ fn unload(server: &Server, model: &str) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-/// model_config.md section 6, row "rate limiter": before any instance is made; an update leaves the old instances.
+/// contract/model_config.md section 6, row "rate limiter": before any instance is made; an update leaves the old
+/// instances.
 #[test]
 fn a_demand_above_the_limit_fails_the_load() {
     let repository = Repository::new();

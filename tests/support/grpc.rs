@@ -26,7 +26,7 @@ pub struct Status {
     pub message: String,
 }
 
-/// The codes that the contract uses (grpc.md section 3).
+/// The codes that the contract uses (contract/grpc.md section 3).
 pub mod code {
     pub const OK: u32 = 0;
     pub const CANCELLED: u32 = 1;

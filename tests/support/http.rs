@@ -181,7 +181,8 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.text()))
     }
 
-    /// The text of an error answer (http.md section 2): the body must be `{"error":"<text>"}` and nothing else.
+    /// The text of an error answer (contract/http.md section 2): the body must be `{"error":"<text>"}` and nothing
+    /// else.
     pub fn error(&self) -> String {
         let json: Value = serde_json::from_slice(&self.body).unwrap_or(Value::Null);
         match json.as_object() {

@@ -14,7 +14,7 @@ pub struct Type {
     pub size: usize,
 }
 
-/// All 14 datatypes (http.md section 5).
+/// All 14 datatypes (contract/http.md section 5).
 pub const TYPES: [Type; 14] = [
     Type { name: "BOOL", config: "TYPE_BOOL", size: 1 },
     Type { name: "UINT8", config: "TYPE_UINT8", size: 1 },

@@ -168,7 +168,8 @@ impl Server {
         }
     }
 
-    /// gRPC starts before HTTP and metrics after it (cli.md section 7): readiness alone does not promise the latter.
+    /// gRPC starts before HTTP and metrics after it (contract/cli.md section 7): readiness alone does not promise the
+    /// latter.
     fn wait_for_ports(&self, flags: &[&str]) {
         for (service, address) in [("grpc", self.grpc), ("metrics", self.metrics)] {
             if flags.iter().any(|flag| flag.starts_with(&format!("--allow-{service}="))) {

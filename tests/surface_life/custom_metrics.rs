@@ -1,5 +1,5 @@
-//! Metrics that a backend keeps through the C interface, as scrapers and load balancers see them (spec: metrics.md
-//! section 2, custom metrics; http.md section 7, load reports).
+//! Metrics that a backend keeps through the C interface, as scrapers and load balancers see them (contract/metrics.md
+//! section 2, custom metrics; contract/http.md section 7, load reports).
 
 use super::metrics::wait_for;
 use crate::support::backend;

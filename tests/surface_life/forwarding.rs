@@ -1,4 +1,4 @@
-//! Headers and metadata that become parameters (spec: http.md section 5, grpc.md section 7).
+//! Headers and metadata that become parameters (contract/http.md section 5, contract/grpc.md section 7).
 
 use std::collections::BTreeMap;
 

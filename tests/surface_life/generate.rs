@@ -1,4 +1,4 @@
-//! `generate` and `generate_stream` (spec: http.md section 7).
+//! `generate` and `generate_stream` (contract/http.md section 7).
 
 use serde_json::{Value, json};
 

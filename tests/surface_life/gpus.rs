@@ -1,5 +1,5 @@
-//! Models on GPUs as clients and scrapers see them, on devices that stand in for some (model_config.md section 5,
-//! metrics.md section 1, schedulers.md section 10).
+//! Models on GPUs as clients and scrapers see them, on devices that stand in for some
+//! (contract/model_config.md section 5, contract/metrics.md section 1, contract/schedulers.md section 10).
 
 use serde_json::{Value, json};
 use tritonserver::wire::inference::{
@@ -206,7 +206,7 @@ fn a_check_looks_for_devices_too() {
     assert!(!would_load && text.contains("a_0, KIND_CPU, ") && text.contains("does not support GPUs"), "{text}");
 }
 
-/// schedulers.md section 10, "GPU limit".
+/// contract/schedulers.md section 10, "GPU limit".
 #[test]
 fn a_full_device_takes_no_more_models() {
     let repository = Repository::new();

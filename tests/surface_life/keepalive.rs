@@ -1,4 +1,4 @@
-//! gRPC keepalive and the age of connections (grpc.md section 7), as a scripted peer and grpcio see them.
+//! gRPC keepalive and the age of connections (contract/grpc.md section 7), as a scripted peer and grpcio see them.
 
 use prost::Message;
 use tritonserver::wire::inference::ServerLiveRequest;

@@ -1,4 +1,4 @@
-//! The metrics page: its families, settings and rules (metrics.md sections 1 and 2).
+//! The metrics page: its families, settings and rules (contract/metrics.md sections 1 and 2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -446,7 +446,8 @@ fn quantiles_are_those_that_were_asked_for_and_mistakes_are_told() {
     }
 }
 
-/// metrics.md section 2: from acceptance to the first response, in whole milliseconds; the model's own buckets.
+/// contract/metrics.md section 2: from acceptance to the first response, in whole milliseconds; the model's own
+/// buckets.
 #[test]
 fn first_responses_fall_into_the_buckets_of_their_model() {
     each(&variant::ALL, |variant| {
@@ -670,7 +671,7 @@ fn labels_are_namespaces_tags_and_version_1_of_ensembles() {
     server.stop();
 }
 
-/// http.md section 1, metrics port.
+/// contract/http.md section 1, metrics port.
 #[test]
 fn the_port_answers_its_one_path() {
     let repository = Repository::new();

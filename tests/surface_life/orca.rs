@@ -1,4 +1,4 @@
-//! Load reports in answers of `generate` (spec: http.md section 7).
+//! Load reports in answers of `generate` (contract/http.md section 7).
 //!
 //! What they say is tested where a backend keeps the metrics that they are made of (`custom_metrics`). Here: that
 //! nothing is said where there is nothing to say.

@@ -1,4 +1,4 @@
-//! Parameters of requests as they come to a backend (spec: http.md section 5, grpc.md section 4).
+//! Parameters of requests as they come to a backend (contract/http.md section 5, contract/grpc.md section 4).
 
 use bytes::Bytes;
 use serde_json::json;

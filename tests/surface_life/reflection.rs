@@ -1,4 +1,4 @@
-//! gRPC server reflection, which Triton does not offer (spec: grpc.md section 1 has the services that it tells of).
+//! gRPC server reflection, which Triton does not offer (contract/grpc.md section 1 has the services that it tells of).
 
 use bytes::Bytes;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! Groups of routes and RPCs that need a header (spec: http.md section 2, grpc.md section 3).
+//! Groups of routes and RPCs that need a header (contract/http.md section 2, contract/grpc.md section 3).
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use crate::support::variant::{self, Variant, each, usual};
 const GROUPS: [&str; 8] =
     ["metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace", "logging"];
 
-/// Category, method and path of every route (http.md section 1).
+/// Category, method and path of every route (contract/http.md section 1).
 const ROUTES: [(&str, &str, &str); 33] = [
     ("metadata", "GET", "/v2"),
     ("metadata", "GET", "/v2/models/plain"),
@@ -49,7 +49,7 @@ const ROUTES: [(&str, &str, &str); 33] = [
     ("shared-memory", "POST", "/v2/cudasharedmemory/unregister"),
 ];
 
-/// Category and RPC (grpc.md section 1).
+/// Category and RPC (contract/grpc.md section 1).
 const RPCS: [(&str, &str); 17] = [
     ("metadata", "ServerMetadata"),
     ("metadata", "ModelMetadata"),

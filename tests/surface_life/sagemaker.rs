@@ -1,4 +1,4 @@
-//! The SageMaker port (spec: http.md section 8; cli.md sections 2, 4, 5).
+//! The SageMaker port (contract/http.md section 8; contract/cli.md sections 2, 4, 5).
 
 use std::net::SocketAddr;
 
@@ -67,8 +67,8 @@ fn ping_tells_health() {
             assert!(log.contains(line), "{line}: {log}");
         }
         let place = |text: &str| log.find(text).unwrap_or_else(|| panic!("{text}: {log}"));
-        assert!(place("Started HTTPService") < place("Started Sagemaker"), "the order of cli.md section 7");
-        assert!(place("Started Sagemaker") < place("Started Metrics"), "the order of cli.md section 7");
+        assert!(place("Started HTTPService") < place("Started Sagemaker"), "the order of contract/cli.md section 7");
+        assert!(place("Started Sagemaker") < place("Started Metrics"), "the order of contract/cli.md section 7");
     });
 }
 
@@ -289,7 +289,7 @@ fn starts_that_fail() {
     assert!(err.contains(&format!("requests at port {http}, allowed port range is [1, 2]")), "{err}");
 }
 
-/// Method, path, group of every route (http.md section 8).
+/// Method, path, group of every route (contract/http.md section 8).
 const RESTRICTED: [(&str, &str, &str); 7] = [
     ("GET", "/ping", "health"),
     ("POST", "/invocations", "inference"),

@@ -1,4 +1,4 @@
-//! Tensors in shared memory (spec: http.md section 4, grpc.md sections 4 and 6).
+//! Tensors in shared memory (contract/http.md section 4, contract/grpc.md sections 4 and 6).
 
 mod clients;
 mod cuda;

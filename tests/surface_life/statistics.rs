@@ -1,4 +1,4 @@
-//! The statistics extension: every field, over both protocols (metrics.md section 3).
+//! The statistics extension: every field, over both protocols (contract/metrics.md section 3).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -162,7 +162,8 @@ fn support_config(name: &str) -> String {
     crate::support::repository::identity_config("memory", name, 0, &one(), "")
 }
 
-/// metrics.md section 3: success, queue and the three phases go together; a hit is a success without an inference.
+/// contract/metrics.md section 3: success, queue and the three phases go together; a hit is a success without an
+/// inference.
 #[test]
 fn counts_follow_from_each_other() {
     each(&variant::ALL, |variant| {

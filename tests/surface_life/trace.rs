@@ -1,4 +1,5 @@
-//! Traces in files, and their settings (metrics.md section 4, http.md section 3, grpc.md section 6).
+//! Traces in files, and their settings (contract/metrics.md section 4, contract/http.md section 3,
+//! contract/grpc.md section 6).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -170,7 +171,7 @@ fn infer_grpc(server: &Server, model: &str, id: &str) {
     assert_eq!(answer.expect("an answer").id, id);
 }
 
-/// Time order of one plain request (metrics.md section 4).
+/// Time order of one plain request (contract/metrics.md section 4).
 fn check_order(trace: &Traced, [received, whole, send, sent]: [&str; 4]) {
     let way = [received, whole, "REQUEST_START", "QUEUE_START"];
     let way = [&way[..], &COMPUTE, &["INFER_RESPONSE_COMPLETE", send, sent]].concat();
@@ -537,7 +538,7 @@ fn models_have_settings_of_their_own() {
     assert_eq!(ids, ["on"]);
 }
 
-/// Every text of http.md section 3, and that what is refused changes nothing.
+/// Every text of contract/http.md section 3, and that what is refused changes nothing.
 #[test]
 fn what_cannot_be_set_is_refused_over_http() {
     let (repository, files) = (plain(), Files::new());

@@ -1,4 +1,4 @@
-//! The Vertex AI port (spec: http.md section 9; cli.md sections 2, 4, 5).
+//! The Vertex AI port (contract/http.md section 9; contract/cli.md sections 2, 4, 5).
 
 use std::net::SocketAddr;
 

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn TRITONBACKEND_ResponseFactoryDelete(factory: *mut Facto
     entry(|| unsafe { take(factory, "factory") }.map(drop))
 }
 
-/// Flags without a response: the end, or nothing at all (grpc.md section 5).
+/// Flags without a response: the end, or nothing at all (contract/grpc.md section 5).
 ///
 /// # Safety
 /// The factory is live.

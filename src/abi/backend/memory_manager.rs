@@ -2,7 +2,7 @@
 //!
 //! Plain memory comes from the pool that holds requests and responses, pinned memory and memory of devices from the
 //! pools that `--pinned-memory-pool-byte-size` and `--cuda-memory-pool-byte-size` are about. Where pinned memory has
-//! run out, as it has without a driver, plain memory does not take its place (c_api.md section 5).
+//! run out, as it has without a driver, plain memory does not take its place (contract/c_api.md section 5).
 
 use std::collections::HashMap;
 use std::ffi::c_void;

@@ -1,5 +1,5 @@
-//! `TRITONBACKEND_Model…ReportMemoryUsage`: what a backend says of the memory of its models and instances (metrics.md
-//! section 3, `memory_usage`).
+//! `TRITONBACKEND_Model…ReportMemoryUsage`: what a backend says of the memory of its models and instances
+//! (contract/metrics.md section 3, `memory_usage`).
 //!
 //! A report takes the place of the one before, and ends with the model or the instance. The attributes stay the
 //! backend's.

@@ -1,4 +1,4 @@
-//! `TRITONBACKEND_ModelInstance…ResponseStatistics*`: what became of single responses (metrics.md section 3).
+//! `TRITONBACKEND_ModelInstance…ResponseStatistics*`: what became of single responses (contract/metrics.md section 3).
 //!
 //! The index of a response is the number of those that were reported for its request before it.
 

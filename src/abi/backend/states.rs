@@ -1,5 +1,5 @@
-//! `TRITONBACKEND_State*`: a plug-in hands tensors from one request of a sequence to the next (c_api.md section 4,
-//! "State").
+//! `TRITONBACKEND_State*`: a plug-in hands tensors from one request of a sequence to the next
+//! (contract/c_api.md section 5, "State").
 
 use std::any::Any;
 use std::ffi::{c_char, c_void};

@@ -1,4 +1,5 @@
-//! The table holds what spec c_api.md counts, the headers are what it makes, and what the crate exports has its shape.
+//! The table holds what contract/c_api.md counts, the headers are what it makes, and what the crate exports has its
+//! shape.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ fn table() -> Table {
     Table::own().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// How many functions each interface has in all, and how many of them the server offers (c_api.md, first section).
+/// How many functions each interface has in all, and how many of them the server offers (contract/c_api.md, first
+/// section).
 const COUNTS: [(&str, usize, usize); 4] =
     [("TRITONSERVER", 173, 173), ("TRITONBACKEND", 105, 91), ("TRITONREPOAGENT", 17, 12), ("TRITONCACHE", 10, 6)];
 

@@ -128,7 +128,7 @@ pub(super) struct Allocating {
 
 // SAFETY: both pointers are only handed back to the application, whose functions take them on any thread.
 unsafe impl Send for Allocating {}
-// SAFETY: as above; c_api.md, "Allocator": concurrent requests share it.
+// SAFETY: as above; contract/c_api.md, "Allocator": concurrent requests share it.
 unsafe impl Sync for Allocating {}
 
 /// Memory that an application gave. Dropping it gives it back.

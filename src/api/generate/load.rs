@@ -1,4 +1,4 @@
-//! Load reports in the heads of answers, for load balancers that speak ORCA (http.md section 7).
+//! Load reports in the heads of answers, for load balancers that speak ORCA (contract/http.md section 7).
 //!
 //! What they say comes from metrics that the backends of language models keep.
 

@@ -1,4 +1,4 @@
-//! One response as the object that `generate` answers (http.md section 7), written in bounded steps.
+//! One response as the object that `generate` answers (contract/http.md section 7), written in bounded steps.
 
 use std::sync::Arc;
 

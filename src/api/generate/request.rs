@@ -1,4 +1,4 @@
-//! The body of `generate`: what of it becomes a tensor, what a parameter (http.md section 7).
+//! The body of `generate`: what of it becomes a tensor, what a parameter (contract/http.md section 7).
 //!
 //! Read in bounded steps, as inference requests are: a tensor may have millions of elements.
 

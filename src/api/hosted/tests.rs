@@ -127,7 +127,7 @@ fn statuses_of_loads_that_fail() {
     }
 }
 
-/// http.md section 8: up to 350 s.
+/// contract/http.md section 8: up to 350 s.
 #[test]
 fn a_model_that_stays_is_waited_for_so_long() {
     let model = HostedModel { name: "m".to_owned(), repository: "/r".to_owned(), load: 1 };

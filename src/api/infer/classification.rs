@@ -1,4 +1,4 @@
-//! Classification extension: an output turned into its best classes, labelled (http.md section 5).
+//! Classification extension: an output turned into its best classes, labelled (contract/http.md section 5).
 
 use smallvec::smallvec;
 

@@ -1,4 +1,4 @@
-//! Answers to gRPC inference requests: one message, tensors by reference (grpc.md sections 4 and 5).
+//! Answers to gRPC inference requests: one message, tensors by reference (contract/grpc.md sections 4 and 5).
 
 use std::sync::Arc;
 
@@ -188,7 +188,8 @@ pub fn streamed(
     with_flag(&mut writer.encoder, "", message, from.is_final, pool)
 }
 
-/// Frames what stands for a response where there is none: an error, or the bare end (grpc.md section 5, "Empty final").
+/// Frames what stands for a response where there is none: an error, or the bare end (contract/grpc.md section 5, "Empty
+/// final").
 pub fn without_outputs(
     encoder: &mut Encoder,
     error: &str,

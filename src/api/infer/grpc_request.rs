@@ -1,4 +1,4 @@
-//! An inference request of the gRPC protocol (grpc.md section 4), from the scanned message.
+//! An inference request of the gRPC protocol (contract/grpc.md section 4), from the scanned message.
 
 use super::http_request::DIMS_MAX;
 use super::regions::{Lent, Place};

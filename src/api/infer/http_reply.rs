@@ -1,4 +1,4 @@
-//! The answer to an HTTP inference request: JSON header, binary tail (http.md section 5).
+//! The answer to an HTTP inference request: JSON header, binary tail (contract/http.md section 5).
 //!
 //! Written in bounded steps for the same reason as requests are read in steps.
 

@@ -1,4 +1,4 @@
-//! An inference request of the HTTP protocol: JSON header, binary tail, raw-binary mode (http.md section 5).
+//! An inference request of the HTTP protocol: JSON header, binary tail, raw-binary mode (contract/http.md section 5).
 //!
 //! Decoding is a sequence of bounded steps, because the JSON may hold millions of numbers: they go straight from the
 //! text into the tensor's buffer, a few thousand a turn.
@@ -125,7 +125,7 @@ impl Decoder {
         Ok(Decoder { model, form, forwarded, request, body, tail: header_len, stage, rest, named, input_bytes_max })
     }
 
-    /// A request whose whole body is its one tensor (http.md section 5, "Raw-binary mode").
+    /// A request whose whole body is its one tensor (contract/http.md section 5, "Raw-binary mode").
     pub fn raw_binary(
         model: Arc<ServedModel>,
         mut request: Box<Request>,
@@ -565,7 +565,7 @@ fn not_in_events(what: &str) -> Status {
     Status::invalid(format!("{what} is true, but an event stream carries no binary data"))
 }
 
-/// The region that `parameters` name, if they do. Without offset and size both are 0 (http.md section 5).
+/// The region that `parameters` name, if they do. Without offset and size both are 0 (contract/http.md section 5).
 fn shared_place(parameters: Value<'_>) -> Result<Option<Place>, Status> {
     let region = parameters.find("shared_memory_region").map(Value::as_str).transpose();
     let region = region.map_err(parse_error("shared_memory_region"))?;

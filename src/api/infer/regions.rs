@@ -1,4 +1,4 @@
-//! What inputs and outputs of a request name in shared memory (http.md section 4, "Request use").
+//! What inputs and outputs of a request name in shared memory (contract/http.md section 4, "Request use").
 
 use smallvec::smallvec;
 

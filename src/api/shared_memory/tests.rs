@@ -1,4 +1,4 @@
-//! The texts of http.md section 4 and grpc.md section 6, and the order of the checks.
+//! The texts of contract/http.md section 4 and contract/grpc.md section 6, and the order of the checks.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

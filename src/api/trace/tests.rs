@@ -1,4 +1,4 @@
-//! The texts of http.md section 3 and grpc.md section 6, without a server.
+//! The texts of contract/http.md section 3 and contract/grpc.md section 6, without a server.
 
 use super::*;
 use crate::request::Code;

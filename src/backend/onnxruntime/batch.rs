@@ -1,5 +1,5 @@
-//! Requests as one batch: what they have in common is checked, joined, and told to the model (backends.md section 4,
-//! "Execution").
+//! Requests as one batch: what they have in common is checked, joined, and told to the model
+//! (contract/backends.md section 4, "Execution").
 
 use smallvec::SmallVec;
 

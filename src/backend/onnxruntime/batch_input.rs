@@ -1,4 +1,4 @@
-//! Tensors that tell a model what its batch is made of (model_config.md section 7, "batch_input kinds").
+//! Tensors that tell a model what its batch is made of (contract/model_config.md section 7, "batch_input kinds").
 
 use std::ffi::CString;
 

@@ -2,8 +2,8 @@
 //!
 //! A batch of one whose bytes lie in one aligned piece is read where it was received; everything else is gathered
 //! once, here, on the worker. Outputs whose size is known before the run are written straight into the block that the
-//! response will send (DESIGN, decision 6). What the library allocates itself stays its own and goes back to it by
-//! way of [`Returns`], because its allocator takes locks and a shard, which drops the sent bytes, must not.
+//! response will send (docs/design.md, decision 6). What the library allocates itself stays its own and goes back to it
+//! by way of [`Returns`], because its allocator takes locks and a shard, which drops the sent bytes, must not.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Element types of ONNX and of the protocol, one to one where both have them (backends.md section 4).
+//! Element types of ONNX and of the protocol, one to one where both have them (contract/backends.md section 4).
 
 use ort::sys::ONNXTensorElementDataType as Number;
 

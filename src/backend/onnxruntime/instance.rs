@@ -1,4 +1,4 @@
-//! One session and the payloads it runs (backends.md section 4, "Execution").
+//! One session and the payloads it runs (contract/backends.md section 4, "Execution").
 //!
 //! A payload is checked request by request, joined on its first dimension, run once, and cut by each request's rows.
 //! Only what is wrong with one request fails that request alone; what happens in the run fails all.

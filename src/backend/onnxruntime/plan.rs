@@ -65,7 +65,7 @@ pub struct OutputPlan {
     shape: OutputShape,
 }
 
-/// BATCH_SCATTER_WITH_INPUT_SHAPE (model_config.md section 7).
+/// BATCH_SCATTER_WITH_INPUT_SHAPE (contract/model_config.md section 7).
 #[derive(Debug)]
 pub struct Scatter {
     /// The input whose shape says how much each request gets.
@@ -96,7 +96,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `session` has passed the checks of backends.md section 4 against the same configuration.
+    /// `session` has passed the checks of contract/backends.md section 4 against the same configuration.
     pub fn new(
         session: &Session,
         inputs: &[ConfiguredTensor],

@@ -1,5 +1,5 @@
 //! What a model on a GPU is computed by: the library's CUDA and TensorRT providers with their options, in the words of
-//! the library (backends.md section 4, "Optimization" and "Model parameters").
+//! the library (contract/backends.md section 4, "Optimization" and "Model parameters").
 
 use super::settings::{parse_boolean, parse_integer};
 use crate::backend::ModelContext;

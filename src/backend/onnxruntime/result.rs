@@ -1,4 +1,5 @@
-//! What a run computed, cut into what each request gets (backends.md section 4; model_config.md section 7).
+//! What a run computed, cut into what each request gets (contract/backends.md section 4;
+//! contract/model_config.md section 7).
 
 use std::ops::Range;
 

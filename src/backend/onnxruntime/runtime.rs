@@ -14,7 +14,7 @@ use ort::sys;
 
 use crate::request::Status;
 
-/// An error as ONNX Runtime reports it (backends.md section 4).
+/// An error as ONNX Runtime reports it (contract/backends.md section 4).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("onnx runtime error {code}: {text}")]
 pub struct RuntimeError {
@@ -247,7 +247,7 @@ fn create_environment(
     Ok(environment)
 }
 
-/// Verbose if the server is, else warnings if it prints them, else errors (backends.md section 4).
+/// Verbose if the server is, else warnings if it prints them, else errors (contract/backends.md section 4).
 fn log_level() -> sys::OrtLoggingLevel {
     if tracing::enabled!(target: "onnxruntime", tracing::Level::DEBUG) {
         sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_VERBOSE

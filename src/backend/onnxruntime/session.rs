@@ -1,7 +1,7 @@
 //! A loaded model and how it is run.
 //!
 //! One session per instance, so nothing in it is shared between workers; sessions are created one at a time over the
-//! whole process (backends.md section 4), because optimising a graph takes all cores anyway.
+//! whole process (contract/backends.md section 4), because optimising a graph takes all cores anyway.
 
 #![allow(unsafe_code)]
 

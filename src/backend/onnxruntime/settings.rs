@@ -1,4 +1,5 @@
-//! The knobs of `--backend-config=onnxruntime` and of a model's parameters, parsed once (backends.md section 4).
+//! The knobs of `--backend-config=onnxruntime` and of a model's parameters, parsed once
+//! (contract/backends.md section 4).
 
 use ort::sys::GraphOptimizationLevel;
 
@@ -11,7 +12,7 @@ use crate::wire::inference::model_instance_group::Kind;
 
 /// Upper end of what is taken as a thread count: far above any host, far below what breaks the library.
 const THREADS_MAX: i32 = 4096;
-/// Below this many CPUs nobody spins: who is waited for may need the core (DESIGN, placement).
+/// Below this many CPUs nobody spins: who is waited for may need the core (docs/design.md, Placement).
 const SPIN_FROM_CPUS: usize = 4;
 const SPINNING: [&str; 2] = ["session.intra_op.allow_spinning", "session.inter_op.allow_spinning"];
 

@@ -1,4 +1,4 @@
-//! BYTES tensors: length-prefixed on the wire, C strings inside the library (backends.md section 4).
+//! BYTES tensors: length-prefixed on the wire, C strings inside the library (contract/backends.md section 4).
 //!
 //! The library's interface takes NUL-terminated strings, so a string with a zero byte inside ends there; what it
 //! gives back has lengths, and nothing is lost on the way out.

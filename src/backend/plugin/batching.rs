@@ -1,5 +1,5 @@
-//! Batching libraries: finding one for a model, and calling its five functions (c_api.md section 5, "Batch strategy
-//! library").
+//! Batching libraries: finding one for a model, and calling its five functions (contract/c_api.md section 5, "Batch
+//! strategy library").
 //!
 //! What a library gets as a request or a model is the server's own. What it does wrong (an error, an exception) is
 //! logged once a function, and the batcher goes on by its own rules.

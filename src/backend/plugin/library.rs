@@ -23,7 +23,7 @@ pub(super) type Call = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Describe = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;
 type Execute = unsafe extern "C-unwind" fn(*mut c_void, *mut *mut c_void, u32) -> *mut c_void;
 
-/// What the library offers (c_api.md section 5); only execution is required.
+/// What the library offers (contract/c_api.md section 5); only execution is required.
 pub(super) struct Exports {
     finalize: Option<Call>,
     pub model_initialize: Option<Call>,

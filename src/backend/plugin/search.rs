@@ -100,8 +100,8 @@ impl Plugins {
         Ok(Arc::new(PluginBackend { name: backend.to_owned(), library }))
     }
 
-    /// Finds the code of `backend` for a model; nothing is opened (c_api.md section 5, "Library search"; for scripts
-    /// python_backend.md section 1).
+    /// Finds the code of `backend` for a model; nothing is opened (contract/c_api.md section 5, "Library search"; for
+    /// scripts contract/python_backend.md section 1).
     pub fn locate(
         &self,
         backend: &str,
@@ -211,8 +211,8 @@ fn absent(file: &str, model: &str, places: &[PathBuf]) -> Status {
     Status::invalid(format!("unable to find backend library '{file}' for model '{model}', searched: {searched}"))
 }
 
-/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (c_api.md section 5). All backends are told the same of
-/// the server, and then their own settings, which win, the later ones over the earlier.
+/// `{"cmdline":{…}}`: what `TRITONBACKEND_BackendConfig` tells (contract/c_api.md section 5). All backends are told the
+/// same of the server, and then their own settings, which win, the later ones over the earlier.
 pub fn config_json(
     directory: &Path,
     auto_complete: bool,

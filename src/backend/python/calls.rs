@@ -1,4 +1,4 @@
-//! Requests that a model makes to other models while it answers its own (python_backend.md section 4).
+//! Requests that a model makes to other models while it answers its own (contract/python_backend.md section 4).
 //!
 //! They are ordinary requests, handed in by whoever has the worker's message and answered by whoever brings the answer:
 //! no thread waits for one. What goes back to the worker is written to the slot where the caller waits, a bounded

@@ -1,5 +1,5 @@
-//! EXECUTION_ENV_PATH: the environment that a model brings along, a directory or an archive (python_backend.md section
-//! 5).
+//! EXECUTION_ENV_PATH: the environment that a model brings along, a directory or an archive
+//! (contract/python_backend.md section 5).
 //!
 //! An archive is unpacked once per server, into a directory of the server's own under the system's temporary one, and
 //! shared by all models that name it; when the file has changed it is unpacked again for who loads then. What a

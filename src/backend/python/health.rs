@@ -1,5 +1,5 @@
-//! Whether an instance could serve: whether its worker lives, and what its model's `is_ready` says (python_backend.md
-//! section 2, "is_ready").
+//! Whether an instance could serve: whether its worker lives, and what its model's `is_ready` says
+//! (contract/python_backend.md section 2, "is_ready").
 //!
 //! The worker answers on a thread of its own, so also while it executes. At most one question is open at a time; one
 //! that was given up stays open until the worker answers it, and who asks meanwhile waits for that answer.

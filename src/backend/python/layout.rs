@@ -1,4 +1,4 @@
-//! Which file is the model, and where Python looks for what it imports (python_backend.md section 1).
+//! Which file is the model, and where Python looks for what it imports (contract/python_backend.md section 1).
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
-//! The post of an instance: who fills it, and who looks for a successor when a worker has died (python_backend.md
-//! section 6; `--python-restart=false` gives the behaviour of its row "stub dies during execute").
+//! The post of an instance: who fills it, and who looks for a successor when a worker has died
+//! (contract/python_backend.md section 6; `--python-restart=false` gives the behaviour of its row "stub dies during
+//! execute").
 //!
 //! The thread that kept the dead worker looks for the next one: it is there as long as anything of the worker is, has
 //! nothing else to do any more, and is confined as the instance's own. So nobody waits for a request to notice a death,

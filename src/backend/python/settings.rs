@@ -1,5 +1,5 @@
-//! What `--backend-config=python` and a model's parameters say, read and checked once per model (python_backend.md
-//! section 5).
+//! What `--backend-config=python` and a model's parameters say, read and checked once per model
+//! (contract/python_backend.md section 5).
 
 use std::collections::BTreeSet;
 use std::fmt;

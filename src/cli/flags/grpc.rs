@@ -158,7 +158,7 @@ fn compression(value: Value<'_>) -> Result<Option<Level>, ValueError> {
         "low" => Ok(Some(Level::Low)),
         "medium" => Ok(Some(Level::Medium)),
         "high" => Ok(Some(Level::High)),
-        // Spelt so (cli.md section 1).
+        // Spelt so (contract/cli.md section 1).
         _ => Err(ValueError::Word("grpc_infer_response_compression_level")),
     }
 }

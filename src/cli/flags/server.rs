@@ -51,7 +51,7 @@ pub static FLAGS: &[Flag] = &[
     ),
 ];
 
-/// Case matters, unlike in the other words (cli.md section 1).
+/// Case matters, unlike in the other words (contract/cli.md section 1).
 fn log_format(value: Value<'_>) -> Result<LogFormat, ValueError> {
     LogFormat::from_name(&value.text()).ok_or(value.unknown_word())
 }

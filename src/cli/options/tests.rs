@@ -40,7 +40,7 @@ fn bad(flag: &str, inner: &str) -> String {
     format!("Bad option: \"--{flag}\".\n{inner}")
 }
 
-/// cli.md section 2, in its order.
+/// contract/cli.md section 2, in its order.
 const TRITON: &str = "\
     help id exit-timeout-secs \
     log-verbose log-info log-warning log-error log-format log-file \

@@ -14,7 +14,7 @@ use super::Progress;
 use super::download::{Package, Python};
 use crate::backend::onnxruntime::{Inspected, LibraryError, Surroundings, inspect, runtimes_below};
 
-/// The version that this build was tested with (RUNTIMES.md).
+/// The version that this build was tested with.
 pub const TESTED_VERSION: &str = "1.31.1";
 
 const UNFINISHED: &str = ".unfinished-";

@@ -98,7 +98,7 @@ fn instances_of_a_device_take_turns_on_its_thread() {
     instances.join();
 }
 
-/// schedulers.md section 10, "GPU limit".
+/// contract/schedulers.md section 10, "GPU limit".
 #[test]
 fn a_device_whose_memory_is_in_use_takes_no_more_instances() {
     let limits = Settings { load_limits: [(0, 0.01), (1, 1.0)].into(), ..Settings::default() };

@@ -25,7 +25,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Opens the object `key` and maps `byte_size` bytes from `offset` on (http.md section 4 has the order of checks).
+    /// Opens the object `key` and maps `byte_size` bytes from `offset` on (contract/http.md section 4 has the order of
+    /// checks).
     pub fn open(key: &[u8], offset: u64, byte_size: u64, clerk: &Clerk) -> Result<Mapping, RegisterError> {
         let object = open_object(key)?;
         let size = size_of_object(&object).map_err(|_| RegisterError::Unopenable)?;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::Region;
 use crate::memory::Slice;
 
-/// Why a request cannot have what it names (http.md section 4, "Request use"); the texts lack the region's name.
+/// Why a request cannot have what it names (contract/http.md section 4, "Request use"); the texts lack the region's
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     #[error("Invalid offset")]

@@ -1,4 +1,4 @@
-//! Auto-completion and the checks at instance creation, row by row of spec/backends.md section 4.
+//! Auto-completion and the checks at instance creation, row by row of contract/backends.md section 4.
 
 use super::super::{from_dynamic, normalize, parse};
 use super::*;

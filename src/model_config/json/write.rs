@@ -162,7 +162,7 @@ fn key_text(key: &MapKey) -> String {
     }
 }
 
-/// Escapes the quote, the backslash and control characters, nothing else (spec/http.md section 2).
+/// Escapes the quote, the backslash and control characters, nothing else (contract/http.md section 2).
 fn push_string(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {
@@ -185,7 +185,7 @@ fn push_string(text: &str, out: &mut String) {
 
 /// A float as it comes out of the two printers that a configuration passes in Triton: protobuf's, which writes
 /// `%.<digits>g` where that reads back and `%.<more>g` elsewhere, so that small whole numbers have no fraction; then
-/// the JSON writer of spec/http.md section 2 for what the first wrote with a fraction or an exponent.
+/// the JSON writer of contract/http.md section 2 for what the first wrote with a fraction or an exponent.
 fn push_number(value: f64, digits: i32, more: i32, out: &mut String) {
     // JSON has no such numbers; protobuf writes these words.
     if value.is_nan() {

@@ -1,4 +1,4 @@
-//! The rules of spec/model_config.md section 5, row by row.
+//! The rules of contract/model_config.md section 5, row by row.
 
 use super::super::SupportedGpus;
 use super::super::layout::Entry;

@@ -1,4 +1,4 @@
-//! Every row of spec/model_config.md section 6 that can be known without a backend, as a file that earns it.
+//! Every row of contract/model_config.md section 6 that can be known without a backend, as a file that earns it.
 
 use super::super::{from_dynamic, normalize, parse};
 use super::*;

@@ -1,4 +1,4 @@
-//! PEM files → what a port shows to its clients and asks of them (grpc.md section 7).
+//! PEM files → what a port shows to its clients and asks of them (contract/grpc.md section 7).
 //!
 //! Read once, when the server starts. Triton takes a file that it cannot read for an empty one and then fails to listen
 //! without a reason; here the start fails with the flag and the reason.

@@ -1,4 +1,4 @@
-//! One log message and its line (cli.md section 5).
+//! One log message and its line (contract/cli.md section 5).
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};

@@ -1,4 +1,4 @@
-//! The tables that are logged at start-up (cli.md section 5).
+//! The tables that are logged at start-up (contract/cli.md section 5).
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The one thread that writes the log, and the bounded queue in front of it.
 //!
 //! A shard or a worker hands over a record without waiting: when the disk or the terminal is slow, messages are lost
-//! and counted, not requests delayed (DESIGN.md decision 5).
+//! and counted, not requests delayed (docs/design.md, decision 5).
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

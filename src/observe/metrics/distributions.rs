@@ -1,4 +1,4 @@
-//! Families of histograms and summaries (metrics.md section 2), and our own histograms of every phase.
+//! Families of histograms and summaries (contract/metrics.md section 2), and our own histograms of every phase.
 
 use super::exposition::{Exposition, Kind, Value};
 use super::families::{LabelText, ModelSample};

@@ -26,7 +26,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A sample's value; integral ones print without a decimal point (metrics.md section 1).
+/// A sample's value; integral ones print without a decimal point (contract/metrics.md section 1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
     Integer(u64),

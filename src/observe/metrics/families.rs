@@ -1,4 +1,4 @@
-//! The server's own families (metrics.md section 2), written from the statistics at the moment of a scrape.
+//! The server's own families (contract/metrics.md section 2), written from the statistics at the moment of a scrape.
 //!
 //! Nothing is counted twice: the statistics of a model version are the counters, and this is one of their readers.
 
@@ -17,7 +17,7 @@ pub struct ModelSample<'a> {
     pub name: &'a str,
     /// The repository, with `--model-namespacing`; else empty, and no label.
     pub namespace: &'a str,
-    /// An ensemble's own series carry version 1, whatever is loaded (metrics.md section 1).
+    /// An ensemble's own series carry version 1, whatever is loaded (contract/metrics.md section 1).
     pub version: i64,
     /// The device that this is of; empty, and no label, for what has none.
     pub gpu_uuid: &'a str,
@@ -172,7 +172,7 @@ fn write_counter(
     }
 }
 
-/// Without the counters of latencies none of the others ever increases (metrics.md section 1, settings).
+/// Without the counters of latencies none of the others ever increases (contract/metrics.md section 1, settings).
 fn counted(count: u64, config: &MetricsConfig) -> Value {
     Value::Integer(if config.counter_latencies { count } else { 0 })
 }
@@ -298,7 +298,7 @@ mod tests {
         super::render(models, &MetricsConfig::default(), host, &[registry])
     }
 
-    /// metrics.md section 1: a device's series stand behind the one without.
+    /// contract/metrics.md section 1: a device's series stand behind the one without.
     #[test]
     fn executions_on_a_device_have_its_label() {
         let (idle, busy) = (Snapshot { pending: 2, ..Snapshot::default() }, snapshot());
@@ -321,7 +321,8 @@ mod tests {
         }
     }
 
-    /// metrics.md section 1: the five durations and the four of the cache go, the others freeze, gauges live on.
+    /// contract/metrics.md section 1: the five durations and the four of the cache go, the others freeze, gauges live
+    /// on.
     #[test]
     fn without_counters_of_latencies_the_others_freeze() {
         let caching = Snapshot { is_caching: true, cache_hit: Tally { count: 7, ns: 1 }, ..snapshot() };

@@ -1,4 +1,4 @@
-//! Gauges of the host's GPUs (metrics.md section 2, server gauges), whoever reads the devices.
+//! Gauges of the host's GPUs (contract/metrics.md section 2, server gauges), whoever reads the devices.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -242,7 +242,7 @@ mod tests {
         assert!(text.contains("# TYPE nv_energy_consumption counter\n") && text.matches("# TYPE").count() == 6);
     }
 
-    /// metrics.md section 2: three failures in a row, of one field of one device.
+    /// contract/metrics.md section 2: three failures in a row, of one field of one device.
     #[test]
     fn a_field_that_fails_three_times_in_a_row_is_given_up() {
         let fake = Fake::default();

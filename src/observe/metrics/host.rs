@@ -1,4 +1,5 @@
-//! Gauges of the machine: CPU, memory and GPUs, read by one polling thread (metrics.md section 2, server gauges).
+//! Gauges of the machine: CPU, memory and GPUs, read by one polling thread (contract/metrics.md section 2, server
+//! gauges).
 
 use std::fs;
 use std::io;

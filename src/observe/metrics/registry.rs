@@ -1,7 +1,7 @@
 //! Families whose samples come and go with their handles: backends' own metrics, and the server's gauges.
 //!
 //! The registry only points at series; the handles own them. When a model is unloaded its backend's handles go, and
-//! its samples vanish from the next scrape without anybody cleaning up (metrics.md section 2, custom metrics).
+//! its samples vanish from the next scrape without anybody cleaning up (contract/metrics.md section 2, custom metrics).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,8 +54,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The custom metrics of the process, which every server in it shows: who makes one names no server (c_api.md
-    /// section 4, custom metrics). Names of servers' own families are refused.
+    /// The custom metrics of the process, which every server in it shows: who makes one names no server
+    /// (contract/c_api.md section 4, custom metrics). Names of servers' own families are refused.
     pub fn of_process() -> &'static Registry {
         static OF_PROCESS: OnceLock<Registry> = OnceLock::new();
         OF_PROCESS.get_or_init(|| Registry { inner: Arc::new(Inner { is_custom: true, ..Inner::default() }) })

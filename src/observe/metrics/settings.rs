@@ -1,4 +1,4 @@
-//! `--metrics-config`: which latencies are shown, and how (metrics.md section 1).
+//! `--metrics-config`: which latencies are shown, and how (contract/metrics.md section 1).
 //!
 //! As in Triton no value ends the start: what cannot be understood is told, and the default stands.
 

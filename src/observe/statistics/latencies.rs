@@ -126,7 +126,7 @@ impl Latencies {
         self.observe([(Latency::CacheMiss, duration_ns)]);
     }
 
-    /// The fraction of a millisecond is dropped (metrics.md section 2).
+    /// The fraction of a millisecond is dropped (contract/metrics.md section 2).
     #[cold]
     #[inline(never)]
     pub fn first_response(&self, started_ns: u64, now_ns: u64) {
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(summaries, [(3, 129), (3, 14), (2, 2), (2, 15), (2, 5), (1, 3), (1, 9)]);
     }
 
-    /// metrics.md section 2: the fraction is dropped before the bucket is chosen.
+    /// contract/metrics.md section 2: the fraction is dropped before the bucket is chosen.
     #[test]
     fn first_responses_are_whole_milliseconds() {
         let wanted = Wanted { first_response_ms: Some(bounds(&[100.0, 500.0])), ..Wanted::default() };

@@ -1,4 +1,4 @@
-//! The memory that backends say their models and instances hold (metrics.md section 3, `memory_usage`).
+//! The memory that backends say their models and instances hold (contract/metrics.md section 3, `memory_usage`).
 //!
 //! Reported when something is loaded and read when somebody asks: never on the path of a request.
 

@@ -1,4 +1,4 @@
-//! What backends report of single responses, by their index within the request (metrics.md section 3).
+//! What backends report of single responses, by their index within the request (contract/metrics.md section 3).
 //!
 //! Indices are as many as a model's responses to one request, so the table is bounded: those beyond share one entry.
 //! It grows block by block, because most models report nothing.

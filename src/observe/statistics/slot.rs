@@ -58,7 +58,7 @@ impl BatchCounters {
     }
 }
 
-/// Time of one kind: in ns for the statistics, in us cut per event for the metrics (metrics.md section 2).
+/// Time of one kind: in ns for the statistics, in us cut per event for the metrics (contract/metrics.md section 2).
 #[derive(Debug, Default)]
 struct Time {
     ns: Counter,

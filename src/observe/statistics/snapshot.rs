@@ -11,10 +11,10 @@ pub struct Tally {
     pub ns: u64,
 }
 
-/// The counters of one model version (metrics.md section 3), summed over all writers.
+/// The counters of one model version (contract/metrics.md section 3), summed over all writers.
 ///
 /// Writers go on while it is taken, so a request that ends meanwhile may be in one sum and not yet in another. Counts
-/// that metrics.md defines by each other (`success`, `queue`, `compute_*`) are read once and always agree.
+/// that contract/metrics.md defines by each other (`success`, `queue`, `compute_*`) are read once and always agree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Epoch milliseconds of the newest execution; 0 before any.

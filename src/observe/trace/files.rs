@@ -1,5 +1,5 @@
 //! Traces in files: one array of JSON in all for what settings without a frequency collect, one per so many traces for
-//! the others (metrics.md section 4, "Triton-mode file").
+//! the others (contract/metrics.md section 4, "Triton-mode file").
 
 use std::collections::HashMap;
 use std::fs::File;

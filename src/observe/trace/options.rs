@@ -1,4 +1,4 @@
-//! What the command line says about traces (cli.md section 2, `--trace-config`).
+//! What the command line says about traces (contract/cli.md section 2, `--trace-config`).
 
 /// Kinds of entries, as `TRITONSERVER_InferenceTraceLevel`: bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! A complete trace as spans (metrics.md section 4, "OpenTelemetry mode").
+//! A complete trace as spans (contract/metrics.md section 4, "OpenTelemetry mode").
 //!
 //! Entries are read in the order in which they were reported. A model's span is open from its identity on; activities
 //! of backends nest by their names.

@@ -1,4 +1,4 @@
-//! Entries of traces as JSON (metrics.md section 4, "Triton-mode file").
+//! Entries of traces as JSON (contract/metrics.md section 4, "Triton-mode file").
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write};

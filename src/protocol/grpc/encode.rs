@@ -19,7 +19,7 @@ const KEPT_BYTES: usize = 64 * 1024;
 const SHARED_MAX: usize = 1024;
 const SHARED_BLOCK_BYTES: usize = 16 * 1024;
 
-/// The message cannot be sent, because gRPC's limit ends before it (spec/grpc.md section 4).
+/// The message cannot be sent, because gRPC's limit ends before it (contract/grpc.md section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Response has byte size {bytes} which exceeds gRPC's byte size limit {MESSAGE_BYTES_MAX}.")]
 pub struct TooLarge {

@@ -74,8 +74,8 @@ impl List {
 
 /// Tensor data in typed lists.
 ///
-/// An input may fill one list (spec/grpc.md section 4, rule 3). A request that fills two is refused whatever they hold,
-/// so only the one that came first keeps its elements; that others were not empty remains visible.
+/// An input may fill one list (contract/grpc.md section 4, rule 3). A request that fills two is refused whatever they
+/// hold, so only the one that came first keeps its elements; that others were not empty remains visible.
 #[derive(Debug)]
 pub struct Contents {
     filled: u8,

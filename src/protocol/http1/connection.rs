@@ -427,7 +427,7 @@ impl Connection {
         }
     }
 
-    /// Spec http.md, section 5: a length beyond an int32 has a text of its own.
+    /// Spec contract/http.md section 5: a length beyond an int32 has a text of its own.
     fn length_refused(&self, length: u64) -> (u16, String) {
         if length <= i32::MAX as u64 {
             return (413, BodyError::TooLong { limit: self.limits.body }.to_string());

@@ -1,7 +1,8 @@
 //! What is answered, and how its head is written.
 //!
 //! Replies carry what Triton's carry and no more (no `Date`, no `Server`): the handler's fields, `Content-Type`
-//! (`text/plain` where the handler set none, spec http.md, section 1), the framing, and `Connection` where it matters.
+//! (`text/plain` where the handler set none, contract/http.md section 1), the framing, and `Connection` where it
+//! matters.
 
 use std::borrow::Cow;
 
@@ -84,7 +85,7 @@ impl Response {
         Response { head, body }
     }
 
-    /// `{"error":"<message>"}` (spec http.md, section 2).
+    /// `{"error":"<message>"}` (contract/http.md section 2).
     pub fn error(pool: &Pool, head: ResponseHead, message: &str) -> Response {
         let mut writer = json::Writer::new(Vec::with_capacity(message.len() + 16));
         writer.begin_object();

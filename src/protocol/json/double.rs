@@ -1,4 +1,4 @@
-//! Doubles as Triton prints them (spec http.md, section 2).
+//! Doubles as Triton prints them (contract/http.md section 2).
 //!
 //! Digits are the shortest that read back as the same double, found by the crate zmij. What differs is the dress:
 //! always a fraction or an exponent, plain notation from 1e-6 up to below 1e21.

@@ -1,8 +1,8 @@
 //! Numbers: one scan that checks the grammar and gathers the digits, and a conversion that only runs when asked.
 //!
 //! Kept apart because a large array is first checked as text and later converted into its tensor. The scan decides
-//! what Triton's parser decides (spec http.md, section 2): a literal without fraction and exponent that fits 64 bits is
-//! an integer, everything else is a double, and a literal beyond the largest double is an error at its first byte.
+//! what Triton's parser decides (contract/http.md section 2): a literal without fraction and exponent that fits 64 bits
+//! is an integer, everything else is a double, and a literal beyond the largest double is an error at its first byte.
 
 use std::ops::Range;
 

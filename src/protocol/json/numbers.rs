@@ -1,8 +1,8 @@
 //! Numbers and booleans of a tensor's `data`, parsed straight into the tensor's buffer.
 //!
-//! The rules are those of spec http.md, section 5, and since.md, H10: an integer that its type has no room for is
-//! refused, FP32 is narrowed from a double (so that 1e39 is infinite), and the number of elements must be that of the
-//! shape.
+//! The rules are those of contract/http.md section 5, and contract/http.md, H10: an integer that its type has no room
+//! for is refused, FP32 is narrowed from a double (so that 1e39 is infinite), and the number of elements must be that
+//! of the shape.
 
 use std::ops::Range;
 

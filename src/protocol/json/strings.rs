@@ -1,6 +1,6 @@
 //! Strings of a tensor's `data`, turned into the form in which BYTES tensors travel.
 //!
-//! That form is a little-endian 32-bit length before each string (spec http.md, section 5). The first pass measures,
+//! That form is a little-endian 32-bit length before each string (contract/http.md section 5). The first pass measures,
 //! so that the caller can compare the size with its limit and take one buffer of the right length; the second fills.
 
 use std::ops::Range;

@@ -1,7 +1,8 @@
 //! What can be wrong with a document, and where.
 //!
-//! Reasons and offsets are those that Triton's clients see (spec http.md, section 2): its parser reports an unfinished
-//! construct at the byte where it cannot go on, an escape at its backslash, and a number that is too big at its start.
+//! Reasons and offsets are those that Triton's clients see (contract/http.md section 2): its parser reports an
+//! unfinished construct at the byte where it cannot go on, an escape at its backslash, and a number that is too big at
+//! its start.
 
 /// Why a text is not a document. The texts reach the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]

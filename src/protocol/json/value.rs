@@ -1,4 +1,4 @@
-//! Values of a document, and the accessors whose complaints Triton's clients know (spec http.md, section 2).
+//! Values of a document, and the accessors whose complaints Triton's clients know (contract/http.md section 2).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -156,7 +156,7 @@ impl<'d> Value<'d> {
     }
 
     /// Every member in order, where each duplicate of a name carries the first one's value, as Triton's walks over
-    /// parameters see them (spec http.md, section 2).
+    /// parameters see them (contract/http.md section 2).
     pub fn members_with_first_values(self) -> Result<Vec<Member<'d>>, AccessError> {
         let mut members: Vec<_> = self.members()?.collect();
         // Looking back through the list is quicker for few members and quadratic for many.

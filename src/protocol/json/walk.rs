@@ -6,7 +6,7 @@ use super::STEP_BYTES;
 use super::syntax::{Reason, SyntaxError};
 use super::value::AccessError;
 
-/// Arrays around an element that are one too many (spec http.md, section 2).
+/// Arrays around an element that are one too many (contract/http.md section 2).
 const TOO_DEEP: u32 = 100;
 
 /// Why `data` is no tensor. The texts reach the client behind a caller's prefix, except for [`Shortage`] and

@@ -1,7 +1,7 @@
 //! Appends values; commas come by themselves.
 //!
-//! Strings are escaped as Triton escapes them: quotes, backslashes and control characters, nothing else (spec http.md,
-//! section 2). The writer checks no nesting: what it writes is fixed by the code that calls it.
+//! Strings are escaped as Triton escapes them: quotes, backslashes and control characters, nothing else
+//! (contract/http.md section 2). The writer checks no nesting: what it writes is fixed by the code that calls it.
 
 use crate::memory::{Gather, Pool};
 

@@ -1,5 +1,5 @@
 //! Ensembles and the models that they are made of: which must be there first, and who follows a change
-//! (schedulers.md section 10, rows "ensembles" and "composing model").
+//! (contract/schedulers.md section 10, rows "ensembles" and "composing model").
 //!
 //! Nobody ever holds the slots of two models. An ensemble whose parts are missing gives its own slot back while they
 //! are loaded; who has changed a part looks at the ensembles on it afterwards, one after the other, each under its own

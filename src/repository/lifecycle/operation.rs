@@ -287,7 +287,7 @@ impl Lifecycle {
         if failures.is_empty() {
             return Ok(fresh);
         }
-        // The versions of a model come and go together (schedulers.md section 10, "unit").
+        // The versions of a model come and go together (contract/schedulers.md section 10, "unit").
         let loaded: Vec<i64> = fresh.keys().copied().collect();
         fresh.into_values().for_each(RunningVersion::end);
         self.change(|entries| {

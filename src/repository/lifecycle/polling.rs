@@ -1,5 +1,5 @@
-//! The models of the repositories as a whole: the start, and what polling finds changed (schedulers.md section 10,
-//! "Control modes").
+//! The models of the repositories as a whole: the start, and what polling finds changed
+//! (contract/schedulers.md section 10, "Control modes").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 //! Repositories that come and go while the server runs: what the C API calls registering, and what the models of a
-//! multi-model endpoint lie in (http.md section 8).
+//! multi-model endpoint lie in (contract/http.md section 8).
 //!
 //! A repository that goes takes no model out of service. What it held and nobody runs is forgotten with it, so that a
 //! server to which models are brought for years knows no more of them than those of today.

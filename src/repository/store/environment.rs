@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use crate::request::Status;
 
-/// Everything of cli.md section 4 that concerns buckets, and what the providers' own tools read besides.
+/// Everything of contract/cli.md section 4 that concerns buckets, and what the providers' own tools read besides.
 const NAMES: [&str; 40] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_CONFIG_FILE",

@@ -1,4 +1,4 @@
-//! How a repository's location is read: a path, or one of the schemes for buckets (model_config.md section 4).
+//! How a repository's location is read: a path, or one of the schemes for buckets (contract/model_config.md section 4).
 
 use object_store::path::Path as Key;
 

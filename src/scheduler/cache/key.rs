@@ -1,4 +1,4 @@
-//! What the response cache knows a request by (schedulers.md section 8).
+//! What the response cache knows a request by (contract/schedulers.md section 8).
 //!
 //! The key is 64 bits of SipHash-1-3 over the model's name and version and over all that the model sees of the
 //! request but its id: inputs with names, types, shapes and bytes, requested outputs, parameters. Their order makes
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// schedulers.md section 8, row "key".
+    /// contract/schedulers.md section 8, row "key".
     #[test]
     fn the_key_of_triton_depends_on_model_version_names_and_bytes_alone() {
         let secret = Secret([5, 6]);

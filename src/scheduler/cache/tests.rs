@@ -1,4 +1,4 @@
-//! The cache around a scheduler, with lookups on the spot and elsewhere (schedulers.md section 8).
+//! The cache around a scheduler, with lookups on the spot and elsewhere (contract/schedulers.md section 8).
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -110,7 +110,7 @@ impl Watch {
         self.count(now_ns().saturating_sub(started_ns), outcome);
     }
 
-    /// A miss counts unless somebody else has put the answer there meanwhile (schedulers.md section 8).
+    /// A miss counts unless somebody else has put the answer there meanwhile (contract/schedulers.md section 8).
     fn count(&self, insertion_ns: u64, outcome: Inserted) {
         if self.is_counted && outcome != Inserted::Present {
             self.subject.statistics.cache_missed(self.lookup_ns.saturating_add(insertion_ns));

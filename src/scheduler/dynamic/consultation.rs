@@ -1,5 +1,5 @@
 //! What the batcher remembers of asking a custom strategy: which requests it has let into the batch that grows
-//! (c_api.md section 5, "Batch strategy library").
+//! (contract/c_api.md section 5, "Batch strategy library").
 //!
 //! A scan goes over what waits from the front each time. The strategy is asked once about each request of a batch:
 //! those that it has let in stay so until the batch is cut, or until what stands in front has changed; then the batch

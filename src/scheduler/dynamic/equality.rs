@@ -1,4 +1,4 @@
-//! Which requests may share a batch (schedulers.md section 2, "shape differs").
+//! Which requests may share a batch (contract/schedulers.md section 2, "shape differs").
 //!
 //! Most models need no look at all: inputs of fixed size fit together, and ragged ones need not. What is left is
 //! chosen when the model is loaded.

@@ -1,4 +1,4 @@
-//! Forms batches: the scan over what waits, and the decision after it (schedulers.md section 2, "Forming").
+//! Forms batches: the scan over what waits, and the decision after it (contract/schedulers.md section 2, "Forming").
 
 use std::sync::Arc;
 

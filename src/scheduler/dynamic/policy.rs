@@ -1,5 +1,5 @@
-//! Queue policies: how many requests of a priority level may wait, how long, and what happens then (schedulers.md
-//! section 2, "Enqueue" and "Queue policy, priority").
+//! Queue policies: how many requests of a priority level may wait, how long, and what happens then
+//! (contract/schedulers.md section 2, "Enqueue" and "Queue policy, priority").
 
 use std::collections::BTreeMap;
 

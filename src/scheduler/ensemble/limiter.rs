@@ -1,8 +1,8 @@
 //! How many requests of one step are in flight over all requests of an ensemble (`max_inflight_requests`).
 //!
 //! Nobody blocks: a run that finds no room goes on with other things and is told when it has some. Room is given in the
-//! order in which it was asked for. Who has waited too long goes on without (schedulers.md section 5); one timer looks
-//! after the whole line, so that timers do not pile up where many wait a little.
+//! order in which it was asked for. Who has waited too long goes on without (contract/schedulers.md section 5); one
+//! timer looks after the whole line, so that timers do not pile up where many wait a little.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

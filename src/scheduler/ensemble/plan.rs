@@ -69,7 +69,7 @@ pub struct Tensor {
     pub readers: Vec<usize>,
 }
 
-/// What one request needs of the plan (schedulers.md section 5, "pruned").
+/// What one request needs of the plan (contract/schedulers.md section 5, "pruned").
 #[derive(Debug)]
 pub struct Route {
     /// By step: it contributes to a requested output.

@@ -1,5 +1,5 @@
 //! The batch dimension of a tensor that goes from a model that batches to one that does not, or back
-//! (schedulers.md section 5, "batch mapping").
+//! (contract/schedulers.md section 5, "batch mapping").
 
 use crate::request::Shape;
 

@@ -1,4 +1,4 @@
-//! The rows of schedulers.md section 6, and mistakes that have to be noticed.
+//! The rows of contract/schedulers.md section 6, and mistakes that have to be noticed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -129,7 +129,7 @@ fn there_is_as_much_as_the_largest_demand_unless_a_limit_says_otherwise() {
     assert_eq!((taken(&limiter), total(&limiter, "R", Some(0))), (0, 0));
 }
 
-/// model_config.md section 6, row "rate limiter": against all models that are there.
+/// contract/model_config.md section 6, row "rate limiter": against all models that are there.
 #[test]
 fn groups_are_held_against_limits_and_each_other() {
     let limiter = limiter(&[("R", 4, None), ("X", 1, None)]);

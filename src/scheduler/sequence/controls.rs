@@ -1,4 +1,4 @@
-//! Control inputs: what a model is told about the place of a request in its sequence (schedulers.md section 3,
+//! Control inputs: what a model is told about the place of a request in its sequence (contract/schedulers.md section 3,
 //! "Controls").
 //!
 //! They are inputs that no client sends. Their values are made once; a request gets windows on them, and only the id of

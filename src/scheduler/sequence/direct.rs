@@ -1,4 +1,5 @@
-//! The direct strategy: a slot is a row of the batch for as long as its sequence lives (schedulers.md section 3).
+//! The direct strategy: a slot is a row of the batch for as long as its sequence lives
+//! (contract/schedulers.md section 3).
 //!
 //! A model that keeps the state of a sequence by its row must find every sequence in its own. So rows without a request
 //! are filled with null requests, which look like the others, are marked as not ready, and are answered to nobody.
@@ -110,7 +111,8 @@ impl SequenceBatcher {
         payload
     }
 
-    /// Makes requests that look like `real` to a backend and mean nothing (schedulers.md section 3, "Direct strategy").
+    /// Makes requests that look like `real` to a backend and mean nothing (contract/schedulers.md section 3, "Direct
+    /// strategy").
     fn null_maker(&self, real: &Request) -> Result<impl Fn() -> Box<Request> + use<>, Exhausted> {
         let zeros = Arc::clone(&self.zeros);
         let own = real.inputs.iter().filter(|input| input.index < self.spec.inputs.len());

@@ -1,4 +1,5 @@
-//! Where a sequence's implicit states begin, and how they become inputs (schedulers.md section 3, "Implicit state").
+//! Where a sequence's implicit states begin, and how they become inputs (contract/schedulers.md section 3, "Implicit
+//! state").
 
 use std::fs::File;
 use std::io::Read;

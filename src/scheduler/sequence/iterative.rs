@@ -1,5 +1,5 @@
-//! What happens when a backend lets go of a request: its slot goes on, or the request comes back (schedulers.md section
-//! 3, "Iterative sequences").
+//! What happens when a backend lets go of a request: its slot goes on, or the request comes back
+//! (contract/schedulers.md section 3, "Iterative sequences").
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Owner for Shared {
     }
 }
 
-/// The text of `TRITONBACKEND_RequestRelease` for other models (c_api.md section 5).
+/// The text of `TRITONBACKEND_RequestRelease` for other models (contract/c_api.md section 5).
 const NOT_ITERATIVE: &str = "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not \
                              configured to handle such a flag.";
 

@@ -1,4 +1,4 @@
-//! What requests of one batch must have in common (schedulers.md section 2, row "shape differs").
+//! What requests of one batch must have in common (contract/schedulers.md section 2, row "shape differs").
 //!
 //! Tensors of a fixed size and ragged ones never differ; inputs of variable size, the set of optional inputs and states
 //! may. Most models have none of these, and nothing is compared.

@@ -1,4 +1,4 @@
-//! The oldest strategy: batches of what waits longest, one request of each sequence (schedulers.md section 3).
+//! The oldest strategy: batches of what waits longest, one request of each sequence (contract/schedulers.md section 3).
 //!
 //! The heads of a line's slots are the queue of a batcher of its own, with the rules of the dynamic batcher (section 2)
 //! for requests of one row: preferred sizes, a delay, an order of responses. A sequence's next request enters when the

@@ -1,4 +1,5 @@
-//! How instances come and go while sequences live (schedulers.md section 10, "config only differs in instance_group").
+//! How instances come and go while sequences live (contract/schedulers.md section 10, "config only differs in
+//! instance_group").
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use crate::scheduler::mutants::{self, Mutant};
 /// Sequences that a model may have at a time, most of them in the backlog.
 const SEQUENCES_MAX: usize = u32::MAX as usize;
 /// What waits in the backlog counts as recently looked at: one that got a slot after its time is over keeps it for this
-/// long (schedulers.md section 3, "Idle and timeouts").
+/// long (contract/schedulers.md section 3, "Idle and timeouts").
 const BACKLOG_LOOK_NS: u64 = 50_000_000;
 
 /// The tables of one model version.
@@ -190,7 +190,8 @@ impl Tables {
         self.sequences.contains(key).then_some(key)
     }
 
-    /// A new sequence in the free slot of the lowest number, or at the end of the backlog (schedulers.md section 3).
+    /// A new sequence in the free slot of the lowest number, or at the end of the backlog
+    /// (contract/schedulers.md section 3).
     pub fn begin(&mut self, id: CorrelationId, now_ns: u64, effects: &mut Effects) -> Result<Key, Status> {
         if self.free.is_empty() {
             // Someone may have been idle for too long, and nobody looked.

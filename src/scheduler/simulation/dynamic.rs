@@ -62,7 +62,7 @@ impl Policy {
         )
     }
 
-    /// The timeout of a request that asks for `wanted_us` (schedulers.md section 2, "Enqueue").
+    /// The timeout of a request that asks for `wanted_us` (contract/schedulers.md section 2, "Enqueue").
     fn timeout_us(&self, wanted_us: u64) -> Option<u64> {
         let own = self.overrides && wanted_us > 0 && wanted_us < self.timeout_us;
         Some(if own { wanted_us } else { self.timeout_us }).filter(|&timeout_us| timeout_us > 0)

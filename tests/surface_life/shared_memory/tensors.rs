@@ -378,8 +378,8 @@ fn an_output_without_bytes_never_touches_its_window() {
     server.stop();
 }
 
-/// grpc.md section 5: what gRPC cannot carry is an error of the call. The region is of empty pages, and the model's
-/// answer is the region itself, so that little memory is needed.
+/// contract/grpc.md section 5: what gRPC cannot carry is an error of the call. The region is of empty pages, and the
+/// model's answer is the region itself, so that little memory is needed.
 #[test]
 fn an_answer_of_two_gibibytes_is_refused_over_grpc() {
     const BYTES: u64 = 1 << 31;

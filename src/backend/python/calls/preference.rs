@@ -1,4 +1,5 @@
-//! Where a model wants the outputs of its requests to other models (python_backend.md section 3, "PreferredMemory").
+//! Where a model wants the outputs of its requests to other models (contract/python_backend.md section 3,
+//! "PreferredMemory").
 
 use std::sync::Arc;
 

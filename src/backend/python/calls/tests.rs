@@ -311,7 +311,7 @@ fn a_call_is_a_request_and_its_answer_comes_to_the_slot() {
     assert_eq!((rig.calls.len(), Arc::strong_count(&rig.calls)), (0, 1), "something holds them");
 }
 
-/// python_backend.md section 4, "errors of the call", and what Triton 2.51 answers.
+/// contract/python_backend.md section 4, "errors of the call", and what Triton 2.51 answers.
 #[test]
 fn what_goes_wrong_is_an_answer() {
     type Change = fn(&mut Vec<Value<'static>>, &Rig);
@@ -608,7 +608,7 @@ fn malformed_calls_are_the_workers_fault() {
     assert_eq!(rig.worker.killed.lock().unwrap().len(), 1);
 }
 
-/// A model that calls while it holds resources lends them (schedulers.md section 6).
+/// A model that calls while it holds resources lends them (contract/schedulers.md section 6).
 #[test]
 fn calls_carry_the_grant_of_the_execution() {
     struct Lends;

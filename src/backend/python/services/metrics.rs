@@ -1,4 +1,4 @@
-//! Metrics that a model keeps (python_backend.md section 3, "MetricFamily").
+//! Metrics that a model keeps (contract/python_backend.md section 3, "MetricFamily").
 //!
 //! They are the process's custom ones, like those of libraries, and known to the worker by numbers. A number is never
 //! used twice, so that what is told of something that is gone already means nothing else. With the worker they all go.

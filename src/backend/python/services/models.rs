@@ -1,4 +1,4 @@
-//! Models that are loaded and unloaded by models (python_backend.md section 3, "Model control").
+//! Models that are loaded and unloaded by models (contract/python_backend.md section 3, "Model control").
 //!
 //! All of it may take its time, and who serves the worker's messages must not: each question has a thread of its own.
 

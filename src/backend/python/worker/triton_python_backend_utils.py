@@ -1,4 +1,4 @@
-"""The module that models import, conventionally as pb_utils: its 31 names (spec: python_backend.md section 3)."""
+"""The module that models import, conventionally as pb_utils: its 31 names (contract/python_backend.md section 3)."""
 
 from c_python_backend_utils import (
     TRITONSERVER_MEMORY_CPU,

@@ -1,4 +1,4 @@
-//! Every message of spec/model_config.md section 6, with a configuration that earns it.
+//! Every message of contract/model_config.md section 6, with a configuration that earns it.
 
 use super::super::super::labels::tests::Scratch;
 use super::super::super::{VersionPolicy, to_dynamic};

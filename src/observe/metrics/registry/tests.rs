@@ -70,7 +70,7 @@ fn counters_take_whole_and_real_amounts_and_nothing_else() {
     assert!(text(&registry).ends_with("d 2.5\n"));
 }
 
-/// metrics.md section 2, custom metrics: what each kind can do, and what it says to the rest.
+/// contract/metrics.md section 2, custom metrics: what each kind can do, and what it says to the rest.
 #[test]
 fn a_kind_does_what_it_can_and_refuses_the_rest() {
     let registry = Registry::default();

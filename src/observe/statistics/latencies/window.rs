@@ -1,4 +1,4 @@
-//! A summary: quantiles of the last minute, and count and sum since the beginning (metrics.md section 1).
+//! A summary: quantiles of the last minute, and count and sum since the beginning (contract/metrics.md section 1).
 //!
 //! The minute is five ages of twelve seconds. Each age is a histogram whose buckets grow with their values, so that a
 //! quantile is off by 1.6 % of itself at most, and whose counts can be added up over writers. An age is emptied by the

@@ -1,4 +1,4 @@
-//! Which field of a ModelInferRequest means what: the rows of spec/grpc.md section 2 that a request is made of.
+//! Which field of a ModelInferRequest means what: the rows of contract/grpc.md section 2 that a request is made of.
 
 use crate::protocol::grpc::{List, Malformed};
 

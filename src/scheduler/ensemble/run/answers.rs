@@ -178,7 +178,7 @@ fn sequence_of(response: &Response, request: &Sequence) -> Result<(Sequence, boo
     Ok((if is_told { told } else { request.clone() }, is_told))
 }
 
-/// schedulers.md section 5, "response parameters".
+/// contract/schedulers.md section 5, "response parameters".
 fn push_sequence(parameters: &mut Parameters, sequence: &Sequence) {
     let id = match &sequence.id {
         CorrelationId::None => Parameter::Int(0),

@@ -133,7 +133,7 @@ impl Run {
         }
     }
 
-    /// The request to a step, and the sequence that it names (schedulers.md section 5, "passed on").
+    /// The request to a step, and the sequence that it names (contract/schedulers.md section 5, "passed on").
     fn request_to(
         self: &Arc<Self>,
         step: usize,

@@ -1,4 +1,4 @@
-//! The rows of schedulers.md section 5, one after the other.
+//! The rows of contract/schedulers.md section 5, one after the other.
 
 use std::sync::atomic::AtomicUsize;
 

@@ -6,7 +6,8 @@ _PLACE = "in auto-complete-config function for model '%s'"
 
 
 class ModelConfig:
-    """A configuration under completion (spec: python_backend.md section 3, "ModelConfig"). Errors are ValueErrors."""
+    """A configuration under completion (contract/python_backend.md section 3, "ModelConfig"). Errors are
+    ValueErrors."""
 
     def __init__(self, model_config):
         # The server sends its text.

@@ -1,7 +1,7 @@
 """What goes wrong, as models see it: errors that are answers, exceptions, and the checks of arguments.
 
 Arguments of the wrong type are TypeErrors, everything else that is wrong with a call is a TritonModelException
-(spec: python_backend.md section 3, "Argument errors").
+(contract/python_backend.md section 3, "Argument errors").
 """
 
 import enum

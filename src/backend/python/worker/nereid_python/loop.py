@@ -1,9 +1,9 @@
 """The worker's main loop: it loads a model's code and runs what the server sends until it is to end.
 
-The rules of `execute` are those of the specification's sections 2 and 6. Of the classes that models see this module
-uses, beside their public methods, `InferenceRequest.received(values, is_decoupled)`, `request.close(error)` and
-`request.is_open()` (whether its sender may still answer), `request.answer(response)` (counts a returned response as
-one of the sender's, or raises the sender's complaint), `request.is_rescheduled()`, and `response.pack(requested)`.
+The rules of `execute` are those of contract/python_backend.md sections 2 and 6. Of the classes that models see this
+module uses, beside their public methods, `InferenceRequest.received(values, is_decoupled)`, `request.close(error)` and
+`request.is_open()` (whether its sender may still answer), `request.answer(response)` (counts a returned response as one
+of the sender's, or raises the sender's complaint), `request.is_rescheduled()`, and `response.pack(requested)`.
 """
 
 import faulthandler

@@ -32,7 +32,7 @@ class MetricKind(Choice):
 
 
 class MetricFamily:
-    """Metrics of one name (spec: python_backend.md section 3, "MetricFamily")."""
+    """Metrics of one name (contract/python_backend.md section 3, "MetricFamily")."""
 
     __slots__ = ("_number", "_kind", "_here", "__weakref__")
 

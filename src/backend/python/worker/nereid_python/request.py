@@ -55,7 +55,7 @@ _DEFAULT_MEMORY = _Default()
 
 
 class InferenceRequest:
-    """A request (spec: python_backend.md section 3, "InferenceRequest").
+    """A request (contract/python_backend.md section 3, "InferenceRequest").
 
     `_facts` is what a message says of it: (token, id, correlation, flags, timeout, parameters, outputs, trace, inputs);
     `_callee` of a request that the model made: (model, version, pairs of parameters, preferred memory).

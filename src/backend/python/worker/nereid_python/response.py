@@ -9,7 +9,7 @@ from .wire import link
 
 
 class InferenceResponse:
-    """Output tensors, or an error (spec: python_backend.md section 3, "InferenceResponse")."""
+    """Output tensors, or an error (contract/python_backend.md section 3, "InferenceResponse")."""
 
     __slots__ = ("_tensors", "_error", "_parameters", "__weakref__")
 

@@ -19,7 +19,7 @@ _counting = threading.Lock()
 
 
 class InferenceResponseSender:
-    """Sends responses of one request (spec: python_backend.md section 3, "InferenceResponseSender")."""
+    """Sends responses of one request (contract/python_backend.md section 3, "InferenceResponseSender")."""
 
     __slots__ = ("_token", "_wanted", "_is_decoupled", "_sent", "_is_closed", "_is_returned", "_mark", "__weakref__")
 

@@ -14,7 +14,7 @@ from .wire import INLINE_MAX, link
 
 
 class Tensor:
-    """A named tensor of a request or a response (spec: python_backend.md section 3, "Tensor")."""
+    """A named tensor of a request or a response (contract/python_backend.md section 3, "Tensor")."""
 
     __slots__ = ("_wire", "_array", "__weakref__")
 

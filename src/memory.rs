@@ -19,6 +19,7 @@ mod segment;
 mod slab;
 mod slice;
 mod target;
+mod unmapper;
 
 pub use account::{Bound, Exhausted, Peer, Peers};
 pub use block::BlockMut;

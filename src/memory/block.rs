@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use super::account::{Account, Exhausted};
 use super::pool::Source;
+use super::unmapper::Unmapper;
 use super::{ALIGNMENT, Slice};
 
 /// Lies directly before the data of a block; its own alignment makes the data aligned.
@@ -91,11 +92,11 @@ pub(super) fn allocate_from(source: &Arc<dyn Source>, capacity: usize) -> Option
     Some(header)
 }
 
-/// Gives the memory of a block back to the allocator.
+/// Gives the memory of a block back to the allocator, or to the system by way of `unmapper`.
 ///
 /// # Safety
 /// `header` came from [`allocate`], nobody holds a reference to the block, and it is not used again.
-pub(super) unsafe fn free(header: NonNull<Header>) {
+pub(super) unsafe fn free(header: NonNull<Header>, unmapper: Option<&Unmapper>) {
     // SAFETY: the caller owns the block alone, so reading and dropping its header is exclusive.
     unsafe {
         let capacity = header.as_ref().capacity;
@@ -106,6 +107,8 @@ pub(super) unsafe fn free(header: NonNull<Header>) {
             source.give(header.cast(), layout.size());
         } else if capacity < MAPPED_FROM {
             dealloc(header.as_ptr().cast(), layout);
+        } else if let Some(unmapper) = unmapper {
+            unmapper.unmap(header.cast(), layout.size());
         } else {
             libc::munmap(header.as_ptr().cast(), layout.size());
         }
@@ -154,7 +157,7 @@ pub(super) unsafe fn release(header: NonNull<Header>) {
     unsafe {
         match (*header.as_ptr()).pool.take() {
             Some(pool) => pool.put_back(header, (*header.as_ptr()).capacity),
-            None => free(header),
+            None => free(header, None),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The free lists are lock-free and shared by all threads, because the last holder of a buffer may be a shard, a
 //! worker or a plug-in's own thread. Every loop here is bounded: a miss allocates, a full list frees.
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +13,7 @@ use crossbeam_queue::ArrayQueue;
 use super::BlockMut;
 use super::account::{Account, Bound, Exhausted, Peer};
 use super::block::{self, Header};
+use super::unmapper::Unmapper;
 
 /// Smallest block that is handed out, in bytes.
 const SMALLEST: usize = 512;
@@ -56,6 +58,8 @@ pub(super) struct Shared {
     held: AtomicUsize,
     limit: usize,
     source: Option<Arc<dyn Source>>,
+    /// What unmaps large blocks; the threads that let go of them do where there is none.
+    unmapper: Option<Unmapper>,
 }
 
 /// A cheap handle; clones share the same blocks and are charged to the same account.
@@ -77,15 +81,20 @@ fn capacity_of(len: usize) -> usize {
 impl Pool {
     /// A pool whose blocks may hold `limit` bytes in all while they are in use.
     pub fn new(limit: usize) -> Pool {
-        Pool::backed(limit, None)
+        Pool::of(limit, None, None)
     }
 
-    /// The same; larger blocks come from `source` while it has memory.
-    pub fn backed(limit: usize, source: Option<Arc<dyn Source>>) -> Pool {
+    /// The same for a server: larger blocks come from `source` while it has memory, and a thread of the pool unmaps
+    /// large ones. The error is that of its start.
+    pub fn of_server(limit: usize, source: Option<Arc<dyn Source>>) -> io::Result<Pool> {
+        Ok(Pool::of(limit, source, Some(Unmapper::start()?)))
+    }
+
+    fn of(limit: usize, source: Option<Arc<dyn Source>>, unmapper: Option<Unmapper>) -> Pool {
         let free = std::array::from_fn(|class| ArrayQueue::new((KEPT_PER_CLASS / (SMALLEST << class)).clamp(1, 4096)));
         let idle = std::array::from_fn(|_| AtomicUsize::new(0));
         let (out, held) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Pool(Account::of_server(Arc::new(Shared { free, idle, out, held, limit, source })))
+        Pool(Account::of_server(Arc::new(Shared { free, idle, out, held, limit, source, unmapper })))
     }
 
     pub(super) fn of_account(account: &Arc<Account>) -> Pool {
@@ -360,7 +369,7 @@ impl Shared {
             let Some(Free(header)) = self.free[class].pop() else { break };
             self.held.fetch_sub(SMALLEST << class, Ordering::Relaxed);
             // SAFETY: free blocks have no other owner.
-            unsafe { block::free(header) }
+            unsafe { block::free(header, self.unmapper.as_ref()) }
             some = true;
         }
         some
@@ -383,7 +392,7 @@ impl Shared {
         if let Some(Free(header)) = refused {
             self.held.fetch_sub(capacity, Ordering::Relaxed);
             // SAFETY: the list did not take it, so we are still the only owner.
-            unsafe { block::free(header) }
+            unsafe { block::free(header, self.unmapper.as_ref()) }
         }
     }
 }
@@ -475,7 +484,7 @@ mod tests {
         let skip = room.as_ptr().align_offset(ALIGNMENT);
         let at = NonNull::from(&mut room[skip..]).cast::<u8>();
         let single = Arc::new(Single { at, size, is_out: AtomicBool::new(false) });
-        let pool = Pool::backed(8 << 20, Some(single.clone()));
+        let pool = Pool::of(8 << 20, Some(single.clone()), None);
         let is_there =
             |block: &BlockMut| (at.as_ptr().addr()..at.as_ptr().addr() + size).contains(&block.as_ptr().addr());
         let (small, large, other) = (pool.get(1000).unwrap(), pool.get(100_000).unwrap(), pool.get(100_000).unwrap());

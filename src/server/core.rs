@@ -90,7 +90,9 @@ impl Core {
         }
         let gpus = Gpus::discover(&options.gpu_settings());
         devices::tell_idle(options, &gpus);
-        let pool = Pool::backed(budget::bytes(options), gpus.pinned().source());
+        let pool = Pool::of_server(budget::bytes(options), gpus.pinned().source());
+        let pool =
+            pool.map_err(|error| Failure::Creating(Status::internal(format!("cannot start a thread: {error}"))))?;
         info!("requests and answers may hold {} MiB of memory", pool.limit() >> 20);
         let (metrics, own_metrics) = (Arc::new(Registry::of_process().clone()), Registry::default());
         let host = Arc::new(HostGauges::new(options.allow_cpu_metrics, options.pinned_memory_pool_byte_size));

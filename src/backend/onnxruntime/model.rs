@@ -1,7 +1,8 @@
 //! Opening one version of a model: its file, its settings, its configuration, its instances.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::info;
 
@@ -35,6 +36,8 @@ pub struct OnnxModel {
     completed: Option<ModelConfig>,
     /// The session that auto-completion read; the first instance takes it over instead of loading the file again.
     trial: Mutex<Option<Session>>,
+    /// Files of which some node runs on the CPU.
+    with_cpu: Mutex<BTreeSet<Option<String>>>,
 }
 
 impl OnnxModel {
@@ -44,7 +47,8 @@ impl OnnxModel {
         context: Arc<ModelContext>,
     ) -> Result<OnnxModel, Status> {
         let settings = SessionSettings::parse(&context)?;
-        let mut model = OnnxModel { runtime, context, settings, completed: None, trial: Mutex::new(None) };
+        let (trial, with_cpu) = (Mutex::new(None), Mutex::default());
+        let mut model = OnnxModel { runtime, context, settings, completed: None, trial, with_cpu };
         if model.context.auto_complete {
             model.complete(backend.default_max_batch_size)?;
         }
@@ -126,15 +130,26 @@ impl OnnxModel {
         match self.settings.returns_early {
             _ if is_simulated(gpu) => Ok((all()?, false)),
             Some(is_early) => Ok((all()?, is_early)),
+            None if self.needs_cpu(filename) => Ok((all()?, false)),
             None => match self.open_session_on(gpu, filename, &self.settings.without_cpu()) {
                 Ok(opened) => Ok((opened, true)),
                 Err(why) => {
                     let opened = all()?;
                     info!("model '{}' waits for its GPU at the end of each run: {why}", self.context.name);
+                    self.with_cpu().insert(filename.map(str::to_owned));
                     Ok((opened, false))
                 }
             },
         }
+    }
+
+    /// Files of which an instance has shown that some node runs on the CPU: the next ones need not try.
+    fn with_cpu(&self) -> MutexGuard<'_, BTreeSet<Option<String>>> {
+        self.with_cpu.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn needs_cpu(&self, filename: Option<&str>) -> bool {
+        self.with_cpu().contains(&filename.map(str::to_owned))
     }
 
     /// Holds the final configuration against the file, and makes one instance.

@@ -73,6 +73,9 @@ pub enum Mail<M> {
     Stop,
 }
 
+/// Calls of one shard beside those that its service takes requests for: probes, metrics, and refusals.
+const CALLS_BESIDE: usize = 4096;
+
 /// Hands a connection to another shard.
 pub type HandOver = Arc<dyn Fn(OwnedFd, Door, Seat) + Send + Sync>;
 
@@ -203,7 +206,8 @@ impl<S: Service> Net<S> {
         Net {
             shared: Shared {
                 service,
-                calls: Slab::new(shares.waiting),
+                // The service refuses inference first: health and metrics of a busy server are answered.
+                calls: Slab::new(shares.waiting.saturating_add(CALLS_BESIDE)),
                 replies,
                 pool,
                 grpc_limits,
@@ -280,12 +284,12 @@ impl<S: Service> Net<S> {
         let Ok(key) = self.connections.insert(connection) else {
             return debug!("a connection is closed: there are {} already", self.connections.len());
         };
+        if let Some(count) = self.gauges.connections(port) {
+            count.fetch_add(1, Ordering::Release);
+        }
         if let Err(refused) = core.engine.register(fd, key) {
             debug!("a connection is closed: {refused}");
             return self.closed(key);
-        }
-        if let Some(count) = self.gauges.connections(port) {
-            count.fetch_add(1, Ordering::Release);
         }
         if is_brief {
             self.make_room(key, core);

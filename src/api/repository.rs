@@ -14,7 +14,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::grpc_service::decode;
 use super::{Api, Mail, Outcome, Protocol, error};
-use crate::memory::{Exhausted, Gather, Held, Pool, Slice};
+use crate::memory::{Exhausted, Gather, Pool, Slice};
 use crate::protocol::http1::Response;
 use crate::protocol::json::{Document, GatherSink, Writer};
 use crate::protocol::service::{CallKey, GrpcStatus, Replies, Reply};
@@ -46,10 +46,12 @@ impl Ask {
         match self {
             Ask::HttpIndex { body } => lifecycle.index(index_body(&body)?).map(Outcome::Index),
             Ask::HttpLoad { model, body } => {
-                let _held = hold_copies(&body)?;
+                let pool = body.pool();
+                let reading = pool.as_ref().map(|pool| pool.hold(body.len().saturating_mul(2))).transpose()?;
                 let parameters = load_body(&body)?;
-                // Its files are copied by now.
-                drop(body);
+                // Its files are copied by now, and they are all that the load keeps.
+                drop((body, reading));
+                let _held = pool.map(|pool| pool.hold(bytes_of(&parameters))).transpose()?;
                 lifecycle.load(&model, parameters)?;
                 Ok(Outcome::Loaded)
             }
@@ -64,13 +66,15 @@ impl Ask {
                 lifecycle.index(request.ready).map(Outcome::Index)
             }
             Ask::GrpcLoad { message } => {
-                let _held = hold_copies(&message)?;
+                let pool = message.pool();
                 let request: wire::RepositoryModelLoadRequest = decode(&message)?;
                 // Its files are copied by now.
                 drop(message);
                 not_ours(&request.repository_name)?;
                 let parameters = request.parameters.into_iter().map(|(name, value)| load_parameter(name, value));
-                lifecycle.load(&request.model_name, parameters.collect::<Result<_, Status>>()?)?;
+                let parameters = parameters.collect::<Result<Vec<_>, Status>>()?;
+                let _held = pool.map(|pool| pool.hold(bytes_of(&parameters))).transpose()?;
+                lifecycle.load(&request.model_name, parameters)?;
                 Ok(Outcome::Loaded)
             }
             Ask::GrpcUnload { message } => {
@@ -100,9 +104,14 @@ pub(super) fn not_ours(repository_name: &str) -> Result<(), Status> {
     }
 }
 
-/// Charges what is made of a request to load for as long as the load lasts: its files, and what they are read from.
-fn hold_copies(body: &Slice) -> Result<Option<Held>, Status> {
-    Ok(body.pool().map(|pool| pool.hold(body.len().saturating_mul(2))).transpose()?)
+/// Bytes of the files and texts that come with a request to load.
+fn bytes_of(parameters: &[Parameter]) -> usize {
+    let bytes = parameters.iter().map(|parameter| match &parameter.value {
+        ParameterValue::Text(text) => text.len(),
+        ParameterValue::Bytes(bytes) => bytes.len(),
+        ParameterValue::Integer(_) | ParameterValue::Boolean(_) | ParameterValue::Double(_) => 0,
+    });
+    bytes.fold(0, usize::saturating_add)
 }
 
 fn parsed(body: &Slice) -> Result<Document, Status> {

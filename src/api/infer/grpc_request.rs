@@ -29,12 +29,14 @@ pub fn read(
     request.id = Text::from(message.id());
     read_parameters(message.parameters(), request, &mut form)?;
     check_input_count(message.input_count(), request, &model.spec)?;
+    check_kept(message.inputs().len(), message.input_count())?;
     let mut named = Named::default();
     for input in message.inputs() {
         let tensor = declare(&input, model, request)?;
         add_named_input(request, tensor, &model.spec, &mut named)?;
     }
     check_output_count(message.output_count(), request, &model.spec)?;
+    check_kept(message.outputs().len(), message.output_count())?;
     let mut named = Named::default();
     for output in message.outputs() {
         let name = Text::from(output.name());
@@ -54,6 +56,16 @@ pub fn read(
         read_output_parameters(output.parameters(), form, request, regions)?;
     }
     Ok(form)
+}
+
+/// Refuses a message that had more tensors than any model when it began, for a model that has become ready since.
+fn check_kept(kept: usize, count: usize) -> Result<(), Status> {
+    match kept == count {
+        true => Ok(()),
+        false => Err(Status::unavailable(
+            "a model with more tensors became ready while the request arrived. Please send the request again.",
+        )),
+    }
 }
 
 fn declare(input: &InputRef<'_>, model: &ServedModel, request: &Request) -> Result<InputTensor, Status> {

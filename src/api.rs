@@ -6,6 +6,7 @@
 
 mod access;
 mod checking;
+mod classifying;
 mod clouds;
 mod copying;
 mod delays;
@@ -43,7 +44,7 @@ mod vertex;
 mod waiting;
 mod watch;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -228,8 +229,13 @@ pub struct Api {
     /// Contents of small tensors.
     portions: Portions,
     work: Slab<waiting::Work>,
+    /// As many requests and streams at a time.
+    waiting_max: usize,
     /// Work that was put off to keep turns short.
     unfinished: VecDeque<u64>,
+    /// Responses that are classified in steps, by the request, and their order.
+    classifying: HashMap<u64, Box<classifying::Classifying>>,
+    to_classify: VecDeque<u64>,
     in_flight: usize,
     /// Empty, for answers to what this shard executes itself.
     answers: Vec<(u64, Delivery)>,
@@ -288,7 +294,10 @@ impl Api {
             last_form: Rc::default(),
             portions: Portions::default(),
             work: Slab::new(waiting_max),
+            waiting_max,
             unfinished: VecDeque::new(),
+            classifying: HashMap::new(),
+            to_classify: VecDeque::new(),
             in_flight: 0,
             answers: Vec::new(),
             wake_ups: Vec::new(),
@@ -387,7 +396,7 @@ impl Service for Api {
         }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         let packing = packing::Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
-        let stream = stream::Stream::new(call, error_ends, plan.clone(), packing);
+        let stream = stream::Stream::new(call, error_ends, plan.clone(), packing, self.waiting_max);
         self.new_work(waiting::Work::Stream(Box::new(stream))).ok()
     }
 
@@ -451,12 +460,13 @@ impl Service for Api {
         }
         self.answers = answers;
         self.go_on(replies);
+        self.classify_on(replies);
         self.wake_ups.drain(..).for_each(WakeUp::now);
         self.has_work()
     }
 
     fn has_work(&self) -> bool {
-        !self.unfinished.is_empty() || immediate::has_answers()
+        !self.unfinished.is_empty() || !self.to_classify.is_empty() || immediate::has_answers()
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {

@@ -12,6 +12,7 @@ pub mod regions;
 pub mod template;
 pub mod texts;
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use smallvec::SmallVec;
 
 use super::dialect::Dialect;
 use super::generate::load::LoadFormat;
-use super::infer::classification::classify;
+use super::infer::classification::Classifier;
 use super::packing::Packing;
 use super::watch::Watch;
 use crate::memory::{Exhausted, Pool, Slice};
@@ -133,6 +134,11 @@ impl AnswerForm {
         Rc::clone(last)
     }
 
+    /// Whether outputs go out otherwise than the model has made them.
+    pub fn changes_outputs(&self) -> bool {
+        self.outputs.iter().any(|output| output.is_shared || output.class_count > 0)
+    }
+
     /// Whether the output went to shared memory.
     pub fn is_shared(&self, name: &Text) -> bool {
         self.outputs.iter().any(|output| output.is_shared && output.name == *name)
@@ -144,27 +150,51 @@ impl AnswerForm {
     }
 }
 
-/// Replaces the outputs that the client wants as classes, and empties those that it finds in shared memory.
-pub fn apply_classification(
-    response: &mut Response,
-    form: &AnswerForm,
-    model: &Arc<ServedModel>,
-    pool: &Pool,
-) -> Result<(), Status> {
-    if form.outputs.iter().any(|output| output.is_shared) {
+/// The outputs of a response that the client wants as classes and that are not classified yet.
+pub struct Classes {
+    left: VecDeque<(usize, Classifier)>,
+}
+
+impl Classes {
+    /// Replaces the outputs that the client wants as classes, and empties those that it finds in shared memory. What
+    /// takes longer than a step is left to [`Classes::step`].
+    pub fn begin(
+        response: &mut Response,
+        form: &AnswerForm,
+        model: &ServedModel,
+        pool: &Pool,
+    ) -> Result<Option<Classes>, Status> {
         response.outputs.iter_mut().filter(|output| form.is_shared(&output.name)).for_each(empty);
-    }
-    if form.outputs.iter().all(|output| output.class_count == 0) {
-        return Ok(());
-    }
-    for output in &mut response.outputs {
-        let (_, count) = form.of(&output.name);
-        if count > 0 {
-            let labels = model.labels.get(&*output.name.to_str_lossy()).map(|labels| &**labels);
-            *output = classify(output, count as usize, model.spec.max_batch_size > 0, labels, pool)?;
+        let mut left = VecDeque::new();
+        for (at, output) in response.outputs.iter_mut().enumerate() {
+            let (_, count) = form.of(&output.name);
+            if count == 0 {
+                continue;
+            }
+            let labels = model.labels.get(&*output.name.to_str_lossy());
+            let mut classifier = Classifier::new(output, count as usize, model.spec.max_batch_size > 0, labels, pool)?;
+            if classifier.is_short() && classifier.step(pool)? {
+                *output = classifier.finish(output, pool)?;
+            } else {
+                left.push_back((at, classifier));
+            }
         }
+        Ok((!left.is_empty()).then_some(Classes { left }))
     }
-    Ok(())
+
+    /// Works on for a bounded time; true when the response has all of its classes.
+    pub fn step(&mut self, response: &mut Response, pool: &Pool) -> Result<bool, Status> {
+        let Some((_, classifier)) = self.left.front_mut() else { return Ok(true) };
+        if !classifier.step(pool)? {
+            return Ok(false);
+        }
+        if let Some((at, classifier)) = self.left.pop_front()
+            && let Some(output) = response.outputs.get_mut(at)
+        {
+            *output = classifier.finish(output, pool)?;
+        }
+        Ok(self.left.is_empty())
+    }
 }
 
 /// Its client finds the elements where it wanted them.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::infer::grpc_reply::{self, StreamedFrom};
-use super::infer::{AnswerForm, apply_classification, grpc_request};
+use super::infer::{AnswerForm, grpc_request};
 use super::outflow::Outflow;
 use super::packing::Packing;
 use super::waiting::{Peer, Work};
@@ -26,6 +26,15 @@ use packed::{Inbox, Outbox};
 
 /// Requests of one stream whose answers are out at a time. Triton has no such bound; beyond it, the stream ends.
 const IN_FLIGHT_MAX: usize = 16_384;
+/// However few requests a shard takes, a stream may have so many of them.
+const IN_FLIGHT_LEAST: usize = 64;
+/// A stream may have one request in so many that its shard takes, so that it does not keep all others away.
+const PART_OF_SHARD: usize = 8;
+
+/// What a stream may have of the requests that its shard takes.
+pub fn in_flight_max(waiting_max: usize) -> usize {
+    (waiting_max / PART_OF_SHARD).clamp(IN_FLIGHT_LEAST, IN_FLIGHT_MAX)
+}
 
 /// One open stream.
 pub struct Stream {
@@ -49,11 +58,20 @@ pub struct Stream {
     is_driven: bool,
     /// The last request that was read is prepared in steps: those behind it wait.
     is_held: bool,
+    in_flight_max: usize,
 }
 
 impl Stream {
-    pub fn new(call: CallKey, error_ends: bool, plan: GrpcPlan, packing: Option<Packing>) -> Stream {
+    /// `waiting_max`: requests that the shard takes.
+    pub fn new(
+        call: CallKey,
+        error_ends: bool,
+        plan: GrpcPlan,
+        packing: Option<Packing>,
+        waiting_max: usize,
+    ) -> Stream {
         Stream {
+            in_flight_max: in_flight_max(waiting_max),
             call,
             order: VecDeque::new(),
             watches: HashMap::new(),
@@ -77,7 +95,7 @@ impl Stream {
 
     /// As many requests as may be are out.
     fn is_full(&self) -> bool {
-        self.order.len() + self.unordered.len() + self.inbox.len() + self.outbox.len() >= IN_FLIGHT_MAX
+        self.order.len() + self.unordered.len() + self.inbox.len() + self.outbox.len() >= self.in_flight_max
     }
 
     /// A request is handed to its model.
@@ -145,7 +163,7 @@ impl Api {
         }
         let Some(stream) = self.stream(token) else { return };
         if stream.is_full() {
-            let text = format!("more than {IN_FLIGHT_MAX} requests of the stream wait for their answers");
+            let text = format!("more than {} requests of the stream wait for their answers", stream.in_flight_max);
             return self.end_stream(token, error::grpc_status(Status::unavailable(text)), replies);
         }
         match message {
@@ -308,11 +326,6 @@ impl Api {
         let mut fatal = None;
         let message = match delivery.response {
             Some(mut response) => {
-                if response.error.is_none()
-                    && let Err(status) = apply_classification(&mut response, &waiting.form, &waiting.model, &self.pool)
-                {
-                    response.error = Some(status);
-                }
                 if response.error.is_some() {
                     response.id = waiting.id();
                 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::generate::{load, reply};
-use super::infer::{AnswerForm, Manner, apply_classification, http_reply};
+use super::infer::{AnswerForm, Manner, http_reply};
 use super::outflow::Outflow;
 use super::waiting::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE, Work};
 use super::{Api, error, events};
@@ -115,7 +115,7 @@ impl Telling {
     }
 
     /// Takes a response in, or the news that none follows. `id` is that of the request.
-    fn take_in(&mut self, delivery: Delivery, id: Text, pool: &Pool) {
+    fn take_in(&mut self, delivery: Delivery, id: Text) {
         let Delivery { response, last } = delivery;
         self.over |= last;
         let response = match response {
@@ -135,10 +135,7 @@ impl Telling {
             response.credit = None;
         }
         if self.form.manner == Manner::Events && response.error.is_none() {
-            match apply_classification(&mut response, &self.form, &self.model, pool) {
-                Ok(()) => response.parameters.push(FINAL.into(), Value::Bool(last || !self.tells_each())),
-                Err(status) => response.error = Some(status),
-            }
+            response.parameters.push(FINAL.into(), Value::Bool(last || !self.tells_each()));
         }
         self.queue.push_back(response);
     }
@@ -235,11 +232,11 @@ impl Api {
 
     /// A response to a request whose answer is told in parts, or its end.
     pub(super) fn delivered_to_telling(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
-        let (pool, last) = (self.pool.clone(), delivery.last);
+        let last = delivery.last;
         let Some(Work::Waiting(waiting)) = self.work_mut(key) else { return };
         let id = waiting.id();
         let Some(telling) = &mut waiting.telling else { return };
-        telling.take_in(delivery, id, &pool);
+        telling.take_in(delivery, id);
         if last {
             self.end_told(key);
         }

@@ -9,7 +9,7 @@ use super::copying::Copying;
 use super::delays::{Late, PutOff};
 use super::dialect::Dialect;
 use super::infer::grpc_reply::{self, StreamedFrom};
-use super::infer::{AnswerForm, Decode, Progress, apply_classification, http_reply};
+use super::infer::{AnswerForm, Decode, Progress, http_reply};
 use super::packing::Answer;
 use super::reflection::Reflection;
 use super::stream::Stream;
@@ -327,6 +327,14 @@ impl Api {
 
     #[inline]
     pub(super) fn delivered_now(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
+        if let Some(delivery) = self.classified(key, delivery) {
+            self.deliver(key, delivery, replies);
+        }
+    }
+
+    /// Passes on what goes out as it is.
+    #[inline]
+    pub(super) fn deliver(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let waiting = match self.work_mut(key) {
             Some(Work::Waiting(waiting)) => waiting,
             Some(Work::Left) if delivery.last => {
@@ -377,11 +385,6 @@ impl Api {
         };
         if let Some(ticket) = ticket {
             ticket.retire();
-        }
-        if response.error.is_none()
-            && let Err(status) = apply_classification(&mut response, &form, &model, &self.pool)
-        {
-            response.error = Some(status);
         }
         match peer {
             Peer::Http(call) => self.answer_http(call, response, &model, form, replies),

@@ -320,3 +320,54 @@ fn connections_at_rest_are_bounded_by_the_budget() {
     assert_healthy(&server);
     server.stop();
 }
+
+/// However many requests wait: no stream takes all places of its shard, and those who ask whether the server is live
+/// are answered when inference is refused.
+#[test]
+fn a_server_that_is_full_of_requests_answers_probes() {
+    let repository = Repository::new();
+    let waits = "dynamic_batching { preferred_batch_size: [ 1024 ] max_queue_delay_microseconds: 600000000 }";
+    repository.identity_of("identity", "late", 1024, &[Pair::new("INT32", "-1")], waits);
+    repository.identity("plain", 0, &[Pair::new("INT32", "-1"), Pair::new("BYTES", "-1").optional()]);
+    let flags = [
+        "--request-memory-byte-size=12000000",
+        "--request-memory-connection-share=1",
+        "--request-memory-client-share=1",
+        "--log-info=false",
+    ];
+    let server = Server::start(usual(), repository.path(), &flags);
+    let mut request = message(1);
+    request.model_name = "late".into();
+    request.inputs[0].shape = vec![1, 1];
+    let framed = frame_bytes(0, &request.encode_to_vec());
+    // A shard takes one for each 16 KiB, a stream an eighth of them.
+    let (of_shard, of_stream) = (12_000_000 / 16_384, 12_000_000 / 16_384 / 8);
+    let mut grpc = Grpc::connect(server.grpc);
+    let mut stream = grpc.open(&format!("{SERVICE}ModelStreamInfer"), &[]);
+    for _ in 0..=of_stream {
+        grpc.send_bytes(&mut stream, framed.clone());
+    }
+    let end = grpc.finish(stream).status;
+    let text = format!("more than {of_stream} requests of the stream wait");
+    assert!(end.code == code::UNAVAILABLE && end.message.contains(&text), "{end:?}");
+    let mut sent = Vec::new();
+    for _ in 0..of_shard + 50 {
+        let mut exchange = grpc.open(&format!("{SERVICE}ModelInfer"), &[]);
+        grpc.send_bytes(&mut exchange, framed.clone());
+        grpc.half_close(&mut exchange);
+        sent.push(exchange);
+    }
+    let last = grpc.finish(sent.pop().expect("the last of them")).status;
+    assert!(last.code == code::UNAVAILABLE && last.message.contains("too many requests"), "{last:?}");
+    for path in ["/v2/health/live", "/v2/health/ready"] {
+        assert_eq!(Peer::connect(server.http).get(path).status, 200, "{path}");
+    }
+    let live = Grpc::connect(server.grpc).exchange(&format!("{SERVICE}ServerLive"), &[], &[frame_bytes(0, b"")]);
+    assert_eq!(live.status.code, code::OK, "{:?}", live.status);
+    drop((grpc, sent));
+    while bytes_in_use(&server) > MIB {
+        std::thread::yield_now();
+    }
+    assert_healthy(&server);
+    server.stop();
+}

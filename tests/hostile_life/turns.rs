@@ -96,6 +96,20 @@ fn grpc_shapes() -> Vec<(&'static str, Shape)> {
         raw_input_contents: vec![vec![7u8; 4].into(), bytes.into()],
         ..plain()
     };
+    let classes = |count: i64| {
+        let wanted = InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(count)) };
+        let output = InferRequestedOutputTensor {
+            name: "OUTPUT0".into(),
+            parameters: [("classification".into(), wanted)].into(),
+        };
+        let numbers = (0..1_000_000u32).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes());
+        ModelInferRequest {
+            inputs: vec![input("INPUT0", "INT32", 1_000_000)],
+            outputs: vec![output],
+            raw_input_contents: vec![numbers.collect::<Vec<u8>>().into()],
+            ..plain()
+        }
+    };
     let refused = code::INVALID_ARGUMENT;
     let narrow = ModelInferRequest {
         model_name: "narrow".into(),
@@ -110,6 +124,8 @@ fn grpc_shapes() -> Vec<(&'static str, Shape)> {
     let settings: Vec<u8> = (0..200_000).flat_map(setting).collect();
     vec![
         ("narrow contents", Shape::Grpc(narrow, 0, "")),
+        ("the best of many classes", Shape::Grpc(classes(3), 0, "")),
+        ("many classes of a stream", Shape::Stream(classes(100_000), "")),
         ("strings of a stream", Shape::Stream(strings(4 << 20, vec![0; 16 << 20]), "")),
         ("broken strings of a stream", Shape::Stream(strings(1 << 20, vec![0; (4 << 20) - 4]), "string elements")),
         ("trace settings", Shape::Call("TraceSetting", settings.clone(), refused, "at most 65536 are read")),

@@ -19,6 +19,8 @@ use super::{At, Shared};
 
 /// Pieces of one gathered send; the system's limit is 1024.
 const PIECES_MAX: usize = 256;
+/// Bytes that one receive brings into the memory of a tensor: what a turn has time to copy into fresh pages.
+const RECEIVED_AT_ONCE: usize = 1 << 20;
 /// Unsent bytes of one connection that are not worth counting for its client.
 const COUNTED_FROM: usize = 64 * 1024;
 
@@ -299,10 +301,11 @@ impl Connection {
 
     /// Where the next bytes belong, if that is one tensor's own memory: block, offset, length.
     pub fn take_direct<S: Service>(&mut self, _shared: &mut Shared<S>) -> Option<(BlockMut, usize, usize)> {
-        match &mut self.wire {
+        let (block, at, len) = match &mut self.wire {
             Wire::Http(wire) => wire.take_direct(),
             Wire::Grpc(wire) => wire.take_direct(),
-        }
+        }?;
+        Some((block, at, len.min(RECEIVED_AT_ONCE)))
     }
 
     pub fn direct_received<S: Service>(

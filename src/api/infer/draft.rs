@@ -26,6 +26,8 @@ use crate::request::{
 const TEXT_MAX: usize = 32 * 1024;
 /// Inputs, outputs or parameters of a plain request; more are looked for in a document.
 const INPUTS_MAX: usize = 64;
+/// Bytes that are copied to where models are owed them. A longer copy is made in steps, on the way without a draft.
+const COPIED_MAX: usize = 1 << 20;
 /// Dimensions that fit in place.
 const DIMS_MAX: usize = 6;
 
@@ -175,7 +177,7 @@ impl Draft {
             request.parameters.clone_from(&self.parameters);
         }
         request.inputs.reserve(self.inputs.len());
-        let mut at = 0usize;
+        let (mut at, mut copied) = (0usize, 0);
         for input in &self.inputs {
             let shape = Shape::from_slice(&input.shape);
             let mut tensor = InputTensor::new(input.name.clone(), input.datatype, shape);
@@ -185,7 +187,15 @@ impl Draft {
                     let bytes = tail.get(at..end)?;
                     // Models are owed alignment: a tensor behind another one of odd size is copied.
                     let is_fine = bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
-                    let data = if is_fine { tail.window(at..end) } else { portions.copy(pool, bytes).ok()? };
+                    let data = if is_fine {
+                        tail.window(at..end)
+                    } else {
+                        copied += bytes.len();
+                        if copied > COPIED_MAX {
+                            return None;
+                        }
+                        portions.copy(pool, bytes).ok()?
+                    };
                     tensor.data.push(data);
                     at = end;
                 }

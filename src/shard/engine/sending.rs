@@ -8,6 +8,8 @@ use crate::memory::Slice;
 
 /// Pieces that one system call or operation carries; longer gathers take several.
 pub(super) const PIECES_PER_CALL: usize = 256;
+/// Bytes of the same: what the kernel has copied within a turn's time.
+const BYTES_PER_CALL: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Sending {
@@ -29,13 +31,18 @@ impl Sending {
 
     /// What the next call is to send.
     pub(super) fn io_slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
-        self.waiting().iter().take(PIECES_PER_CALL).map(|piece| IoSlice::new(piece))
+        let mut left = BYTES_PER_CALL;
+        self.waiting().iter().take(PIECES_PER_CALL).map_while(move |piece| {
+            let bytes = piece.get(..piece.len().min(left)).filter(|_| left > 0)?;
+            left -= bytes.len();
+            Some(IoSlice::new(bytes))
+        })
     }
 
     /// The only piece of the next call, if it has one only.
-    pub(super) fn single(&self) -> Option<&Slice> {
+    pub(super) fn single(&self) -> Option<&[u8]> {
         match self.waiting() {
-            [piece] => Some(piece),
+            [piece] => piece.get(..piece.len().min(BYTES_PER_CALL)),
             _ => None,
         }
     }
@@ -116,7 +123,7 @@ mod tests {
         let mut recalled = sending(&[b"abc", b"def"]);
         recalled.recalled = true;
         assert!(!recalled.advance(4));
-        assert_eq!(recalled.single().map(|piece| &**piece), Some(&b"ef"[..]));
+        assert_eq!(recalled.single(), Some(&b"ef"[..]));
         let error = Some(io::Error::from_raw_os_error(libc::ECANCELED));
         let Event::Sent { result, pieces, .. } = recalled.into_event(key(), error) else { panic!() };
         assert_eq!(result.unwrap(), 4);
@@ -126,6 +133,18 @@ mod tests {
         let error = Some(io::Error::from_raw_os_error(libc::ECONNRESET));
         let Event::Sent { result, pieces, .. } = reset.into_event(key(), error) else { panic!() };
         assert!(result.is_err() && pieces.is_empty());
+    }
+
+    #[test]
+    fn no_call_carries_more_than_a_turn_has_time_for() {
+        let long: &'static [u8] = vec![7; BYTES_PER_CALL + 10].leak();
+        assert_eq!(sending(&[long]).single().unwrap().len(), BYTES_PER_CALL);
+        let lens = |sending: &Sending| sending.io_slices().map(|piece| piece.len()).collect::<Vec<_>>();
+        let mut two = sending(&[b"abc", long, b"def"]);
+        assert_eq!(lens(&two), [3, BYTES_PER_CALL - 3]);
+        assert!(!two.advance(BYTES_PER_CALL));
+        assert_eq!(lens(&two), [13, 3]);
+        assert!(two.advance(16));
     }
 
     #[test]

@@ -171,9 +171,7 @@ impl Uring {
         // MSG_WAITALL: the kernel goes on with a partial send by itself.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let entry = match sending.single() {
-            Some(piece) => {
-                opcode::Send::new(fd, piece.as_ptr(), piece.len().min(TRANSFER_MAX) as u32).flags(flags).build()
-            }
+            Some(piece) => opcode::Send::new(fd, piece.as_ptr(), piece.len() as u32).flags(flags).build(),
             None => {
                 connection.pieces.clear();
                 connection.pieces.extend(

@@ -8,7 +8,7 @@
 //!
 //! `NEREID_TEST_STACKS=1` prints from where the server allocated, most often first.
 
-#![allow(unsafe_code)] // An allocator and a memcpy cannot be had without; see allocations_life/{allocator,copying}.rs.
+#![allow(unsafe_code)] // An allocator and a memcpy cannot be had without; see costs/{allocator,copying}.rs.
 
 mod support {
     pub mod backend;
@@ -36,7 +36,7 @@ mod side {
     pub mod unary;
 }
 
-mod allocations_life {
+mod costs {
     mod allocations;
     mod allocator;
     mod child;

@@ -10,7 +10,7 @@ mod support {
     pub mod variant;
 }
 
-mod border_life {
+mod misuse {
     mod batching;
     mod compiler;
     mod crashes;

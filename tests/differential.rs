@@ -13,7 +13,7 @@ mod support {
     pub mod variant;
 }
 
-mod differential_life {
+mod against_official {
     mod answers;
     mod comparison;
     mod known;

@@ -16,7 +16,7 @@ mod support {
     pub mod variant;
 }
 
-mod foreign_life {
+mod foreign_programs {
     mod curl;
     mod described;
     mod go;

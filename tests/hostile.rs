@@ -13,7 +13,7 @@ mod support {
     pub mod variant;
 }
 
-mod hostile_life {
+mod attacks {
     mod flood;
     mod memory;
     mod slow;

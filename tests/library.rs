@@ -19,7 +19,7 @@ mod native_programs {
     pub mod program;
 }
 
-mod library_life {
+mod shared_libraries {
     mod agents;
     mod caches;
     mod checksum;

@@ -15,7 +15,7 @@ mod support {
     pub mod variant;
 }
 
-mod perf_life {
+mod load_generator {
     mod encryption;
     mod exits;
     mod input_data;

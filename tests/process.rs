@@ -14,7 +14,7 @@ mod support {
     pub mod variant;
 }
 
-mod process_life {
+mod operation {
     mod crash;
     mod engine;
     mod explain;

@@ -14,7 +14,7 @@ mod support {
     pub mod variant;
 }
 
-mod python_life {
+mod python_workers {
     mod calls;
     mod classes;
     mod cost;

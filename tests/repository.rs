@@ -17,7 +17,7 @@ mod support {
     pub mod variant;
 }
 
-mod repository_life {
+mod life_cycle {
     mod changes;
     mod clients;
     pub mod control;

@@ -13,7 +13,7 @@ mod support {
     pub mod variant;
 }
 
-mod scheduling_life {
+mod schedulers {
     mod cache;
     mod decoupled;
     mod dynamic;

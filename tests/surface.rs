@@ -16,7 +16,7 @@ mod support {
     pub mod variant;
 }
 
-mod surface_life {
+mod wire_features {
     mod compression;
     mod custom_metrics;
     mod devices;

@@ -16,7 +16,7 @@ mod support {
     pub mod variant;
 }
 
-mod templates_life {
+mod template_backends {
     mod answers;
     mod built;
     mod python;

@@ -59,7 +59,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
 ];
 
 /// Who counts what the allocator and memcpy are asked for has to stand in their places.
-const UNSAFE_TESTS: [&str; 2] = ["allocations_life/allocator", "allocations_life/copying"];
+const UNSAFE_TESTS: [&str; 2] = ["costs/allocator", "costs/copying"];
 
 /// The nouns that everybody above memory, queue and observe may name: requests, configurations, the slices that carry
 /// their bytes on the host and on devices, and the generated messages of proto/.

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::judge::differences::{Known, Line, MISSING_VERSION, compare};
-use crate::repository_life::control::{EXPLICIT, Life};
+use crate::life_cycle::control::{EXPLICIT, Life};
 use crate::support::original::original;
 use crate::support::repository::Repository;
 use crate::support::steadily::steadily;

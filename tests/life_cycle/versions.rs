@@ -1,6 +1,6 @@
 //! Which directories are versions, and which of them the policy serves.
 
-use crate::repository_life::control::{EXPLICIT, Life, config, make_old, touch};
+use crate::life_cycle::control::{EXPLICIT, Life, config, make_old, touch};
 use crate::support::repository::Repository;
 use crate::support::server::OTHER_SERVER;
 use crate::support::variant::usual;

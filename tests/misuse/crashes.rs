@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use crate::border_life::compiler;
+use crate::misuse::compiler;
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::{Server, binary, free_port};

@@ -1,7 +1,7 @@
 //! Thousands of loads, requests and errors: what C was given comes back, and the server is no larger at the end.
 
-use crate::border_life::compiler;
-use crate::border_life::handles::{ask, start};
+use crate::misuse::compiler;
+use crate::misuse::handles::{ask, start};
 use crate::support::http::Peer;
 use crate::support::variant::usual;
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::repository_life::control::{BODY, EXPLICIT, Life, config, make_old, parameter, touch};
+use crate::life_cycle::control::{BODY, EXPLICIT, Life, config, make_old, parameter, touch};
 use crate::support::http::{Peer, request};
 use crate::support::repository::Repository;
 use crate::support::server::{OTHER_SERVER, Server};

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::repository_life::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config};
+use crate::life_cycle::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config};
 use crate::support::repository::Repository;
 use crate::support::server::OTHER_SERVER;
 use crate::support::variant::usual;

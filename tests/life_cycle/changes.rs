@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::repository_life::control::{
-    EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, make_old, parameter, touch,
-};
+use crate::life_cycle::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, make_old, parameter, touch};
 use crate::support::repository::Repository;
 use crate::support::variant::usual;
 

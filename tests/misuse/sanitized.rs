@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::border_life::compiler;
-use crate::border_life::handles::ask;
+use crate::misuse::compiler;
+use crate::misuse::handles::ask;
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::border_life::compiler;
+use crate::misuse::compiler;
 use crate::support::http::{Answer, Peer};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tritonserver::wire::inference::model_infer_request::InferInputTensor;
 use tritonserver::wire::inference::{ModelInferRequest, ModelInferResponse};
 
-use crate::repository_life::control::{BODY, EXPLICIT, Life, make_old, parameter, touch};
+use crate::life_cycle::control::{BODY, EXPLICIT, Life, make_old, parameter, touch};
 use crate::support::grpc::Grpc;
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository, identity_config};

@@ -30,7 +30,7 @@ pub struct Known {
 #[derive(Default)]
 pub struct Recorded(BTreeMap<String, BTreeMap<String, BTreeMap<String, Value>>>);
 
-const RECORDED: &str = "tests/differential_life/recorded.json";
+const RECORDED: &str = "tests/against_official/recorded.json";
 /// Differences that do not show in each run: 2.51 does not always load a model again that was asked for once more, and
 /// only then counts anew.
 const MAY_AGREE: [&str; 2] = ["Executions of an ensemble", "Statistics of a model that was loaded again"];

@@ -1,6 +1,6 @@
 //! Several repositories, and models of one name in them.
 
-use crate::repository_life::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, parameter};
+use crate::life_cycle::control::{EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, parameter};
 use crate::support::repository::Repository;
 use crate::support::server::{free_port, run_to_end};
 use crate::support::variant::usual;

@@ -1,6 +1,6 @@
 //! The start: what ends it, what readiness asks for, retries and how many models load at once.
 
-use crate::repository_life::control::{EXPLICIT, Life, POLL, config, make_old, parameter};
+use crate::life_cycle::control::{EXPLICIT, Life, POLL, config, make_old, parameter};
 use crate::support::backend;
 use crate::support::http::Peer;
 use crate::support::repository::Repository;

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::border_life::compiler;
+use crate::misuse::compiler;
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;

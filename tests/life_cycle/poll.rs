@@ -1,6 +1,6 @@
 //! Polling a repository that is not in order: half-copied models, bad files, a repository that vanishes.
 
-use crate::repository_life::control::{EVERY_SECOND, Life, POLL, config, generation, make_old, parameter, touch};
+use crate::life_cycle::control::{EVERY_SECOND, Life, POLL, config, generation, make_old, parameter, touch};
 use crate::support::repository::Repository;
 use crate::support::server::OTHER_SERVER;
 use crate::support::variant::{self, each, usual};

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::border_life::compiler;
-use crate::border_life::handles::ask;
+use crate::misuse::compiler;
+use crate::misuse::handles::ask;
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;

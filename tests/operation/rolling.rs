@@ -10,7 +10,7 @@ use tritonserver::wire::inference::{
     ModelInferResponse, ServerLiveRequest, ServerLiveResponse, ServerReadyRequest, ServerReadyResponse,
 };
 
-use crate::process_life::one_number::{BODY, message};
+use crate::operation::one_number::{BODY, message};
 use crate::support::grpc::Grpc;
 use crate::support::http::Peer;
 use crate::support::repository::{Pair, Repository};

@@ -1,6 +1,6 @@
 //! The official client loads, overrides and unloads.
 
-use crate::repository_life::control::{EXPLICIT, Life, config, generation, parameter};
+use crate::life_cycle::control::{EXPLICIT, Life, config, generation, parameter};
 use crate::support::python::Python;
 use crate::support::repository::Repository;
 use crate::support::variant::usual;

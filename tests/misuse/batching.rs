@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::border_life::compiler;
+use crate::misuse::compiler;
 use crate::support::http::{Answer, Peer};
 use crate::support::repository::{Pair, Repository};
 use crate::support::server::Server;

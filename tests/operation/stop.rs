@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::json;
 use tritonserver::wire::inference::ModelInferResponse;
 
-use crate::process_life::one_number::{BODY, message};
+use crate::operation::one_number::{BODY, message};
 use crate::support::grpc::{Grpc, SERVICE, Status, code, decode};
 use crate::support::http::{Peer, request};
 use crate::support::repository::{Pair, Repository};

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tritonserver::wire::inference::model_repository_parameter::ParameterChoice;
 
-use crate::repository_life::control::{EXPLICIT, Life, generation, generation_json, grpc_load, make_old, touch};
+use crate::life_cycle::control::{EXPLICIT, Life, generation, generation_json, grpc_load, make_old, touch};
 use crate::support::grpc::Grpc;
 use crate::support::repository::Repository;
 use crate::support::server::OTHER_SERVER;

@@ -1,6 +1,6 @@
 //! The three control modes: what is loaded at the start, and what may change it later.
 
-use crate::repository_life::control::{
+use crate::life_cycle::control::{
     EVERY_SECOND, EXPLICIT, Life, POLL, config, generation, grpc_load, grpc_unload, touch,
 };
 use crate::support::grpc::{Grpc, code};

@@ -40,7 +40,7 @@ fn repository() -> Repository {
         ("patient", "patient", VECTOR.to_owned()),
         ("metered", "metered", VECTOR.to_owned()),
     ] {
-        let script = source("tests/templates_life/models").join(format!("{script}.py"));
+        let script = source("tests/template_backends/models").join(format!("{script}.py"));
         let script = fs::read(&script).unwrap_or_else(|error| panic!("{script:?}: {error}"));
         repository.model(model, &format!("{BACKEND} {config}")).file(&format!("{model}/1/model.py"), script);
     }

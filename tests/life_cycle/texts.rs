@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tritonserver::wire::inference::model_repository_parameter::ParameterChoice;
 
-use crate::repository_life::control::{EXPLICIT, Life, config, grpc_load, grpc_unload, parameter};
+use crate::life_cycle::control::{EXPLICIT, Life, config, grpc_load, grpc_unload, parameter};
 use crate::support::grpc::{Grpc, Status, code};
 use crate::support::repository::Repository;
 use crate::support::server::OTHER_SERVER;

@@ -2,7 +2,7 @@
 //!
 //! A hand-over is the only crossing between a shard and an instance worker (docs/design.md, decisions 2 and 3), so it
 //! must never fail, never block the thread that hands over, and wake only a sleeper: both ends awake cost 0.4 µs there
-//! and back, a parked end 20–25 µs each way. Everything here is modelled in loom (`queue/models.rs`) before anything
+//! and back, a parked end 20–25 µs each way. Everything here is modelled in loom (`queue/loom.rs`) before anything
 //! uses it:
 //!
 //! ```text
@@ -21,7 +21,7 @@ mod summons;
 mod sync;
 
 #[cfg(all(test, loom))]
-mod models;
+mod loom;
 
 pub use mpsc::{Consumer, Mpsc, Outlet};
 pub use roster::{Armed, Place, Roster, TooManyWorkers, Turn, Worker};

@@ -11,9 +11,9 @@
 
 #![allow(unsafe_code)]
 
+mod batcher_token;
 pub mod frames;
 mod mpsc;
-mod roster;
 mod seats;
 mod sleeper;
 mod spin;
@@ -23,8 +23,8 @@ mod sync;
 #[cfg(all(test, loom))]
 mod loom;
 
+pub use batcher_token::{Armed, BatcherToken, Place, TooManyWorkers, Turn, Worker};
 pub use mpsc::{Consumer, Mpsc, Outlet};
-pub use roster::{Armed, Place, Roster, TooManyWorkers, Turn, Worker};
 pub use seats::Seats;
 pub use sleeper::{Sleeper, Wake};
 pub use spin::{Patience, Spin, Used};

@@ -10,7 +10,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use self::summons::Rest;
-use super::{Armed, Mpsc, Place, Roster, Sleeper, Turn, Wake, Worker};
+use super::{Armed, BatcherToken, Mpsc, Place, Sleeper, Turn, Wake, Worker};
 
 /// Up to this many forced switches per run: enough for all known bugs of this kind, and it ends.
 const PREEMPTIONS: usize = 3;
@@ -139,15 +139,15 @@ fn sleeper_never_misses_work() {
     });
 }
 
-fn roster(workers: usize) -> Roster {
-    let roster = Roster::new();
-    (0..workers).for_each(|worker| assert_eq!(roster.join(), Ok(worker)));
-    roster
+fn token(workers: usize) -> BatcherToken {
+    let token = BatcherToken::new();
+    (0..workers).for_each(|worker| assert_eq!(token.join(), Ok(worker)));
+    token
 }
 
 /// A model version: requests in an inbox, counted, and a cell that only the holder of the token may touch.
 struct Version {
-    roster: Roster,
+    token: BatcherToken,
     inbox: Mpsc<usize>,
     pending: AtomicUsize,
     done: AtomicUsize,
@@ -163,7 +163,7 @@ struct Version {
 impl Version {
     fn new(workers: usize, requests: usize, wake_count: usize, looks_ahead: bool) -> Arc<Version> {
         Arc::new(Version {
-            roster: roster(workers),
+            token: token(workers),
             inbox: Mpsc::new(),
             pending: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
@@ -182,7 +182,7 @@ impl Version {
     fn enqueue(&self, wake: &dyn Fn(Worker)) {
         self.pending.fetch_add(1, Ordering::Relaxed);
         self.inbox.push(1);
-        if let Some(worker) = self.roster.enqueued(|| self.pending()) {
+        if let Some(worker) = self.token.enqueued(|| self.pending()) {
             wake(worker);
         }
     }
@@ -191,11 +191,11 @@ impl Version {
     /// cuts at most `cut` requests, passes the token, executes.
     fn work(&self, me: Worker, cut: usize, rest: &Rest, wake: &dyn Fn(Worker)) {
         loop {
-            match self.roster.acquire(me) {
+            match self.token.acquire(me) {
                 Turn::Holder => {}
                 Turn::Stopped => return,
                 Turn::Idle => loop {
-                    match self.roster.place(me) {
+                    match self.token.place(me) {
                         Place::Waiting => rest.wait(),
                         Place::Holder => break,
                         Place::Stopped => return,
@@ -203,25 +203,25 @@ impl Version {
                 },
             }
             let Some(payload) = self.form(me, cut, rest) else { return };
-            if let Some(worker) = self.roster.pass(me, || self.pending() > 0) {
+            if let Some(worker) = self.token.pass(me, || self.pending() > 0) {
                 wake(worker);
             }
             let payload = payload + self.look_ahead(me, cut, wake);
             if self.done.fetch_add(payload, Ordering::Relaxed) + payload == self.all {
                 self.finished.store(true, Ordering::Relaxed);
-                self.roster.stop().into_iter().for_each(wake);
+                self.token.stop().into_iter().for_each(wake);
             }
         }
     }
 
     /// What a worker that executes takes beside, if there is anything.
     fn look_ahead(&self, me: Worker, cut: usize, wake: &dyn Fn(Worker)) -> usize {
-        if !self.looks_ahead || self.pending() == 0 || !self.roster.try_hold() {
+        if !self.looks_ahead || self.pending() == 0 || !self.token.try_hold() {
             return 0;
         }
         let payload = self.drain().min(cut);
         self.take(payload);
-        if let Some(worker) = self.roster.pass(me, || self.pending() > 0) {
+        if let Some(worker) = self.token.pass(me, || self.pending() > 0) {
             wake(worker);
         }
         payload
@@ -255,14 +255,14 @@ impl Version {
                 self.take(payload);
                 return Some(payload);
             }
-            match self.roster.arm(me, self.wake_count, || !self.inbox_is_empty()) {
+            match self.token.arm(me, self.wake_count, || !self.inbox_is_empty()) {
                 Armed::Park => {
                     rest.wait();
-                    self.roster.disarm(me);
+                    self.token.disarm(me);
                 }
                 Armed::LookAgain => {}
                 Armed::Stopped => {
-                    self.roster.pass(me, || false);
+                    self.token.pass(me, || false);
                     return None;
                 }
             }
@@ -347,47 +347,47 @@ fn two_workers_wait_for_a_batch() {
 #[test]
 fn a_claim_and_a_retirement_meet() {
     model(PREEMPTIONS, || {
-        let roster = Arc::new(roster(3));
+        let token = Arc::new(token(3));
         let pending = Arc::new(AtomicUsize::new(0));
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.acquire(1), Turn::Idle);
-        assert_eq!(roster.acquire(2), Turn::Idle);
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.acquire(2), Turn::Idle);
         let leaver = thread::spawn({
-            let (roster, pending) = (Arc::clone(&roster), Arc::clone(&pending));
+            let (token, pending) = (Arc::clone(&token), Arc::clone(&pending));
             move || {
-                if roster.retire(2) {
+                if token.retire(2) {
                     // And comes back at once, still on the stack or not.
-                    return Some(roster.acquire(2));
+                    return Some(token.acquire(2));
                 }
-                let woken = roster.pass(2, || pending.load(Ordering::Relaxed) > 0);
+                let woken = token.pass(2, || pending.load(Ordering::Relaxed) > 0);
                 assert!(woken.is_none_or(|worker| worker == 1));
                 None
             }
         });
         let enqueuer = thread::spawn({
-            let (roster, pending) = (Arc::clone(&roster), Arc::clone(&pending));
+            let (token, pending) = (Arc::clone(&token), Arc::clone(&pending));
             move || {
                 pending.fetch_add(1, Ordering::Relaxed);
-                roster.enqueued(|| pending.load(Ordering::Relaxed))
+                token.enqueued(|| pending.load(Ordering::Relaxed))
             }
         });
-        roster.pass(0, || pending.load(Ordering::Relaxed) > 0);
+        token.pass(0, || pending.load(Ordering::Relaxed) > 0);
         let came_back = leaver.join().unwrap();
         enqueuer.join().unwrap();
-        let first = roster.place(1) == Place::Holder;
+        let first = token.place(1) == Place::Holder;
         let second = match came_back {
             Some(Turn::Holder) => true,
             Some(Turn::Idle) => {
-                let place = roster.place(2);
+                let place = token.place(2);
                 assert_ne!(place, Place::Stopped, "who comes back has its seat");
                 place == Place::Holder
             }
             _ => false,
         };
-        let free = !first && !second && roster.acquire(0) == Turn::Holder;
+        let free = !first && !second && token.acquire(0) == Turn::Holder;
         assert_eq!(usize::from(first) + usize::from(second) + usize::from(free), 1, "exactly one token");
         if free {
-            assert!(roster.place(1) != Place::Waiting, "no work is left with an idle worker and a free token");
+            assert!(token.place(1) != Place::Waiting, "no work is left with an idle worker and a free token");
         }
     });
 }
@@ -396,17 +396,17 @@ fn a_claim_and_a_retirement_meet() {
 #[test]
 fn a_claim_and_a_stop_meet() {
     model(PREEMPTIONS, || {
-        let roster = Arc::new(roster(2));
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.acquire(1), Turn::Idle);
-        roster.pass(0, || false);
+        let token = Arc::new(token(2));
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(1), Turn::Idle);
+        token.pass(0, || false);
         let enqueuer = thread::spawn({
-            let roster = Arc::clone(&roster);
-            move || roster.enqueued(|| 1)
+            let token = Arc::clone(&token);
+            move || token.enqueued(|| 1)
         });
-        let stopped = roster.stop();
+        let stopped = token.stop();
         let claimed = enqueuer.join().unwrap();
-        let place = roster.place(1);
+        let place = token.place(1);
         match claimed {
             Some(1) => assert_eq!((stopped, place), (vec![], Place::Holder)),
             None => assert_eq!((stopped, place), (vec![1], Place::Stopped)),
@@ -420,17 +420,17 @@ fn a_claim_and_a_stop_meet() {
 #[test]
 fn a_wake_up_reaches_who_is_armed_now() {
     model(PREEMPTIONS, || {
-        let roster = Arc::new(roster(2));
+        let token = Arc::new(token(2));
         let pending = Arc::new(AtomicUsize::new(0));
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.arm(0, 1, || false), Armed::Park);
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.arm(0, 1, || false), Armed::Park);
         let second = thread::spawn({
-            let (roster, pending) = (Arc::clone(&roster), Arc::clone(&pending));
+            let (token, pending) = (Arc::clone(&token), Arc::clone(&pending));
             move || {
-                match roster.acquire(1) {
+                match token.acquire(1) {
                     Turn::Holder => {}
                     Turn::Idle => loop {
-                        match roster.place(1) {
+                        match token.place(1) {
                             Place::Waiting => thread::park(),
                             Place::Holder => break,
                             Place::Stopped => return,
@@ -438,32 +438,32 @@ fn a_wake_up_reaches_who_is_armed_now() {
                     },
                     Turn::Stopped => return,
                 }
-                while pending.load(Ordering::Relaxed) == 0 && !roster.is_stopped() {
-                    if roster.arm(1, 1, || pending.load(Ordering::Relaxed) > 0) == Armed::Park {
+                while pending.load(Ordering::Relaxed) == 0 && !token.is_stopped() {
+                    if token.arm(1, 1, || pending.load(Ordering::Relaxed) > 0) == Armed::Park {
                         // For ever, if the wake-up went to the other one.
                         thread::park();
-                        roster.disarm(1);
+                        token.disarm(1);
                     }
                 }
             }
         });
         let to_wake = second.thread().clone();
         let enqueuer = thread::spawn({
-            let (roster, pending, to_wake) = (Arc::clone(&roster), Arc::clone(&pending), to_wake.clone());
+            let (token, pending, to_wake) = (Arc::clone(&token), Arc::clone(&pending), to_wake.clone());
             move || {
                 pending.fetch_add(1, Ordering::Relaxed);
-                if roster.enqueued(|| pending.load(Ordering::Relaxed)) == Some(1) {
+                if token.enqueued(|| pending.load(Ordering::Relaxed)) == Some(1) {
                     to_wake.unpark();
                 }
             }
         });
         // The first holder's time is up at once.
-        let woken = roster.disarm(0);
+        let woken = token.disarm(0);
         let serves = woken || pending.load(Ordering::Relaxed) > 0;
         if serves {
-            roster.stop();
+            token.stop();
             to_wake.unpark();
-        } else if roster.pass(0, || pending.load(Ordering::Relaxed) > 0) == Some(1) {
+        } else if token.pass(0, || pending.load(Ordering::Relaxed) > 0) == Some(1) {
             to_wake.unpark();
         }
         enqueuer.join().unwrap();
@@ -472,23 +472,23 @@ fn a_wake_up_reaches_who_is_armed_now() {
 }
 
 /// A worker's life as long as nobody tells it to leave, and then its leaving, as the schedulers do it.
-fn work_until_told(roster: &Roster, me: Worker, pending: &AtomicUsize, told: &AtomicBool, wake: &dyn Fn(Worker)) {
+fn work_until_told(token: &BatcherToken, me: Worker, pending: &AtomicUsize, told: &AtomicBool, wake: &dyn Fn(Worker)) {
     let more = || pending.load(Ordering::Relaxed) > 0;
     let wake = |worker: Option<Worker>| worker.into_iter().for_each(wake);
     loop {
         if told.load(Ordering::Relaxed) {
             return;
         }
-        let mut turn = roster.acquire(me);
+        let mut turn = token.acquire(me);
         while turn == Turn::Idle {
-            turn = match roster.place(me) {
+            turn = match token.place(me) {
                 Place::Holder => Turn::Holder,
                 Place::Stopped => Turn::Stopped,
                 Place::Waiting if !told.load(Ordering::Relaxed) => {
                     thread::park();
                     Turn::Idle
                 }
-                Place::Waiting if roster.retire(me) => return,
+                Place::Waiting if token.retire(me) => return,
                 Place::Waiting => Turn::Holder,
             };
         }
@@ -497,19 +497,19 @@ fn work_until_told(roster: &Roster, me: Worker, pending: &AtomicUsize, told: &At
         }
         while !more() {
             if told.load(Ordering::Relaxed) {
-                return wake(roster.pass(me, more));
+                return wake(token.pass(me, more));
             }
-            match roster.arm(me, 1, more) {
+            match token.arm(me, 1, more) {
                 Armed::Park => {
                     thread::park();
-                    roster.disarm(me);
+                    token.disarm(me);
                 }
                 Armed::LookAgain => {}
-                Armed::Stopped => return wake(roster.pass(me, || false)),
+                Armed::Stopped => return wake(token.pass(me, || false)),
             }
         }
         pending.fetch_sub(1, Ordering::Relaxed);
-        wake(roster.pass(me, more));
+        wake(token.pass(me, more));
     }
 }
 
@@ -520,7 +520,7 @@ struct Desk {
 }
 
 struct Changing {
-    roster: Roster,
+    token: BatcherToken,
     pending: AtomicUsize,
     desks: [Desk; 2],
 }
@@ -528,7 +528,7 @@ struct Changing {
 impl Changing {
     fn new(workers: usize) -> Arc<Changing> {
         let desk = || Desk { told: AtomicBool::new(false), thread: std::sync::OnceLock::new() };
-        Arc::new(Changing { roster: roster(workers), pending: AtomicUsize::new(0), desks: [desk(), desk()] })
+        Arc::new(Changing { token: token(workers), pending: AtomicUsize::new(0), desks: [desk(), desk()] })
     }
 
     fn wake(&self, worker: Worker) {
@@ -540,13 +540,13 @@ impl Changing {
         let this = Arc::clone(this);
         thread::spawn(move || {
             this.desks[me].thread.set(thread::current()).expect("set once");
-            work_until_told(&this.roster, me, &this.pending, &this.desks[me].told, &|worker| this.wake(worker));
+            work_until_told(&this.token, me, &this.pending, &this.desks[me].told, &|worker| this.wake(worker));
         })
     }
 
     fn enqueue(&self) {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        if let Some(worker) = self.roster.enqueued(|| self.pending.load(Ordering::Relaxed)) {
+        if let Some(worker) = self.token.enqueued(|| self.pending.load(Ordering::Relaxed)) {
             self.wake(worker);
         }
     }
@@ -586,7 +586,7 @@ fn a_worker_joins_while_work_is_published() {
             move || version.enqueue()
         });
         let first = Changing::start(&version, 0);
-        assert_eq!(version.roster.join(), Ok(1));
+        assert_eq!(version.token.join(), Ok(1));
         let second = Changing::start(&version, 1);
         version.dismiss(first.thread(), 0);
         first.join().unwrap();
@@ -604,18 +604,18 @@ fn a_worker_joins_while_work_is_published() {
 fn a_number_is_used_again_while_it_is_popped() {
     model(PREEMPTIONS, || {
         let version = Changing::new(2);
-        assert_eq!(version.roster.acquire(0), Turn::Holder);
-        assert_eq!(version.roster.acquire(1), Turn::Idle);
-        assert!(version.roster.retire(1));
-        version.roster.left(1);
-        assert_eq!(version.roster.join(), Ok(1));
+        assert_eq!(version.token.acquire(0), Turn::Holder);
+        assert_eq!(version.token.acquire(1), Turn::Idle);
+        assert!(version.token.retire(1));
+        version.token.left(1);
+        assert_eq!(version.token.join(), Ok(1));
         let second = Changing::start(&version, 1);
         let enqueuer = thread::spawn({
             let version = Arc::clone(&version);
             move || version.enqueue()
         });
         // The first one holds the token and leaves with it.
-        let woken = version.roster.pass(0, || version.pending.load(Ordering::Relaxed) > 0);
+        let woken = version.token.pass(0, || version.pending.load(Ordering::Relaxed) > 0);
         woken.into_iter().for_each(|worker| version.wake(worker));
         enqueuer.join().unwrap();
         while version.pending.load(Ordering::Relaxed) > 0 {

@@ -2,9 +2,9 @@
 //!
 //! Requests come into one lock-free inbox. The worker that holds the batcher token looks at them through a [`Former`],
 //! which says whether there is a payload, or when and for how much to look again; it cuts the payload, passes the
-//! token on, and executes. An enqueuer wakes a worker only if one sleeps that has to see the request (see [`Roster`]).
-//! Workers come and go while all this runs. What a former keeps is guarded by the right to pop the inbox, so nobody
-//! ever waits for a lock here.
+//! token on, and executes. An enqueuer wakes a worker only if one sleeps that has to see the request (see
+//! [`BatcherToken`]). Workers come and go while all this runs. What a former keeps is guarded by the right to pop the
+//! inbox, so nobody ever waits for a lock here.
 
 mod desk;
 
@@ -17,7 +17,7 @@ use super::mutants::{self, Mutant};
 use super::{Purpose, Refused, STOPPING, Services, answer_expired};
 use crate::instance::{Loan, Next, Payload, Seat};
 use crate::observe::statistics::ModelStatistics;
-use crate::queue::{Armed, Mpsc, Outlet, Place, Roster, Seats, Turn};
+use crate::queue::{Armed, BatcherToken, Mpsc, Outlet, Place, Seats, Turn};
 use crate::request::{Request, Status, Ticket, WakeUp, Waker};
 
 /// Decides what goes into a payload. One at a time: only who holds the token (or sweeps) has it.
@@ -123,7 +123,7 @@ pub struct Line<F> {
     ahead_from: usize,
     /// A request that goes may leave a payload behind that is ready: the batch without it has a preferred size.
     removals_matter: bool,
-    roster: Roster,
+    token: BatcherToken,
     desks: Seats<Desk>,
     /// Workers that joined and were neither dismissed nor left.
     present: Mutex<usize>,
@@ -170,7 +170,7 @@ impl<F: Former> Line<F> {
             removals: AtomicUsize::new(0),
             ahead_from,
             removals_matter,
-            roster: Roster::new(),
+            token: BatcherToken::new(),
             desks: Seats::default(),
             present: Mutex::new(0),
             door: AtomicU8::new(DESERTED),
@@ -201,7 +201,7 @@ impl<F: Former> Line<F> {
         let ticket = request.ticket();
         self.inbox.push(request);
         let wake_up = match mutants::is(Mutant::LostWake) {
-            false => WakeUp::of(self.waker(self.roster.enqueued(|| self.waiting()))),
+            false => WakeUp::of(self.waker(self.token.enqueued(|| self.waiting()))),
             true => WakeUp::needless(),
         };
         Ok((wake_up, ticket))
@@ -256,7 +256,7 @@ impl<F: Former> Line<F> {
         self.removals.fetch_add(1, Ordering::AcqRel);
         // Whoever sleeps with the token took it into account.
         match mutants::is(Mutant::RemovalUnseen) {
-            false => WakeUp::of(self.waker(self.roster.enqueued(|| usize::MAX))),
+            false => WakeUp::of(self.waker(self.token.enqueued(|| usize::MAX))),
             true => WakeUp::needless(),
         }
     }
@@ -272,7 +272,7 @@ impl<F: Former> Line<F> {
     /// Refuses whatever comes from now on.
     pub fn stop(&self) {
         self.door.store(STOPPED, Ordering::SeqCst);
-        for worker in self.roster.stop() {
+        for worker in self.token.stop() {
             self.wake(Some(worker));
         }
     }
@@ -304,7 +304,7 @@ impl<F: Former> Line<F> {
     }
 
     fn pass(&self, worker: usize) {
-        self.wake(self.roster.pass(worker, || self.waiting() > 0));
+        self.wake(self.token.pass(worker, || self.waiting() > 0));
     }
 
     /// Says that a worker does not count any more; true the first time.
@@ -359,17 +359,17 @@ impl<F: Former> Line<F> {
     fn call(&self, worker: usize, desk: &Desk) -> Call {
         match desk.take_posture() {
             Posture::Armed => {
-                self.roster.disarm(worker);
+                self.token.disarm(worker);
                 return Call::Holder;
             }
             Posture::Idle => {}
-            Posture::Busy => match self.roster.acquire(worker) {
+            Posture::Busy => match self.token.acquire(worker) {
                 Turn::Holder => return Call::Holder,
                 Turn::Stopped => return Call::Stopped,
                 Turn::Idle => {}
             },
         }
-        match self.roster.place(worker) {
+        match self.token.place(worker) {
             Place::Holder => Call::Holder,
             Place::Stopped => Call::Stopped,
             Place::Waiting if !desk.is_dismissed() => {
@@ -377,7 +377,7 @@ impl<F: Former> Line<F> {
                 desk.set_posture(Posture::Idle);
                 Call::Idle
             }
-            Place::Waiting if self.roster.retire(worker) => Call::Dismissed,
+            Place::Waiting if self.token.retire(worker) => Call::Dismissed,
             // Made the holder this very moment.
             Place::Waiting => Call::Holder,
         }
@@ -413,7 +413,7 @@ impl<F: Former> Line<F> {
 impl<F: Former> Line<F> {
     pub fn join(&self, seat: Seat) -> Result<usize, Status> {
         let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &seat)).transpose()?;
-        let worker = self.roster.join().map_err(|error| Status::invalid(error.to_string()))?;
+        let worker = self.token.join().map_err(|error| Status::invalid(error.to_string()))?;
         if !self.desks.provide(worker) {
             return Err(Status::internal(format!("there is no place for worker {worker}")));
         }
@@ -468,7 +468,7 @@ impl<F: Former> Line<F> {
                 Found::Nothing { drained, wake_at, until_ns, removals } => {
                     desk.leave_gate();
                     let has_changed = || self.waiting() > drained || self.removals.load(Ordering::Acquire) != removals;
-                    match self.roster.arm(worker, wake_at, has_changed) {
+                    match self.token.arm(worker, wake_at, has_changed) {
                         Armed::Park => {
                             desk.set_posture(Posture::Armed);
                             return Next::Sleep { until_ns };
@@ -491,7 +491,7 @@ impl<F: Former> Line<F> {
     pub fn ahead(&self, worker: usize, now_ns: u64) -> Option<Payload> {
         let desk = self.desks.get(worker)?;
         let is_wanted = self.limiter.is_none() && !desk.is_dismissed() && self.waiting() >= self.ahead_from;
-        if !is_wanted || !self.roster.try_hold() {
+        if !is_wanted || !self.token.try_hold() {
             return None;
         }
         let found = self.find(Some(desk), now_ns, false);
@@ -534,7 +534,7 @@ impl<F: Former> Line<F> {
         {
             self.loans.fetch_sub(1, Ordering::AcqRel);
         }
-        self.roster.left(worker);
+        self.token.left(worker);
     }
 }
 

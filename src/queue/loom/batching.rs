@@ -80,7 +80,7 @@ const BATCH: usize = 2;
 
 /// A line: requests that can be taken back, and a former that keeps what it drained.
 struct Line {
-    roster: Roster,
+    token: BatcherToken,
     inbox: Mpsc<Arc<Admission>, Vec<Arc<Admission>>>,
     waiting: AtomicUsize,
     removals: AtomicUsize,
@@ -89,7 +89,7 @@ struct Line {
 impl Line {
     fn new() -> Arc<Line> {
         Arc::new(Line {
-            roster: roster(1),
+            token: token(1),
             inbox: Mpsc::with_state(Vec::new()),
             waiting: AtomicUsize::new(0),
             removals: AtomicUsize::new(0),
@@ -104,7 +104,7 @@ impl Line {
         let admission = Arc::new(Admission::new());
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.inbox.push(Arc::clone(&admission));
-        if self.roster.enqueued(|| self.waiting()).is_some() {
+        if self.token.enqueued(|| self.waiting()).is_some() {
             worker.unpark();
         }
         admission
@@ -132,7 +132,7 @@ impl Line {
         self.drain(kept, || outlet.pop());
         self.removals.fetch_add(1, Ordering::AcqRel);
         drop(inbox);
-        if self.roster.enqueued(|| usize::MAX).is_some() {
+        if self.token.enqueued(|| usize::MAX).is_some() {
             worker.unpark();
         }
     }
@@ -160,10 +160,10 @@ impl Line {
             }
             drop(inbox);
             let has_changed = || self.waiting() > drained || self.removals.load(Ordering::Acquire) != removals;
-            match self.roster.arm(0, BATCH, has_changed) {
+            match self.token.arm(0, BATCH, has_changed) {
                 Armed::Park => {
                     thread::park();
-                    self.roster.disarm(0);
+                    self.token.disarm(0);
                 }
                 Armed::LookAgain => thread::yield_now(),
                 Armed::Stopped => unreachable!("nobody stops it"),
@@ -178,7 +178,7 @@ impl Line {
 fn a_sweep_hides_nothing_from_the_holder() {
     model(2, || {
         let line = Line::new();
-        assert_eq!(line.roster.acquire(0), Turn::Holder);
+        assert_eq!(line.token.acquire(0), Turn::Holder);
         let worker = thread::spawn({
             let line = Arc::clone(&line);
             move || line.work()
@@ -210,17 +210,17 @@ fn a_holder_whose_time_is_up_takes_what_is_there() {
         });
         let mut done = 0;
         while done < 2 {
-            assert_eq!(version.roster.acquire(0), Turn::Holder);
-            let armed = version.roster.arm(0, 2, || !version.inbox_is_empty());
+            assert_eq!(version.token.acquire(0), Turn::Holder);
+            let armed = version.token.arm(0, 2, || !version.inbox_is_empty());
             if armed == Armed::Park {
-                version.roster.disarm(0);
+                version.token.disarm(0);
             }
             let mut inbox = version.inbox.consume().expect("one worker");
             let taken = std::iter::from_fn(|| inbox.pop()).count();
             drop(inbox);
             version.pending.fetch_sub(taken, Ordering::Relaxed);
             done += taken;
-            assert_eq!(version.roster.pass(0, || version.pending() > 0), None, "nobody else is there");
+            assert_eq!(version.token.pass(0, || version.pending() > 0), None, "nobody else is there");
             if taken == 0 {
                 thread::yield_now();
             }
@@ -257,14 +257,14 @@ impl Lent {
 
     fn done(&self, wake: &dyn Fn(Worker)) {
         if self.version.done.fetch_add(1, Ordering::Relaxed) + 1 == self.version.all {
-            self.version.roster.stop().into_iter().for_each(wake);
+            self.version.token.stop().into_iter().for_each(wake);
         }
     }
 
     fn work(&self, rest: &Rest, wake: &dyn Fn(Worker)) -> usize {
-        while self.version.roster.acquire(0) == Turn::Holder {
+        while self.version.token.acquire(0) == Turn::Holder {
             let Some(_) = self.version.form(0, 1, rest) else { break };
-            self.version.roster.pass(0, || self.version.pending() > 0);
+            self.version.token.pass(0, || self.version.pending() > 0);
             // The token is free, and others may come to the instance: the word decides.
             let instance = self.instance.lock().unwrap();
             Lent::execute(instance.as_ref().expect("only we take it away"));

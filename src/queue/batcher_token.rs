@@ -18,8 +18,7 @@
 //! wake count above one, the enqueuer whose fence comes last also sees what every earlier one counted.
 //!
 //! Only the holder takes workers off the stack, so its links cannot change under a pop (ABA). The word carries a tag
-//! all
-//! the same, which every change bumps: a stale exchange then always fails, and a wake-up goes to who is armed now.
+//! all the same, which every change bumps: a stale exchange then always fails, and a wake-up goes to who is armed now.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -30,8 +29,8 @@ use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 /// Index of a worker among those of its model version.
 pub type Worker = usize;
 
-/// The workers of one model version.
-pub struct Roster {
+/// The batcher token of one model version, and the workers that may hold it.
+pub struct BatcherToken {
     word: AtomicU64,
     /// Whom to wake while the word says ARMED. Written only by the holder, before it arms.
     holder: AtomicU32,
@@ -47,18 +46,18 @@ struct Numbers {
     free: BTreeSet<Worker>,
 }
 
-/// Answer to [`Roster::acquire`].
+/// Answer to [`BatcherToken::acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// The caller holds the token.
     Holder,
-    /// The caller is registered as idle: it parks until [`Roster::place`] says something else than `Waiting`.
+    /// The caller is registered as idle: it parks until [`BatcherToken::place`] says something else than `Waiting`.
     Idle,
     /// There is nothing more to do for this model version.
     Stopped,
 }
 
-/// Answer to [`Roster::place`].
+/// Answer to [`BatcherToken::place`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Waiting,
@@ -67,10 +66,10 @@ pub enum Place {
     Stopped,
 }
 
-/// Answer to [`Roster::arm`]. The caller is the holder in every case.
+/// Answer to [`BatcherToken::arm`]. The caller is the holder in every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Armed {
-    /// Park, with the batcher's timeout if it has one; then [`Roster::disarm`].
+    /// Park, with the batcher's timeout if it has one; then [`BatcherToken::disarm`].
     Park,
     /// Something came meanwhile: drain, and arm again if that was not enough.
     LookAgain,
@@ -78,17 +77,17 @@ pub enum Armed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("one model version cannot have more than {} workers at a time", Roster::MAX_WORKERS)]
+#[error("one model version cannot have more than {} workers at a time", BatcherToken::MAX_WORKERS)]
 pub struct TooManyWorkers;
 
-impl Roster {
+impl BatcherToken {
     pub const MAX_WORKERS: usize = 4096;
     /// Wake counts above this wake the holder earlier than asked, which costs a look and nothing else.
     pub const MAX_WAKE_COUNT: usize = u16::MAX as usize;
 
-    /// A roster without workers.
-    pub fn new() -> Roster {
-        Roster {
+    /// A free token without workers.
+    pub fn new() -> BatcherToken {
+        BatcherToken {
             word: AtomicU64::new(Word::default().0),
             holder: AtomicU32::new(0),
             seats: Seats::default(),
@@ -96,14 +95,14 @@ impl Roster {
         }
     }
 
-    /// Gives one more worker its number, at any time: it takes part once it [acquires](Roster::acquire).
+    /// Gives one more worker its number, at any time: it takes part once it [acquires](BatcherToken::acquire).
     pub fn join(&self) -> Result<Worker, TooManyWorkers> {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(free) = numbers.free.pop_first() {
             return Ok(free);
         }
         let number = numbers.next;
-        if number >= Roster::MAX_WORKERS || !self.seats.provide(number) {
+        if number >= BatcherToken::MAX_WORKERS || !self.seats.provide(number) {
             return Err(TooManyWorkers);
         }
         numbers.next += 1;
@@ -111,8 +110,8 @@ impl Roster {
     }
 
     /// The worker's number is free for another one. It neither holds the token nor waits for it: it passed the one,
-    /// [retired](Roster::retire) from the other, was stopped, or never acquired. Its seat may still be on the stack of
-    /// idle workers, marked as left; who gets the number takes the seat over as it is.
+    /// [retired](BatcherToken::retire) from the other, was stopped, or never acquired. Its seat may still be on the
+    /// stack of idle workers, marked as left; who gets the number takes the seat over as it is.
     pub fn left(&self, me: Worker) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if me < numbers.next {
@@ -182,8 +181,8 @@ impl Roster {
         }
     }
 
-    /// Takes the token if it is free, for a worker that has work and looks for more. It [passes](Roster::pass) the
-    /// token on as after any look.
+    /// Takes the token if it is free, for a worker that has work and looks for more. It [passes](BatcherToken::pass)
+    /// the token on as after any look.
     pub fn try_hold(&self) -> bool {
         let mut word = self.load();
         while word.state() == FREE && !word.is_stopped() {
@@ -210,7 +209,7 @@ impl Roster {
     /// Called by the holder before it parks: an enqueuer that makes the count of pending requests reach `wake_count`
     /// wakes it. `unseen` says whether an inbox holds anything that the holder has not drained.
     pub fn arm(&self, me: Worker, wake_count: usize, unseen: impl Fn() -> bool) -> Armed {
-        let wake_count = wake_count.clamp(1, Roster::MAX_WAKE_COUNT);
+        let wake_count = wake_count.clamp(1, BatcherToken::MAX_WAKE_COUNT);
         self.holder.store(me as u32, Ordering::Relaxed);
         let mut word = self.load();
         loop {
@@ -249,9 +248,9 @@ impl Roster {
         self.hand_over(more_work)
     }
 
-    /// An idle worker leaves. False if it was made the holder meanwhile: then it has to [`pass`](Roster::pass) the
-    /// token first. A busy worker just does not acquire again: as long as another one stays, that one is idle and will
-    /// be claimed, holds the token, or will acquire it and look.
+    /// An idle worker leaves. False if it was made the holder meanwhile: then it has to [`pass`](BatcherToken::pass)
+    /// the token first. A busy worker just does not acquire again: as long as another one stays, that one is idle and
+    /// will be claimed, holds the token, or will acquire it and look.
     #[must_use]
     pub fn retire(&self, me: Worker) -> bool {
         if self.seats[me].move_from(IDLE, LEFT) {
@@ -354,16 +353,16 @@ impl Roster {
     }
 }
 
-impl Default for Roster {
-    fn default() -> Roster {
-        Roster::new()
+impl Default for BatcherToken {
+    fn default() -> BatcherToken {
+        BatcherToken::new()
     }
 }
 
-impl std::fmt::Debug for Roster {
+impl std::fmt::Debug for BatcherToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        write!(f, "Roster({} workers)", numbers.next - numbers.free.len())
+        write!(f, "BatcherToken({} workers)", numbers.next - numbers.free.len())
     }
 }
 
@@ -472,133 +471,133 @@ fn above_zero(bits: u32) -> Option<Worker> {
 mod tests {
     use super::*;
 
-    fn roster(workers: usize) -> Roster {
-        let roster = Roster::new();
-        assert_eq!((0..workers).map(|_| roster.join().unwrap()).collect::<Vec<_>>(), (0..workers).collect::<Vec<_>>());
-        roster
+    fn token(workers: usize) -> BatcherToken {
+        let token = BatcherToken::new();
+        assert_eq!((0..workers).map(|_| token.join().unwrap()).collect::<Vec<_>>(), (0..workers).collect::<Vec<_>>());
+        token
     }
 
     #[test]
     fn the_first_holds_and_the_others_are_idle() {
-        let roster = roster(3);
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.acquire(1), Turn::Idle);
-        assert_eq!(roster.acquire(2), Turn::Idle);
-        assert_eq!(roster.place(1), Place::Waiting);
-        assert_eq!(roster.enqueued(|| 1), None, "the holder is awake");
-        assert_eq!(roster.pass(0, || true), Some(2), "the one that ran last is warm");
-        assert_eq!(roster.place(2), Place::Holder);
-        assert_eq!(roster.place(1), Place::Waiting);
-        assert_eq!(roster.pass(2, || false), None);
-        assert_eq!(roster.enqueued(|| 1), Some(1), "a free token and an idle worker");
-        assert_eq!(roster.place(1), Place::Holder);
-        assert_eq!(roster.pass(1, || true), None, "all are busy");
-        assert_eq!(roster.enqueued(|| 1), None, "all are busy");
-        assert_eq!(roster.acquire(0), Turn::Holder, "and the first that is done looks");
+        let token = token(3);
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.acquire(2), Turn::Idle);
+        assert_eq!(token.place(1), Place::Waiting);
+        assert_eq!(token.enqueued(|| 1), None, "the holder is awake");
+        assert_eq!(token.pass(0, || true), Some(2), "the one that ran last is warm");
+        assert_eq!(token.place(2), Place::Holder);
+        assert_eq!(token.place(1), Place::Waiting);
+        assert_eq!(token.pass(2, || false), None);
+        assert_eq!(token.enqueued(|| 1), Some(1), "a free token and an idle worker");
+        assert_eq!(token.place(1), Place::Holder);
+        assert_eq!(token.pass(1, || true), None, "all are busy");
+        assert_eq!(token.enqueued(|| 1), None, "all are busy");
+        assert_eq!(token.acquire(0), Turn::Holder, "and the first that is done looks");
     }
 
     #[test]
     fn an_armed_holder_is_woken_at_its_count_and_once() {
-        let roster = roster(1);
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.arm(0, 3, || false), Armed::Park);
-        assert_eq!(roster.enqueued(|| 2), None);
-        assert_eq!(roster.enqueued(|| 3), Some(0));
-        assert_eq!(roster.enqueued(|| 4), None);
-        assert!(roster.disarm(0), "woken on purpose");
-        assert_eq!(roster.arm(0, 5, || true), Armed::LookAgain);
-        assert_eq!(roster.enqueued(|| 6), None, "awake");
-        assert_eq!(roster.arm(0, 7, || false), Armed::Park);
-        assert!(!roster.disarm(0), "its time was up");
-        assert_eq!(roster.arm(0, usize::MAX, || false), Armed::Park);
-        assert_eq!(roster.enqueued(|| Roster::MAX_WAKE_COUNT), Some(0), "large counts wake early, not never");
-        assert!(roster.disarm(0));
-        assert_eq!(roster.arm(0, 0, || false), Armed::Park, "nothing to wake for is one");
-        assert_eq!(roster.enqueued(|| 1), Some(0));
+        let token = token(1);
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.arm(0, 3, || false), Armed::Park);
+        assert_eq!(token.enqueued(|| 2), None);
+        assert_eq!(token.enqueued(|| 3), Some(0));
+        assert_eq!(token.enqueued(|| 4), None);
+        assert!(token.disarm(0), "woken on purpose");
+        assert_eq!(token.arm(0, 5, || true), Armed::LookAgain);
+        assert_eq!(token.enqueued(|| 6), None, "awake");
+        assert_eq!(token.arm(0, 7, || false), Armed::Park);
+        assert!(!token.disarm(0), "its time was up");
+        assert_eq!(token.arm(0, usize::MAX, || false), Armed::Park);
+        assert_eq!(token.enqueued(|| BatcherToken::MAX_WAKE_COUNT), Some(0), "large counts wake early, not never");
+        assert!(token.disarm(0));
+        assert_eq!(token.arm(0, 0, || false), Armed::Park, "nothing to wake for is one");
+        assert_eq!(token.enqueued(|| 1), Some(0));
     }
 
     #[test]
     fn work_that_comes_while_the_token_is_passed_finds_an_idle_worker() {
-        let roster = roster(2);
-        roster.acquire(0);
-        roster.acquire(1);
+        let token = token(2);
+        token.acquire(0);
+        token.acquire(1);
         let looks = std::cell::Cell::new(0);
-        let woken = roster.pass(0, || {
+        let woken = token.pass(0, || {
             looks.set(looks.get() + 1);
             looks.get() > 1
         });
         assert_eq!(woken, Some(1));
-        assert_eq!(roster.place(1), Place::Holder);
+        assert_eq!(token.place(1), Place::Holder);
     }
 
     #[test]
     fn who_is_busy_looks_for_more_only_where_nobody_else_does() {
-        let roster = roster(2);
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert!(!roster.try_hold(), "somebody has the token");
-        assert_eq!(roster.pass(0, || false), None);
-        assert!(roster.try_hold());
-        assert_eq!(roster.enqueued(|| 1), None, "the holder is awake");
-        assert_eq!(roster.acquire(1), Turn::Idle);
-        assert_eq!(roster.pass(0, || true), Some(1), "what it has not taken is for who is idle");
-        roster.stop();
-        assert_eq!(roster.place(1), Place::Holder);
-        assert_eq!(roster.pass(1, || false), None);
-        assert!(!roster.try_hold(), "there is nothing more to do");
+        let token = token(2);
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert!(!token.try_hold(), "somebody has the token");
+        assert_eq!(token.pass(0, || false), None);
+        assert!(token.try_hold());
+        assert_eq!(token.enqueued(|| 1), None, "the holder is awake");
+        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.pass(0, || true), Some(1), "what it has not taken is for who is idle");
+        token.stop();
+        assert_eq!(token.place(1), Place::Holder);
+        assert_eq!(token.pass(1, || false), None);
+        assert!(!token.try_hold(), "there is nothing more to do");
     }
 
     #[test]
     fn who_retires_is_skipped_and_may_come_back() {
-        let roster = roster(3);
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.acquire(1), Turn::Idle);
-        assert_eq!(roster.acquire(2), Turn::Idle);
-        assert!(roster.retire(2));
-        assert_eq!(roster.acquire(2), Turn::Idle, "back while still on the stack");
-        assert!(roster.retire(2));
-        assert_eq!(roster.pass(0, || true), Some(1));
-        assert!(!roster.retire(1), "was made the holder");
-        assert_eq!(roster.pass(1, || true), None);
-        assert_eq!(roster.acquire(2), Turn::Holder);
-        assert_eq!(roster.acquire(0), Turn::Idle);
-        assert!(roster.retire(0));
-        assert_eq!(roster.pass(2, || true), None, "nobody is left");
-        assert_eq!(roster.acquire(1), Turn::Holder, "and the token was not lost");
+        let token = token(3);
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.acquire(2), Turn::Idle);
+        assert!(token.retire(2));
+        assert_eq!(token.acquire(2), Turn::Idle, "back while still on the stack");
+        assert!(token.retire(2));
+        assert_eq!(token.pass(0, || true), Some(1));
+        assert!(!token.retire(1), "was made the holder");
+        assert_eq!(token.pass(1, || true), None);
+        assert_eq!(token.acquire(2), Turn::Holder);
+        assert_eq!(token.acquire(0), Turn::Idle);
+        assert!(token.retire(0));
+        assert_eq!(token.pass(2, || true), None, "nobody is left");
+        assert_eq!(token.acquire(1), Turn::Holder, "and the token was not lost");
     }
 
     #[test]
     fn workers_come_and_go() {
-        let roster = roster(2);
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.acquire(1), Turn::Idle);
-        assert_eq!(roster.join(), Ok(2), "while others work");
-        assert_eq!(roster.acquire(2), Turn::Idle);
-        assert!(roster.retire(1));
-        roster.left(1);
-        assert_eq!(roster.join(), Ok(1), "the number goes to somebody else");
-        assert_eq!(roster.acquire(1), Turn::Idle, "whose seat is still on the stack");
-        assert_eq!(roster.pass(0, || true), Some(2));
-        assert_eq!(roster.place(2), Place::Holder);
-        assert_eq!(roster.pass(2, || true), Some(1));
-        assert_eq!(roster.place(1), Place::Holder);
-        assert_eq!(roster.pass(1, || true), None, "all are busy");
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.pass(0, || false), None);
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        assert_eq!(roster.acquire(1), Turn::Idle);
-        assert_eq!(roster.pass(0, || false), None);
-        assert_eq!(roster.enqueued(|| 1), Some(1), "who stays is claimed");
-        assert_eq!(roster.place(1), Place::Holder);
-        roster.left(0);
-        roster.left(2);
-        roster.left(2);
-        roster.left(77);
-        assert_eq!((roster.join(), roster.join(), roster.join()), (Ok(0), Ok(2), Ok(3)));
+        let token = token(2);
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.join(), Ok(2), "while others work");
+        assert_eq!(token.acquire(2), Turn::Idle);
+        assert!(token.retire(1));
+        token.left(1);
+        assert_eq!(token.join(), Ok(1), "the number goes to somebody else");
+        assert_eq!(token.acquire(1), Turn::Idle, "whose seat is still on the stack");
+        assert_eq!(token.pass(0, || true), Some(2));
+        assert_eq!(token.place(2), Place::Holder);
+        assert_eq!(token.pass(2, || true), Some(1));
+        assert_eq!(token.place(1), Place::Holder);
+        assert_eq!(token.pass(1, || true), None, "all are busy");
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.pass(0, || false), None);
+        assert_eq!(token.acquire(0), Turn::Holder);
+        assert_eq!(token.acquire(1), Turn::Idle);
+        assert_eq!(token.pass(0, || false), None);
+        assert_eq!(token.enqueued(|| 1), Some(1), "who stays is claimed");
+        assert_eq!(token.place(1), Place::Holder);
+        token.left(0);
+        token.left(2);
+        token.left(2);
+        token.left(77);
+        assert_eq!((token.join(), token.join(), token.join()), (Ok(0), Ok(2), Ok(3)));
     }
 
     #[test]
     fn stopping_wakes_everybody_who_sleeps() {
-        let stopped = roster(4);
+        let stopped = token(4);
         assert_eq!(stopped.acquire(0), Turn::Holder);
         (1..4).for_each(|worker| assert_eq!(stopped.acquire(worker), Turn::Idle));
         assert!(stopped.retire(2));
@@ -619,17 +618,17 @@ mod tests {
 
     #[test]
     fn the_word_holds_its_largest_values() {
-        let roster = roster(Roster::MAX_WORKERS);
-        assert_eq!(roster.join(), Err(TooManyWorkers));
-        assert_eq!(roster.acquire(0), Turn::Holder);
-        (1..Roster::MAX_WORKERS).for_each(|worker| assert_eq!(roster.acquire(worker), Turn::Idle));
-        for worker in (1..Roster::MAX_WORKERS).rev() {
-            let me = if worker == Roster::MAX_WORKERS - 1 { 0 } else { worker + 1 };
-            assert_eq!(roster.pass(me, || true), Some(worker));
-            assert_eq!(roster.place(worker), Place::Holder);
+        let token = token(BatcherToken::MAX_WORKERS);
+        assert_eq!(token.join(), Err(TooManyWorkers));
+        assert_eq!(token.acquire(0), Turn::Holder);
+        (1..BatcherToken::MAX_WORKERS).for_each(|worker| assert_eq!(token.acquire(worker), Turn::Idle));
+        for worker in (1..BatcherToken::MAX_WORKERS).rev() {
+            let me = if worker == BatcherToken::MAX_WORKERS - 1 { 0 } else { worker + 1 };
+            assert_eq!(token.pass(me, || true), Some(worker));
+            assert_eq!(token.place(worker), Place::Holder);
         }
-        assert_eq!(roster.arm(1, Roster::MAX_WAKE_COUNT, || false), Armed::Park);
-        assert_eq!(roster.enqueued(|| Roster::MAX_WAKE_COUNT - 1), None);
-        assert_eq!(roster.enqueued(|| Roster::MAX_WAKE_COUNT), Some(1));
+        assert_eq!(token.arm(1, BatcherToken::MAX_WAKE_COUNT, || false), Armed::Park);
+        assert_eq!(token.enqueued(|| BatcherToken::MAX_WAKE_COUNT - 1), None);
+        assert_eq!(token.enqueued(|| BatcherToken::MAX_WAKE_COUNT), Some(1));
     }
 }

@@ -14,7 +14,7 @@
 mod batcher_token;
 pub mod frames;
 mod mpsc;
-mod seats;
+mod segmented_vec;
 mod sleeper;
 mod spin;
 mod summons;
@@ -25,7 +25,7 @@ mod loom;
 
 pub use batcher_token::{Armed, BatcherToken, Place, TooManyWorkers, Turn, Worker};
 pub use mpsc::{Consumer, Mpsc, Outlet};
-pub use seats::Seats;
+pub use segmented_vec::SegmentedVec;
 pub use sleeper::{Sleeper, Wake};
 pub use spin::{Patience, Spin, Used};
 pub use summons::Summons;

@@ -23,7 +23,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::seats::Seats;
+use super::segmented_vec::SegmentedVec;
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Index of a worker among those of its model version.
@@ -34,7 +34,7 @@ pub struct BatcherToken {
     word: AtomicU64,
     /// Whom to wake while the word says ARMED. Written only by the holder, before it arms.
     holder: AtomicU32,
-    seats: Seats<Seat>,
+    nodes: SegmentedVec<StackNode>,
     numbers: Mutex<Numbers>,
 }
 
@@ -90,7 +90,7 @@ impl BatcherToken {
         BatcherToken {
             word: AtomicU64::new(Word::default().0),
             holder: AtomicU32::new(0),
-            seats: Seats::default(),
+            nodes: SegmentedVec::default(),
             numbers: Mutex::default(),
         }
     }
@@ -102,7 +102,7 @@ impl BatcherToken {
             return Ok(free);
         }
         let number = numbers.next;
-        if number >= BatcherToken::MAX_WORKERS || !self.seats.provide(number) {
+        if number >= BatcherToken::MAX_WORKERS || !self.nodes.provide(number) {
             return Err(TooManyWorkers);
         }
         numbers.next += 1;
@@ -110,8 +110,8 @@ impl BatcherToken {
     }
 
     /// The worker's number is free for another one. It neither holds the token nor waits for it: it passed the one,
-    /// [retired](BatcherToken::retire) from the other, was stopped, or never acquired. Its seat may still be on the
-    /// stack of idle workers, marked as left; who gets the number takes the seat over as it is.
+    /// [retired](BatcherToken::retire) from the other, was stopped, or never acquired. Its node may still be on the
+    /// stack of idle workers, marked as left; who gets the number takes the node over as it is.
     pub fn left(&self, me: Worker) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if me < numbers.next {
@@ -164,15 +164,15 @@ impl BatcherToken {
                 }
             } else {
                 // A worker that retired while it was on the stack and is back may still be on it.
-                if self.seats[me].move_from(LEFT, IDLE) {
+                if self.nodes[me].move_from(LEFT, IDLE) {
                     return Turn::Idle;
                 }
-                self.seats[me].state.store(IDLE, Ordering::Relaxed);
-                self.seats[me].below.store(word.idle_bits(), Ordering::Relaxed);
+                self.nodes[me].state.store(IDLE, Ordering::Relaxed);
+                self.nodes[me].below.store(word.idle_bits(), Ordering::Relaxed);
                 match self.exchange(word, word.with_idle_bits(me as u32 + 1)) {
                     Ok(_) => return Turn::Idle,
                     Err(now) => {
-                        self.seats[me].state.store(OUT, Ordering::Relaxed);
+                        self.nodes[me].state.store(OUT, Ordering::Relaxed);
                         now
                     }
                 }
@@ -196,9 +196,9 @@ impl BatcherToken {
 
     /// Asked by an idle worker before each park and after it.
     pub fn place(&self, me: Worker) -> Place {
-        match self.seats[me].state.load(Ordering::Acquire) {
+        match self.nodes[me].state.load(Ordering::Acquire) {
             GRANTED => {
-                self.seats[me].state.store(OUT, Ordering::Relaxed);
+                self.nodes[me].state.store(OUT, Ordering::Relaxed);
                 Place::Holder
             }
             IDLE => Place::Waiting,
@@ -253,7 +253,7 @@ impl BatcherToken {
     /// will be claimed, holds the token, or will acquire it and look.
     #[must_use]
     pub fn retire(&self, me: Worker) -> bool {
-        if self.seats[me].move_from(IDLE, LEFT) {
+        if self.nodes[me].move_from(IDLE, LEFT) {
             return true;
         }
         // OUT: stopped meanwhile.
@@ -276,8 +276,8 @@ impl BatcherToken {
         }
         let mut idle = word.idle();
         while let Some(worker) = idle {
-            idle = above_zero(self.seats[worker].below.load(Ordering::Relaxed));
-            if self.seats[worker].leave_stack(OUT) {
+            idle = above_zero(self.nodes[worker].below.load(Ordering::Relaxed));
+            if self.nodes[worker].leave_stack(OUT) {
                 to_wake.push(worker);
             }
         }
@@ -328,9 +328,9 @@ impl BatcherToken {
         loop {
             let worker = word.idle()?;
             // May be stale if the worker left the stack meanwhile: then the tag is another one and the exchange fails.
-            let below = self.seats[worker].below.load(Ordering::Relaxed);
+            let below = self.nodes[worker].below.load(Ordering::Relaxed);
             match self.exchange(word, word.with_idle_bits(below)) {
-                Ok(now) if self.seats[worker].leave_stack(GRANTED) => {
+                Ok(now) if self.nodes[worker].leave_stack(GRANTED) => {
                     debug_assert_eq!(now.state(), HELD);
                     return Some(worker);
                 }
@@ -375,19 +375,19 @@ const GRANTED: u32 = 2;
 /// On the stack, but gone: whoever pops it looks for another one.
 const LEFT: u32 = 3;
 
-struct Seat {
+struct StackNode {
     state: AtomicU32,
     /// Index + 1 of the worker below on the stack, 0 at the bottom.
     below: AtomicU32,
 }
 
-impl Default for Seat {
-    fn default() -> Seat {
-        Seat { state: AtomicU32::new(OUT), below: AtomicU32::new(0) }
+impl Default for StackNode {
+    fn default() -> StackNode {
+        StackNode { state: AtomicU32::new(OUT), below: AtomicU32::new(0) }
     }
 }
 
-impl Seat {
+impl StackNode {
     fn move_from(&self, from: u32, to: u32) -> bool {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -575,7 +575,7 @@ mod tests {
         assert!(token.retire(1));
         token.left(1);
         assert_eq!(token.join(), Ok(1), "the number goes to somebody else");
-        assert_eq!(token.acquire(1), Turn::Idle, "whose seat is still on the stack");
+        assert_eq!(token.acquire(1), Turn::Idle, "whose node is still on the stack");
         assert_eq!(token.pass(0, || true), Some(2));
         assert_eq!(token.place(2), Place::Holder);
         assert_eq!(token.pass(2, || true), Some(1));

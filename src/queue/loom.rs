@@ -379,7 +379,7 @@ fn a_claim_and_a_retirement_meet() {
             Some(Turn::Holder) => true,
             Some(Turn::Idle) => {
                 let place = token.place(2);
-                assert_ne!(place, Place::Stopped, "who comes back has its seat");
+                assert_ne!(place, Place::Stopped, "who comes back has its node");
                 place == Place::Holder
             }
             _ => false,
@@ -599,7 +599,7 @@ fn a_worker_joins_while_work_is_published() {
     });
 }
 
-/// The number of a worker that left goes to a new one while its seat is still on the stack and an enqueuer pops it.
+/// The number of a worker that left goes to a new one while its node is still on the stack and an enqueuer pops it.
 #[test]
 fn a_number_is_used_again_while_it_is_popped() {
     model(PREEMPTIONS, || {

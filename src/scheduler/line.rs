@@ -17,7 +17,7 @@ use super::mutants::{self, Mutant};
 use super::{Purpose, Refused, STOPPING, Services, answer_expired};
 use crate::instance::{Loan, Next, Payload, Seat};
 use crate::observe::statistics::ModelStatistics;
-use crate::queue::{Armed, BatcherToken, Mpsc, Outlet, Place, Seats, Turn};
+use crate::queue::{Armed, BatcherToken, Mpsc, Outlet, Place, SegmentedVec, Turn};
 use crate::request::{Request, Status, Ticket, WakeUp, Waker};
 
 /// Decides what goes into a payload. One at a time: only who holds the token (or sweeps) has it.
@@ -124,7 +124,7 @@ pub struct Line<F> {
     /// A request that goes may leave a payload behind that is ready: the batch without it has a preferred size.
     removals_matter: bool,
     token: BatcherToken,
-    desks: Seats<Desk>,
+    desks: SegmentedVec<Desk>,
     /// Workers that joined and were neither dismissed nor left.
     present: Mutex<usize>,
     /// [`OPEN`], or why nothing is accepted.
@@ -171,7 +171,7 @@ impl<F: Former> Line<F> {
             ahead_from,
             removals_matter,
             token: BatcherToken::new(),
-            desks: Seats::default(),
+            desks: SegmentedVec::default(),
             present: Mutex::new(0),
             door: AtomicU8::new(DESERTED),
             loans: AtomicUsize::new(0),

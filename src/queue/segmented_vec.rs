@@ -1,4 +1,4 @@
-//! Where the workers of a model version sit: numbered places that come as they are needed and never move.
+//! A vector that grows without moving: the numbered places of the workers of a model version.
 //!
 //! A version has one worker or a thousand, and may get more while it runs. Places lie in segments, each twice the size
 //! of the one before, so that a reader needs no lock and a small model pays for few.
@@ -10,11 +10,11 @@ const FIRST: usize = 4;
 const SEGMENTS: usize = 11;
 
 /// Places for a growing number of workers.
-pub struct Seats<T> {
+pub struct SegmentedVec<T> {
     segments: [OnceLock<Box<[T]>>; SEGMENTS],
 }
 
-impl<T: Default> Seats<T> {
+impl<T: Default> SegmentedVec<T> {
     /// Most places that there can be.
     pub const MAX: usize = FIRST * ((1 << SEGMENTS) - 1);
 
@@ -33,20 +33,20 @@ impl<T: Default> Seats<T> {
     }
 }
 
-impl<T> Default for Seats<T> {
-    fn default() -> Seats<T> {
-        Seats { segments: [const { OnceLock::new() }; SEGMENTS] }
+impl<T> Default for SegmentedVec<T> {
+    fn default() -> SegmentedVec<T> {
+        SegmentedVec { segments: [const { OnceLock::new() }; SEGMENTS] }
     }
 }
 
-impl<T: Default> std::ops::Index<usize> for Seats<T> {
+impl<T: Default> std::ops::Index<usize> for SegmentedVec<T> {
     type Output = T;
 
     fn index(&self, index: usize) -> &T {
         match self.get(index) {
             Some(place) => place,
             // Numbers of workers come from `provide` and never from outside.
-            None => unreachable!("seat {index} was not provided"),
+            None => unreachable!("place {index} was not provided"),
         }
     }
 }
@@ -66,18 +66,18 @@ mod tests {
 
     #[test]
     fn places_are_distinct_and_stay() {
-        let seats = Seats::<AtomicUsize>::default();
-        assert!(seats.get(0).is_none(), "nothing is there before it is asked for");
-        for index in 0..Seats::<AtomicUsize>::MAX {
-            assert!(seats.provide(index));
-            seats[index].store(index + 1, Ordering::Relaxed);
+        let places = SegmentedVec::<AtomicUsize>::default();
+        assert!(places.get(0).is_none(), "nothing is there before it is asked for");
+        for index in 0..SegmentedVec::<AtomicUsize>::MAX {
+            assert!(places.provide(index));
+            places[index].store(index + 1, Ordering::Relaxed);
         }
-        for index in 0..Seats::<AtomicUsize>::MAX {
-            assert_eq!(seats.get(index).map(|seat| seat.load(Ordering::Relaxed)), Some(index + 1));
+        for index in 0..SegmentedVec::<AtomicUsize>::MAX {
+            assert_eq!(places.get(index).map(|place| place.load(Ordering::Relaxed)), Some(index + 1));
         }
-        assert!(!seats.provide(Seats::<AtomicUsize>::MAX));
-        assert!(seats.get(Seats::<AtomicUsize>::MAX).is_none());
-        assert!(!seats.provide(usize::MAX - FIRST));
+        assert!(!places.provide(SegmentedVec::<AtomicUsize>::MAX));
+        assert!(places.get(SegmentedVec::<AtomicUsize>::MAX).is_none());
+        assert!(!places.provide(usize::MAX - FIRST));
     }
 
     #[test]

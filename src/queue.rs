@@ -17,8 +17,8 @@ mod mpsc;
 mod segmented_vec;
 mod sleeper;
 mod spin;
-mod summons;
 mod sync;
+mod wake_flag;
 
 #[cfg(all(test, loom))]
 mod loom;
@@ -28,4 +28,4 @@ pub use mpsc::{Consumer, Mpsc, Outlet};
 pub use segmented_vec::SegmentedVec;
 pub use sleeper::{Sleeper, Wake};
 pub use spin::{Patience, Spin, Used};
-pub use summons::Summons;
+pub use wake_flag::WakeFlag;

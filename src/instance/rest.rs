@@ -4,35 +4,35 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::Duration;
 
-use crate::queue::{Patience, Spin, Summons};
+use crate::queue::{Patience, Spin, WakeFlag};
 use crate::request::{Waker, now_ns};
 
 /// A worker's waiting, and what it has learnt of it.
 #[derive(Debug)]
 pub struct Rest {
-    summons: Arc<Summons<Thread>>,
+    flag: Arc<WakeFlag<Thread>>,
     patience: Patience,
 }
 
 impl Rest {
     /// For `thread`, which is the one that waits.
     pub fn new(thread: Thread, spin: Spin) -> Rest {
-        Rest { summons: Arc::new(Summons::new(thread)), patience: Patience::new(spin) }
+        Rest { flag: Arc::new(WakeFlag::new(thread)), patience: Patience::new(spin) }
     }
 
     /// Ends a wait, this one or the next.
     pub fn waker(&self) -> Waker {
-        let summons = Arc::clone(&self.summons);
+        let flag = Arc::clone(&self.flag);
         Waker::new(move || {
-            summons.call();
+            flag.call();
         })
     }
 
     /// Waits until it is woken, or until that time.
     pub(super) fn until(&mut self, until_ns: Option<u64>) {
         let began_ns = now_ns();
-        let has_slept = !self.patience.watch(until_ns, now_ns, || self.summons.is_called());
-        self.summons.wait(|| park(until_ns));
+        let has_slept = !self.patience.watch(until_ns, now_ns, || self.flag.is_called());
+        self.flag.wait(|| park(until_ns));
         self.patience.learn(now_ns().saturating_sub(began_ns), has_slept);
     }
 }

@@ -2,14 +2,14 @@
 
 mod batching;
 mod frames;
-mod summons;
+mod wake_flag;
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use self::summons::Rest;
+use self::wake_flag::Rest;
 use super::{Armed, BatcherToken, Mpsc, Place, Sleeper, Turn, Wake, Worker};
 
 /// Up to this many forced switches per run: enough for all known bugs of this kind, and it ends.

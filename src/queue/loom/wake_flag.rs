@@ -1,12 +1,12 @@
 //! A worker's wait: a call is seen by who looks and wakes who sleeps, and none is lost.
 
-use super::super::Summons;
+use super::super::WakeFlag;
 use super::*;
 
 /// How a worker waits: it looks once, as one that spins, and then sleeps.
 #[derive(Clone)]
 pub(super) struct Rest {
-    summons: Arc<Summons<Late>>,
+    flag: Arc<WakeFlag<Late>>,
     late: Late,
 }
 
@@ -23,20 +23,20 @@ impl Wake for Late {
 impl Rest {
     pub fn new() -> Rest {
         let late = Late::default();
-        Rest { summons: Arc::new(Summons::new(late.clone())), late }
+        Rest { flag: Arc::new(WakeFlag::new(late.clone())), late }
     }
 
     pub fn call(&self) {
-        self.summons.call();
+        self.flag.call();
     }
 
     /// Until somebody has called.
     pub fn wait(&self) {
         self.late.0.get_or_init(thread::current);
-        if !self.summons.is_called() {
+        if !self.flag.is_called() {
             loom::hint::spin_loop();
         }
-        let called = self.summons.wait(|| {
+        let called = self.flag.wait(|| {
             thread::park();
             true
         });
@@ -46,7 +46,7 @@ impl Rest {
 
 /// A lost call leaves the thread parked for ever, which loom reports as a deadlock; a call is never taken for another.
 #[test]
-fn a_summons_is_seen_or_wakes() {
+fn a_flag_is_seen_or_wakes() {
     model(PREEMPTIONS, || {
         let rest = Rest::new();
         let work = Arc::new(AtomicUsize::new(0));
@@ -65,7 +65,7 @@ fn a_summons_is_seen_or_wakes() {
 
 /// What the caller did before is visible to whom it called; a wait whose time is up leaves a late call to the next one.
 #[test]
-fn a_summons_that_comes_late_ends_the_next_wait() {
+fn a_flag_that_comes_late_ends_the_next_wait() {
     model(PREEMPTIONS, || {
         let rest = Rest::new();
         let cell = Arc::new(UnsafeCell::new(0));
@@ -79,7 +79,7 @@ fn a_summons_that_comes_late_ends_the_next_wait() {
         });
         // Its time is up at once.
         rest.late.0.get_or_init(thread::current);
-        if !rest.summons.wait(|| false) {
+        if !rest.flag.wait(|| false) {
             rest.wait();
         }
         // SAFETY: the call came after the write.

@@ -13,14 +13,14 @@ const ASLEEP: u32 = 2;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct Summons<W> {
+pub struct WakeFlag<W> {
     state: AtomicU32,
     wake: W,
 }
 
-impl<W: Wake> Summons<W> {
-    pub fn new(wake: W) -> Summons<W> {
-        Summons { state: AtomicU32::new(QUIET), wake }
+impl<W: Wake> WakeFlag<W> {
+    pub fn new(wake: W) -> WakeFlag<W> {
+        WakeFlag { state: AtomicU32::new(QUIET), wake }
     }
 
     /// Called after what it is about is visible. True if that took a wake-up.
@@ -65,37 +65,37 @@ mod tests {
 
     #[test]
     fn only_a_sleeper_is_woken() {
-        let summons = Summons::new(Counted::default());
-        assert!(!summons.call() && summons.is_called());
-        assert!(summons.wait(|| unreachable!("it was called")));
-        assert!(!summons.is_called() && !summons.wait(|| false));
+        let flag = WakeFlag::new(Counted::default());
+        assert!(!flag.call() && flag.is_called());
+        assert!(flag.wait(|| unreachable!("it was called")));
+        assert!(!flag.is_called() && !flag.wait(|| false));
         let mut parks = 0;
-        let called = summons.wait(|| {
+        let called = flag.wait(|| {
             parks += 1;
             // Once for nothing.
-            parks == 1 || summons.call()
+            parks == 1 || flag.call()
         });
-        assert_eq!((called, parks, summons.wake.0.load(Ordering::Relaxed)), (true, 2, 1));
-        assert!(!summons.call(), "awake again");
+        assert_eq!((called, parks, flag.wake.0.load(Ordering::Relaxed)), (true, 2, 1));
+        assert!(!flag.call(), "awake again");
     }
 
     #[test]
     fn no_call_is_lost() {
         const ROUNDS: u64 = 20_000;
         let work = Arc::new(AtomicU64::new(0));
-        let summons = Arc::new(Summons::new(std::thread::current()));
+        let flag = Arc::new(WakeFlag::new(std::thread::current()));
         let caller = std::thread::spawn({
-            let (work, summons) = (Arc::clone(&work), Arc::clone(&summons));
+            let (work, flag) = (Arc::clone(&work), Arc::clone(&flag));
             move || {
                 for _ in 0..ROUNDS {
                     work.fetch_add(1, Ordering::Relaxed);
-                    summons.call();
+                    flag.call();
                 }
             }
         });
         while work.load(Ordering::Relaxed) < ROUNDS {
             // Hangs here if a call is lost.
-            summons.wait(|| {
+            flag.wait(|| {
                 std::thread::park();
                 true
             });

@@ -27,5 +27,5 @@ pub use batcher_token::{Armed, BatcherToken, Place, TooManyWorkers, Turn, Worker
 pub use mpsc::{Consumer, Mpsc, Outlet};
 pub use segmented_vec::SegmentedVec;
 pub use sleeper::{Sleeper, Wake};
-pub use spin::{Patience, Spin, Used};
+pub use spin::{AdaptiveSpin, Spin, Used};
 pub use wake_flag::WakeFlag;

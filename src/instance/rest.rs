@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::Duration;
 
-use crate::queue::{Patience, Spin, WakeFlag};
+use crate::queue::{AdaptiveSpin, Spin, WakeFlag};
 use crate::request::{Waker, now_ns};
 
 /// A worker's waiting, and what it has learnt of it.
 #[derive(Debug)]
 pub struct Rest {
     flag: Arc<WakeFlag<Thread>>,
-    patience: Patience,
+    spin: AdaptiveSpin,
 }
 
 impl Rest {
     /// For `thread`, which is the one that waits.
     pub fn new(thread: Thread, spin: Spin) -> Rest {
-        Rest { flag: Arc::new(WakeFlag::new(thread)), patience: Patience::new(spin) }
+        Rest { flag: Arc::new(WakeFlag::new(thread)), spin: AdaptiveSpin::new(spin) }
     }
 
     /// Ends a wait, this one or the next.
@@ -31,9 +31,9 @@ impl Rest {
     /// Waits until it is woken, or until that time.
     pub(super) fn until(&mut self, until_ns: Option<u64>) {
         let began_ns = now_ns();
-        let has_slept = !self.patience.watch(until_ns, now_ns, || self.flag.is_called());
+        let has_slept = !self.spin.watch(until_ns, now_ns, || self.flag.is_called());
         self.flag.wait(|| park(until_ns));
-        self.patience.learn(now_ns().saturating_sub(began_ns), has_slept);
+        self.spin.learn(now_ns().saturating_sub(began_ns), has_slept);
     }
 }
 

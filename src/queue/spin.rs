@@ -73,7 +73,7 @@ impl Drop for Used {
 
 /// What one thread has learnt of its waits.
 #[derive(Debug)]
-pub struct Patience {
+pub struct AdaptiveSpin {
     spin: Spin,
     /// An exponential average.
     expected_ns: u64,
@@ -86,11 +86,11 @@ const LONGEST_BUDGETS: u64 = 4;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 16;
 
-impl Patience {
+impl AdaptiveSpin {
     /// It sleeps until it has seen that its waits are short.
-    pub fn new(spin: Spin) -> Patience {
+    pub fn new(spin: Spin) -> AdaptiveSpin {
         let expected_ns = spin.budget_ns();
-        Patience { spin, expected_ns }
+        AdaptiveSpin { spin, expected_ns }
     }
 
     /// How long to look before the next sleep; 0: not at all.
@@ -137,10 +137,10 @@ mod tests {
 
     const BUDGET: u64 = 1_000;
 
-    fn taught(waits: &[(u64, bool)]) -> Patience {
-        let mut patience = Patience::new(Spin::new(BUDGET, 1));
-        waits.iter().for_each(|(waited_ns, has_slept)| patience.learn(*waited_ns, *has_slept));
-        patience
+    fn taught(waits: &[(u64, bool)]) -> AdaptiveSpin {
+        let mut adaptive = AdaptiveSpin::new(Spin::new(BUDGET, 1));
+        waits.iter().for_each(|(waited_ns, has_slept)| adaptive.learn(*waited_ns, *has_slept));
+        adaptive
     }
 
     #[test]
@@ -155,10 +155,10 @@ mod tests {
         });
         assert!(rounds.count() < 4, "and a few short waits bring it back");
         // What takes a little longer than the budget is never looked for.
-        let mut patience = taught(&[]);
+        let mut adaptive = taught(&[]);
         for _ in 0..100 {
-            patience.learn(BUDGET + BUDGET / 2 + 20, true);
-            assert_eq!(patience.limit_ns(), 0);
+            adaptive.learn(BUDGET + BUDGET / 2 + 20, true);
+            assert_eq!(adaptive.limit_ns(), 0);
         }
     }
 
@@ -171,10 +171,10 @@ mod tests {
 
     #[test]
     fn who_is_forbidden_to_never_looks() {
-        let mut patience = Patience::new(Spin::default());
-        patience.learn(1, false);
-        assert_eq!(patience.limit_ns(), 0);
-        assert!(!patience.watch(None, || unreachable!(), || unreachable!()));
+        let mut adaptive = AdaptiveSpin::new(Spin::default());
+        adaptive.learn(1, false);
+        assert_eq!(adaptive.limit_ns(), 0);
+        assert!(!adaptive.watch(None, || unreachable!(), || unreachable!()));
         assert!(!Spin::new(0, 4).is_allowed() && !Spin::new(1, 0).is_allowed());
         drop(Spin::default().work());
         assert!(Spin::default().enter().is_none());
@@ -185,10 +185,10 @@ mod tests {
         let spin = Spin::new(BUDGET, 2);
         let (working, spinning) = (spin.work(), spin.enter());
         assert!(spinning.is_some() && spin.enter().is_none());
-        let patience = Patience { spin: spin.clone(), expected_ns: 0 };
-        assert!(!patience.watch(None, || unreachable!(), || unreachable!()));
+        let adaptive = AdaptiveSpin { spin: spin.clone(), expected_ns: 0 };
+        assert!(!adaptive.watch(None, || unreachable!(), || unreachable!()));
         drop(working);
-        assert!(patience.watch(None, || 0, || true));
+        assert!(adaptive.watch(None, || 0, || true));
         // Work is done whatever it takes.
         let more = [spin.work(), spin.work(), spin.work()];
         drop((spinning, more));
@@ -197,18 +197,18 @@ mod tests {
 
     #[test]
     fn a_look_ends_with_what_it_looks_for_or_with_its_time() {
-        let patience = taught(&[(100, false)]);
+        let adaptive = taught(&[(100, false)]);
         let (now_ns, looks) = (Cell::new(5), Cell::new(0));
         let clock = || now_ns.replace(now_ns.get() + 100);
         let seen_at = |count: u32| {
             looks.set(0);
-            patience.watch(None, clock, || looks.replace(looks.get() + 1) == count)
+            adaptive.watch(None, clock, || looks.replace(looks.get() + 1) == count)
         };
         assert!(seen_at(0) && seen_at(LOOKS * 3));
         assert!(!seen_at(u32::MAX));
         assert!((9..=11).contains(&(looks.get() / LOOKS)), "{} looks", looks.get());
         let began_ns = now_ns.get();
-        assert!(!patience.watch(Some(began_ns + 250), clock, || false));
+        assert!(!adaptive.watch(Some(began_ns + 250), clock, || false));
         assert_eq!(now_ns.get(), began_ns + 400);
     }
 }

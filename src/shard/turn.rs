@@ -11,7 +11,7 @@ use super::engine::{Engine, Event, Park};
 use super::mailbox::Inbox;
 use super::timer::Timers;
 use crate::memory::Pool;
-use crate::queue::{Patience, Spin};
+use crate::queue::{AdaptiveSpin, Spin};
 
 /// Mails that one turn reads.
 const MAILS_PER_TURN: usize = 256;
@@ -134,14 +134,14 @@ impl<H: Handler> Shard<H> {
 /// When a shard that has nothing to do stops looking and parks: at once, unless its last waits were short.
 #[derive(Debug)]
 pub struct Pace {
-    patience: Patience,
+    spin: AdaptiveSpin,
     idle_since_ns: Option<u64>,
     has_slept: bool,
 }
 
 impl Pace {
     pub fn new(spin: Spin) -> Pace {
-        Pace { patience: Patience::new(spin), idle_since_ns: None, has_slept: false }
+        Pace { spin: AdaptiveSpin::new(spin), idle_since_ns: None, has_slept: false }
     }
 
     /// Whether the next turn may park, after one that moved something or not.
@@ -149,12 +149,12 @@ impl Pace {
         if moved {
             let has_slept = std::mem::take(&mut self.has_slept);
             if let Some(since_ns) = self.idle_since_ns.take() {
-                self.patience.learn(now_ns.saturating_sub(since_ns), has_slept);
+                self.spin.learn(now_ns.saturating_sub(since_ns), has_slept);
             }
             return false;
         }
         let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
-        let may_park = now_ns.saturating_sub(since_ns) >= self.patience.limit_ns();
+        let may_park = now_ns.saturating_sub(since_ns) >= self.spin.limit_ns();
         self.has_slept |= may_park;
         may_park
     }

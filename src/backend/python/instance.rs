@@ -23,7 +23,7 @@ use super::settings::Settings;
 use super::worker::{Ended, Wait, Worker};
 use crate::backend::{Instance, InstanceContext, Payload, Readiness};
 use crate::observe::statistics::Execution;
-use crate::queue::Patience;
+use crate::queue::AdaptiveSpin;
 use crate::request::{Grant, Origin, Request, SEQUENCE_START, Status, now_ns};
 use crate::wire::inference::model_config::SchedulingChoice;
 
@@ -39,7 +39,7 @@ pub struct PythonInstance {
     writer: Writer,
     payload: Vec<u8>,
     /// With waits for the worker.
-    patience: Patience,
+    spin: AdaptiveSpin,
     /// What an execution takes, on average.
     execution_ns: u64,
     /// The model has sequences, of which its worker may know more than their requests say.
@@ -87,7 +87,7 @@ impl PythonInstance {
         PythonInstance {
             has_sequences: matches!(context.spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_))),
             last: None,
-            patience: Patience::new(context.spin.clone()),
+            spin: AdaptiveSpin::new(context.spin.clone()),
             takes_device_tensors: !settings.force_cpu_only_inputs,
             execute_limit: settings.execute_timeout,
             end_limit: settings.end_timeout(),
@@ -317,7 +317,7 @@ impl PythonInstance {
     fn receive(&mut self, worker: &Arc<Worker>, has_more: bool) -> Result<u32, Status> {
         let awaited = [from_worker::DONE, from_worker::BATCH_FAILED];
         let look_every = has_more.then_some(LOOK_EVERY);
-        let wait = Wait { limit: self.execute_limit, look_every, patience: Some(&mut self.patience) };
+        let wait = Wait { limit: self.execute_limit, look_every, spin: Some(&mut self.spin) };
         let served = worker.serve(&awaited, &mut self.payload, wait);
         served.map_err(|ended| ended_with(worker, &ended))
     }

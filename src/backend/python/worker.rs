@@ -22,7 +22,7 @@ use super::open::Open;
 use super::post::not_healthy;
 use super::process::{self, Process, ending, wait_readable};
 use crate::gpu::Gpus;
-use crate::queue::{Patience, Spin, Used};
+use crate::queue::{AdaptiveSpin, Spin, Used};
 use crate::request::{Grant, Status, now_ns};
 
 /// What a worker asks for beside its executions, and what becomes of what it leaves behind. Called by the thread that
@@ -67,7 +67,7 @@ pub struct Wait<'a> {
     /// Messages may come without a ring: it is looked for them so often.
     pub look_every: Option<Duration>,
     /// Whether looking pays, where it is allowed.
-    pub patience: Option<&'a mut Patience>,
+    pub spin: Option<&'a mut AdaptiveSpin>,
 }
 
 impl Wait<'_> {
@@ -228,7 +228,7 @@ impl Worker {
 
     /// Serves the worker's main thread until it sends one of the `awaited` kinds, whose payload is left in `payload`.
     pub fn serve(self: &Arc<Self>, awaited: &[u32], payload: &mut Vec<u8>, wait: Wait<'_>) -> Result<u32, Ended> {
-        let Wait { limit, look_every, mut patience } = wait;
+        let Wait { limit, look_every, mut spin } = wait;
         let deadline = limit.map(|limit| (limit, Instant::now() + limit));
         let left = || deadline.map(|(_, deadline)| deadline.saturating_duration_since(Instant::now()));
         loop {
@@ -264,21 +264,21 @@ impl Worker {
                 return Err(Ended::Late(limit));
             }
             let longest = left.into_iter().chain(look_every).min();
-            match &mut patience {
-                Some(patience) => self.watch(patience, longest),
+            match &mut spin {
+                Some(spin) => self.watch(spin, longest),
                 None => self.await_bell(longest),
             }
         }
     }
 
     /// Looks for a message of the main thread for as long as that pays, then sleeps for one.
-    fn watch(&self, patience: &mut Patience, longest: Option<Duration>) {
+    fn watch(&self, spin: &mut AdaptiveSpin, longest: Option<Duration>) {
         let began_ns = now_ns();
-        let is_there = patience.watch(None, now_ns, || self.link.has_output());
+        let is_there = spin.watch(None, now_ns, || self.link.has_output());
         if !is_there {
             self.await_bell(longest);
         }
-        patience.learn(now_ns().saturating_sub(began_ns), !is_there);
+        spin.learn(now_ns().saturating_sub(began_ns), !is_there);
     }
 
     /// Sleeps until the main thread rings, or for so long.

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Credit, DataType, Parameters, Shape, Status, Text, spare};
+use super::{Credit, DataType, Parameters, Shape, Status, Text, recycle};
 use crate::gpu::DeviceSlice;
 use crate::memory::Slice;
 
@@ -26,7 +26,7 @@ impl OutputTensor {
 }
 
 /// One answer. It is large and goes through many hands, so what is passed on is where it lies. It is made where an
-/// earlier one lay (see [`spare`](super::spare)).
+/// earlier one lay (see [`recycle`](super::recycle)).
 #[derive(Debug, Default)]
 pub struct Response(Box<ResponseParts>);
 
@@ -46,7 +46,7 @@ pub struct ResponseParts {
 
 impl Response {
     pub fn new(id: Text) -> Response {
-        let mut response = spare::response().map_or_else(Response::default, Response);
+        let mut response = recycle::response().map_or_else(Response::default, Response);
         response.id = id;
         response
     }
@@ -63,9 +63,9 @@ impl Response {
 
     /// Ends it, as dropping does.
     pub fn retire(mut self) {
-        if self.0.outputs.capacity() <= spare::LONGEST {
+        if self.0.outputs.capacity() <= recycle::LONGEST {
             self.0.clear();
-            spare::keep_response(self.0);
+            recycle::keep_response(self.0);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::{Admission, Completion, Response, ResponseFactory, Status, Text, spare};
+use super::{Admission, Completion, Response, ResponseFactory, Status, Text, recycle};
 
 /// Held by whoever handed a request in. With it the request's scheduler can be asked to let it expire or to cancel it.
 pub struct Ticket {
@@ -36,7 +36,7 @@ impl Ticket {
 
     /// The request is over.
     pub fn retire(self) {
-        spare::keep_admission(self.completion.into_admission());
+        recycle::keep_admission(self.completion.into_admission());
     }
 
     /// Ends the request with an error. Only for who won it by [`Admission::expire`] or [`Admission::cancel`].

@@ -1,4 +1,4 @@
-//! What is left of requests that are over, for those that come next.
+//! The recycle pool: what is left of requests that are over, for those that come next.
 //!
 //! A shard makes a request for each that arrives. Where one also ends on that thread, as it does when the shard
 //! executed it, the next one takes over its memory, the lists of its inputs and outputs included. Other threads keep

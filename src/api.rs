@@ -58,7 +58,7 @@ use crate::protocol::compression::Level;
 use crate::protocol::service::{CallKey, GrpcPlan, GrpcStatus, Port, Replies, Reply, Service, Token};
 use crate::protocol::{grpc, http1, http2};
 use crate::repository::{IndexRow, Lifecycle, ModelMap};
-use crate::request::{Delivery, Job, SharedMemory, Sink, Status, WakeUp, immediate, now_ns};
+use crate::request::{Delivery, Job, SharedMemory, Sink, Status, WakeUp, local_delivery, now_ns};
 use infer::AnswerForm;
 use infer::grpc_reply;
 use infer::recurring::Recurring;
@@ -454,7 +454,7 @@ impl Service for Api {
         self.unpacking_left = UNPACKING_STEPS_A_TURN;
         // No more than this turn's requests have brought.
         let mut answers = std::mem::take(&mut self.answers);
-        immediate::swap_answers(&mut answers);
+        local_delivery::swap_answers(&mut answers);
         for (key, delivery) in answers.drain(..) {
             self.delivered(key, delivery, replies);
         }
@@ -466,7 +466,7 @@ impl Service for Api {
     }
 
     fn has_work(&self) -> bool {
-        !self.unfinished.is_empty() || !self.to_classify.is_empty() || immediate::has_answers()
+        !self.unfinished.is_empty() || !self.to_classify.is_empty() || local_delivery::has_answers()
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {

@@ -11,8 +11,8 @@ mod datatype;
 mod grant;
 mod hearing;
 mod home;
-pub mod immediate;
 mod keeper;
+pub mod local_delivery;
 mod mutants;
 mod observer;
 mod outbox;
@@ -259,7 +259,7 @@ impl Request {
     }
 
     /// It is about to be executed on its home's thread: its answers need not go far meanwhile. `None` where they do.
-    pub fn executes_at_home(&self) -> Option<immediate::Execution> {
+    pub fn executes_at_home(&self) -> Option<local_delivery::Execution> {
         self.completion.executes_at_home()
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::credit::{Attempt, Room};
 use super::mutants::{self, Mutant};
 use super::shared::Wish;
-use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit, immediate};
+use super::{Admission, Home, Job, Place, Response, Status, Text, WakeUp, credit, local_delivery};
 use crate::memory::{BlockMut, Exhausted, Target};
 
 /// One step towards the end of a request: a response, or the bare news that there will be no more.
@@ -65,7 +65,7 @@ pub trait Sink: Send + Sync {
         Ok(Place::default())
     }
 
-    /// Takes what was put aside while it ran at home (see [`immediate`]): a shard's own.
+    /// Takes what was put aside while it ran at home (see [`local_delivery`]): a shard's own.
     fn takes_what_was_put_aside(&self) -> bool {
         false
     }
@@ -106,8 +106,8 @@ impl Completion {
         Completion { sink, key, admission }
     }
 
-    pub(super) fn executes_at_home(&self) -> Option<immediate::Execution> {
-        self.sink.takes_what_was_put_aside().then(|| immediate::Execution::of(&self.sink, self.key))
+    pub(super) fn executes_at_home(&self) -> Option<local_delivery::Execution> {
+        self.sink.takes_what_was_put_aside().then(|| local_delivery::Execution::of(&self.sink, self.key))
     }
 
     /// Passes an answer on that came to a sink put in between (see [`Request::reroute`]).
@@ -117,7 +117,7 @@ impl Completion {
 
     #[inline]
     fn hand_over(&self, delivery: Delivery) {
-        if let Some(delivery) = immediate::put_aside(&self.sink, self.key, delivery) {
+        if let Some(delivery) = local_delivery::put_aside(&self.sink, self.key, delivery) {
             self.sink.deliver(self.key, delivery);
         }
     }

@@ -44,7 +44,7 @@ pub use completion::{Asked, Completion, Delivery, ResponseFactory, Sink};
 pub use control::{Control, LoadUnderWay, Replacement};
 pub use credit::{Credit, NeverWaits, Room, never_wait_here, never_waits};
 pub use datatype::DataType;
-pub use grant::{Grant, Lender, Loan};
+pub use grant::{Grant, Lender, ResourceLease};
 pub use hearing::{CancelWatch, Hearer};
 pub use home::{Home, Job, WakeUp, Waker};
 pub use keeper::{Keeper, Owner};
@@ -148,7 +148,7 @@ pub struct Request {
     /// Of the execution that the request is part of, or, until a model has it, of the one on whose behalf it was made.
     pub grant: Option<Grant>,
     /// What that other execution lends until this request ends.
-    pub loan: Option<Loan>,
+    pub lease: Option<ResourceLease>,
     /// Of the request on whose behalf this one was made.
     pub times: Option<Arc<Times>>,
     /// What it has in shared memory, until it is submitted.
@@ -198,7 +198,7 @@ impl Request {
             stamps: Stamps::default(),
             states: None,
             grant: None,
-            loan: None,
+            lease: None,
             times: None,
             shared: None,
             output_shapes: None,
@@ -229,7 +229,7 @@ impl Request {
             stamps,
             states,
             grant,
-            loan,
+            lease,
             times,
             shared,
             output_shapes,
@@ -245,7 +245,7 @@ impl Request {
         outputs.clear();
         (*flags, *priority, *timeout_us, *batch_size) = (0, 0, 0, 1);
         (*origin, *is_on_shard, *is_checked, *stamps) = (Origin::Client, false, false, Stamps::default());
-        (*states, *grant, *loan, *times, *shared) = (None, None, None, None, None);
+        (*states, *grant, *lease, *times, *shared) = (None, None, None, None, None);
         (*output_shapes, *gpus, *observer, *held) = (None, None, None, None);
         // In the order of the fields, as when a request is dropped.
         *completion = completion::Holder::default();

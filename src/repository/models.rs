@@ -93,9 +93,9 @@ impl ServedModel {
     /// A request made on behalf of another one runs on what that one's execution holds, if there is need.
     fn borrow(&self, request: &mut Request) -> Result<(), Status> {
         let Some(grant) = &request.grant else { return Ok(()) };
-        let loan = grant.lend(&self.name).map_err(|status| status.prefixed(&request.log_id()))?;
-        if loan.is_some() {
-            (request.grant, request.loan) = (None, loan);
+        let lease = grant.lend(&self.name).map_err(|status| status.prefixed(&request.log_id()))?;
+        if lease.is_some() {
+            (request.grant, request.lease) = (None, lease);
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! What an execution lends to the requests that it makes itself.
 //!
 //! A model that calls another one holds its resources while it waits. Its requests carry a grant, requests made on
-//! behalf of one of them carry a copy, and where such a request is handed in the grant becomes a loan: the called model
-//! may use what its caller holds, so that neither waits for the other (contract/schedulers.md section 6).
+//! behalf of one of them carry a copy, and where such a request is handed in the grant becomes a lease: the called
+//! model may use what its caller holds, so that neither waits for the other (contract/schedulers.md section 6).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::Status;
 
 /// Who holds resources for an execution.
 pub trait Lender: Send + Sync {
-    /// The execution hands a request to `model` and waits for its end, which is when the loan is dropped. `None`: there
-    /// is nothing that `model` itself would have to wait for. An error if the wait would never end.
-    fn lend(&self, model: &str) -> Result<Option<Loan>, Status>;
+    /// The execution hands a request to `model` and waits for its end, which is when the lease is dropped. `None`:
+    /// there is nothing that `model` itself would have to wait for. An error if the wait would never end.
+    fn lend(&self, model: &str) -> Result<Option<ResourceLease>, Status>;
 }
 
 /// Carried by requests that are executed, and copied to those that are made on their behalf.
@@ -26,7 +26,7 @@ impl Grant {
     }
 
     /// See [`Lender::lend`].
-    pub fn lend(&self, model: &str) -> Result<Option<Loan>, Status> {
+    pub fn lend(&self, model: &str) -> Result<Option<ResourceLease>, Status> {
         self.0.lend(model)
     }
 }
@@ -38,16 +38,16 @@ impl std::fmt::Debug for Grant {
 }
 
 /// Lasts as long as the request that it was given for.
-pub struct Loan(#[expect(dead_code, reason = "its end is the news")] Box<dyn Any + Send + Sync>);
+pub struct ResourceLease(#[expect(dead_code, reason = "its end is the news")] Box<dyn Any + Send + Sync>);
 
-impl Loan {
-    pub fn new(guard: impl Any + Send + Sync) -> Loan {
-        Loan(Box::new(guard))
+impl ResourceLease {
+    pub fn new(guard: impl Any + Send + Sync) -> ResourceLease {
+        ResourceLease(Box::new(guard))
     }
 }
 
-impl std::fmt::Debug for Loan {
+impl std::fmt::Debug for ResourceLease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Loan")
+        f.write_str("ResourceLease")
     }
 }

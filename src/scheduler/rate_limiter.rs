@@ -7,12 +7,12 @@
 //! met after a bounded number of executions.
 //!
 //! A model that calls another one holds its resources meanwhile. What it holds serves the model that it waits for (see
-//! `loans`), and where models would wait for each other for good, the request that closes the circle is refused.
+//! `leases`), and where models would wait for each other for good, the request that closes the circle is refused.
 //!
 //! All of it is one state behind one short lock; wakers are called outside.
 
+mod leases;
 mod line;
-mod loans;
 mod pools;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use self::line::State;
 use super::gate::{Gate, Limiter, Registration};
 use crate::instance::Seat;
 use crate::model_config::validate::ResourceLimit;
-use crate::request::{Grant, Lender, Loan, Status, Waker};
+use crate::request::{Grant, Lender, ResourceLease, Status, Waker};
 use crate::wire::inference::ModelInstanceGroup;
 
 /// How often an instance that waits for its resources is passed by others that take some of them.
@@ -112,15 +112,15 @@ struct Holder {
 }
 
 impl Lender for Holder {
-    fn lend(&self, model: &str) -> Result<Option<Loan>, Status> {
+    fn lend(&self, model: &str) -> Result<Option<ResourceLease>, Status> {
         let (outcome, wakers) = lock(&self.state).lend(self.member, self.hold, model);
         wake(wakers);
         let number = outcome?;
-        Ok(number.map(|number| Loan::new(Lent { state: Arc::clone(&self.state), number })))
+        Ok(number.map(|number| ResourceLease::new(Lent { state: Arc::clone(&self.state), number })))
     }
 }
 
-/// Ends a loan when it is dropped.
+/// Ends a lease when it is dropped.
 struct Lent {
     state: Shared,
     number: u64,
@@ -128,7 +128,7 @@ struct Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let wakers = lock(&self.state).end_loan(self.number);
+        let wakers = lock(&self.state).end_lease(self.number);
         wake(wakers);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::mutants::{self, Mutant};
 use super::PASSED_MAX;
-use super::loans::Outstanding;
+use super::leases::Outstanding;
 use super::pools::{Demand, Pools};
 use crate::instance::Seat;
 use crate::model_config::validate::{ResourceLimit, rate_limits};
@@ -16,10 +16,10 @@ use crate::wire::inference::ModelInstanceGroup;
 pub struct State {
     pub(super) pools: Pools,
     pub(super) members: BTreeMap<u64, Member>,
-    /// Loans by their numbers.
-    pub(super) loans: BTreeMap<u64, Outstanding>,
+    /// Leases by their numbers.
+    pub(super) leases: BTreeMap<u64, Outstanding>,
     groups: BTreeMap<u64, Vec<ModelInstanceGroup>>,
-    /// Given out so far: to members, registrations, holds, loans and places in line.
+    /// Given out so far: to members, registrations, holds, leases and places in line.
     numbers: u64,
 }
 
@@ -96,7 +96,7 @@ impl State {
         State {
             pools: Pools::new(limits),
             members: BTreeMap::new(),
-            loans: BTreeMap::new(),
+            leases: BTreeMap::new(),
             groups: BTreeMap::new(),
             numbers: 0,
         }
@@ -150,7 +150,7 @@ impl State {
         if let Some(member) = self.members.remove(&number) {
             self.pools.abandon(&member.demands);
         }
-        self.loans.retain(|_, loan| loan.lender != number);
+        self.leases.retain(|_, lease| lease.lender != number);
         self.recompute();
         self.serve(number)
     }
@@ -226,7 +226,7 @@ impl State {
         for (pool, count) in own {
             self.pools.give_back(pool, count);
         }
-        self.loans.retain(|_, loan| loan.lender != number);
+        self.leases.retain(|_, lease| lease.lender != number);
     }
 
     /// Lets in who may go in now; `asking` looks for itself and is not woken.
@@ -234,7 +234,7 @@ impl State {
         let mut line: Vec<(bool, u64, u64, u64)> = Vec::new();
         for (number, member) in &self.members {
             if let Place::Waiting { arrival, .. } = member.place {
-                // Others wait for who waits with another's loan: it comes first, and nothing is kept from it.
+                // Others wait for who waits with another's lease: it comes first, and nothing is kept from it.
                 let is_lent = !self.lenders(&member.model).is_empty();
                 let turn = if mutants::is(Mutant::OrderIgnored) { 0 } else { member.turn() };
                 line.push((!is_lent, turn, arrival, *number));

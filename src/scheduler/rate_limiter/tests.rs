@@ -324,7 +324,7 @@ fn a_called_model_uses_what_its_caller_holds() {
     assert!(caller.enter() && !rival.enter() && !called.enter());
     let grant = caller.gate.grant().unwrap();
     assert!(grant.lend("unknown").unwrap().is_none());
-    let loan = grant.lend("called").unwrap().unwrap();
+    let lease = grant.lend("called").unwrap().unwrap();
     assert_eq!((called.woken(), rival.woken()), (1, 0));
     assert!(called.enter() && !rival.enter());
     assert_eq!(taken(&limiter), 1);
@@ -335,7 +335,7 @@ fn a_called_model_uses_what_its_caller_holds() {
     deeper.leave();
     drop(inner);
     called.leave();
-    drop(loan);
+    drop(lease);
     assert_eq!(rival.woken(), 0, "the caller still has it");
     caller.leave();
     assert!(rival.woken() == 1 && rival.enter());
@@ -351,14 +351,14 @@ fn a_caller_that_ends_first_leaves_what_is_in_use() {
     let called = instance(&limiter, "called", &[("R", 1)]);
     let rival = instance(&limiter, "rival", &[("R", 2)]);
     assert!(caller.enter());
-    let loan = caller.gate.grant().unwrap().lend("called").unwrap();
+    let lease = caller.gate.grant().unwrap().lend("called").unwrap();
     assert!(called.enter());
     caller.leave();
     assert_eq!(taken(&limiter), 1, "the called one still executes on it");
     assert!(!rival.enter());
     called.leave();
     assert!(rival.enter());
-    drop(loan);
+    drop(lease);
     rival.leave();
     assert_eq!(taken(&limiter), 0);
 }
@@ -376,15 +376,15 @@ fn a_reservation_does_not_stop_who_others_wait_for() {
     }
     small.leave();
     // Everything is kept for the large one, which waits for the caller, which waits for the called one.
-    let loan = caller.gate.grant().unwrap().lend("called").unwrap();
+    let lease = caller.gate.grant().unwrap().lend("called").unwrap();
     assert!(called.enter());
     called.leave();
-    drop(loan);
+    drop(lease);
     caller.leave();
     assert!(large.enter());
 }
 
-fn refused(outcome: Result<Option<Loan>, Status>) -> String {
+fn refused(outcome: Result<Option<ResourceLease>, Status>) -> String {
     let status = outcome.expect_err("a circle");
     assert_eq!(status.code, Code::Unavailable);
     let (text, circle) = status.message.rsplit_once(": ").expect("a circle in the text");
@@ -402,24 +402,24 @@ fn models_that_would_wait_for_each_other_are_named() {
     assert!(a.enter() && b.enter());
     let (of_a, of_b) = (a.gate.grant().unwrap(), b.gate.grant().unwrap());
     assert_eq!(refused(of_a.lend("a")), "'a' -> 'a'", "its one instance is busy with the caller");
-    let loan = of_a.lend("c").unwrap();
+    let lease = of_a.lend("c").unwrap();
     assert!(!c.enter(), "b has it, and may end");
     assert_eq!(refused(of_b.lend("d")), "'b' -> 'd' -> 'a' -> 'c' -> 'b'");
     // Who did not get it goes on without, and the other one has its turn.
     b.leave();
     assert!(c.enter());
     c.leave();
-    drop((loan, d));
+    drop((lease, d));
     a.leave();
     assert_eq!(taken(&limiter), 0);
     // With a second instance nothing is in the way.
     let second = instance(&limiter, "a", &[("R", 1)]);
     assert!(a.enter());
     assert!(of_a.lend("a").unwrap().is_none(), "an old grant is worth nothing");
-    let loan = a.gate.grant().unwrap().lend("a").unwrap().unwrap();
+    let lease = a.gate.grant().unwrap().lend("a").unwrap().unwrap();
     assert!(second.enter());
     second.leave();
-    drop(loan);
+    drop(lease);
 }
 
 /// Instances with random demands, from a fixed seed: nobody has more than there is, all who want get in, and when all

@@ -13,7 +13,8 @@ use super::*;
 use crate::memory::Slice;
 use crate::model_config::{self, ModelSpec, normalize};
 use crate::request::{
-    Code, Control, CorrelationId, DataType, LoadUnderWay, Loan, OutputTensor, Replacement, Shape, Submit, validate,
+    Code, Control, CorrelationId, DataType, LoadUnderWay, OutputTensor, Replacement, ResourceLease, Shape, Submit,
+    validate,
 };
 
 /// A worker without a process.
@@ -613,7 +614,7 @@ fn malformed_calls_are_the_workers_fault() {
 fn calls_carry_the_grant_of_the_execution() {
     struct Lends;
     impl request::Lender for Lends {
-        fn lend(&self, _model: &str) -> Result<Option<Loan>, Status> {
+        fn lend(&self, _model: &str) -> Result<Option<ResourceLease>, Status> {
             Ok(None)
         }
     }

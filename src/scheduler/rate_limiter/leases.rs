@@ -1,6 +1,6 @@
 //! Models that wait for models: what a caller holds serves whom it calls, and circles are refused.
 //!
-//! A loan goes to a model and not to a request: the request that the caller waits for may stand behind others in its
+//! A lease goes to a model and not to a request: the request that the caller waits for may stand behind others in its
 //! model's queue, and those have to be executed first. So an instance of the called model that executes for somebody
 //! else may run on the caller's resources, one at a time, until the caller's own request has had its turn.
 
@@ -17,16 +17,16 @@ pub struct Outstanding {
 
 impl State {
     /// Member `lender`, if it still has the hold with that number, waits for `model` from now on. The number of the
-    /// loan, if there is one, and who may go in with it.
+    /// lease, if there is one, and who may go in with it.
     pub fn lend(&mut self, lender: u64, hold: u64, model: &str) -> (Result<Option<u64>, Status>, Vec<Waker>) {
         let is_known = self.members.values().any(|member| member.model == model);
         if !is_known || self.hold(lender) != Some(hold) {
             return (Ok(None), Vec::new());
         }
         let number = self.number();
-        self.loans.insert(number, Outstanding { lender, model: model.to_owned() });
+        self.leases.insert(number, Outstanding { lender, model: model.to_owned() });
         if let Some(circle) = self.circle(lender) {
-            self.loans.remove(&number);
+            self.leases.remove(&number);
             let text = format!(
                 "the request to model '{model}' would never be executed, because models wait for each other: {circle}"
             );
@@ -36,26 +36,26 @@ impl State {
         (Ok(Some(number)), self.serve(0))
     }
 
-    /// What the loan served is over. Who runs on it finishes.
-    pub fn end_loan(&mut self, number: u64) -> Vec<Waker> {
-        self.loans.remove(&number);
+    /// What the lease served is over. Who runs on it finishes.
+    pub fn end_lease(&mut self, number: u64) -> Vec<Waker> {
+        self.leases.remove(&number);
         self.serve(0)
     }
 
     /// Who waits for `model`: those that called it, those that called them, and so on.
     pub(super) fn lenders(&self, model: &str) -> Vec<u64> {
-        if self.loans.is_empty() {
+        if self.leases.is_empty() {
             return Vec::new();
         }
         let mut found: Vec<u64> = Vec::new();
         let mut models = vec![model];
         let mut seen = BTreeSet::from([model]);
         while let Some(model) = models.pop() {
-            for loan in self.loans.values().filter(|loan| loan.model == model) {
-                if !found.contains(&loan.lender) {
-                    found.push(loan.lender);
+            for lease in self.leases.values().filter(|lease| lease.model == model) {
+                if !found.contains(&lease.lender) {
+                    found.push(lease.lender);
                 }
-                if let Some(member) = self.members.get(&loan.lender)
+                if let Some(member) = self.members.get(&lease.lender)
                     && seen.insert(&member.model)
                 {
                     models.push(&member.model);
@@ -117,7 +117,7 @@ impl State {
 
     /// A model that member `number` waits for and that cannot execute before others end.
     fn stuck_on(&self, number: u64, ended: &BTreeSet<u64>) -> Option<String> {
-        let mut called = self.loans.values().filter(|loan| loan.lender == number).map(|loan| &loan.model);
+        let mut called = self.leases.values().filter(|lease| lease.lender == number).map(|lease| &lease.model);
         called.find(|model| !self.can_execute(model, ended)).cloned()
     }
 

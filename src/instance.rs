@@ -34,7 +34,7 @@ use crate::request::{Status, Waker, now_ns};
 use crate::wire::inference::ModelRateLimiter;
 
 pub use self::confinement::{all_within, confined};
-pub use self::loan::{Lending, Loan};
+pub use self::loan::{Loan, RunToCompletion};
 pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
 pub use self::rest::Rest;
 pub use self::stall::StallWatch;
@@ -137,7 +137,7 @@ pub struct Plan {
     /// What every instance runs before it takes work.
     pub warmup: Vec<Sample>,
     /// Which instances shards may borrow.
-    pub lending: Lending,
+    pub run_to_completion: RunToCompletion,
     /// Watches the workers, if anything does.
     pub stalls: Option<Arc<StallWatch>>,
 }
@@ -277,7 +277,10 @@ impl Instances {
         match outcome.and(others).and_then(|()| self.admit(&candidates)) {
             Ok(places) => {
                 let is_offered = |candidate: &Candidate| candidate.is_offered();
-                if plan.lending == Lending::Measured && !candidates.is_empty() && !candidates.iter().any(is_offered) {
+                if plan.run_to_completion == RunToCompletion::Measured
+                    && !candidates.is_empty()
+                    && !candidates.iter().any(is_offered)
+                {
                     info!(
                         "--run-to-completion=measured does not act on model '{}': instances of backend '{}' execute \
                          on threads of their own only",
@@ -332,7 +335,7 @@ impl Instances {
             gpu,
             confinement,
             warmup: if share.is_passive { Vec::new() } else { plan.warmup.clone() },
-            lending: plan.lending,
+            run_to_completion: plan.run_to_completion,
             spin: spin.clone(),
             loan: Arc::default(),
             checks: Arc::clone(&self.checks),

@@ -20,7 +20,7 @@ mod witnessed;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::instance::{BatchStrategy, Lending, PayloadSource};
+use crate::instance::{BatchStrategy, PayloadSource, RunToCompletion};
 use crate::memory::Pool;
 use crate::model_config::ModelSpec;
 use crate::observe::statistics::{FailureReason, ModelStatistics};
@@ -88,7 +88,7 @@ pub struct Services {
     /// `--rate-limit=execution_count`.
     pub limiter: Option<Arc<dyn Limiter>>,
     /// `--run-to-completion`.
-    pub lending: Lending,
+    pub run_to_completion: RunToCompletion,
     /// A dynamic batcher forms nothing before so many requests wait for the first time; 0: at once. For tests
     /// (TRITONSERVER_DELAY_SCHEDULER).
     pub delayed_until: usize,

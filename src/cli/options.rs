@@ -16,8 +16,8 @@ use crate::request::Status;
 
 pub use super::given::WithoutEffect;
 pub use crate::server::options::{
-    BackendSetting, CacheSetting, Clouds, HostPolicySetting, IoCores, IoEngine, Lending, Listen, ModelControl,
-    Options as ServeOptions, RateLimitResource, Restriction,
+    BackendSetting, CacheSetting, Clouds, HostPolicySetting, IoCores, IoEngine, Listen, ModelControl,
+    Options as ServeOptions, RateLimitResource, Restriction, RunToCompletion,
 };
 
 /// Variables by which a supervisor says that it routes clients by readiness.

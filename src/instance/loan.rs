@@ -18,7 +18,7 @@ use crate::request::{Status, now_ns};
 
 /// Which instances shards may borrow: `--run-to-completion`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Lending {
+pub enum RunToCompletion {
     Off,
     /// Those whose backend declares that they never block.
     #[default]
@@ -66,11 +66,11 @@ pub struct Borrowed<'a> {
 
 impl Loan {
     /// Takes the instances in once they are ready.
-    pub(super) fn open(&self, members: Vec<(Box<dyn Instance>, InstanceContext)>, lending: Lending) {
+    pub(super) fn open(&self, members: Vec<(Box<dyn Instance>, InstanceContext)>, run_to_completion: RunToCompletion) {
         let mobility = members.iter().map(|(instance, _)| instance.mobility()).min().unwrap_or_default();
-        let terms = match (mobility, lending) {
-            (Mobility::Free, Lending::Declared | Lending::Measured) => OPEN,
-            (Mobility::FreeIfShort, Lending::Measured) => PROBATION,
+        let terms = match (mobility, run_to_completion) {
+            (Mobility::Free, RunToCompletion::Declared | RunToCompletion::Measured) => OPEN,
+            (Mobility::FreeIfShort, RunToCompletion::Measured) => PROBATION,
             _ => CLOSED,
         };
         let takes_device_tensors =

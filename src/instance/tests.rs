@@ -68,7 +68,7 @@ fn plan(groups: &[ModelInstanceGroup], create: impl Fn(&InstanceContext) -> Made
         worker_cpus: Vec::new(),
         spin: Spin::default(),
         warmup: Vec::new(),
-        lending: Lending::default(),
+        run_to_completion: RunToCompletion::default(),
         stalls: None,
     }
 }
@@ -85,7 +85,7 @@ fn regrouped(plan: &Plan, groups: &[ModelInstanceGroup]) -> Plan {
         worker_cpus: Vec::new(),
         spin: Spin::default(),
         warmup: Vec::new(),
-        lending: Lending::default(),
+        run_to_completion: RunToCompletion::default(),
         stalls: None,
     }
 }

@@ -17,7 +17,7 @@ use super::landing::land;
 use super::readiness::Checks;
 use super::stall::Watched;
 use super::warmup;
-use super::{Lending, Loan, PayloadSource, Rest, Seat, next_payload};
+use super::{Loan, PayloadSource, Rest, RunToCompletion, Seat, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness, StateLoss};
 use crate::gpu::Gpu;
 use crate::model_config::warmup::Sample;
@@ -33,7 +33,7 @@ pub(super) struct Task {
     pub gpu: Option<Gpu>,
     pub confinement: Confinement,
     pub warmup: Vec<Sample>,
-    pub lending: Lending,
+    pub run_to_completion: RunToCompletion,
     pub spin: Spin,
     /// Has the instances while they work.
     pub loan: Arc<Loan>,
@@ -198,7 +198,7 @@ fn live(
     let outcome = outcome.map(|()| instances.iter().filter_map(|instance| instance.readiness()).collect());
     let is_ready = outcome.is_ok();
     let first = task.contexts.first().cloned();
-    task.loan.open(instances.into_iter().zip(task.contexts).collect(), task.lending);
+    task.loan.open(instances.into_iter().zip(task.contexts).collect(), task.run_to_completion);
     let is_awaited = tell.send(outcome).is_ok();
     if is_ready
         && is_awaited

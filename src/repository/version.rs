@@ -315,7 +315,7 @@ impl Loader {
             policies: Arc::clone(&self.settings.host_policies),
             worker_cpus: self.settings.worker_cpus.clone(),
             spin: self.settings.worker_spin.clone(),
-            lending: self.settings.scheduling.lending,
+            run_to_completion: self.settings.scheduling.run_to_completion,
             stalls: self.settings.stalls.clone(),
         })
     }

@@ -130,7 +130,7 @@ impl Core {
             scheduling: Services {
                 limiter: rate_limiter(options),
                 cache: open_cache(options)?,
-                lending: options.run_to_completion,
+                run_to_completion: options.run_to_completion,
                 models: None,
                 delayed_until: delayed_until(std::env::var_os("TRITONSERVER_DELAY_SCHEDULER").as_deref()),
             },

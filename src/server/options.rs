@@ -11,7 +11,7 @@ use crate::protocol::slow_peers::SlowPeers;
 use crate::request::Status;
 
 pub use crate::api::HeaderPattern;
-pub use crate::instance::Lending;
+pub use crate::instance::RunToCompletion;
 pub use crate::net::{Credentials, Keepalive};
 pub use crate::protocol::compression::Level;
 pub use crate::shard::placement::IoCores;
@@ -212,7 +212,7 @@ pub struct Options {
     /// Microseconds that a thread looks for work before it sleeps; `None`: as the cores are.
     pub spin_us: Option<u32>,
     /// Which requests shards execute themselves.
-    pub run_to_completion: Lending,
+    pub run_to_completion: RunToCompletion,
     /// How long an execution may take before its instance counts as stalled; `None`: for ever.
     pub stall_timeout: Option<Duration>,
     pub model_control: ModelControl,
@@ -304,7 +304,7 @@ impl Default for Options {
             io_cores: None,
             io_engine: IoEngine::Auto,
             spin_us: None,
-            run_to_completion: Lending::default(),
+            run_to_completion: RunToCompletion::default(),
             stall_timeout: Some(STALL_TIMEOUT),
             model_control: ModelControl::None,
             startup_models: Vec::new(),

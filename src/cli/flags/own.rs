@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Flag, Group};
 use crate::backend::python;
 use crate::cli::given::Given;
-use crate::cli::options::{BackendSetting, IoCores, IoEngine, Lending};
+use crate::cli::options::{BackendSetting, IoCores, IoEngine, RunToCompletion};
 use crate::cli::values::{Value, ValueError};
 
 pub const GROUP: &str = "Nereid";
@@ -236,11 +236,11 @@ fn io_engine(value: Value<'_>) -> Result<IoEngine, ValueError> {
     }
 }
 
-fn run_to_completion(value: Value<'_>) -> Result<Lending, ValueError> {
+fn run_to_completion(value: Value<'_>) -> Result<RunToCompletion, ValueError> {
     match value.lower_case().as_str() {
-        "off" => Ok(Lending::Off),
-        "declared" => Ok(Lending::Declared),
-        "measured" => Ok(Lending::Measured),
+        "off" => Ok(RunToCompletion::Off),
+        "declared" => Ok(RunToCompletion::Declared),
+        "measured" => Ok(RunToCompletion::Measured),
         _ => Err(value.unknown_word()),
     }
 }

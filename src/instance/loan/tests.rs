@@ -25,7 +25,7 @@ impl Instance for Counted {
     }
 }
 
-fn loan(mobilities: &[Mobility], lending: Lending) -> (Loan, Arc<AtomicUsize>) {
+fn loan(mobilities: &[Mobility], run_to_completion: RunToCompletion) -> (Loan, Arc<AtomicUsize>) {
     let config = ModelConfig { name: "m".into(), ..Default::default() };
     let context = InstanceContext::new("m", Arc::new(ModelSpec::new(config.clone()).unwrap()), model_context(&config));
     let (loan, runs) = (Loan::default(), Arc::<AtomicUsize>::default());
@@ -33,33 +33,33 @@ fn loan(mobilities: &[Mobility], lending: Lending) -> (Loan, Arc<AtomicUsize>) {
         let instance: Box<dyn Instance> = Box::new(Counted { mobility, runs: Arc::clone(&runs) });
         (instance, context.clone())
     };
-    loan.open(mobilities.iter().map(member).collect(), lending);
+    loan.open(mobilities.iter().map(member).collect(), run_to_completion);
     (loan, runs)
 }
 
 #[test]
 fn what_is_lent_is_for_backend_and_operator_to_say() {
     use Mobility::{Bound, Free, FreeIfShort};
-    let rows: [(&[Mobility], Lending, (bool, bool)); 8] = [
-        (&[Free], Lending::Off, (false, false)),
-        (&[Free], Lending::Declared, (true, true)),
-        (&[Free], Lending::Measured, (true, true)),
-        (&[Bound], Lending::Measured, (false, false)),
-        (&[FreeIfShort], Lending::Declared, (false, false)),
-        (&[FreeIfShort], Lending::Measured, (true, false)),
+    let rows: [(&[Mobility], RunToCompletion, (bool, bool)); 8] = [
+        (&[Free], RunToCompletion::Off, (false, false)),
+        (&[Free], RunToCompletion::Declared, (true, true)),
+        (&[Free], RunToCompletion::Measured, (true, true)),
+        (&[Bound], RunToCompletion::Measured, (false, false)),
+        (&[FreeIfShort], RunToCompletion::Declared, (false, false)),
+        (&[FreeIfShort], RunToCompletion::Measured, (true, false)),
         // All that share the thread.
-        (&[Free, Bound], Lending::Declared, (false, false)),
-        (&[], Lending::Declared, (false, false)),
+        (&[Free, Bound], RunToCompletion::Declared, (false, false)),
+        (&[], RunToCompletion::Declared, (false, false)),
     ];
-    for (mobilities, lending, expected) in rows {
-        let (loan, _) = loan(mobilities, lending);
-        assert_eq!((loan.is_offered(), loan.borrow().is_some()), expected, "{mobilities:?} {lending:?}");
+    for (mobilities, run_to_completion, expected) in rows {
+        let (loan, _) = loan(mobilities, run_to_completion);
+        assert_eq!((loan.is_offered(), loan.borrow().is_some()), expected, "{mobilities:?} {run_to_completion:?}");
     }
 }
 
 #[test]
 fn short_runs_earn_it_and_one_long_run_ends_it() {
-    let (loan, _) = loan(&[Mobility::FreeIfShort], Lending::Measured);
+    let (loan, _) = loan(&[Mobility::FreeIfShort], RunToCompletion::Measured);
     (1..PROBATION_RUNS).for_each(|_| loan.judge(PROBATION, LONGEST_RUN_NS));
     assert!(loan.borrow().is_none());
     loan.judge(PROBATION, LONGEST_RUN_NS + 1);
@@ -77,7 +77,7 @@ fn short_runs_earn_it_and_one_long_run_ends_it() {
 
 #[test]
 fn one_runs_at_a_time_and_a_borrower_never_waits() {
-    let (loan, runs) = loan(&[Mobility::Free], Lending::Declared);
+    let (loan, runs) = loan(&[Mobility::Free], RunToCompletion::Declared);
     let borrowed = loan.borrow().unwrap();
     assert!(loan.borrow().is_none());
     let (tell, told) = channel();

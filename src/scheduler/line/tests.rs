@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::*;
 #[cfg(test)]
 use crate::backend::{Backend, ModelContext, identity::IdentityBackend};
-use crate::instance::{Instances, Lending, PayloadSource, Plan};
+use crate::instance::{Instances, PayloadSource, Plan, RunToCompletion};
 use crate::memory::{BlockMut, Exhausted, Pool};
 use crate::model_config::{ModelSpec, from_dynamic, normalize, parse};
 use crate::request::validate::{add_output, validate};
@@ -274,7 +274,7 @@ struct Identity {
     answers: Arc<Answers>,
 }
 
-fn identity(more: &str, lending: Lending) -> Identity {
+fn identity(more: &str, run_to_completion: RunToCompletion) -> Identity {
     let text = format!(
         "name: 'm' backend: 'identity' max_batch_size: 4 input {{ name: 'INPUT0' data_type: TYPE_INT32 dims: [ 1 ] }} \
          output {{ name: 'OUTPUT0' data_type: TYPE_INT32 dims: [ 1 ] }} {more} \
@@ -283,7 +283,7 @@ fn identity(more: &str, lending: Lending) -> Identity {
     let mut config = from_dynamic(&parse("c", text.replace('\'', "\"").as_bytes()).unwrap().message).unwrap();
     normalize::fill_defaults(&mut config);
     let purpose = purpose(config.clone());
-    let services = Services { lending, ..Default::default() };
+    let services = Services { run_to_completion, ..Default::default() };
     let scheduling = crate::scheduler::create(&purpose, &services).unwrap();
     let context = Arc::new(ModelContext {
         name: "m".into(),
@@ -311,7 +311,7 @@ fn identity(more: &str, lending: Lending) -> Identity {
         worker_cpus: Vec::new(),
         spin: Default::default(),
         warmup: Vec::new(),
-        lending,
+        run_to_completion,
         stalls: None,
     };
     let instances = Instances::start(&plan, &scheduling.source).unwrap();
@@ -356,7 +356,7 @@ impl Identity {
 #[test]
 fn a_shard_runs_what_cannot_block() {
     for batching in ["", "dynamic_batching { }", "dynamic_batching { preserve_ordering: true }"] {
-        let identity = identity(batching, Lending::Declared);
+        let identity = identity(batching, RunToCompletion::Declared);
         for _ in 0..10 {
             assert!(identity.runs_here(true), "{batching}");
         }
@@ -370,14 +370,14 @@ fn a_shard_runs_what_cannot_block() {
 #[test]
 fn a_shard_leaves_to_workers_what_may_take_time() {
     let delay = "parameters { key: 'execute_delay_ms' value { string_value: '1' } }";
-    for (more, lending) in [
-        ("", Lending::Off),
-        (delay, Lending::Declared),
-        (delay, Lending::Measured),
-        ("dynamic_batching { max_queue_delay_microseconds: 100 }", Lending::Declared),
+    for (more, run_to_completion) in [
+        ("", RunToCompletion::Off),
+        (delay, RunToCompletion::Declared),
+        (delay, RunToCompletion::Measured),
+        ("dynamic_batching { max_queue_delay_microseconds: 100 }", RunToCompletion::Declared),
     ] {
-        let identity = identity(more, lending);
-        assert!(!identity.runs_here(true), "{more} {lending:?}");
+        let identity = identity(more, run_to_completion);
+        assert!(!identity.runs_here(true), "{more} {run_to_completion:?}");
         identity.end();
     }
 }
@@ -387,7 +387,7 @@ fn a_shard_leaves_to_workers_what_may_take_time() {
 fn borrowers_and_workers_answer_each_request_once() {
     const EACH: u64 = 3_000;
     for batching in ["", "dynamic_batching { }"] {
-        let identity = identity(batching, Lending::Declared);
+        let identity = identity(batching, RunToCompletion::Declared);
         std::thread::scope(|scope| {
             for client in 0..3 {
                 let identity = &identity;

@@ -419,8 +419,8 @@ pub const ROWS: &[Row] = &[
         beside: "",
         good: &[
             ("declared", |_| {}),
-            ("OFF", |o| o.run_to_completion = Lending::Off),
-            ("measured", |o| o.run_to_completion = Lending::Measured),
+            ("OFF", |o| o.run_to_completion = RunToCompletion::Off),
+            ("measured", |o| o.run_to_completion = RunToCompletion::Measured),
         ],
         bad: &[("on", "invalid argument for --run-to-completion")],
     },

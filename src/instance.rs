@@ -5,11 +5,11 @@
 //! (contract/schedulers.md section 10, "config only differs in instance_group"): new ones are ready before old ones
 //! leave.
 
+mod borrow;
 mod cancelled;
 mod confinement;
 mod groups;
 mod landing;
-mod loan;
 mod readiness;
 mod rest;
 mod stall;
@@ -33,8 +33,8 @@ use crate::observe::log::verbose;
 use crate::request::{Status, Waker, now_ns};
 use crate::wire::inference::ModelRateLimiter;
 
+pub use self::borrow::{Borrowable, RunToCompletion};
 pub use self::confinement::{all_within, confined};
-pub use self::loan::{Loan, RunToCompletion};
 pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
 pub use self::rest::Rest;
 pub use self::stall::StallWatch;
@@ -77,7 +77,7 @@ pub trait PayloadSource: Send + Sync {
     fn join(&self, seat: Seat) -> Result<usize, Status>;
 
     /// Who has a request may borrow what the worker drives.
-    fn lend(&self, _worker: usize, _loan: Arc<Loan>) {}
+    fn lend(&self, _worker: usize, _borrowable: Arc<Borrowable>) {}
 
     /// What is there for worker number `worker`, which asks for itself and executes nothing.
     fn poll(&self, worker: usize, now_ns: u64) -> Next;
@@ -337,7 +337,7 @@ impl Instances {
             warmup: if share.is_passive { Vec::new() } else { plan.warmup.clone() },
             run_to_completion: plan.run_to_completion,
             spin: spin.clone(),
-            loan: Arc::default(),
+            borrowable: Arc::default(),
             checks: Arc::clone(&self.checks),
         };
         Candidate::start(share, task, &self.source)

@@ -17,7 +17,7 @@ use super::landing::land;
 use super::readiness::Checks;
 use super::stall::Watched;
 use super::warmup;
-use super::{Loan, PayloadSource, Rest, RunToCompletion, Seat, next_payload};
+use super::{Borrowable, PayloadSource, Rest, RunToCompletion, Seat, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness, StateLoss};
 use crate::gpu::Gpu;
 use crate::model_config::warmup::Sample;
@@ -36,7 +36,7 @@ pub(super) struct Task {
     pub run_to_completion: RunToCompletion,
     pub spin: Spin,
     /// Has the instances while they work.
-    pub loan: Arc<Loan>,
+    pub borrowable: Arc<Borrowable>,
     /// Of the model version.
     pub checks: Arc<Checks>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Task {
 pub(super) struct Candidate {
     share: Share,
     gpu: Option<Gpu>,
-    loan: Arc<Loan>,
+    borrowable: Arc<Borrowable>,
     thread: JoinHandle<()>,
     ready: Receiver<Result<Vec<Arc<dyn Readiness>>, Status>>,
     /// The outcome, once it is known, and who among the instances has a say in readiness.
@@ -67,7 +67,7 @@ pub(super) struct Worker {
     /// One of a device's instances: not kept over a change.
     pub is_shared: bool,
     role: Role,
-    /// See [`Loan::takes_device_tensors`].
+    /// See [`Borrowable::takes_device_tensors`].
     pub takes_device_tensors: bool,
     /// Of its instances, those that have a say.
     pub readiness: Vec<Arc<dyn Readiness>>,
@@ -86,7 +86,7 @@ enum Role {
 impl Candidate {
     pub fn start(share: Share, task: Task, source: &Arc<dyn PayloadSource>) -> Result<Candidate, Status> {
         let ((tell, ready), (go, place)) = (channel(), channel());
-        let (source, loan, spin) = (Arc::clone(source), Arc::clone(&task.loan), task.spin.clone());
+        let (source, borrowable, spin) = (Arc::clone(source), Arc::clone(&task.borrowable), task.spin.clone());
         let gpu = task.gpu.clone();
         let state_losses = task.contexts.iter().map(|context| context.state_loss.clone()).collect();
         let weak = Arc::downgrade(&source);
@@ -94,7 +94,7 @@ impl Candidate {
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || live(task, &tell, &place, &source));
         let thread = thread
             .map_err(|error| Status::internal(format!("cannot start the thread '{name}' of an instance: {error}")))?;
-        Ok(Candidate { share, gpu, loan, thread, ready, outcome: None, spin, state_losses, source: weak, go })
+        Ok(Candidate { share, gpu, borrowable, thread, ready, outcome: None, spin, state_losses, source: weak, go })
     }
 
     /// Waits until the instances are created and warmed.
@@ -121,15 +121,15 @@ impl Candidate {
             rate_limiter: first.and_then(|wish| wish.key.rate_limiter().cloned()),
         };
         let number = source.join(seat)?;
-        if self.loan.is_offered() {
-            source.lend(number, Arc::clone(&self.loan));
+        if self.borrowable.is_offered() {
+            source.lend(number, Arc::clone(&self.borrowable));
         }
         Ok(Some((number, rest)))
     }
 
     /// Shards may borrow its instances, now or later.
     pub fn is_offered(&self) -> bool {
-        self.loan.is_offered()
+        self.borrowable.is_offered()
     }
 
     /// What is to be watched of it while it works.
@@ -140,7 +140,7 @@ impl Candidate {
         let names: Vec<&str> = self.share.wishes.iter().map(|wish| wish.name.as_str()).collect();
         let readiness = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().ok());
         let readiness = readiness.into_iter().flatten().map(Arc::downgrade).collect();
-        Some(Watched { name: names.join("', '"), pulse: Arc::downgrade(self.loan.pulse()), readiness })
+        Some(Watched { name: names.join("', '"), pulse: Arc::downgrade(self.borrowable.pulse()), readiness })
     }
 
     /// Lets it work.
@@ -160,7 +160,7 @@ impl Candidate {
             None => Role::Passive { _stay: self.go },
         };
         let readiness = self.outcome.and_then(Result::ok).unwrap_or_default();
-        let (is_shared, takes_device_tensors) = (self.share.is_device, self.loan.takes_device_tensors());
+        let (is_shared, takes_device_tensors) = (self.share.is_device, self.borrowable.takes_device_tensors());
         let (gpu, thread) = (self.gpu, self.thread);
         Some(Worker { names, key, is_shared, role, takes_device_tensors, readiness, gpu, thread })
     }
@@ -198,7 +198,7 @@ fn live(
     let outcome = outcome.map(|()| instances.iter().filter_map(|instance| instance.readiness()).collect());
     let is_ready = outcome.is_ok();
     let first = task.contexts.first().cloned();
-    task.loan.open(instances.into_iter().zip(task.contexts).collect(), task.run_to_completion);
+    task.borrowable.open(instances.into_iter().zip(task.contexts).collect(), task.run_to_completion);
     let is_awaited = tell.send(outcome).is_ok();
     if is_ready
         && is_awaited
@@ -206,22 +206,22 @@ fn live(
     {
         let more = More::new({
             let source = Arc::clone(source);
-            let loan = Arc::clone(&task.loan);
+            let borrowable = Arc::clone(&task.borrowable);
             move || {
-                let payload = prepared(&loan, first.as_ref()?, || source.ahead(number, now_ns()));
-                payload.inspect(|_| loan.pulse().goes_on())
+                let payload = prepared(&borrowable, first.as_ref()?, || source.ahead(number, now_ns()));
+                payload.inspect(|_| borrowable.pulse().goes_on())
             }
         });
         // Where others can do the work, a lost device must not take it to fail it.
         let is_superseded = || task.gpu.as_ref().is_some_and(|gpu| task.checks.is_superseded(gpu));
         while let Some(payload) = next_payload(&**source, number, &mut rest, is_superseded) {
             let _core = task.spin.work();
-            task.loan.run(payload.with_more(more.clone()));
+            task.borrowable.run(payload.with_more(more.clone()));
             source.executed(number);
         }
         source.left(number);
     }
-    for (instance, context) in task.loan.close() {
+    for (instance, context) in task.borrowable.close() {
         if catch_unwind(AssertUnwindSafe(|| drop(instance))).is_err() {
             error!("instance {} panicked while it was finalized", context.name);
         }
@@ -229,7 +229,7 @@ fn live(
 }
 
 /// The next payload some of which somebody waits for and can be had as the instances want it.
-fn prepared(loan: &Loan, context: &InstanceContext, next: impl Fn() -> Option<Payload>) -> Option<Payload> {
+fn prepared(borrowable: &Borrowable, context: &InstanceContext, next: impl Fn() -> Option<Payload>) -> Option<Payload> {
     loop {
         let mut payload = next()?;
         if context.model.gpus.is_supported() {
@@ -237,7 +237,7 @@ fn prepared(loan: &Loan, context: &InstanceContext, next: impl Fn() -> Option<Pa
                 payload.take().into_iter().for_each(|request| context.fail(request, status.clone()));
                 continue;
             }
-            land(&mut payload, context, loan.takes_device_tensors());
+            land(&mut payload, context, borrowable.takes_device_tensors());
         }
         cancelled::leave_out(&mut payload, context);
         if !payload.is_empty() {

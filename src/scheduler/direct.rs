@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::line::{Arrivals, EXPIRED, Former, Line, Look};
 use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
-use crate::instance::{Loan, Next, Payload, PayloadSource, Seat};
+use crate::instance::{Borrowable, Next, Payload, PayloadSource, Seat};
 use crate::request::{Request, Status, Ticket, WakeUp};
 
 pub struct Direct {
@@ -109,8 +109,8 @@ impl PayloadSource for Direct {
         self.line.join(seat)
     }
 
-    fn lend(&self, worker: usize, loan: Arc<Loan>) {
-        self.line.lend(worker, loan);
+    fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
+        self.line.lend(worker, borrowable);
     }
 
     fn poll(&self, worker: usize, now_ns: u64) -> Next {

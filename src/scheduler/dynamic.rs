@@ -19,7 +19,7 @@ use self::levels::Levels;
 use self::policy::{Policies, Policy};
 use super::line::{EXPIRED, Line};
 use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
-use crate::instance::{Loan, Next, Payload, PayloadSource, Seat};
+use crate::instance::{Borrowable, Next, Payload, PayloadSource, Seat};
 use crate::observe::log::verbose;
 use crate::request::{Request, Status, Ticket, WakeUp};
 use crate::wire::inference::ModelDynamicBatching;
@@ -125,8 +125,8 @@ impl PayloadSource for Dynamic {
         self.line.join(seat)
     }
 
-    fn lend(&self, worker: usize, loan: Arc<Loan>) {
-        self.line.lend(worker, loan);
+    fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
+        self.line.lend(worker, borrowable);
     }
 
     fn poll(&self, worker: usize, now_ns: u64) -> Next {

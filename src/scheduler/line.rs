@@ -15,7 +15,7 @@ use self::desk::{Desk, Posture};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::{Purpose, Refused, STOPPING, Services, answer_expired};
-use crate::instance::{Loan, Next, Payload, Seat};
+use crate::instance::{Borrowable, Next, Payload, Seat};
 use crate::observe::statistics::ModelStatistics;
 use crate::queue::{Armed, BatcherToken, Mpsc, Outlet, Place, SegmentedVec, Turn};
 use crate::request::{Request, Status, Ticket, WakeUp, Waker};
@@ -102,7 +102,7 @@ pub const EXPIRED: &str = "Request timeout expired";
 /// Tombstones are swept out by whoever makes so many: their tensors are memory that nobody needs.
 const SWEPT_FROM: isize = 256;
 /// How many instances a shard tries to borrow before it leaves the request to the workers.
-const LOANS_TRIED: usize = 4;
+const BORROWS_TRIED: usize = 4;
 
 const OPEN: u8 = 0;
 /// Nobody would execute what is accepted: all instances are passive.
@@ -130,7 +130,7 @@ pub struct Line<F> {
     /// [`OPEN`], or why nothing is accepted.
     door: AtomicU8,
     /// Instances that may be borrowed.
-    loans: AtomicUsize,
+    borrowables: AtomicUsize,
     model: String,
     limiter: Option<Arc<dyn Limiter>>,
     pub statistics: Arc<ModelStatistics>,
@@ -174,7 +174,7 @@ impl<F: Former> Line<F> {
             desks: SegmentedVec::default(),
             present: Mutex::new(0),
             door: AtomicU8::new(DESERTED),
-            loans: AtomicUsize::new(0),
+            borrowables: AtomicUsize::new(0),
             model: purpose.spec.name.clone(),
             limiter: services.limiter.clone(),
             statistics: Arc::clone(&purpose.statistics),
@@ -220,15 +220,15 @@ impl<F: Former> Line<F> {
     /// (docs/design.md, decision 4). Its answers go their usual way. Otherwise it comes back.
     pub fn run_here(&self, request: Box<Request>) -> Result<Ticket, Box<Request>> {
         let is_possible = request.is_on_shard
-            && self.loans.load(Ordering::Acquire) > 0
+            && self.borrowables.load(Ordering::Acquire) > 0
             && self.waiting() == 0
             && self.door.load(Ordering::SeqCst) == OPEN;
         if !is_possible {
             return Err(request);
         }
-        for desk in (0..LOANS_TRIED).map_while(|worker| self.desks.get(worker)) {
-            let Some(loan) = desk.loan() else { continue };
-            let Some(borrowed) = loan.borrow() else { continue };
+        for desk in (0..BORROWS_TRIED).map_while(|worker| self.desks.get(worker)) {
+            let Some(borrowable) = desk.borrowable() else { continue };
+            let Some(borrowed) = borrowable.borrow() else { continue };
             let ticket = request.ticket();
             request.admission().take();
             let mut payload = Payload::default();
@@ -428,12 +428,12 @@ impl<F: Former> Line<F> {
     }
 
     /// The worker's instance may be borrowed by shards, unless it has to ask for resources.
-    pub fn lend(&self, worker: usize, loan: Arc<Loan>) {
+    pub fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
         if let Some(desk) = self.desks.get(worker)
             && self.limiter.is_none()
-            && desk.lend(Some(loan)).is_none()
+            && desk.lend(Some(borrowable)).is_none()
         {
-            self.loans.fetch_add(1, Ordering::AcqRel);
+            self.borrowables.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -532,7 +532,7 @@ impl<F: Former> Line<F> {
         if let Some(desk) = self.desks.get(worker)
             && desk.clear()
         {
-            self.loans.fetch_sub(1, Ordering::AcqRel);
+            self.borrowables.fetch_sub(1, Ordering::AcqRel);
         }
         self.token.left(worker);
     }

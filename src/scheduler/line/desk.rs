@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::instance::Loan;
+use crate::instance::Borrowable;
 use crate::instance::Payload;
 use crate::request::Waker;
 use crate::scheduler::gate::Gate;
@@ -29,7 +29,7 @@ pub(super) struct Desk {
     gate: Mutex<Option<Arc<dyn Gate>>>,
     /// It has its resources, or is in line for them. Only the worker itself looks at it.
     is_at_gate: AtomicBool,
-    loan: Mutex<Option<Arc<Loan>>>,
+    borrowable: Mutex<Option<Arc<Borrowable>>>,
 }
 
 impl Desk {
@@ -62,7 +62,7 @@ impl Desk {
         let gate = lock(&self.gate).take();
         drop(gate);
         lock(&self.waker).take();
-        lock(&self.loan).take().is_some()
+        lock(&self.borrowable).take().is_some()
     }
 
     pub fn waker(&self) -> Option<Waker> {
@@ -70,13 +70,13 @@ impl Desk {
     }
 
     /// Returns what was there before.
-    pub fn lend(&self, loan: Option<Arc<Loan>>) -> Option<Arc<Loan>> {
-        std::mem::replace(&mut *lock(&self.loan), loan)
+    pub fn lend(&self, borrowable: Option<Arc<Borrowable>>) -> Option<Arc<Borrowable>> {
+        std::mem::replace(&mut *lock(&self.borrowable), borrowable)
     }
 
     /// The instance that may be borrowed.
-    pub fn loan(&self) -> Option<Arc<Loan>> {
-        if self.is_dismissed() { None } else { lock(&self.loan).clone() }
+    pub fn borrowable(&self) -> Option<Arc<Borrowable>> {
+        if self.is_dismissed() { None } else { lock(&self.borrowable).clone() }
     }
 
     pub fn posture(&self) -> Posture {

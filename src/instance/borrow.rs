@@ -42,7 +42,7 @@ const EARNED: u8 = 2;
 const OPEN: u8 = 3;
 
 #[derive(Default)]
-pub struct Loan {
+pub struct Borrowable {
     crew: Mutex<Crew>,
     terms: AtomicU8,
     short_runs: AtomicU32,
@@ -60,11 +60,11 @@ struct Crew {
 
 /// The right to run one payload.
 pub struct Borrowed<'a> {
-    loan: &'a Loan,
+    borrowable: &'a Borrowable,
     crew: MutexGuard<'a, Crew>,
 }
 
-impl Loan {
+impl Borrowable {
     /// Takes the instances in once they are ready.
     pub(super) fn open(&self, members: Vec<(Box<dyn Instance>, InstanceContext)>, run_to_completion: RunToCompletion) {
         let mobility = members.iter().map(|(instance, _)| instance.mobility()).min().unwrap_or_default();
@@ -107,7 +107,7 @@ impl Loan {
         };
         // The worker may have left with its instances meanwhile, or a run was too long.
         let is_there = !crew.members.is_empty() && self.terms.load(Ordering::Acquire) >= EARNED;
-        is_there.then_some(Borrowed { loan: self, crew })
+        is_there.then_some(Borrowed { borrowable: self, crew })
     }
 
     /// Runs `payload` as soon as nobody else runs one; every request is answered, now or later.
@@ -161,8 +161,8 @@ impl Loan {
 impl Borrowed<'_> {
     /// Runs `payload`; every request is answered, now or later.
     pub fn run(mut self, payload: Payload) {
-        let loan = self.loan;
-        loan.measure(|| self.crew.run(payload));
+        let borrowable = self.borrowable;
+        borrowable.measure(|| self.crew.run(payload));
     }
 }
 
@@ -197,9 +197,9 @@ impl Crew {
     }
 }
 
-impl std::fmt::Debug for Loan {
+impl std::fmt::Debug for Borrowable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Loan({})", self.terms.load(Ordering::Acquire))
+        write!(f, "Borrowable({})", self.terms.load(Ordering::Acquire))
     }
 }
 

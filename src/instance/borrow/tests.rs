@@ -25,16 +25,16 @@ impl Instance for Counted {
     }
 }
 
-fn loan(mobilities: &[Mobility], run_to_completion: RunToCompletion) -> (Loan, Arc<AtomicUsize>) {
+fn borrowable(mobilities: &[Mobility], run_to_completion: RunToCompletion) -> (Borrowable, Arc<AtomicUsize>) {
     let config = ModelConfig { name: "m".into(), ..Default::default() };
     let context = InstanceContext::new("m", Arc::new(ModelSpec::new(config.clone()).unwrap()), model_context(&config));
-    let (loan, runs) = (Loan::default(), Arc::<AtomicUsize>::default());
+    let (borrowable, runs) = (Borrowable::default(), Arc::<AtomicUsize>::default());
     let member = |&mobility: &Mobility| {
         let instance: Box<dyn Instance> = Box::new(Counted { mobility, runs: Arc::clone(&runs) });
         (instance, context.clone())
     };
-    loan.open(mobilities.iter().map(member).collect(), run_to_completion);
-    (loan, runs)
+    borrowable.open(mobilities.iter().map(member).collect(), run_to_completion);
+    (borrowable, runs)
 }
 
 #[test]
@@ -52,46 +52,50 @@ fn what_is_lent_is_for_backend_and_operator_to_say() {
         (&[], RunToCompletion::Declared, (false, false)),
     ];
     for (mobilities, run_to_completion, expected) in rows {
-        let (loan, _) = loan(mobilities, run_to_completion);
-        assert_eq!((loan.is_offered(), loan.borrow().is_some()), expected, "{mobilities:?} {run_to_completion:?}");
+        let (borrowable, _) = borrowable(mobilities, run_to_completion);
+        assert_eq!(
+            (borrowable.is_offered(), borrowable.borrow().is_some()),
+            expected,
+            "{mobilities:?} {run_to_completion:?}"
+        );
     }
 }
 
 #[test]
 fn short_runs_earn_it_and_one_long_run_ends_it() {
-    let (loan, _) = loan(&[Mobility::FreeIfShort], RunToCompletion::Measured);
-    (1..PROBATION_RUNS).for_each(|_| loan.judge(PROBATION, LONGEST_RUN_NS));
-    assert!(loan.borrow().is_none());
-    loan.judge(PROBATION, LONGEST_RUN_NS + 1);
-    (1..PROBATION_RUNS).for_each(|_| loan.judge(PROBATION, 0));
-    assert!(loan.borrow().is_none(), "a long run starts the count again");
-    loan.judge(PROBATION, 0);
-    assert!(loan.borrow().is_some());
-    loan.judge(EARNED, LONGEST_RUN_NS);
-    assert!(loan.borrow().is_some());
-    loan.judge(EARNED, LONGEST_RUN_NS + 1);
-    assert!(loan.borrow().is_none());
-    (0..2 * PROBATION_RUNS).for_each(|_| loan.run(Payload::default()));
-    assert!(loan.borrow().is_none(), "for good");
+    let (borrowable, _) = borrowable(&[Mobility::FreeIfShort], RunToCompletion::Measured);
+    (1..PROBATION_RUNS).for_each(|_| borrowable.judge(PROBATION, LONGEST_RUN_NS));
+    assert!(borrowable.borrow().is_none());
+    borrowable.judge(PROBATION, LONGEST_RUN_NS + 1);
+    (1..PROBATION_RUNS).for_each(|_| borrowable.judge(PROBATION, 0));
+    assert!(borrowable.borrow().is_none(), "a long run starts the count again");
+    borrowable.judge(PROBATION, 0);
+    assert!(borrowable.borrow().is_some());
+    borrowable.judge(EARNED, LONGEST_RUN_NS);
+    assert!(borrowable.borrow().is_some());
+    borrowable.judge(EARNED, LONGEST_RUN_NS + 1);
+    assert!(borrowable.borrow().is_none());
+    (0..2 * PROBATION_RUNS).for_each(|_| borrowable.run(Payload::default()));
+    assert!(borrowable.borrow().is_none(), "for good");
 }
 
 #[test]
 fn one_runs_at_a_time_and_a_borrower_never_waits() {
-    let (loan, runs) = loan(&[Mobility::Free], RunToCompletion::Declared);
-    let borrowed = loan.borrow().unwrap();
-    assert!(loan.borrow().is_none());
+    let (borrowable, runs) = borrowable(&[Mobility::Free], RunToCompletion::Declared);
+    let borrowed = borrowable.borrow().unwrap();
+    assert!(borrowable.borrow().is_none());
     let (tell, told) = channel();
     std::thread::scope(|scope| {
-        let (loan, runs) = (&loan, &runs);
+        let (borrowable, runs) = (&borrowable, &runs);
         scope.spawn(move || {
             tell.send(()).unwrap();
-            loan.run(Payload::default());
+            borrowable.run(Payload::default());
             assert_eq!(runs.load(Ordering::SeqCst), 2, "the worker waited for the borrower");
         });
         told.recv().unwrap();
         borrowed.run(Payload::default());
     });
-    assert!(loan.borrow().is_some());
-    assert_eq!(loan.close().len(), 1);
-    assert!(loan.borrow().is_none(), "the instances are gone");
+    assert!(borrowable.borrow().is_some());
+    assert_eq!(borrowable.close().len(), 1);
+    assert!(borrowable.borrow().is_none(), "the instances are gone");
 }

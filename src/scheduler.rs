@@ -3,12 +3,12 @@
 //! There is no scheduler thread. A request waits in an inbox until a worker that is free cuts it into a payload; see
 //! `direct` for how the right to cut passes between workers.
 
+mod batch_queue;
 pub mod cache;
 mod direct;
 mod dynamic;
 pub mod ensemble;
 mod gate;
-mod line;
 mod mutants;
 mod ordered;
 mod rate_limiter;

@@ -1,18 +1,18 @@
 //! The default scheduler: every request is a payload of its own, first come, first served by the first free instance.
 //!
 //! There is nothing to form here, so the worker that has the token takes the oldest request, passes the token on, and
-//! executes (see [`Line`]).
+//! executes (see [`BatchQueue`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::line::{Arrivals, EXPIRED, Former, Line, Look};
+use super::batch_queue::{Arrivals, BatchQueue, EXPIRED, Former, Look};
 use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
 use crate::instance::{Borrowable, Next, Payload, PayloadSource, Seat};
 use crate::request::{Request, Status, Ticket, WakeUp};
 
 pub struct Direct {
-    line: Line<OneByOne>,
+    queue: BatchQueue<OneByOne>,
 }
 
 /// The former of payloads with one request.
@@ -67,24 +67,24 @@ impl Former for OneByOne {
 impl Direct {
     /// A scheduler without workers: it accepts requests once one has joined.
     pub fn new(purpose: &Purpose, services: &Services) -> Direct {
-        Direct { line: Line::new(OneByOne::default(), false, 1, purpose, services) }
+        Direct { queue: BatchQueue::new(OneByOne::default(), false, 1, purpose, services) }
     }
 }
 
 impl Scheduler for Direct {
     fn enqueue(&self, request: Box<Request>) -> Result<Accepted, Refused> {
-        let request = match self.line.run_here(request) {
+        let request = match self.queue.run_here(request) {
             Ok(ticket) => return Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None }),
             Err(request) => request,
         };
-        let (wake_up, ticket) = self.line.enqueue(request, |_| Ok(()))?;
+        let (wake_up, ticket) = self.queue.enqueue(request, |_| Ok(()))?;
         Ok(Accepted { wake_up, ticket, expires_at_ns: None })
     }
 
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().cancel() {
-            let wake_up = self.line.taken_back(ticket);
-            answer_cancelled(ticket, &self.line.statistics);
+            let wake_up = self.queue.taken_back(ticket);
+            answer_cancelled(ticket, &self.queue.statistics);
             return wake_up;
         }
         WakeUp::needless()
@@ -92,45 +92,45 @@ impl Scheduler for Direct {
 
     fn expire(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().expire() {
-            let wake_up = self.line.taken_back(ticket);
-            answer_expired(ticket, &self.line.statistics, EXPIRED);
+            let wake_up = self.queue.taken_back(ticket);
+            answer_expired(ticket, &self.queue.statistics, EXPIRED);
             return wake_up;
         }
         WakeUp::needless()
     }
 
     fn stop(&self) {
-        self.line.stop();
+        self.queue.stop();
     }
 }
 
 impl PayloadSource for Direct {
     fn join(&self, seat: Seat) -> Result<usize, Status> {
-        self.line.join(seat)
+        self.queue.join(seat)
     }
 
     fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
-        self.line.lend(worker, borrowable);
+        self.queue.lend(worker, borrowable);
     }
 
     fn poll(&self, worker: usize, now_ns: u64) -> Next {
-        self.line.poll(worker, now_ns)
+        self.queue.poll(worker, now_ns)
     }
 
     fn ahead(&self, worker: usize, now_ns: u64) -> Option<Payload> {
-        self.line.ahead(worker, now_ns)
+        self.queue.ahead(worker, now_ns)
     }
 
     fn executed(&self, worker: usize) {
-        self.line.executed(worker);
+        self.queue.executed(worker);
     }
 
     fn dismiss(&self, worker: usize) {
-        self.line.dismiss(worker);
+        self.queue.dismiss(worker);
     }
 
     fn left(&self, worker: usize) {
-        self.line.left(worker);
+        self.queue.left(worker);
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use self::former::Batches;
 use self::levels::Levels;
 use self::policy::{Policies, Policy};
-use super::line::{EXPIRED, Line};
+use super::batch_queue::{BatchQueue, EXPIRED};
 use super::{Accepted, Purpose, Refused, Scheduler, Services, answer_cancelled, answer_expired};
 use crate::instance::{Borrowable, Next, Payload, PayloadSource, Seat};
 use crate::observe::log::verbose;
@@ -26,7 +26,7 @@ use crate::wire::inference::ModelDynamicBatching;
 use crate::wire::inference::model_queue_policy::TimeoutAction;
 
 pub struct Dynamic {
-    line: Line<Batches>,
+    queue: BatchQueue<Batches>,
     levels: Arc<Levels>,
     policies: Arc<Policies>,
     /// Nothing is gained by waiting, so a shard may run a request itself.
@@ -45,7 +45,7 @@ impl Dynamic {
         // Scripts wait for Triton's words; here the workers of the model form its batches themselves.
         verbose!(1, "Starting dynamic-batcher thread for {} at nice 0...", purpose.spec.name);
         Dynamic {
-            line: Line::new(former, config.max_queue_delay_microseconds > 0, rows_max, purpose, services),
+            queue: BatchQueue::new(former, config.max_queue_delay_microseconds > 0, rows_max, purpose, services),
             levels,
             policies,
             // A strategy's code never runs on a shard.
@@ -67,7 +67,7 @@ impl Dynamic {
                 request.log_id()
             );
             if request.is_counted() {
-                self.line.statistics.queue_was_full();
+                self.queue.statistics.queue_was_full();
             }
             Status::unavailable("Exceeds maximum queue size").prefixed(&request.log_id())
         })
@@ -75,21 +75,21 @@ impl Dynamic {
 
     fn taken_back(&self, ticket: &Ticket) -> WakeUp {
         self.levels.leave(ticket.tag, self.policies.of(ticket.tag));
-        self.line.taken_back(ticket)
+        self.queue.taken_back(ticket)
     }
 }
 
 impl Scheduler for Dynamic {
     fn enqueue(&self, mut request: Box<Request>) -> Result<Accepted, Refused> {
         if self.is_immediate {
-            request = match self.line.run_here(request) {
+            request = match self.queue.run_here(request) {
                 Ok(ticket) => return Ok(Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None }),
                 Err(request) => request,
             };
         }
         let (level, policy) = (request.priority, self.policies.of(request.priority));
         let deadline_ns = policy.deadline_ns(&request);
-        let (wake_up, mut ticket) = self.line.enqueue(request, |request| self.admit(request, policy))?;
+        let (wake_up, mut ticket) = self.queue.enqueue(request, |request| self.admit(request, policy))?;
         ticket.tag = level;
         // Only what is rejected is its home's business, as soon as the deadline is in the past.
         let is_rejected = policy.action == TimeoutAction::Reject;
@@ -100,7 +100,7 @@ impl Scheduler for Dynamic {
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().cancel() {
             let wake_up = self.taken_back(ticket);
-            answer_cancelled(ticket, &self.line.statistics);
+            answer_cancelled(ticket, &self.queue.statistics);
             return wake_up;
         }
         WakeUp::needless()
@@ -109,44 +109,44 @@ impl Scheduler for Dynamic {
     fn expire(&self, ticket: &Ticket) -> WakeUp {
         if ticket.admission().expire() {
             let wake_up = self.taken_back(ticket);
-            answer_expired(ticket, &self.line.statistics, EXPIRED);
+            answer_expired(ticket, &self.queue.statistics, EXPIRED);
             return wake_up;
         }
         WakeUp::needless()
     }
 
     fn stop(&self) {
-        self.line.stop();
+        self.queue.stop();
     }
 }
 
 impl PayloadSource for Dynamic {
     fn join(&self, seat: Seat) -> Result<usize, Status> {
-        self.line.join(seat)
+        self.queue.join(seat)
     }
 
     fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
-        self.line.lend(worker, borrowable);
+        self.queue.lend(worker, borrowable);
     }
 
     fn poll(&self, worker: usize, now_ns: u64) -> Next {
-        self.line.poll(worker, now_ns)
+        self.queue.poll(worker, now_ns)
     }
 
     fn ahead(&self, worker: usize, now_ns: u64) -> Option<Payload> {
-        self.line.ahead(worker, now_ns)
+        self.queue.ahead(worker, now_ns)
     }
 
     fn executed(&self, worker: usize) {
-        self.line.executed(worker);
+        self.queue.executed(worker);
     }
 
     fn dismiss(&self, worker: usize) {
-        self.line.dismiss(worker);
+        self.queue.dismiss(worker);
     }
 
     fn left(&self, worker: usize) {
-        self.line.left(worker);
+        self.queue.left(worker);
     }
 }
 

@@ -78,17 +78,17 @@ fn one_of_worker_timer_and_client_answers_and_gives_the_place_back() {
 /// A batch goes at so many living requests.
 const BATCH: usize = 2;
 
-/// A line: requests that can be taken back, and a former that keeps what it drained.
-struct Line {
+/// A batch queue: requests that can be taken back, and a former that keeps what it drained.
+struct BatchQueue {
     token: BatcherToken,
     inbox: Mpsc<Arc<Admission>, Vec<Arc<Admission>>>,
     waiting: AtomicUsize,
     removals: AtomicUsize,
 }
 
-impl Line {
-    fn new() -> Arc<Line> {
-        Arc::new(Line {
+impl BatchQueue {
+    fn new() -> Arc<BatchQueue> {
+        Arc::new(BatchQueue {
             token: token(1),
             inbox: Mpsc::with_state(Vec::new()),
             waiting: AtomicUsize::new(0),
@@ -177,19 +177,19 @@ impl Line {
 #[test]
 fn a_sweep_hides_nothing_from_the_holder() {
     model(2, || {
-        let line = Line::new();
-        assert_eq!(line.token.acquire(0), Turn::Holder);
+        let queue = BatchQueue::new();
+        assert_eq!(queue.token.acquire(0), Turn::Holder);
         let worker = thread::spawn({
-            let line = Arc::clone(&line);
-            move || line.work()
+            let queue = Arc::clone(&queue);
+            move || queue.work()
         });
         let to_wake = worker.thread().clone();
-        let first = line.enqueue(&to_wake);
+        let first = queue.enqueue(&to_wake);
         let canceller = thread::spawn({
-            let (line, to_wake, first) = (Arc::clone(&line), to_wake.clone(), Arc::clone(&first));
-            move || line.take_back(&first, &to_wake)
+            let (queue, to_wake, first) = (Arc::clone(&queue), to_wake.clone(), Arc::clone(&first));
+            move || queue.take_back(&first, &to_wake)
         });
-        let others = [line.enqueue(&to_wake), line.enqueue(&to_wake)];
+        let others = [queue.enqueue(&to_wake), queue.enqueue(&to_wake)];
         canceller.join().unwrap();
         worker.join().unwrap();
         assert_eq!(first.answers.load(Ordering::Relaxed), 1, "cancelled or taken");

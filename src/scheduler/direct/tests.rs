@@ -94,7 +94,7 @@ fn every_request_is_served_once_by_some_worker() {
     assert_eq!(served, 2 * EACH);
     assert_eq!(sink.answers.load(Ordering::SeqCst), 2 * EACH);
     assert_eq!(sink.errors.load(Ordering::SeqCst), 0);
-    assert_eq!(scheduler.line.statistics.snapshot().pending, 0);
+    assert_eq!(scheduler.queue.statistics.snapshot().pending, 0);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn workers_come_and_go_and_nothing_is_lost() {
     assert_eq!(served, REQUESTS);
     assert_eq!(sink.answers.load(Ordering::SeqCst), REQUESTS);
     assert_eq!(sink.errors.load(Ordering::SeqCst), 0);
-    assert_eq!(scheduler.line.statistics.snapshot().pending, 0);
+    assert_eq!(scheduler.queue.statistics.snapshot().pending, 0);
 }
 
 #[test]
@@ -221,11 +221,11 @@ fn tombstones_are_swept_while_all_workers_are_busy() {
     for _ in 0..10_000 {
         let accepted = scheduler.enqueue(request(&sink)).unwrap();
         scheduler.cancel(&accepted.ticket).now();
-        assert!(scheduler.line.waiting() < 1_000, "tombstones are kept");
+        assert!(scheduler.queue.waiting() < 1_000, "tombstones are kept");
     }
     stays.wake_up.now();
     assert_eq!(sink.errors.load(Ordering::SeqCst), 10_000);
     scheduler.stop();
     assert_eq!(work(&scheduler, worker), 1, "what is alive is kept");
-    assert_eq!(scheduler.line.statistics.snapshot().pending, 0);
+    assert_eq!(scheduler.queue.statistics.snapshot().pending, 0);
 }

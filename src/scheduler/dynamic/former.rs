@@ -10,7 +10,7 @@ use super::queues::{Entry, Position, Queues};
 use crate::instance::{BatchStrategy, Payload};
 use crate::model_config::ModelSpec;
 use crate::request::Request;
-use crate::scheduler::line::{Arrivals, Former, Look};
+use crate::scheduler::batch_queue::{Arrivals, Former, Look};
 use crate::scheduler::mutants::{self, Mutant};
 use crate::wire::inference::ModelDynamicBatching;
 use crate::wire::inference::model_queue_policy::TimeoutAction;

@@ -418,7 +418,7 @@ fn tombstones() {
     let more = bench.send(&[1]);
     bench.wake(more);
     assert_eq!(bench.poll(), Ok(vec![2, 3, 4, 5]));
-    assert_eq!(bench.batcher.line.waiting(), 0);
+    assert_eq!(bench.batcher.queue.waiting(), 0);
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn tombstones_are_swept_while_all_workers_are_busy() {
     for _ in 0..5_000 {
         let accepted = bench.send(&[1]).remove(0);
         bench.batcher.cancel(&accepted.ticket).now();
-        assert!(bench.batcher.line.waiting() < 1_000, "tombstones are kept");
+        assert!(bench.batcher.queue.waiting() < 1_000, "tombstones are kept");
     }
     assert_eq!(bench.batches(), [2]);
     assert_eq!(bench.statistics.snapshot().pending, 0);
@@ -590,5 +590,5 @@ fn nothing_is_lost_or_answered_twice() {
     keys.dedup();
     assert_eq!(keys.len(), answered, "answered twice");
     assert_eq!(answered + refused.load(Ordering::SeqCst), 2 * EACH as usize);
-    assert_eq!((statistics.snapshot().pending, batcher.line.waiting()), (0, 0));
+    assert_eq!((statistics.snapshot().pending, batcher.queue.waiting()), (0, 0));
 }

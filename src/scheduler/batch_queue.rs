@@ -109,7 +109,7 @@ const OPEN: u8 = 0;
 const DESERTED: u8 = 1;
 const STOPPED: u8 = 2;
 
-pub struct Line<F> {
+pub struct BatchQueue<F> {
     inbox: Mpsc<Box<Request>, F>,
     /// Weight of the requests that are in no payload yet, in the inbox, kept by the former, or on their way; tombstones
     /// included.
@@ -160,10 +160,16 @@ enum Found {
     Occupied,
 }
 
-impl<F: Former> Line<F> {
-    /// A line without workers: it accepts requests once one has joined.
-    pub fn new(former: F, removals_matter: bool, ahead_from: usize, purpose: &Purpose, services: &Services) -> Line<F> {
-        Line {
+impl<F: Former> BatchQueue<F> {
+    /// A queue without workers: it accepts requests once one has joined.
+    pub fn new(
+        former: F,
+        removals_matter: bool,
+        ahead_from: usize,
+        purpose: &Purpose,
+        services: &Services,
+    ) -> BatchQueue<F> {
+        BatchQueue {
             inbox: Mpsc::with_state(former),
             waiting: AtomicUsize::new(0),
             tombstones: AtomicIsize::new(0),
@@ -181,7 +187,7 @@ impl<F: Former> Line<F> {
         }
     }
 
-    /// Puts a request into the line unless the door is closed or `admit` says no.
+    /// Puts a request into the queue unless the door is closed or `admit` says no.
     pub fn enqueue(
         &self,
         request: Box<Request>,
@@ -241,7 +247,7 @@ impl<F: Former> Line<F> {
         Err(request)
     }
 
-    /// A request of this line was taken back by its home, which is about to answer it.
+    /// A request of this queue was taken back by its home, which is about to answer it.
     pub fn taken_back(&self, ticket: &Ticket) -> WakeUp {
         if ticket.is_counted {
             self.statistics.pending_removed();
@@ -410,7 +416,7 @@ impl<F: Former> Line<F> {
 }
 
 /// The workers' side: what [`PayloadSource`](crate::instance::PayloadSource) asks for.
-impl<F: Former> Line<F> {
+impl<F: Former> BatchQueue<F> {
     pub fn join(&self, seat: Seat) -> Result<usize, Status> {
         let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &seat)).transpose()?;
         let worker = self.token.join().map_err(|error| Status::invalid(error.to_string()))?;

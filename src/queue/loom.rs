@@ -514,7 +514,7 @@ fn work_until_told(token: &BatcherToken, me: Worker, pending: &AtomicUsize, told
 }
 
 /// One worker of a version while workers come and go.
-struct Desk {
+struct WorkerSlot {
     told: AtomicBool,
     thread: std::sync::OnceLock<thread::Thread>,
 }
@@ -522,25 +522,25 @@ struct Desk {
 struct Changing {
     token: BatcherToken,
     pending: AtomicUsize,
-    desks: [Desk; 2],
+    slots: [WorkerSlot; 2],
 }
 
 impl Changing {
     fn new(workers: usize) -> Arc<Changing> {
-        let desk = || Desk { told: AtomicBool::new(false), thread: std::sync::OnceLock::new() };
-        Arc::new(Changing { token: token(workers), pending: AtomicUsize::new(0), desks: [desk(), desk()] })
+        let slot = || WorkerSlot { told: AtomicBool::new(false), thread: std::sync::OnceLock::new() };
+        Arc::new(Changing { token: token(workers), pending: AtomicUsize::new(0), slots: [slot(), slot()] })
     }
 
     fn wake(&self, worker: Worker) {
-        self.desks[worker].thread.get().expect("known before it acquires").unpark();
+        self.slots[worker].thread.get().expect("known before it acquires").unpark();
     }
 
     /// Starts the thread of a worker; its handle is known before it is let in.
     fn start(this: &Arc<Changing>, me: Worker) -> thread::JoinHandle<()> {
         let this = Arc::clone(this);
         thread::spawn(move || {
-            this.desks[me].thread.set(thread::current()).expect("set once");
-            work_until_told(&this.token, me, &this.pending, &this.desks[me].told, &|worker| this.wake(worker));
+            this.slots[me].thread.set(thread::current()).expect("set once");
+            work_until_told(&this.token, me, &this.pending, &this.slots[me].told, &|worker| this.wake(worker));
         })
     }
 
@@ -552,7 +552,7 @@ impl Changing {
     }
 
     fn dismiss(&self, thread: &thread::Thread, worker: Worker) {
-        self.desks[worker].told.store(true, Ordering::Relaxed);
+        self.slots[worker].told.store(true, Ordering::Relaxed);
         thread.unpark();
     }
 }

@@ -6,12 +6,12 @@
 //! [`BatcherToken`]). Workers come and go while all this runs. What a former keeps is guarded by the right to pop the
 //! inbox, so nobody ever waits for a lock here.
 
-mod desk;
+mod worker_slot;
 
 use std::sync::atomic::{AtomicIsize, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use self::desk::{Desk, Posture};
+use self::worker_slot::{Posture, WorkerSlot};
 use super::gate::Limiter;
 use super::mutants::{self, Mutant};
 use super::{Purpose, Refused, STOPPING, Services, answer_expired};
@@ -124,7 +124,7 @@ pub struct BatchQueue<F> {
     /// A request that goes may leave a payload behind that is ready: the batch without it has a preferred size.
     removals_matter: bool,
     token: BatcherToken,
-    desks: SegmentedVec<Desk>,
+    slots: SegmentedVec<WorkerSlot>,
     /// Workers that joined and were neither dismissed nor left.
     present: Mutex<usize>,
     /// [`OPEN`], or why nothing is accepted.
@@ -177,7 +177,7 @@ impl<F: Former> BatchQueue<F> {
             ahead_from,
             removals_matter,
             token: BatcherToken::new(),
-            desks: SegmentedVec::default(),
+            slots: SegmentedVec::default(),
             present: Mutex::new(0),
             door: AtomicU8::new(DESERTED),
             borrowables: AtomicUsize::new(0),
@@ -232,8 +232,8 @@ impl<F: Former> BatchQueue<F> {
         if !is_possible {
             return Err(request);
         }
-        for desk in (0..BORROWS_TRIED).map_while(|worker| self.desks.get(worker)) {
-            let Some(borrowable) = desk.borrowable() else { continue };
+        for slot in (0..BORROWS_TRIED).map_while(|worker| self.slots.get(worker)) {
+            let Some(borrowable) = slot.borrowable() else { continue };
             let Some(borrowed) = borrowable.borrow() else { continue };
             let ticket = request.ticket();
             request.admission().take();
@@ -298,11 +298,11 @@ impl<F: Former> BatchQueue<F> {
     }
 
     fn is_dismissed(&self, worker: usize) -> bool {
-        self.desks.get(worker).is_none_or(Desk::is_dismissed)
+        self.slots.get(worker).is_none_or(WorkerSlot::is_dismissed)
     }
 
     fn waker(&self, worker: Option<usize>) -> Option<Waker> {
-        self.desks.get(worker?)?.waker()
+        self.slots.get(worker?)?.waker()
     }
 
     fn wake(&self, worker: Option<usize>) {
@@ -315,10 +315,10 @@ impl<F: Former> BatchQueue<F> {
 
     /// Says that a worker does not count any more; true the first time.
     fn strike_off(&self, worker: usize) -> bool {
-        let Some(desk) = self.desks.get(worker) else { return false };
+        let Some(slot) = self.slots.get(worker) else { return false };
         // One lock over both, so that a worker that joins meanwhile opens the door after us.
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if !desk.dismiss() {
+        if !slot.dismiss() {
             return false;
         }
         *present = present.saturating_sub(1);
@@ -333,7 +333,7 @@ impl<F: Former> BatchQueue<F> {
     }
 
     /// Looks, asks for the worker's resources, and cuts.
-    fn find(&self, desk: Option<&Desk>, now_ns: u64, in_haste: bool) -> Found {
+    fn find(&self, slot: Option<&WorkerSlot>, now_ns: u64, in_haste: bool) -> Found {
         let Some(mut inbox) = self.inbox.consume() else { return Found::Occupied };
         let (former, outlet) = inbox.parts();
         let mut arrivals = self.arrivals(outlet);
@@ -344,7 +344,7 @@ impl<F: Former> BatchQueue<F> {
                 Look::Wait { drained, wake_at, until_ns } => {
                     break Found::Nothing { drained, wake_at, until_ns, removals };
                 }
-                Look::Ready if desk.is_some_and(|desk| !desk.enter_gate()) => break Found::Gated,
+                Look::Ready if slot.is_some_and(|slot| !slot.enter_gate()) => break Found::Gated,
                 Look::Ready => {
                     let payload = former.cut(&mut arrivals);
                     if !payload.is_empty() {
@@ -362,8 +362,8 @@ impl<F: Former> BatchQueue<F> {
     }
 
     /// Whether the worker has the token, and if not, how it waits for it.
-    fn call(&self, worker: usize, desk: &Desk) -> Call {
-        match desk.take_posture() {
+    fn call(&self, worker: usize, slot: &WorkerSlot) -> Call {
+        match slot.take_posture() {
             Posture::Armed => {
                 self.token.disarm(worker);
                 return Call::Holder;
@@ -378,9 +378,9 @@ impl<F: Former> BatchQueue<F> {
         match self.token.place(worker) {
             Place::Holder => Call::Holder,
             Place::Stopped => Call::Stopped,
-            Place::Waiting if !desk.is_dismissed() => {
-                desk.leave_gate();
-                desk.set_posture(Posture::Idle);
+            Place::Waiting if !slot.is_dismissed() => {
+                slot.leave_gate();
+                slot.set_posture(Posture::Idle);
                 Call::Idle
             }
             Place::Waiting if self.token.retire(worker) => Call::Dismissed,
@@ -390,13 +390,13 @@ impl<F: Former> BatchQueue<F> {
     }
 
     /// What is left when nothing new comes any more.
-    fn take_rest(&self, desk: &Desk, now_ns: u64) -> Next {
+    fn take_rest(&self, slot: &WorkerSlot, now_ns: u64) -> Next {
         loop {
-            match self.find(Some(desk), now_ns, true) {
-                Found::Payload(payload) => return Next::Execute(desk.stamp(payload)),
+            match self.find(Some(slot), now_ns, true) {
+                Found::Payload(payload) => return Next::Execute(slot.stamp(payload)),
                 Found::Gated => return Next::Sleep { until_ns: None },
                 Found::Nothing { .. } if self.waiting() == 0 => {
-                    desk.leave_gate();
+                    slot.leave_gate();
                     return Next::Leave;
                 }
                 // Another worker is taking, or a push is under way.
@@ -406,11 +406,11 @@ impl<F: Former> BatchQueue<F> {
     }
 
     /// The last payloads of a worker that leaves: none while others stay.
-    fn take_farewell(&self, desk: &Desk, now_ns: u64) -> Next {
+    fn take_farewell(&self, slot: &WorkerSlot, now_ns: u64) -> Next {
         if self.door.load(Ordering::SeqCst) != OPEN {
-            return self.take_rest(desk, now_ns);
+            return self.take_rest(slot, now_ns);
         }
-        desk.leave_gate();
+        slot.leave_gate();
         Next::Leave
     }
 }
@@ -420,13 +420,13 @@ impl<F: Former> BatchQueue<F> {
     pub fn join(&self, seat: Seat) -> Result<usize, Status> {
         let gate = self.limiter.as_ref().map(|limiter| limiter.admit(&self.model, &seat)).transpose()?;
         let worker = self.token.join().map_err(|error| Status::invalid(error.to_string()))?;
-        if !self.desks.provide(worker) {
+        if !self.slots.provide(worker) {
             return Err(Status::internal(format!("there is no place for worker {worker}")));
         }
-        let desk = &self.desks[worker];
-        desk.furnish(seat.waker, gate);
+        let slot = &self.slots[worker];
+        slot.furnish(seat.waker, gate);
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        desk.welcome();
+        slot.welcome();
         *present += 1;
         // Not if it was stopped.
         let _ = self.door.compare_exchange(DESERTED, OPEN, Ordering::SeqCst, Ordering::SeqCst);
@@ -435,35 +435,35 @@ impl<F: Former> BatchQueue<F> {
 
     /// The worker's instance may be borrowed by shards, unless it has to ask for resources.
     pub fn lend(&self, worker: usize, borrowable: Arc<Borrowable>) {
-        if let Some(desk) = self.desks.get(worker)
+        if let Some(slot) = self.slots.get(worker)
             && self.limiter.is_none()
-            && desk.lend(Some(borrowable)).is_none()
+            && slot.lend(Some(borrowable)).is_none()
         {
             self.borrowables.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     pub fn poll(&self, worker: usize, now_ns: u64) -> Next {
-        let Some(desk) = self.desks.get(worker) else { return Next::Leave };
-        if desk.is_dismissed() && desk.posture() == Posture::Busy {
-            return self.take_farewell(desk, now_ns);
+        let Some(slot) = self.slots.get(worker) else { return Next::Leave };
+        if slot.is_dismissed() && slot.posture() == Posture::Busy {
+            return self.take_farewell(slot, now_ns);
         }
-        match self.call(worker, desk) {
+        match self.call(worker, slot) {
             Call::Holder => {}
             Call::Idle => return Next::Sleep { until_ns: None },
-            Call::Dismissed => return self.take_farewell(desk, now_ns),
-            Call::Stopped => return self.take_rest(desk, now_ns),
+            Call::Dismissed => return self.take_farewell(slot, now_ns),
+            Call::Stopped => return self.take_rest(slot, now_ns),
         }
         let mut spins = 0;
         loop {
             if self.is_dismissed(worker) {
                 self.pass(worker);
-                return self.take_farewell(desk, now_ns);
+                return self.take_farewell(slot, now_ns);
             }
-            match self.find(Some(desk), now_ns, false) {
+            match self.find(Some(slot), now_ns, false) {
                 Found::Payload(payload) => {
                     self.pass(worker);
-                    return Next::Execute(desk.stamp(payload));
+                    return Next::Execute(slot.stamp(payload));
                 }
                 Found::Gated => {
                     // Others may take it meanwhile. The gate wakes us, and then we ask for the token as if we came
@@ -472,18 +472,18 @@ impl<F: Former> BatchQueue<F> {
                     return Next::Sleep { until_ns: None };
                 }
                 Found::Nothing { drained, wake_at, until_ns, removals } => {
-                    desk.leave_gate();
+                    slot.leave_gate();
                     let has_changed = || self.waiting() > drained || self.removals.load(Ordering::Acquire) != removals;
                     match self.token.arm(worker, wake_at, has_changed) {
                         Armed::Park => {
-                            desk.set_posture(Posture::Armed);
+                            slot.set_posture(Posture::Armed);
                             return Next::Sleep { until_ns };
                         }
                         // A push is under way.
                         Armed::LookAgain => pause(&mut spins),
                         Armed::Stopped => {
                             self.pass(worker);
-                            return self.take_rest(desk, now_ns);
+                            return self.take_rest(slot, now_ns);
                         }
                     }
                 }
@@ -495,12 +495,12 @@ impl<F: Former> BatchQueue<F> {
     /// One more payload for a worker that executes, if nobody else is there to take it. Never where workers have to ask
     /// for resources.
     pub fn ahead(&self, worker: usize, now_ns: u64) -> Option<Payload> {
-        let desk = self.desks.get(worker)?;
-        let is_wanted = self.limiter.is_none() && !desk.is_dismissed() && self.waiting() >= self.ahead_from;
+        let slot = self.slots.get(worker)?;
+        let is_wanted = self.limiter.is_none() && !slot.is_dismissed() && self.waiting() >= self.ahead_from;
         if !is_wanted || !self.token.try_hold() {
             return None;
         }
-        let found = self.find(Some(desk), now_ns, false);
+        let found = self.find(Some(slot), now_ns, false);
         self.pass(worker);
         match found {
             Found::Payload(payload) => Some(payload),
@@ -509,8 +509,8 @@ impl<F: Former> BatchQueue<F> {
     }
 
     pub fn executed(&self, worker: usize) {
-        if let Some(desk) = self.desks.get(worker) {
-            desk.executed();
+        if let Some(slot) = self.slots.get(worker) {
+            slot.executed();
         }
     }
 
@@ -535,8 +535,8 @@ impl<F: Former> BatchQueue<F> {
                 _ => std::thread::yield_now(),
             }
         }
-        if let Some(desk) = self.desks.get(worker)
-            && desk.clear()
+        if let Some(slot) = self.slots.get(worker)
+            && slot.clear()
         {
             self.borrowables.fetch_sub(1, Ordering::AcqRel);
         }

@@ -1,4 +1,4 @@
-//! What a line knows of one worker.
+//! The state of one worker in a batch queue: how to wake it, its gate, and what it does now.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub(super) enum Posture {
 }
 
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct WorkerSlot {
     /// Locked for the moment of a copy: a number may go to another worker.
     waker: Mutex<Option<Waker>>,
     is_dismissed: AtomicBool,
@@ -32,7 +32,7 @@ pub(super) struct Desk {
     borrowable: Mutex<Option<Arc<Borrowable>>>,
 }
 
-impl Desk {
+impl WorkerSlot {
     /// For the worker that is about to join.
     pub fn furnish(&self, waker: Waker, gate: Option<Arc<dyn Gate>>) {
         *lock(&self.waker) = Some(waker);

@@ -48,7 +48,7 @@ const OUT_OF_TIME: &str = "the server exits before this request can be finished;
 
 /// How connections come in: whom they speak to, and whether in TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Door {
+pub struct Listener {
     pub port: Port,
     pub tls: bool,
 }
@@ -56,7 +56,7 @@ pub struct Door {
 /// What a shard is told from outside.
 pub enum Mail<M> {
     /// A connection that another shard accepted.
-    Accepted { fd: OwnedFd, door: Door, seat: Seat },
+    Accepted { fd: OwnedFd, listener: Listener, seat: Seat },
     /// A TLS session is back from the control thread.
     Handshaken(Handshaken),
     /// For the service.
@@ -77,7 +77,7 @@ pub enum Mail<M> {
 const CALLS_BESIDE: usize = 4096;
 
 /// Hands a connection to another shard.
-pub type HandOver = Arc<dyn Fn(OwnedFd, Door, Seat) + Send + Sync>;
+pub type HandOver = Arc<dyn Fn(OwnedFd, Listener, Seat) + Send + Sync>;
 
 /// What a shard shows to the rest of the server.
 #[derive(Debug, Default)]
@@ -142,8 +142,8 @@ pub struct Net<S: Service> {
     /// Scratch for the list while it is worked through.
     due: Vec<Key>,
     shares: Shares,
-    /// Door of each listener of the engine.
-    listeners: Vec<Door>,
+    /// By the engine's number of each.
+    listeners: Vec<Listener>,
     handshakes: Handshakes,
     keepalive: Keepalive,
     shard: usize,
@@ -188,8 +188,8 @@ pub struct Parts<S> {
     /// What a gRPC message may hold.
     pub grpc_limits: Limits,
     pub shard: usize,
-    pub listeners: Vec<Door>,
-    /// `None`: no door speaks TLS.
+    pub listeners: Vec<Listener>,
+    /// `None`: no listener speaks TLS.
     pub secure: Option<Secure>,
     pub keepalive: Keepalive,
     pub slow_peers: SlowPeers,
@@ -241,15 +241,15 @@ impl<S: Service> Net<S> {
     }
 
     /// Takes a new connection, or hands it to a shard with fewer.
-    fn accepted(&mut self, fd: OwnedFd, door: Door, core: &mut Core<u64>) {
-        if self.is_draining(door.port) {
+    fn accepted(&mut self, fd: OwnedFd, listener: Listener, core: &mut Core<u64>) {
+        if self.is_draining(listener.port) {
             return;
         }
         let seat = self.loads.take_seat();
         if seat.shard() != self.shard {
-            return (self.hand_over)(fd, door, seat);
+            return (self.hand_over)(fd, listener, seat);
         }
-        self.adopt(fd, door, seat, core);
+        self.adopt(fd, listener, seat, core);
     }
 
     /// Metrics are served to the end (contract/cli.md section 7).
@@ -257,14 +257,14 @@ impl<S: Service> Net<S> {
         self.draining && (port != Port::Metrics || self.stopped)
     }
 
-    fn adopt(&mut self, fd: OwnedFd, door: Door, seat: Seat, core: &mut Core<u64>) {
-        let port = door.port;
+    fn adopt(&mut self, fd: OwnedFd, listener: Listener, seat: Seat, core: &mut Core<u64>) {
+        let port = listener.port;
         if self.is_draining(port) {
             return;
         }
         let pool = self.pool_for(&fd);
-        let tls = if door.tls { self.handshakes.begin(port, &pool) } else { None };
-        if door.tls && tls.is_none() {
+        let tls = if listener.tls { self.handshakes.begin(port, &pool) } else { None };
+        if listener.tls && tls.is_none() {
             // Never in plain text where TLS is asked for.
             return;
         }
@@ -503,10 +503,10 @@ impl<S: Service> Net<S> {
 
     fn drain(&mut self, core: &mut Core<u64>) {
         self.draining = true;
-        for (listener, door) in self.listeners.iter().enumerate() {
-            if self.is_draining(door.port) {
+        for (number, listener) in self.listeners.iter().enumerate() {
+            if self.is_draining(listener.port) {
                 // A listener of another shard is not ours to stop.
-                let _ = core.engine.stop_listening(listener);
+                let _ = core.engine.stop_listening(number);
             }
         }
         for key in self.keys() {
@@ -530,7 +530,7 @@ impl<S: Service> Handler for Net<S> {
 
     fn mail(&mut self, mail: Mail<S::Mail>, core: &mut Core<u64>) {
         match mail {
-            Mail::Accepted { fd, door, seat } => self.adopt(fd, door, seat, core),
+            Mail::Accepted { fd, listener, seat } => self.adopt(fd, listener, seat, core),
             Mail::Handshaken(handshaken) => self.handshaken(handshaken),
             Mail::Service(mail) => {
                 self.shared.service.mail(mail, &mut self.shared.replies);
@@ -552,8 +552,8 @@ impl<S: Service> Handler for Net<S> {
     fn event(&mut self, event: Event, core: &mut Core<u64>) {
         match event {
             Event::Accepted { listener, fd } => {
-                if let Some(door) = self.listeners.get(listener).copied() {
-                    self.accepted(fd, door, core);
+                if let Some(listener) = self.listeners.get(listener).copied() {
+                    self.accepted(fd, listener, core);
                 }
             }
             Event::Received { key, received } => self.received(key, received, core.now_ns()),

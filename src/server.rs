@@ -11,11 +11,11 @@ mod control;
 mod core;
 mod crash;
 mod devices;
-mod doors;
 mod drain;
 pub mod embedded;
 mod environment;
 mod home;
+mod listeners;
 mod model_control;
 pub mod options;
 mod shards;
@@ -77,8 +77,8 @@ fn serve(options: &Options, announcement: &str) -> Result<ExitCode, Failure> {
     options.check().map_err(Failure::Creating)?;
     let probe = shards::try_engine(options);
     // Loading may take minutes: what the ports lack is known before. They do not answer until they listen.
-    let tls = doors::load_tls(options)?;
-    let ports = doors::reserve(options)?;
+    let tls = listeners::load_tls(options)?;
+    let ports = listeners::reserve(options)?;
     let core = Core::start(options)?;
     let Core { lifecycle, facts, .. } = &*core;
     // Before any port answers, so that a signal finds us listening; during loading it kills at once.

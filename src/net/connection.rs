@@ -125,7 +125,7 @@ pub(super) struct Connection {
     receipts: Receipts<At>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
-    /// Between the socket and the codec, where the door speaks TLS.
+    /// Between the socket and the codec, where the listener speaks TLS.
     pub tls: Option<Box<Tls>>,
     /// Pings and the age of a gRPC connection.
     pub pulse: Option<Box<Pulse>>,

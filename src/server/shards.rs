@@ -11,12 +11,12 @@ use tracing::{error, info, warn};
 use super::Failure;
 use super::budget;
 use super::control::ControlThread;
-use super::doors;
 use super::drain::{End, tell_of_end};
+use super::listeners;
 use super::options::{IoEngine, Keepalive, Options};
 use crate::api::{self, Api, Facts, RenderMetrics};
 use crate::memory::{BlockMut, Exhausted, Pool};
-use crate::net::{self, Door, Gauges, HandOver, Mail, Net, Secure, Shares};
+use crate::net::{self, Gauges, HandOver, Listener, Mail, Net, Secure, Shares};
 use crate::observe::metrics::Registry;
 use crate::protocol::grpc;
 use crate::protocol::slow_peers::SlowPeers;
@@ -48,8 +48,8 @@ pub struct Parts<'a> {
     pub ends: Sender<End>,
     /// See [`try_engine`].
     pub probe: Option<Probe>,
-    pub tls: doors::Tls,
-    pub ports: Vec<doors::Reserved>,
+    pub tls: listeners::Tls,
+    pub ports: Vec<listeners::Reserved>,
 }
 
 /// The running shards.
@@ -102,15 +102,15 @@ impl Shards {
     pub fn start(parts: Parts<'_>) -> Result<Shards, Failure> {
         let options = parts.options;
         let tls = parts.tls;
-        let doors = doors::open(options, parts.ports)?;
-        let endpoints = doors.iter().map(|door| door.started.clone()).collect();
+        let opened = listeners::open(options, parts.ports)?;
+        let endpoints = opened.iter().map(|one| one.started.clone()).collect();
         let (mut listeners, mut shared, mut socket_files) = (Vec::new(), Vec::new(), Vec::new());
-        for doors::Open { socket, door, file, is_shared, .. } in doors {
+        for listeners::Open { socket, listener, file, is_shared, .. } in opened {
             if is_shared {
                 // Without it connections may be refused at the end.
                 shared.extend(socket.try_clone().inspect_err(|error| warn!("cannot keep a listener: {error}")));
             }
-            listeners.push((socket, door));
+            listeners.push((socket, listener));
             socket_files.extend(file);
         }
         let mut listeners = Some(listeners);
@@ -133,9 +133,9 @@ impl Shards {
         }
         let hand_over: HandOver = {
             let posts = posts.clone();
-            Arc::new(move |fd, door, seat| {
+            Arc::new(move |fd, listener, seat| {
                 if let Some(post) = posts.get(seat.shard()) {
-                    post.post(Mail::Accepted { fd, door, seat });
+                    post.post(Mail::Accepted { fd, listener, seat });
                 }
             })
         };
@@ -308,7 +308,7 @@ impl Shards {
 /// Everything that one shard takes to its thread.
 struct ShardParts {
     shard: usize,
-    listeners: Vec<(OwnedFd, Door)>,
+    listeners: Vec<(OwnedFd, Listener)>,
     secure: Option<Secure>,
     keepalive: Keepalive,
     slow_peers: SlowPeers,
@@ -324,10 +324,10 @@ struct ShardParts {
 impl ShardParts {
     fn into_net(self, core: &mut Core<u64>) -> io::Result<Net<Api>> {
         never_wait_here();
-        let mut doors = Vec::new();
-        for (id, (socket, door)) in self.listeners.into_iter().enumerate() {
+        let mut listeners = Vec::new();
+        for (id, (socket, listener)) in self.listeners.into_iter().enumerate() {
             core.engine.listen(socket, id).map_err(io::Error::other)?;
-            doors.push(door);
+            listeners.push(listener);
         }
         Ok(Net::new(net::Parts {
             service: Api::new(self.api),
@@ -339,7 +339,7 @@ impl ShardParts {
                 ..grpc::Limits::default()
             },
             shard: self.shard,
-            listeners: doors,
+            listeners,
             secure: self.secure,
             keepalive: self.keepalive,
             slow_peers: self.slow_peers,

@@ -111,14 +111,14 @@ impl World {
     }
 
     pub fn connect(&mut self, port: Port) -> Socket {
-        self.enter(Door { port, tls: false })
+        self.enter(Listener { port, tls: false })
     }
 
-    pub fn enter(&mut self, door: Door) -> Socket {
+    pub fn enter(&mut self, listener: Listener) -> Socket {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        self.mailbox.post(Mail::Accepted { fd: theirs.into(), door, seat: self.loads.take_seat() });
+        self.mailbox.post(Mail::Accepted { fd: theirs.into(), listener, seat: self.loads.take_seat() });
         self.turns(1);
         Socket(ours)
     }

@@ -25,7 +25,7 @@ fn credentials() -> Credentials {
     Credentials { certificate: fixture("certificate.pem"), key: fixture("key.pem"), ..Credentials::default() }
 }
 
-/// A world whose HTTP door speaks TLS, and the jobs of its control thread.
+/// A world whose HTTP listener speaks TLS, and the jobs of its control thread.
 fn world(seed: u64) -> (World, Jobs) {
     let jobs = Jobs::default();
     let waiting = Arc::clone(&jobs);
@@ -49,7 +49,7 @@ fn client_config(versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientCo
     Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-const DOOR: Door = Door { port: Port::Http, tls: true };
+const LISTENER: Listener = Listener { port: Port::Http, tls: true };
 const BOTH: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
 struct Client {
@@ -68,7 +68,7 @@ impl Client {
     fn new(world: &mut World, config: &Arc<ClientConfig>) -> Client {
         let name = ServerName::try_from("localhost").unwrap();
         let session = ClientConnection::new(Arc::clone(config), name).unwrap();
-        let socket = world.enter(DOOR);
+        let socket = world.enter(LISTENER);
         Client { session, socket, unsent: Vec::new(), got: Vec::new(), ended: false, portion: usize::MAX }
     }
 
@@ -253,8 +253,8 @@ fn a_session_that_nobody_goes_on_with_ends_its_connection() {
 #[test]
 fn who_does_not_finish_the_handshake_is_given_up() {
     let (mut world, jobs) = world(7);
-    let silent = world.enter(DOOR);
-    let mut half = world.enter(DOOR);
+    let silent = world.enter(LISTENER);
+    let mut half = world.enter(LISTENER);
     half.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
     world.turns(20);
     for second in 0..12 {
@@ -303,7 +303,7 @@ fn plain_text_and_garbage_end_their_connection() {
     ];
     for (sent, is_alerted) in cases {
         let (mut world, jobs) = world(8);
-        let mut peer = world.enter(DOOR);
+        let mut peer = world.enter(LISTENER);
         peer.write_all(sent).unwrap();
         for _ in 0..40 {
             world.turns(2);

@@ -11,14 +11,14 @@ use tracing::warn;
 
 use super::options::{Listen, Options, TlsOptions};
 use super::{Failure, clouds};
-use crate::net::{Door, Post, Run, Secure};
+use crate::net::{Listener, Post, Run, Secure};
 use crate::protocol::service::Port;
 use crate::shard::listener::{self, SocketFile};
 
 /// A listening socket and the service behind it.
 pub struct Open {
     pub socket: OwnedFd,
-    pub door: Door,
+    pub listener: Listener,
     /// Another process may listen at the same port.
     pub is_shared: bool,
     /// Of a Unix socket.
@@ -107,7 +107,7 @@ pub fn reserve(options: &Options) -> Result<Vec<Reserved>, Failure> {
 
 /// Lets the reserved ports listen, and binds the paths.
 pub fn open(options: &Options, reserved: Vec<Reserved>) -> Result<Vec<Open>, Failure> {
-    let mut doors = Vec::new();
+    let mut opened = Vec::new();
     for ((listen, port, name, service), Reserved { socket, port: bound }) in services(options).zip(reserved) {
         let (tls, path) = match port {
             Port::Http => (options.http_tls.is_on(), options.http_unix_socket.as_deref()),
@@ -118,16 +118,22 @@ pub fn open(options: &Options, reserved: Vec<Reserved>) -> Result<Vec<Open>, Fai
         // Another process may have bound it at the same moment.
         listener::listen(socket.as_fd()).map_err(|error| failed(name, &bind_error(&shown, &error)))?;
         let started = format!("Started {service} at {shown}");
-        doors.push(Open { socket, door: Door { port, tls }, is_shared: listen.reuse_port, file: None, started });
+        opened.push(Open {
+            socket,
+            listener: Listener { port, tls },
+            is_shared: listen.reuse_port,
+            file: None,
+            started,
+        });
         if let Some(path) = path {
-            let listener::Unix { listener, file } = bind_path(path).map_err(|error| failed(name, &error))?;
+            let listener::Unix { listener: socket, file } = bind_path(path).map_err(|error| failed(name, &error))?;
             let started = format!("Started {service} at unix:{}", path.display());
             // Who may open the path is on this machine: no TLS.
-            let door = Door { port, tls: false };
-            doors.push(Open { socket: listener.into(), door, is_shared: false, file: Some(file), started });
+            let listener = Listener { port, tls: false };
+            opened.push(Open { socket: socket.into(), listener, is_shared: false, file: Some(file), started });
         }
     }
-    Ok(doors)
+    Ok(opened)
 }
 
 fn bind_path(path: &Path) -> Result<listener::Unix, String> {

@@ -9,8 +9,8 @@ mod crowding;
 mod grpc;
 mod http;
 mod keepalive;
-mod pace;
 mod receipts;
+mod timeouts;
 mod tls;
 
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ use connection::{Connection, Wire};
 use crowding::Crowding;
 pub use keepalive::Keepalive;
 use keepalive::Pulse;
-use pace::Lists;
+use timeouts::Lists;
 use tls::Handshakes;
 pub use tls::{Credentials, CredentialsError, Handshaken, Post, Run, Secure};
 

@@ -12,8 +12,8 @@ use crate::shard::{Seat, TimerKey};
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
 use super::keepalive::Pulse;
-use super::pace::{LINGER_S, Lists, Rest};
 use super::receipts::Receipts;
+use super::timeouts::{LINGER_S, Lists, Rest};
 use super::tls::Tls;
 use super::{At, Shared};
 

@@ -310,8 +310,8 @@ mod tests {
         let key = Key::from_u64(7 << 32 | 65_535).unwrap();
         assert_eq!(connection_of(key.to_u64() | PULSE_MARK), Some(key));
         assert_eq!(connection_of(key.to_u64()), None);
-        assert_eq!(connection_of(super::super::pace::token_of(key)), None);
-        assert_eq!(connection_of(super::super::pace::ROUND), None);
+        assert_eq!(connection_of(super::super::timeouts::token_of(key)), None);
+        assert_eq!(connection_of(super::super::timeouts::ROUND), None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus, WriteT
 use tracing::debug;
 
 use super::connection::Connection;
-use super::pace::copy_portion;
+use super::timeouts::copy_portion;
 use super::{Net, Shared};
 use crate::memory::{BlockMut, Exhausted, Held, Key, Pool, Slice};
 use crate::protocol::service::{Port, Service};

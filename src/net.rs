@@ -9,7 +9,7 @@ mod crowding;
 mod grpc;
 mod http;
 mod keepalive;
-mod receipts;
+mod sent_callbacks;
 mod timeouts;
 mod tls;
 

@@ -114,7 +114,7 @@ impl Watch {
     pub fn leaves(self: &Arc<Watch>, call: CallKey, replies: &mut Replies) {
         if let Some(trace) = &self.trace {
             trace.time(Kind::Exchange, self.names.sent[0], now_ns());
-            replies.push(call, Reply::Receipt(Box::new(Departure(Arc::clone(self)))));
+            replies.push(call, Reply::SentCallback(Box::new(Departure(Arc::clone(self)))));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::shard::{Seat, TimerKey};
 use super::grpc::GrpcWire;
 use super::http::HttpWire;
 use super::keepalive::Pulse;
-use super::receipts::Receipts;
+use super::sent_callbacks::SentCallbacks;
 use super::timeouts::{LINGER_S, Lists, Rest};
 use super::tls::Tls;
 use super::{At, Shared};
@@ -122,7 +122,7 @@ pub(super) struct Connection {
     pub sending_bytes: usize,
     /// Counts the answers that wait here against the memory that the connection may have.
     unsent: Tally,
-    receipts: Receipts<At>,
+    sent_callbacks: SentCallbacks<At>,
     /// Runs while a send holds memory that is not ours.
     pub timer: Option<TimerKey>,
     /// Between the socket and the codec, where the listener speaks TLS.
@@ -174,7 +174,7 @@ impl Connection {
             rest: Rest::default(),
             sending_bytes: 0,
             unsent,
-            receipts: Receipts::default(),
+            sent_callbacks: SentCallbacks::default(),
             timer: None,
             tls: tls.map(Box::new),
             pulse: pulse.map(Box::new),
@@ -193,8 +193,8 @@ impl Connection {
             }
             false => Rest::of(pieces),
         };
-        if !self.receipts.is_empty() && self.rest.is_empty() {
-            self.receipts.sent();
+        if !self.sent_callbacks.is_empty() && self.rest.is_empty() {
+            self.sent_callbacks.sent();
         }
     }
 
@@ -341,8 +341,8 @@ impl Connection {
     }
 
     pub fn reply<S: Service>(&mut self, call: CallKey, at: At, reply: Reply, shared: &mut Shared<S>) {
-        if let Reply::Receipt(receipt) = reply {
-            return self.receipts.add(at, receipt);
+        if let Reply::SentCallback(callback) = reply {
+            return self.sent_callbacks.add(at, callback);
         }
         match (&mut self.wire, at) {
             (Wire::Http(wire), At::Http(exchange)) => wire.reply(call, exchange, reply, shared),
@@ -358,7 +358,7 @@ impl Connection {
         let mut pieces = self.rest.take();
         if pieces.is_empty() {
             pieces = lists.take();
-            let before = if self.receipts.is_empty() { 0 } else { self.wire.output_len() };
+            let before = if self.sent_callbacks.is_empty() { 0 } else { self.wire.output_len() };
             match &mut self.tls {
                 None => self.wire.say(&mut pieces),
                 Some(tls) => {
@@ -366,11 +366,11 @@ impl Connection {
                     self.broken |= sealed.is_err();
                 }
             }
-            if !self.receipts.is_empty() {
+            if !self.sent_callbacks.is_empty() {
                 // Of plain bytes: those of TLS are more.
                 let taken = before.saturating_sub(self.wire.output_len());
                 let wire = &mut self.wire;
-                self.receipts.leave(taken, |at| wire.behind(at));
+                self.sent_callbacks.leave(taken, |at| wire.behind(at));
             }
         }
         if let Wire::Http(wire) = &mut self.wire {

@@ -286,7 +286,7 @@ impl GrpcWire {
             | Reply::HttpChunk(_)
             | Reply::HttpEnd
             | Reply::HttpAbort
-            | Reply::Receipt(_) => {}
+            | Reply::SentCallback(_) => {}
         }
     }
 

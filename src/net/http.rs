@@ -185,7 +185,7 @@ impl HttpWire {
             }
             Reply::HttpEnd => self.connection.finish(exchange),
             Reply::HttpAbort => self.aborted = true,
-            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) | Reply::GrpcAnswer(_) | Reply::Receipt(_) => return,
+            Reply::GrpcMessage(_) | Reply::GrpcEnd(_) | Reply::GrpcAnswer(_) | Reply::SentCallback(_) => return,
         }
         remove_call(shared, call);
         self.calls.retain(|other| *other != call);

@@ -53,7 +53,7 @@ pub trait Sent: Send + std::fmt::Debug {
 #[derive(Debug)]
 pub enum Reply {
     /// Comes right before the reply that it is about: the whole HTTP answer, its end, a message or the end of a call.
-    Receipt(Box<dyn Sent>),
+    SentCallback(Box<dyn Sent>),
     Http(http1::Response),
     HttpPlain(http1::PlainResponse),
     /// The head of an HTTP answer whose length is not known yet.

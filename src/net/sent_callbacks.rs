@@ -1,13 +1,13 @@
-//! Who wants to know when an answer is out (see [`Sent`]).
+//! The callbacks of answers that are sent (see [`Sent`]).
 //!
-//! A receipt waits until the codec has nothing of its answer any more, goes along with the send that takes the last of
-//! it, and is told when that send is complete. Those of a connection that ends first are dropped.
+//! A callback waits until the codec has nothing of its answer any more, goes along with the send that takes the last of
+//! it, and is called when that send is complete. Those of a connection that ends first are dropped.
 
 use crate::protocol::service::Sent;
 use crate::request::now_ns;
 
 /// `A` says where an answer is said.
-pub(super) struct Receipts<A> {
+pub(super) struct SentCallbacks<A> {
     waiting: Vec<Waiting<A>>,
     /// For answers whose last bytes are with the engine.
     leaving: Vec<Box<dyn Sent>>,
@@ -15,24 +15,24 @@ pub(super) struct Receipts<A> {
 
 struct Waiting<A> {
     at: A,
-    receipt: Box<dyn Sent>,
+    callback: Box<dyn Sent>,
     /// Once the whole answer is in the output: bytes up to its end that are still to be taken.
     left: Option<usize>,
 }
 
-impl<A> Default for Receipts<A> {
-    fn default() -> Receipts<A> {
-        Receipts { waiting: Vec::new(), leaving: Vec::new() }
+impl<A> Default for SentCallbacks<A> {
+    fn default() -> SentCallbacks<A> {
+        SentCallbacks { waiting: Vec::new(), leaving: Vec::new() }
     }
 }
 
-impl<A: Copy> Receipts<A> {
+impl<A: Copy> SentCallbacks<A> {
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.leaving.is_empty()
     }
 
-    pub fn add(&mut self, at: A, receipt: Box<dyn Sent>) {
-        self.waiting.push(Waiting { at, receipt, left: None });
+    pub fn add(&mut self, at: A, callback: Box<dyn Sent>) {
+        self.waiting.push(Waiting { at, callback, left: None });
     }
 
     /// `taken` bytes were taken from the output. `behind` says how many more have to be until everything that was said
@@ -45,7 +45,7 @@ impl<A: Copy> Receipts<A> {
             };
         }
         let gone = self.waiting.extract_if(.., |waiting| waiting.left == Some(0));
-        self.leaving.extend(gone.map(|waiting| waiting.receipt));
+        self.leaving.extend(gone.map(|waiting| waiting.callback));
     }
 
     /// What was taken is sent, all of it.
@@ -54,7 +54,7 @@ impl<A: Copy> Receipts<A> {
             return;
         }
         let at_ns = now_ns();
-        self.leaving.drain(..).for_each(|receipt| receipt.sent(at_ns));
+        self.leaving.drain(..).for_each(|callback| callback.sent(at_ns));
     }
 }
 
@@ -76,19 +76,19 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_goes_with_the_last_byte_of_its_answer() {
+    fn a_callback_goes_with_the_last_byte_of_its_answer() {
         let told = Arc::new(AtomicUsize::new(0));
-        let mut receipts = Receipts::<u8>::default();
-        receipts.add(1, Box::new(Told(Arc::clone(&told))));
+        let mut callbacks = SentCallbacks::<u8>::default();
+        callbacks.add(1, Box::new(Told(Arc::clone(&told))));
         // Blocked by its window, then behind ten bytes of others and its own, of which seven are taken, then the rest.
         for (taken, behind, expected) in [(5, None, 0), (5, Some(10), 0), (7, Some(99), 0), (3, Some(99), 1)] {
-            receipts.leave(taken, |_| behind);
-            receipts.sent();
+            callbacks.leave(taken, |_| behind);
+            callbacks.sent();
             assert_eq!(told.load(Ordering::Relaxed), expected, "{taken} {behind:?}");
         }
-        assert!(receipts.is_empty());
-        receipts.add(3, Box::new(Told(Arc::clone(&told))));
-        drop(receipts);
+        assert!(callbacks.is_empty());
+        callbacks.add(3, Box::new(Told(Arc::clone(&told))));
+        drop(callbacks);
         assert_eq!(told.load(Ordering::Relaxed), 1, "a connection that ends first tells nobody");
     }
 }

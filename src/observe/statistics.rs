@@ -8,9 +8,9 @@ mod large;
 mod latencies;
 mod memory;
 mod responses;
-mod seat;
 mod slot;
 mod snapshot;
+mod writer_slot;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,9 +27,9 @@ use memory::Memory;
 pub use memory::{Holder, MemoryKind, MemoryUse};
 use responses::Responses;
 pub use responses::{ResponseOutcome, ResponseTimes};
-use seat::Seat;
 use slot::Slot;
 pub use snapshot::{BatchTally, DurationsUs, Failures, ResponseTally, Snapshot, Tally};
+use writer_slot::WriterSlot;
 
 /// When one execution began and ended, in nanoseconds of the request clock (contract/schedulers.md,
 /// contract/metrics.md section 2).
@@ -115,7 +115,7 @@ impl Default for ModelStatistics {
 impl ModelStatistics {
     /// With the distributions that are wanted beside the counters.
     pub fn with(wanted: Wanted) -> ModelStatistics {
-        let slots: Box<[OnceLock<_>]> = (0..seat::SLOTS).map(|_| OnceLock::new()).collect();
+        let slots: Box<[OnceLock<_>]> = (0..writer_slot::SLOTS).map(|_| OnceLock::new()).collect();
         if let Some(shared) = slots.last() {
             // Only the shared slot could be made by two threads at once, one waiting for the other: make it here.
             shared.get_or_init(Box::default);
@@ -343,10 +343,10 @@ impl ModelStatistics {
 
     #[inline(always)]
     fn with_slot<T>(&self, count: impl FnOnce(&Slot, bool) -> T) -> T {
-        let seat = Seat::current();
-        match self.slots.get(seat.index()) {
-            Some(slot) => count(slot.get_or_init(Box::default), seat.is_exclusive()),
-            None => unreachable!("a seat is one of the slots"),
+        let writer = WriterSlot::current();
+        match self.slots.get(writer.index()) {
+            Some(slot) => count(slot.get_or_init(Box::default), writer.is_exclusive()),
+            None => unreachable!("a writer counts in one of the slots"),
         }
     }
 }
@@ -593,10 +593,10 @@ mod tests {
         count_from_threads(8, 20_000);
     }
 
-    /// More threads than seats, all alive at once: those beyond share a slot and lose nothing.
+    /// More threads than slots, all alive at once: those beyond share a slot and lose nothing.
     #[test]
-    fn more_threads_than_seats_sum_up() {
-        count_from_threads(seat::SLOTS + 8, 5_000);
+    fn more_threads_than_slots_sum_up() {
+        count_from_threads(writer_slot::SLOTS + 8, 5_000);
     }
 
     fn count_from_threads(threads: usize, rounds: u64) {

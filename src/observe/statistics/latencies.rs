@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
-use super::seat::{self, Seat};
+use super::writer_slot::{self, WriterSlot};
 use super::{Execution, Sums};
 use histogram::Histogram;
 use window::Window;
@@ -77,7 +77,7 @@ impl Latencies {
         if wanted == Wanted::default() {
             return None;
         }
-        let slots: Box<[OnceLock<_>]> = (0..seat::SLOTS).map(|_| OnceLock::new()).collect();
+        let slots: Box<[OnceLock<_>]> = (0..writer_slot::SLOTS).map(|_| OnceLock::new()).collect();
         if let Some(shared) = slots.last() {
             // Two threads that come for it at once would wait for each other.
             shared.get_or_init(|| Box::new(CachePadded::new(Slot::new(&wanted))));
@@ -163,10 +163,10 @@ impl Latencies {
     }
 
     fn with_slot(&self, observe: impl FnOnce(&Slot, bool)) {
-        let seat = Seat::current();
-        if let Some(slot) = self.slots.get(seat.index()) {
+        let writer = WriterSlot::current();
+        if let Some(slot) = self.slots.get(writer.index()) {
             let slot = slot.get_or_init(|| Box::new(CachePadded::new(Slot::new(&self.wanted))));
-            observe(slot, seat.is_exclusive());
+            observe(slot, writer.is_exclusive());
         }
     }
 }
@@ -301,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_seats_lose_no_observation() {
+    fn more_threads_than_slots_lose_no_observation() {
         let wanted =
             Wanted { phases_us: Some(std::array::from_fn(|_| bounds(&[3.0]))), summaries: true, ..Wanted::default() };
         let latencies = Latencies::new(wanted).unwrap();
-        let (threads, rounds) = (seat::SLOTS + 4, 500);
+        let (threads, rounds) = (writer_slot::SLOTS + 4, 500);
         let gate = std::sync::Barrier::new(threads);
         std::thread::scope(|scope| {
             for _ in 0..threads {

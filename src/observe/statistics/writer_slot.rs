@@ -1,8 +1,8 @@
 //! Which writer's slot the calling thread counts in.
 //!
-//! A thread that sits alone adds with a plain load and store; a locked instruction for each of a dozen counters would
-//! cost more than the rest of the bookkeeping. Seats are handed on when their thread ends, so a server that reloads
-//! models (and their workers) for weeks does not run out of them. Threads beyond the seats share the last slot and
+//! A thread that has one alone adds with a plain load and store; a locked instruction for each of a dozen counters
+//! would cost more than the rest of the bookkeeping. Slots are handed on when their thread ends, so a server that
+//! reloads models (and their workers) for weeks does not run out of them. Threads beyond these share the last slot and
 //! add atomically.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const SLOTS: usize = 64;
 const SHARED: usize = SLOTS - 1;
 
-/// Bit n: seat n has a living owner.
+/// Bit n: slot n has a living owner.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// A place among the slots, valid on the thread that asked for it.
+/// Which of the slots, valid on the thread that asked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seat(usize);
+pub struct WriterSlot(usize);
 
-impl Seat {
-    /// The calling thread's seat. Taken at the first call, given back when the thread ends; a destructor that counts
+impl WriterSlot {
+    /// The calling thread's slot. Taken at the first call, given back when the thread ends; a destructor that counts
     /// after that gets the shared one.
-    pub fn current() -> Seat {
-        OWNED.try_with(|owned| owned.0).unwrap_or(Seat(SHARED))
+    pub fn current() -> WriterSlot {
+        OWNED.try_with(|owned| owned.0).unwrap_or(WriterSlot(SHARED))
     }
 
     pub fn index(self) -> usize {
@@ -39,7 +39,7 @@ thread_local! {
     static OWNED: Owned = Owned::claim(&TAKEN);
 }
 
-struct Owned(Seat);
+struct Owned(WriterSlot);
 
 impl Owned {
     fn claim(taken: &AtomicU64) -> Owned {
@@ -47,11 +47,11 @@ impl Owned {
         loop {
             let free = seen.trailing_ones() as usize;
             if free >= SHARED {
-                return Owned(Seat(SHARED));
+                return Owned(WriterSlot(SHARED));
             }
-            // Acquire: what the seat's former owner counted stands before what we add to it.
+            // Acquire: what the slot's former owner counted stands before what we add to it.
             match taken.compare_exchange_weak(seen, seen | 1 << free, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Owned(Seat(free)),
+                Ok(_) => return Owned(WriterSlot(free)),
                 Err(now) => seen = now,
             }
         }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_single_until_they_run_out_and_come_back() {
+    fn slots_are_single_until_they_run_out_and_come_back() {
         let taken = AtomicU64::new(0);
         let claim = || ManuallyDrop::new(Owned::claim(&taken));
         let owners: Vec<_> = (0..SHARED).map(|_| claim()).collect();
@@ -89,16 +89,16 @@ mod tests {
         assert!(!late.0.is_exclusive());
         assert_eq!(late.0.index(), SHARED);
         late.release(&taken);
-        assert_eq!(claim().0.index(), SHARED, "the shared seat frees nothing");
+        assert_eq!(claim().0.index(), SHARED, "the shared slot frees nothing");
         owners[17].release(&taken);
         assert_eq!(claim().0.index(), 17);
     }
 
     #[test]
-    fn a_thread_keeps_its_seat_and_two_threads_differ() {
-        let mine = Seat::current();
-        assert_eq!(mine, Seat::current());
-        let other = std::thread::spawn(Seat::current).join().unwrap();
+    fn a_thread_keeps_its_slot_and_two_threads_differ() {
+        let mine = WriterSlot::current();
+        assert_eq!(mine, WriterSlot::current());
+        let other = std::thread::spawn(WriterSlot::current).join().unwrap();
         assert!(mine != other || !mine.is_exclusive());
     }
 }

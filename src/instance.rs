@@ -10,8 +10,8 @@ mod cancelled;
 mod confinement;
 mod groups;
 mod landing;
+mod park;
 mod readiness;
-mod rest;
 mod stall;
 mod warmup;
 mod worker;
@@ -35,8 +35,8 @@ use crate::wire::inference::ModelRateLimiter;
 
 pub use self::borrow::{Borrowable, RunToCompletion};
 pub use self::confinement::{all_within, confined};
+pub use self::park::Parker;
 pub use self::readiness::{Asker, Checks, Verdict, ask_all, wait_for_all};
-pub use self::rest::Rest;
 pub use self::stall::StallWatch;
 pub use crate::backend::Payload;
 pub use crate::backend::batching::BatchStrategy;
@@ -103,11 +103,11 @@ pub trait PayloadSource: Send + Sync {
 }
 
 /// Blocks worker number `worker`, on its thread, until there is a payload for it; `None` when there will be none any
-/// more. It joined with the waker of its `rest`, and takes nothing once others do its work.
+/// more. It joined with the waker of its `parker`, and takes nothing once others do its work.
 pub fn next_payload(
     source: &dyn PayloadSource,
     worker: usize,
-    rest: &mut Rest,
+    parker: &mut Parker,
     is_superseded: impl Fn() -> bool,
 ) -> Option<Payload> {
     loop {
@@ -117,7 +117,7 @@ pub fn next_payload(
         match source.poll(worker, now_ns()) {
             Next::Execute(payload) => return Some(payload),
             Next::Leave => return None,
-            Next::Sleep { until_ns } => rest.until(until_ns),
+            Next::Sleep { until_ns } => parker.until(until_ns),
         }
     }
 }
@@ -344,7 +344,7 @@ impl Instances {
     }
 
     /// Numbers for those that will work; all or none.
-    fn admit(&self, candidates: &[Candidate]) -> Result<Vec<Option<(usize, Rest)>>, Status> {
+    fn admit(&self, candidates: &[Candidate]) -> Result<Vec<Option<(usize, Parker)>>, Status> {
         let mut places = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             match candidate.admit(&*self.source) {

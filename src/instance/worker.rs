@@ -17,7 +17,7 @@ use super::landing::land;
 use super::readiness::Checks;
 use super::stall::Watched;
 use super::warmup;
-use super::{Borrowable, PayloadSource, Rest, RunToCompletion, Seat, next_payload};
+use super::{Borrowable, Parker, PayloadSource, RunToCompletion, Seat, next_payload};
 use crate::backend::{Instance, InstanceContext, Model, More, Payload, Readiness, StateLoss};
 use crate::gpu::Gpu;
 use crate::model_config::warmup::Sample;
@@ -56,7 +56,7 @@ pub(super) struct Candidate {
     /// Which a loss of state is reported to.
     source: Weak<dyn PayloadSource>,
     /// Takes its number in the payload source and how it waits there. Dropped: the thread ends.
-    go: Sender<(usize, Rest)>,
+    go: Sender<(usize, Parker)>,
 }
 
 /// A thread whose instances are ready.
@@ -80,7 +80,7 @@ enum Role {
     /// Its number in the payload source.
     Active(usize),
     /// Kept and nothing else, until this is dropped.
-    Passive { _stay: Sender<(usize, Rest)> },
+    Passive { _stay: Sender<(usize, Parker)> },
 }
 
 impl Candidate {
@@ -108,14 +108,14 @@ impl Candidate {
     }
 
     /// Its number in `source` and how it waits there; `None` for one that takes no work.
-    pub fn admit(&self, source: &dyn PayloadSource) -> Result<Option<(usize, Rest)>, Status> {
+    pub fn admit(&self, source: &dyn PayloadSource) -> Result<Option<(usize, Parker)>, Status> {
         if self.share.is_passive {
             return Ok(None);
         }
         let first = self.share.wishes.first();
-        let rest = Rest::new(self.thread.thread().clone(), self.spin.clone());
+        let parker = Parker::new(self.thread.thread().clone(), self.spin.clone());
         let seat = Seat {
-            waker: rest.waker(),
+            waker: parker.waker(),
             name: first.map(|wish| wish.name.clone()).unwrap_or_default(),
             device: first.map_or(0, |wish| wish.key.device),
             rate_limiter: first.and_then(|wish| wish.key.rate_limiter().cloned()),
@@ -124,7 +124,7 @@ impl Candidate {
         if self.borrowable.is_offered() {
             source.lend(number, Arc::clone(&self.borrowable));
         }
-        Ok(Some((number, rest)))
+        Ok(Some((number, parker)))
     }
 
     /// Shards may borrow its instances, now or later.
@@ -144,17 +144,17 @@ impl Candidate {
     }
 
     /// Lets it work.
-    pub fn engage(self, place: Option<(usize, Rest)>) -> Option<Worker> {
+    pub fn engage(self, place: Option<(usize, Parker)>) -> Option<Worker> {
         let names = self.share.wishes.iter().map(|wish| wish.name.clone()).collect();
         let key = self.share.wishes.into_iter().next()?.key;
         let role = match place {
-            Some((number, rest)) => {
+            Some((number, parker)) => {
                 for loss in self.state_losses {
                     let source = self.source.clone();
                     loss.connect(move || source.upgrade().into_iter().for_each(|source| source.lost(number)));
                 }
                 // It waits for exactly this.
-                let _ = self.go.send((number, rest));
+                let _ = self.go.send((number, parker));
                 Role::Active(number)
             }
             None => Role::Passive { _stay: self.go },
@@ -190,7 +190,7 @@ impl Worker {
 fn live(
     task: Task,
     tell: &Sender<Result<Vec<Arc<dyn Readiness>>, Status>>,
-    place: &Receiver<(usize, Rest)>,
+    place: &Receiver<(usize, Parker)>,
     source: &Arc<dyn PayloadSource>,
 ) {
     let mut instances = Vec::with_capacity(task.contexts.len());
@@ -202,7 +202,7 @@ fn live(
     let is_awaited = tell.send(outcome).is_ok();
     if is_ready
         && is_awaited
-        && let Ok((number, mut rest)) = place.recv()
+        && let Ok((number, mut parker)) = place.recv()
     {
         let more = More::new({
             let source = Arc::clone(source);
@@ -214,7 +214,7 @@ fn live(
         });
         // Where others can do the work, a lost device must not take it to fail it.
         let is_superseded = || task.gpu.as_ref().is_some_and(|gpu| task.checks.is_superseded(gpu));
-        while let Some(payload) = next_payload(&**source, number, &mut rest, is_superseded) {
+        while let Some(payload) = next_payload(&**source, number, &mut parker, is_superseded) {
             let _core = task.spin.work();
             task.borrowable.run(payload.with_more(more.clone()));
             source.executed(number);

@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use self::wake_flag::Rest;
+use self::wake_flag::Parker;
 use super::{Armed, BatcherToken, Mpsc, Place, Sleeper, Turn, Wake, Worker};
 
 /// Up to this many forced switches per run: enough for all known bugs of this kind, and it ends.
@@ -189,20 +189,20 @@ impl Version {
 
     /// One worker's life: waits for the token, waits for a batch of at least `wake_count` (or what is left to come),
     /// cuts at most `cut` requests, passes the token, executes.
-    fn work(&self, me: Worker, cut: usize, rest: &Rest, wake: &dyn Fn(Worker)) {
+    fn work(&self, me: Worker, cut: usize, parker: &Parker, wake: &dyn Fn(Worker)) {
         loop {
             match self.token.acquire(me) {
                 Turn::Holder => {}
                 Turn::Stopped => return,
                 Turn::Idle => loop {
                     match self.token.place(me) {
-                        Place::Waiting => rest.wait(),
+                        Place::Waiting => parker.wait(),
                         Place::Holder => break,
                         Place::Stopped => return,
                     }
                 },
             }
-            let Some(payload) = self.form(me, cut, rest) else { return };
+            let Some(payload) = self.form(me, cut, parker) else { return };
             if let Some(worker) = self.token.pass(me, || self.pending() > 0) {
                 wake(worker);
             }
@@ -247,7 +247,7 @@ impl Version {
     }
 
     /// The holder's part: a payload, or `None` when the version is stopped.
-    fn form(&self, me: Worker, cut: usize, rest: &Rest) -> Option<usize> {
+    fn form(&self, me: Worker, cut: usize, parker: &Parker) -> Option<usize> {
         loop {
             let drained = self.drain();
             if drained >= self.wake_count {
@@ -257,7 +257,7 @@ impl Version {
             }
             match self.token.arm(me, self.wake_count, || !self.inbox_is_empty()) {
                 Armed::Park => {
-                    rest.wait();
+                    parker.wait();
                     self.token.disarm(me);
                 }
                 Armed::LookAgain => {}
@@ -290,20 +290,20 @@ fn serve_with(
 ) {
     model(preemptions, move || {
         let version = Version::new(workers, enqueuers * each, wake_count, looks_ahead);
-        let rests: Arc<Vec<Rest>> = Arc::new((0..workers).map(|_| Rest::new()).collect());
+        let parkers: Arc<Vec<Parker>> = Arc::new((0..workers).map(|_| Parker::new()).collect());
         let handles: Vec<_> = (0..workers)
             .map(|me| {
-                let (version, rests) = (Arc::clone(&version), Arc::clone(&rests));
-                thread::spawn(move || version.work(me, cut, &rests[me], &|worker| rests[worker].call()))
+                let (version, parkers) = (Arc::clone(&version), Arc::clone(&parkers));
+                thread::spawn(move || version.work(me, cut, &parkers[me], &|worker| parkers[worker].call()))
             })
             .collect();
         let others: Vec<_> = (1..enqueuers)
             .map(|_| {
-                let (version, rests) = (Arc::clone(&version), Arc::clone(&rests));
-                thread::spawn(move || (0..each).for_each(|_| version.enqueue(&|worker| rests[worker].call())))
+                let (version, parkers) = (Arc::clone(&version), Arc::clone(&parkers));
+                thread::spawn(move || (0..each).for_each(|_| version.enqueue(&|worker| parkers[worker].call())))
             })
             .collect();
-        (0..each).for_each(|_| version.enqueue(&|worker| rests[worker].call()));
+        (0..each).for_each(|_| version.enqueue(&|worker| parkers[worker].call()));
         others.into_iter().for_each(|other| other.join().unwrap());
         handles.into_iter().for_each(|handle| handle.join().unwrap());
         assert!(version.finished.load(Ordering::Relaxed));

@@ -261,9 +261,9 @@ impl Lent {
         }
     }
 
-    fn work(&self, rest: &Rest, wake: &dyn Fn(Worker)) -> usize {
+    fn work(&self, parker: &Parker, wake: &dyn Fn(Worker)) -> usize {
         while self.version.token.acquire(0) == Turn::Holder {
-            let Some(_) = self.version.form(0, 1, rest) else { break };
+            let Some(_) = self.version.form(0, 1, parker) else { break };
             self.version.token.pass(0, || self.version.pending() > 0);
             // The token is free, and others may come to the instance: the word decides.
             let instance = self.instance.lock().unwrap();
@@ -284,17 +284,17 @@ fn an_instance_is_run_by_one_thread_at_a_time() {
     model(2, || {
         let version = Version::new(1, 2, 1, false);
         let lent = Arc::new(Lent { version, instance: Mutex::new(Some(UnsafeCell::new(0))) });
-        let rest = Rest::new();
+        let parker = Parker::new();
         let worker = thread::spawn({
-            let (lent, rest) = (Arc::clone(&lent), rest.clone());
+            let (lent, parker) = (Arc::clone(&lent), parker.clone());
             // Woken by its own last request: it does not sleep then.
-            move || lent.work(&rest, &|_| {})
+            move || lent.work(&parker, &|_| {})
         });
         let other = thread::spawn({
-            let (lent, rest) = (Arc::clone(&lent), rest.clone());
-            move || lent.submit(&|_| rest.call())
+            let (lent, parker) = (Arc::clone(&lent), parker.clone());
+            move || lent.submit(&|_| parker.call())
         });
-        lent.submit(&|_| rest.call());
+        lent.submit(&|_| parker.call());
         other.join().unwrap();
         assert_eq!(worker.join().unwrap(), 2);
         assert_eq!(lent.version.pending(), 0);

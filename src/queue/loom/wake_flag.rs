@@ -5,7 +5,7 @@ use super::*;
 
 /// How a worker waits: it looks once, as one that spins, and then sleeps.
 #[derive(Clone)]
-pub(super) struct Rest {
+pub(super) struct Parker {
     flag: Arc<WakeFlag<Late>>,
     late: Late,
 }
@@ -20,10 +20,10 @@ impl Wake for Late {
     }
 }
 
-impl Rest {
-    pub fn new() -> Rest {
+impl Parker {
+    pub fn new() -> Parker {
         let late = Late::default();
-        Rest { flag: Arc::new(WakeFlag::new(late.clone())), late }
+        Parker { flag: Arc::new(WakeFlag::new(late.clone())), late }
     }
 
     pub fn call(&self) {
@@ -48,17 +48,17 @@ impl Rest {
 #[test]
 fn a_flag_is_seen_or_wakes() {
     model(PREEMPTIONS, || {
-        let rest = Rest::new();
+        let parker = Parker::new();
         let work = Arc::new(AtomicUsize::new(0));
         for _ in 0..2 {
-            let (caller, work) = (rest.clone(), Arc::clone(&work));
+            let (caller, work) = (parker.clone(), Arc::clone(&work));
             thread::spawn(move || {
                 work.fetch_add(1, Ordering::Relaxed);
                 caller.call();
             });
         }
         while work.load(Ordering::Relaxed) < 2 {
-            rest.wait();
+            parker.wait();
         }
     });
 }
@@ -67,10 +67,10 @@ fn a_flag_is_seen_or_wakes() {
 #[test]
 fn a_flag_that_comes_late_ends_the_next_wait() {
     model(PREEMPTIONS, || {
-        let rest = Rest::new();
+        let parker = Parker::new();
         let cell = Arc::new(UnsafeCell::new(0));
         let caller = thread::spawn({
-            let (caller, cell) = (rest.clone(), Arc::clone(&cell));
+            let (caller, cell) = (parker.clone(), Arc::clone(&cell));
             move || {
                 // SAFETY: the waiting thread reads it after the call; loom checks exactly that.
                 cell.with_mut(|value| unsafe { *value = 1 });
@@ -78,9 +78,9 @@ fn a_flag_that_comes_late_ends_the_next_wait() {
             }
         });
         // Its time is up at once.
-        rest.late.0.get_or_init(thread::current);
-        if !rest.flag.wait(|| false) {
-            rest.wait();
+        parker.late.0.get_or_init(thread::current);
+        if !parker.flag.wait(|| false) {
+            parker.wait();
         }
         // SAFETY: the call came after the write.
         assert_eq!(cell.with(|value| unsafe { *value }), 1);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-use crate::instance::{Rest, Spin, next_payload};
+use crate::instance::{Parker, Spin, next_payload};
 use crate::memory::{BlockMut, Exhausted};
 use crate::model_config::ModelSpec;
 use crate::request::{Completion, Delivery, Response, Sink, Text};
@@ -34,18 +34,18 @@ fn request(sink: &Arc<Counter>) -> Box<Request> {
 }
 
 thread_local! {
-    static REST: RefCell<Rest> = RefCell::new(Rest::new(std::thread::current(), Spin::new(Spin::BUDGET_NS, 1)));
+    static PARKER: RefCell<Parker> = RefCell::new(Parker::new(std::thread::current(), Spin::new(Spin::BUDGET_NS, 1)));
 }
 
 /// The calling thread's.
 fn seat() -> Seat {
-    Seat { waker: REST.with_borrow(Rest::waker), name: String::new(), device: 0, rate_limiter: None }
+    Seat { waker: PARKER.with_borrow(Parker::waker), name: String::new(), device: 0, rate_limiter: None }
 }
 
 /// The calling thread is `worker` until it is sent away.
 fn work(scheduler: &Direct, worker: usize) -> usize {
     let mut served = 0;
-    while let Some(mut payload) = REST.with_borrow_mut(|rest| next_payload(scheduler, worker, rest, || false)) {
+    while let Some(mut payload) = PARKER.with_borrow_mut(|parker| next_payload(scheduler, worker, parker, || false)) {
         for request in payload.take() {
             request.finish(Response::new(Text::default()));
             served += 1;

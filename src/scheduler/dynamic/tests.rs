@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::instance::{Rest, Spin, next_payload};
+use crate::instance::{Parker, Spin, next_payload};
 use crate::memory::{BlockMut, Exhausted};
 use crate::model_config::{ModelSpec, from_dynamic, normalize, parse};
 use crate::observe::statistics::ModelStatistics;
@@ -541,11 +541,11 @@ fn nothing_is_lost_or_answered_twice() {
     let refused = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let work = || {
-            let mut rest = Rest::new(std::thread::current(), Spin::new(Spin::BUDGET_NS, 1));
+            let mut parker = Parker::new(std::thread::current(), Spin::new(Spin::BUDGET_NS, 1));
             let worker =
-                batcher.join(Seat { waker: rest.waker(), name: "m".into(), device: 0, rate_limiter: None }).unwrap();
+                batcher.join(Seat { waker: parker.waker(), name: "m".into(), device: 0, rate_limiter: None }).unwrap();
             started.wait();
-            while let Some(mut payload) = next_payload(&batcher, worker, &mut rest, || false) {
+            while let Some(mut payload) = next_payload(&batcher, worker, &mut parker, || false) {
                 assert!((1..=8).contains(&payload.len()));
                 payload.take().into_iter().for_each(|request| request.finish(Response::default()));
                 batcher.executed(worker);

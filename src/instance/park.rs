@@ -9,15 +9,15 @@ use crate::request::{Waker, now_ns};
 
 /// A worker's waiting, and what it has learnt of it.
 #[derive(Debug)]
-pub struct Rest {
+pub struct Parker {
     flag: Arc<WakeFlag<Thread>>,
     spin: AdaptiveSpin,
 }
 
-impl Rest {
+impl Parker {
     /// For `thread`, which is the one that waits.
-    pub fn new(thread: Thread, spin: Spin) -> Rest {
-        Rest { flag: Arc::new(WakeFlag::new(thread)), spin: AdaptiveSpin::new(spin) }
+    pub fn new(thread: Thread, spin: Spin) -> Parker {
+        Parker { flag: Arc::new(WakeFlag::new(thread)), spin: AdaptiveSpin::new(spin) }
     }
 
     /// Ends a wait, this one or the next.
@@ -54,20 +54,20 @@ mod tests {
     #[test]
     fn a_wait_ends_by_a_call_or_by_its_time() {
         for spin in [Spin::default(), Spin::new(Spin::BUDGET_NS, 1)] {
-            let mut rest = Rest::new(std::thread::current(), spin);
-            rest.waker().wake();
-            rest.until(None);
-            rest.until(Some(0));
+            let mut parker = Parker::new(std::thread::current(), spin);
+            parker.waker().wake();
+            parker.until(None);
+            parker.until(Some(0));
             let until_ns = now_ns() + 1_000_000;
-            rest.until(Some(until_ns));
+            parker.until(Some(until_ns));
             assert!(now_ns() >= until_ns);
             let (asks, asked) = std::sync::mpsc::channel::<()>();
-            let waker = rest.waker();
+            let waker = parker.waker();
             let other = std::thread::spawn(move || asked.iter().for_each(|()| waker.wake()));
             for _ in 0..2_000 {
                 asks.send(()).unwrap();
                 // Hangs if a call is lost.
-                rest.until(None);
+                parker.until(None);
             }
             drop(asks);
             other.join().unwrap();

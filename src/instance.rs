@@ -8,8 +8,8 @@
 mod borrow;
 mod cancelled;
 mod confinement;
+mod device_inputs;
 mod groups;
-mod landing;
 mod park;
 mod readiness;
 mod stall;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tracing::info;
 
 use super::cancelled;
-use super::landing::land;
+use super::device_inputs::land;
 use super::stall::Pulse;
 use super::worker::{check_alive, execute};
 use crate::backend::{Instance, InstanceContext, Mobility, Payload, fail};

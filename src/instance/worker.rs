@@ -12,8 +12,8 @@ use tracing::{error, info};
 
 use super::cancelled;
 use super::confinement::Confinement;
+use super::device_inputs::land;
 use super::groups::{Key, Share};
-use super::landing::land;
 use super::readiness::Checks;
 use super::stall::Watched;
 use super::warmup;

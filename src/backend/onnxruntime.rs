@@ -9,8 +9,8 @@ mod append;
 mod batch;
 mod batch_input;
 mod binding;
-mod departure;
 mod device_instance;
+mod device_outputs;
 mod discovery;
 mod element;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Failure, find, model_shape, too_large};
 use super::binding::{BoundInput, Produced, Returns, contiguous};
-use super::departure::{self, Departure, Part};
+use super::device_outputs::{self, DeviceOutputs, Part};
 use super::instance::is_shape_conflict;
 use super::io_binding::{Binding, Made, Memory, Place};
 use super::options::RunOptions;
@@ -55,7 +55,7 @@ pub struct Running {
 
 /// The requests of a batch.
 pub struct Cargo {
-    departures: Vec<Departure>,
+    outputs: Vec<DeviceOutputs>,
     /// What the library may still read on the host.
     _read: Vec<BoundInput>,
 }
@@ -396,12 +396,20 @@ impl DeviceInstance {
                             // What is kept for the next request is kept on the host.
                             false => Wish::OnHost,
                         };
-                        leaving.push(departure::Leaving { number, output, shape, bytes, wish, is_wanted, has_state });
+                        leaving.push(device_outputs::Leaving {
+                            number,
+                            output,
+                            shape,
+                            bytes,
+                            wish,
+                            is_wanted,
+                            has_state,
+                        });
                     }
                 }
             }
             if let Computed::Device { output, .. } = computed {
-                departure::send_out(flight, output, leaving, &mut parts)?;
+                device_outputs::send_out(flight, output, leaving, &mut parts)?;
             }
         }
         Ok(parts)
@@ -457,9 +465,9 @@ impl Pipelined for DeviceInstance {
             let rows = fitting.iter().map(|request| self.plan.rows(request)).sum();
             match self.fly(&fitting, rows) {
                 Ok(Flown { flight, parts, read, compute_start_ns }) => {
-                    let departures = fitting.into_iter().zip(parts);
-                    let departures = departures.map(|(request, parts)| Departure { request, parts }).collect();
-                    let cargo = Cargo { departures, _read: read };
+                    let outputs = fitting.into_iter().zip(parts);
+                    let outputs = outputs.map(|(request, parts)| DeviceOutputs { request, parts }).collect();
+                    let cargo = Cargo { outputs, _read: read };
                     return self.under_way.push_back(Batch::new(flight, cargo, rows, (start_ns, compute_start_ns)));
                 }
                 Err(Failure::One(at, status)) if at < fitting.len() => self.context.fail(fitting.remove(at), status),
@@ -473,10 +481,10 @@ impl Pipelined for DeviceInstance {
 
     fn answer(&self, mut batch: Batch<Cargo>) {
         let execution = batch.execution();
-        let landed = departure::Landed::of(&mut batch.flight, &batch.cargo.departures);
+        let landed = device_outputs::Landed::of(&mut batch.flight, &batch.cargo.outputs);
         self.context.report_batch(batch.rows, &execution);
-        for departure in batch.cargo.departures {
-            match landed.complete(departure, &self.plan, &self.context.model.pool) {
+        for outputs in batch.cargo.outputs {
+            match landed.complete(outputs, &self.plan, &self.context.model.pool) {
                 Ok((request, response)) => self.context.succeed(request, response, &execution),
                 Err((request, status)) => self.context.fail(request, status),
             }
@@ -484,7 +492,7 @@ impl Pipelined for DeviceInstance {
     }
 
     fn requests(cargo: Cargo) -> impl Iterator<Item = Box<Request>> {
-        cargo.departures.into_iter().map(|departure| departure.request)
+        cargo.outputs.into_iter().map(|outputs| outputs.request)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::request::shared::Wish;
 use crate::request::{OutputTensor, Request, Response, Shape, Status};
 
 /// One request of a batch, with all but the bytes of its answer.
-pub struct Departure {
+pub struct DeviceOutputs {
     pub request: Box<Request>,
     pub parts: Vec<Part>,
 }
@@ -108,9 +108,9 @@ pub struct Landed {
 }
 
 impl Landed {
-    pub fn of(flight: &mut Flight, departures: &[Departure]) -> Landed {
+    pub fn of(flight: &mut Flight, batch: &[DeviceOutputs]) -> Landed {
         let mut fetched: Vec<(Fetched, Slice)> = Vec::new();
-        for part in departures.iter().flat_map(|departure| &departure.parts) {
+        for part in batch.iter().flat_map(|outputs| &outputs.parts) {
             if let Source::Host(number, _) = &part.source
                 && fetched.iter().all(|(known, _)| known != number)
                 && let Some(slice) = flight.take_fetched(*number)
@@ -124,11 +124,11 @@ impl Landed {
     /// The answer with its bytes, once what is kept for the sequence's next request is kept.
     pub fn complete(
         &self,
-        departure: Departure,
+        outputs: DeviceOutputs,
         plan: &Plan,
         pool: &Pool,
     ) -> Result<(Box<Request>, Response), (Box<Request>, Status)> {
-        let Departure { request, parts } = departure;
+        let DeviceOutputs { request, parts } = outputs;
         let mut response = Response::new(request.id.clone());
         for part in parts {
             let is_wanted = part.is_wanted;

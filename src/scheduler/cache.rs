@@ -4,9 +4,9 @@
 //! A scheduler around another one. The lookup comes before the queue; a hit is answered at once, a miss goes on, and
 //! its answer is kept on its way back (see `watch`). What takes little time is done where the request is at home; the
 //! hash of large inputs, the copy of large answers and everything that waits for another process is done by threads
-//! of the cache's own (see `errand` and `clerks`), and the request goes on at home.
+//! of the cache's own (see `errand` and `cache_pool`), and the request goes on at home.
 
-mod clerks;
+mod cache_pool;
 mod entry;
 mod errand;
 mod key;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::error;
 
-use self::clerks::Clerks;
+use self::cache_pool::CachePool;
 pub use self::entry::Entry;
 use self::errand::Errand;
 pub use self::key::{Form, Key, Secret};
@@ -59,7 +59,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Threads that may wait for it at the same time.
-    fn clerk_count(&self) -> usize {
+    fn thread_count(&self) -> usize {
         2
     }
 
@@ -85,7 +85,7 @@ pub struct Cache {
     store: Box<dyn Store>,
     secret: Secret,
     form: Form,
-    clerks: Clerks,
+    pool: CachePool,
 }
 
 impl Cache {
@@ -102,9 +102,9 @@ impl Cache {
 
     /// A cache over any store.
     pub fn over(store: Box<dyn Store>, secret: Secret, form: Form) -> Result<Cache, Status> {
-        let clerks = Clerks::start(store.clerk_count());
-        let clerks = clerks.map_err(|error| Status::internal(format!("cannot start a thread: {error}")))?;
-        Ok(Cache { store, secret, form, clerks })
+        let pool = CachePool::start(store.thread_count());
+        let pool = pool.map_err(|error| Status::internal(format!("cannot start a thread: {error}")))?;
+        Ok(Cache { store, secret, form, pool })
     }
 
     /// The server ends: what comes now does without it.
@@ -177,7 +177,7 @@ impl Scheduler for Cached {
                 None => subject.enqueue_watched(request, &lookup),
             };
         }
-        let room = if store.is_out() { None } else { subject.cache.clerks.reserve() };
+        let room = if store.is_out() { None } else { subject.cache.pool.reserve() };
         match room {
             Some(room) => Ok(errand::send(subject, request, room, pass)),
             None => subject.enqueue_watched(request, &Lookup::none()),

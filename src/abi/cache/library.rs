@@ -192,7 +192,7 @@ impl Store for LibraryCache {
         PATIENCE_NS
     }
 
-    fn clerk_count(&self) -> usize {
+    fn thread_count(&self) -> usize {
         CLERKS
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::clerks::Room;
+use super::cache_pool::Room;
 use super::{Lookup, Pass, Subject};
 use crate::request::{Home, Request, Ticket, WakeUp, now_ns};
 use crate::scheduler::{Accepted, Refused};

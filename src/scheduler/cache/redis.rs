@@ -205,7 +205,7 @@ impl Store for Redis {
         u64::try_from(self.options.wait_timeout.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn clerk_count(&self) -> usize {
+    fn thread_count(&self) -> usize {
         self.options.connections
     }
 }

@@ -414,7 +414,7 @@ fn requests_beyond_the_room_for_lookups_do_without() {
     let mut sent = 0;
     while scene.inner.count() == 0 {
         sent += 1;
-        assert!(sent <= clerks::JOBS_MAX as u64 + 16, "there is no end of it");
+        assert!(sent <= cache_pool::JOBS_MAX as u64 + 16, "there is no end of it");
         scene.send(sent, b"a");
     }
     drop(closed);

@@ -64,7 +64,7 @@ impl Watch {
             self.keep(&response);
             return self.send(response, is_apart);
         }
-        match self.subject.cache.clerks.reserve() {
+        match self.subject.cache.pool.reserve() {
             Some(room) => {
                 let watch = self.heir();
                 let sent_ns = now_ns();

@@ -104,7 +104,7 @@ fn who_we_are_is_said_first() {
     assert_eq!(heard[2], ["PING"]);
     assert_eq!(heard[3], ["GET", "nereid:5"]);
     assert_eq!((&heard[4][0], &heard[4][1], &heard[4][3]), (&"SET".into(), &"nereid:5".into(), &"NX".into()));
-    assert_eq!(redis.clerk_count(), 2);
+    assert_eq!(redis.thread_count(), 2);
 }
 
 #[test]

@@ -11,10 +11,10 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Jobs that wait or have a place reserved; beyond it requests do without the cache.
 pub const JOBS_MAX: usize = 1024;
 
-/// A number of threads and the line in front of them.
-pub struct Clerks(Arc<Line>);
+/// A number of threads and the queue in front of them.
+pub struct CachePool(Arc<JobQueue>);
 
-struct Line {
+struct JobQueue {
     state: Mutex<State>,
     news: Condvar,
 }
@@ -28,18 +28,18 @@ struct State {
 }
 
 /// Room for one job. Dropped: given up.
-pub struct Room(Arc<Line>);
+pub struct Room(Arc<JobQueue>);
 
-impl Clerks {
-    pub fn start(count: usize) -> std::io::Result<Clerks> {
-        let line = Arc::new(Line { state: Mutex::default(), news: Condvar::new() });
-        // Closes the line if a thread cannot be started.
-        let clerks = Clerks(line);
+impl CachePool {
+    pub fn start(count: usize) -> std::io::Result<CachePool> {
+        let queue = Arc::new(JobQueue { state: Mutex::default(), news: Condvar::new() });
+        // Closes the queue if a thread cannot be started.
+        let pool = CachePool(queue);
         for number in 0..count.max(1) {
-            let line = Arc::clone(&clerks.0);
-            std::thread::Builder::new().name(format!("cache-{number}")).spawn(move || line.work())?;
+            let queue = Arc::clone(&pool.0);
+            std::thread::Builder::new().name(format!("cache-{number}")).spawn(move || queue.work())?;
         }
-        Ok(clerks)
+        Ok(pool)
     }
 
     /// Room for a job, if there is any.
@@ -53,7 +53,7 @@ impl Clerks {
     }
 }
 
-impl Drop for Clerks {
+impl Drop for CachePool {
     /// The threads finish what waits and end; the last job may be the one that drops this.
     fn drop(&mut self) {
         self.0.lock().is_closed = true;
@@ -74,7 +74,7 @@ impl Drop for Room {
     }
 }
 
-impl Line {
+impl JobQueue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,25 +108,25 @@ mod tests {
 
     #[test]
     fn there_is_room_for_so_many_jobs_and_no_more() {
-        let clerks = Clerks::start(1).unwrap();
-        let rooms: Vec<Room> = std::iter::from_fn(|| clerks.reserve()).take(JOBS_MAX + 1).collect();
+        let pool = CachePool::start(1).unwrap();
+        let rooms: Vec<Room> = std::iter::from_fn(|| pool.reserve()).take(JOBS_MAX + 1).collect();
         assert_eq!(rooms.len(), JOBS_MAX);
         drop(rooms);
-        assert!(clerks.reserve().is_some());
+        assert!(pool.reserve().is_some());
     }
 
     #[test]
     fn jobs_are_done_in_order_even_behind_a_panic_and_the_end() {
-        let clerks = Clerks::start(1).unwrap();
+        let pool = CachePool::start(1).unwrap();
         let (tell, told) = channel();
         for number in 0..5 {
             let tell = tell.clone();
-            clerks.reserve().unwrap().fill(move || {
+            pool.reserve().unwrap().fill(move || {
                 assert_ne!(number, 2, "one that fails on purpose");
                 tell.send(number).unwrap();
             });
         }
-        drop((clerks, tell));
+        drop((pool, tell));
         assert_eq!(told.iter().collect::<Vec<_>>(), [0, 1, 3, 4]);
     }
 }

@@ -4,11 +4,11 @@
 //! A scheduler around another one. The lookup comes before the queue; a hit is answered at once, a miss goes on, and
 //! its answer is kept on its way back (see `watch`). What takes little time is done where the request is at home; the
 //! hash of large inputs, the copy of large answers and everything that waits for another process is done by threads
-//! of the cache's own (see `errand` and `cache_pool`), and the request goes on at home.
+//! of the cache's own (see `async_lookup` and `cache_pool`), and the request goes on at home.
 
+mod async_lookup;
 mod cache_pool;
 mod entry;
-mod errand;
 mod key;
 mod local;
 mod redis;
@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::error;
 
+use self::async_lookup::AsyncLookup;
 use self::cache_pool::CachePool;
 pub use self::entry::Entry;
-use self::errand::Errand;
 pub use self::key::{Form, Key, Secret};
 pub use self::local::Local;
 use self::watch::Watch;
@@ -179,14 +179,14 @@ impl Scheduler for Cached {
         }
         let room = if store.is_out() { None } else { subject.cache.pool.reserve() };
         match room {
-            Some(room) => Ok(errand::send(subject, request, room, pass)),
+            Some(room) => Ok(async_lookup::send(subject, request, room, pass)),
             None => subject.enqueue_watched(request, &Lookup::none()),
         }
     }
 
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
-        match Errand::of(ticket) {
-            Some(errand) => errand.cancel(ticket, || {
+        match AsyncLookup::of(ticket) {
+            Some(async_lookup) => async_lookup.cancel(ticket, || {
                 self.subject.statistics.pending_removed();
                 answer_cancelled(ticket, &self.subject.statistics);
             }),
@@ -195,8 +195,8 @@ impl Scheduler for Cached {
     }
 
     fn expire(&self, ticket: &Ticket) -> WakeUp {
-        match Errand::of(ticket) {
-            Some(errand) => errand.expire(),
+        match AsyncLookup::of(ticket) {
+            Some(async_lookup) => async_lookup.expire(),
             None => self.subject.inner.expire(ticket),
         }
     }

@@ -82,7 +82,7 @@ impl Scheduler for Kept {
     }
 
     fn cancel(&self, ticket: &Ticket) -> WakeUp {
-        assert!(Errand::of(ticket).is_none(), "it gets its own ticket");
+        assert!(AsyncLookup::of(ticket).is_none(), "it gets its own ticket");
         if ticket.admission().cancel() {
             ticket.fail(Status::cancelled(""));
         }

@@ -12,7 +12,7 @@ use crate::request::{Home, Request, Ticket, WakeUp, now_ns};
 use crate::scheduler::{Accepted, Refused};
 
 /// In the ticket of such a request.
-pub struct Errand {
+pub struct AsyncLookup {
     subject: Arc<Subject>,
     stage: Mutex<Stage>,
 }
@@ -30,22 +30,22 @@ enum Stage {
 
 /// Sends a request on its way.
 pub fn send(subject: &Arc<Subject>, request: Box<Request>, room: Room, pass: Pass) -> Accepted {
-    let errand = Arc::new(Errand { subject: Arc::clone(subject), stage: Mutex::new(Stage::Looking) });
+    let async_lookup = Arc::new(AsyncLookup { subject: Arc::clone(subject), stage: Mutex::new(Stage::Looking) });
     let mut ticket = request.ticket();
-    ticket.state = Some(errand.clone());
+    ticket.state = Some(async_lookup.clone());
     subject.statistics.pending_added();
     let sent_ns = now_ns();
-    room.fill(move || errand.run(request, pass, sent_ns));
+    room.fill(move || async_lookup.run(request, pass, sent_ns));
     Accepted { wake_up: WakeUp::needless(), ticket, expires_at_ns: None }
 }
 
-impl Errand {
-    pub fn of(ticket: &Ticket) -> Option<&Errand> {
+impl AsyncLookup {
+    pub fn of(ticket: &Ticket) -> Option<&AsyncLookup> {
         ticket.state.as_ref()?.downcast_ref()
     }
 
     /// On a thread of the cache.
-    fn run(self: Arc<Errand>, mut request: Box<Request>, pass: Pass, sent_ns: u64) {
+    fn run(self: Arc<AsyncLookup>, mut request: Box<Request>, pass: Pass, sent_ns: u64) {
         let subject = &self.subject;
         let waited_ns = now_ns().saturating_sub(sent_ns);
         let is_wanted = !request.admission().is_cancelled();
@@ -69,7 +69,7 @@ impl Errand {
     }
 
     /// Where the request is at home.
-    fn pass_on(self: Arc<Errand>, mut request: Box<Request>, lookup: &Lookup, pass: Pass, home: &mut dyn Home) {
+    fn pass_on(self: Arc<AsyncLookup>, mut request: Box<Request>, lookup: &Lookup, pass: Pass, home: &mut dyn Home) {
         {
             let mut stage = self.stage();
             match *stage {
@@ -100,10 +100,10 @@ impl Errand {
         }
         if let Some(at_ns) = expires_at_ns {
             // A timer cannot be taken back: it holds on to nothing that is over.
-            let errand: Weak<Errand> = Arc::downgrade(&self);
+            let async_lookup: Weak<AsyncLookup> = Arc::downgrade(&self);
             let expire = move |home: &mut dyn Home| {
-                if let Some(errand) = errand.upgrade() {
-                    home.wake(errand.expire());
+                if let Some(async_lookup) = async_lookup.upgrade() {
+                    home.wake(async_lookup.expire());
                 }
             };
             home.run_at(at_ns, Box::new(expire));

@@ -13,13 +13,13 @@
 mod controls;
 mod direct;
 mod initial;
+mod instances;
 mod iterative;
 mod likeness;
 mod line;
 mod oldest;
 mod order;
 mod payloads;
-mod staff;
 mod tables;
 
 use std::ops::Deref;

@@ -10,12 +10,12 @@
 //! been idle for too long, a request finds its own sequence idle by the clock, and whoever lacks a slot looks at all
 //! lines before it waits. So a sequence ends on time whether or not a request ever comes again.
 
+mod batch_compatibility;
 mod controls;
 mod direct;
 mod initial;
 mod instances;
 mod iterative;
-mod likeness;
 mod line;
 mod oldest;
 mod order;
@@ -25,10 +25,10 @@ mod tables;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use self::batch_compatibility::BatchCompatibility;
 use self::controls::Controls;
 use self::direct::{DirectRules, Zeros};
 use self::initial::InitialStates;
-use self::likeness::Likeness;
 use self::oldest::OldestRules;
 pub use self::tables::Hold;
 use self::tables::{Effects, Place, Queued, Row, Tables, Taken, Why};
@@ -58,7 +58,7 @@ pub struct Shared {
     spec: Arc<ModelSpec>,
     statistics: Arc<ModelStatistics>,
     limiter: Option<Arc<dyn Limiter>>,
-    likeness: Likeness,
+    compatibility: BatchCompatibility,
     controls: Arc<Controls>,
     initial: Arc<InitialStates>,
     zeros: Arc<Zeros>,
@@ -164,7 +164,7 @@ impl SequenceBatcher {
             spec: Arc::clone(spec),
             statistics: Arc::clone(&purpose.statistics),
             limiter: services.limiter.clone(),
-            likeness: Likeness::new(spec, config),
+            compatibility: BatchCompatibility::new(spec, config),
             controls: Arc::new(Controls::new(spec, config)),
             initial: Arc::new(initial),
             zeros: Arc::default(),
@@ -248,11 +248,11 @@ impl Shared {
     fn comparison(&self) -> impl FnMut(&Request, Option<&States>) -> bool + '_ {
         let mut first = None;
         move |request, states| {
-            if !self.likeness.is_needed() {
+            if !self.compatibility.is_needed() {
                 return true;
             }
             let states = states.filter(|_| request.flags & SEQUENCE_START == 0);
-            let pattern = self.likeness.pattern(request, states, self.initial.shapes());
+            let pattern = self.compatibility.pattern(request, states, self.initial.shapes());
             *first.get_or_insert_with(|| pattern.clone()) == pattern
         }
     }

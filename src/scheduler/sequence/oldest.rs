@@ -51,19 +51,19 @@ impl OldestRules {
         Decision::Wait { until_ns, count: next.unwrap_or(self.max_batch_size).max(count + 1) }
     }
 
-    /// Whether requests of a line go now. `is_closed`: no more will come. `likeness` compares a slot's request with the
-    /// first one.
+    /// Whether requests of a line go now. `is_closed`: no more will come. `is_compatible` compares a slot's request
+    /// with the first one.
     pub fn look(
         &self,
         line: &Line,
         now_ns: u64,
         is_closed: bool,
-        likeness: Option<&mut dyn FnMut(usize) -> bool>,
+        is_compatible: Option<&mut dyn FnMut(usize) -> bool>,
     ) -> Decision {
         let Some(oldest) = line.heads.first() else { return Decision::Nothing };
         let most = line.heads.len().min(self.max_batch_size);
-        let is_compared = likeness.is_some();
-        let count = match likeness {
+        let is_compared = is_compatible.is_some();
+        let count = match is_compatible {
             None => most,
             Some(fits) => line.heads.iter().take(most).take_while(|head| fits(head.slot)).count(),
         };
@@ -86,12 +86,12 @@ impl SequenceBatcher {
         worker: usize,
         now_ns: u64,
     ) -> Decision {
-        if !self.likeness.is_needed() {
+        if !self.compatibility.is_needed() {
             return rules.look(line, now_ns, tables.is_closed, None);
         }
         let mut fits = self.comparison();
-        let mut likeness = |slot| tables.front(worker, slot).is_none_or(|(request, states)| fits(request, states));
-        rules.look(line, now_ns, tables.is_closed, Some(&mut likeness))
+        let mut is_compatible = |slot| tables.front(worker, slot).is_none_or(|(request, states)| fits(request, states));
+        rules.look(line, now_ns, tables.is_closed, Some(&mut is_compatible))
     }
 
     /// Up to `count` requests of a line, the oldest first.

@@ -10,7 +10,7 @@ use crate::request::{Request, Shape, States};
 use crate::wire::inference::ModelSequenceBatching;
 
 #[derive(Default)]
-pub(super) struct Likeness {
+pub(super) struct BatchCompatibility {
     /// By input: its shape has to be equal.
     is_compared: Vec<bool>,
     compares_presence: bool,
@@ -24,11 +24,11 @@ pub(super) struct Pattern {
     states: Vec<Shape>,
 }
 
-impl Likeness {
-    pub fn new(spec: &ModelSpec, config: &ModelSequenceBatching) -> Likeness {
+impl BatchCompatibility {
+    pub fn new(spec: &ModelSpec, config: &ModelSequenceBatching) -> BatchCompatibility {
         let inputs = &spec.config.input;
         let is_variable = |dims: &[i64]| dims.contains(&-1);
-        Likeness {
+        BatchCompatibility {
             is_compared: inputs.iter().map(|it| is_variable(&it.dims) && !it.allow_ragged_batch).collect(),
             compares_presence: inputs.iter().any(|input| input.optional),
             compares_states: states(config).iter().any(|state| is_variable(&state.dims)),
@@ -70,17 +70,17 @@ mod tests {
         input
     }
 
-    fn pattern(likeness: &Likeness, inputs: &[InputTensor]) -> Pattern {
+    fn pattern(compatibility: &BatchCompatibility, inputs: &[InputTensor]) -> Pattern {
         let mut request = request(1);
         request.inputs = inputs.to_vec();
-        likeness.pattern(&request, None, &[])
+        compatibility.pattern(&request, None, &[])
     }
 
     #[test]
     fn only_what_may_differ_is_compared() {
         let of = |inputs: &str| {
             let (spec, config) = model(&format!("max_batch_size: 4 {inputs} sequence_batching {{ }}"));
-            Likeness::new(&spec, &config)
+            BatchCompatibility::new(&spec, &config)
         };
         let fixed = of("");
         assert!(!fixed.is_needed());
@@ -107,11 +107,11 @@ mod tests {
             "max_batch_size: 4 sequence_batching { state { input_name: \"I\" output_name: \"O\" data_type: TYPE_UINT8 \
              dims: [ -1 ] } }",
         );
-        let likeness = Likeness::new(&spec, &config);
-        assert!(likeness.is_needed());
+        let compatibility = BatchCompatibility::new(&spec, &config);
+        assert!(compatibility.is_needed());
         let initial = [Shape::from_slice(&[1, 1])];
-        let fresh = likeness.pattern(&request(1), None, &initial);
+        let fresh = compatibility.pattern(&request(1), None, &initial);
         let empty = States::default();
-        assert_ne!(fresh, likeness.pattern(&request(1), Some(&empty), &initial));
+        assert_ne!(fresh, compatibility.pattern(&request(1), Some(&empty), &initial));
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! instance ─► batch ─► link ═► worker (nereid_python, model.py)
 //!                      link ◄═ results, responses of senders, questions
-//! instance ◄─ answers ◄─┘  └─► desk ─► senders, calls, services
+//! instance ◄─ answers ◄─┘  └─► dispatch ─► senders, calls, services
 //! ```
 //!
 //! What a model is run with is decided when it is opened: `settings`, `layout` (which file), `interpreter` (which
@@ -16,7 +16,7 @@ mod backoff;
 mod batch;
 mod borrowed;
 mod calls;
-mod desk;
+mod dispatch;
 mod environment;
 mod errand;
 #[cfg(test)]

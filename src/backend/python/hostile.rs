@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answers::Answer;
-use super::desk::Desk;
+use super::dispatch::Dispatch;
 use super::fixtures::Place;
 use super::link::{Bounds, Link};
 use super::marshal::{Value, Writer};
@@ -132,18 +132,18 @@ fn messages_of_every_kind_may_hold_anything() {
     let place = Place::new();
     let context = place.context("m");
     let mut random = Random(2);
-    let desk = Arc::new(Desk::new(&context));
-    let mut sleeper = worker(Arc::clone(&desk) as Arc<_>);
+    let dispatch = Arc::new(Dispatch::new(&context));
+    let mut sleeper = worker(Arc::clone(&dispatch) as Arc<_>);
     let kinds = [32, 33, 34, 35, 36, 37, 38, 40, 41, 42, 48, 49, 50, 51, 56, 99];
     for round in 0..6_000 {
         let kind = kinds[round % kinds.len()];
         let len = random.below(16) as usize;
         let message = random.value(len, 4).finish();
         let value = Value::read(&message).unwrap();
-        let _ = desk.attend(&sleeper, kind, &value);
+        let _ = dispatch.attend(&sleeper, kind, &value);
         if !sleeper.is_fit() {
             sleeper.join();
-            sleeper = worker(Arc::clone(&desk) as Arc<_>);
+            sleeper = worker(Arc::clone(&dispatch) as Arc<_>);
         }
     }
     sleeper.kill("is done");
@@ -215,7 +215,7 @@ fn whatever_stands_in_shared_memory_a_stream_ends_or_goes_on() {
 #[test]
 fn a_worker_that_sends_nonsense_is_ended_by_whoever_waits_for_it() {
     let place = Place::new();
-    let sleeper = worker(Arc::new(Desk::new(&place.context("m"))));
+    let sleeper = worker(Arc::new(Dispatch::new(&place.context("m"))));
     sleeper.link.overwrite(128, &u64::MAX.to_le_bytes());
     sleeper.link.output_bell.ring();
     let served = sleeper.serve(&[from_worker::DONE], &mut Vec::new(), Wait::default());
@@ -223,13 +223,13 @@ fn a_worker_that_sends_nonsense_is_ended_by_whoever_waits_for_it() {
     assert_eq!(served, Err(Ended::Died(text.to_owned())));
     sleeper.join();
     // The other stream is looked at by the keeper, and nobody has to wait for it.
-    let sleeper = worker(Arc::new(Desk::new(&place.context("m"))));
+    let sleeper = worker(Arc::new(Dispatch::new(&place.context("m"))));
     sleeper.link.overwrite(256, &u64::MAX.to_le_bytes());
     sleeper.link.aside_bell.ring();
     sleeper.join();
     assert_eq!((sleeper.ending().as_str(), sleeper.is_fit()), (text, false));
     // One that says nothing is ended when its time is over.
-    let sleeper = worker(Arc::new(Desk::new(&place.context("m"))));
+    let sleeper = worker(Arc::new(Dispatch::new(&place.context("m"))));
     let limit = Duration::from_millis(20);
     assert_eq!(
         sleeper.serve(&[from_worker::DONE], &mut Vec::new(), Wait::within(Some(limit))),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use super::desk::Desk;
+use super::dispatch::Dispatch;
 use super::instance::PythonInstance;
 use super::interpreter::Interpreter;
 use super::layout::Layout;
@@ -76,7 +76,7 @@ impl PythonModel {
                 max_bytes: bytes(shm_max_byte_size),
             },
             gpus: Arc::clone(&self.context.gpus),
-            attendant: Arc::new(Desk::new(&self.context)),
+            attendant: Arc::new(Dispatch::new(&self.context)),
             ended,
         })
     }

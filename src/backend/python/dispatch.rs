@@ -1,4 +1,4 @@
-//! What a worker asks for beside its executions, by the kind of its message.
+//! Dispatches what a worker asks for beside its executions, by the kind of its message.
 
 use std::sync::Arc;
 
@@ -33,15 +33,15 @@ mod kinds {
 }
 
 /// Serves one worker.
-pub struct Desk {
+pub struct Dispatch {
     calls: Arc<Calls>,
     metrics: Metrics,
     models: Models,
 }
 
-impl Desk {
-    pub fn new(context: &ModelContext) -> Desk {
-        Desk {
+impl Dispatch {
+    pub fn new(context: &ModelContext) -> Dispatch {
+        Dispatch {
             calls: Arc::new(Calls::new(context.host.clone(), context.pool.clone(), Arc::clone(&context.gpus))),
             metrics: Metrics::new(Registry::of_process()),
             models: Models::new(context.host.clone(), context.load.clone()),
@@ -63,7 +63,7 @@ impl Caller for Worker {
     }
 }
 
-impl Attendant for Desk {
+impl Attendant for Dispatch {
     /// The first value of a message is the slot where its answer is waited for, or None.
     fn attend(&self, worker: &Arc<Worker>, kind: u32, value: &Value<'_>) -> Result<(), Malformed> {
         let (slot, values) = value.as_sequence()?.split_first().ok_or(Malformed::Form)?;

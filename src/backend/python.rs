@@ -36,7 +36,6 @@ mod message;
 mod model;
 mod open;
 mod outbound;
-mod post;
 mod probe;
 mod process;
 mod program;
@@ -45,6 +44,7 @@ mod services;
 mod settings;
 mod tensors;
 mod worker;
+mod worker_supervisor;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How long a post stays empty after a death.
+//! How long an instance stays without a worker after a death.
 //!
 //! One death may be an accident, so the first is made good at once. A model whose workers keep dying gets its next
 //! one later and later: every start costs an interpreter, its imports and the model's own initialisation.

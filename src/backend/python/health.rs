@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::marshal::{Malformed, Value, Writer};
-use super::post::Post;
 use super::worker::Worker;
+use super::worker_supervisor::WorkerSupervisor;
 use crate::backend::Readiness;
 use crate::request::Status;
 
@@ -18,24 +18,26 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// What an instance says of itself.
 pub struct Health {
-    post: Weak<Post>,
+    supervisor: Weak<WorkerSupervisor>,
 }
 
 impl Health {
-    pub fn of(post: &Arc<Post>) -> Arc<Health> {
-        Arc::new(Health { post: Arc::downgrade(post) })
+    pub fn of(supervisor: &Arc<WorkerSupervisor>) -> Arc<Health> {
+        Arc::new(Health { supervisor: Arc::downgrade(supervisor) })
     }
 }
 
 impl Readiness for Health {
     fn check(&self) -> Result<(), Status> {
-        let Some(post) = self.post.upgrade().filter(|post| !post.is_closed()) else { return Ok(()) };
-        let worker = post.current().ok_or_else(|| Status::internal(post.not_healthy()))?;
+        let Some(supervisor) = self.supervisor.upgrade().filter(|supervisor| !supervisor.is_closed()) else {
+            return Ok(());
+        };
+        let worker = supervisor.current().ok_or_else(|| Status::internal(supervisor.not_healthy()))?;
         worker.question.ask(&worker, LIMIT)
     }
 
     fn stopped(&self) -> Option<String> {
-        let number = self.post.upgrade()?.current()?.process_id()?;
+        let number = self.supervisor.upgrade()?.current()?.process_id()?;
         is_stopped(number).then(|| format!("its process {number} is stopped"))
     }
 }

@@ -18,9 +18,9 @@ use super::inbound::Taken;
 use super::marshal::{Malformed, Value, Writer};
 use super::message::{from_worker, to_worker};
 use super::open::Returned;
-use super::post::Post;
 use super::settings::Settings;
 use super::worker::{Ended, Wait, Worker};
+use super::worker_supervisor::WorkerSupervisor;
 use crate::backend::{Instance, InstanceContext, Payload, Readiness};
 use crate::observe::statistics::Execution;
 use crate::queue::AdaptiveSpin;
@@ -30,7 +30,7 @@ use crate::wire::inference::model_config::SchedulingChoice;
 /// See the [module](self).
 pub struct PythonInstance {
     context: InstanceContext,
-    post: Arc<Post>,
+    supervisor: Arc<WorkerSupervisor>,
     execute_limit: Option<Duration>,
     /// For finalize and the end of the process together.
     end_limit: Duration,
@@ -83,7 +83,7 @@ enum Unsent {
 }
 
 impl PythonInstance {
-    pub fn new(context: InstanceContext, post: Arc<Post>, settings: &Settings) -> PythonInstance {
+    pub fn new(context: InstanceContext, supervisor: Arc<WorkerSupervisor>, settings: &Settings) -> PythonInstance {
         PythonInstance {
             has_sequences: matches!(context.spec.config.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_))),
             last: None,
@@ -92,7 +92,7 @@ impl PythonInstance {
             execute_limit: settings.execute_timeout,
             end_limit: settings.end_timeout(),
             context,
-            post,
+            supervisor,
             writer: Writer::default(),
             payload: Vec::new(),
             // Whether they are short has to be seen first.
@@ -464,11 +464,11 @@ impl Instance for PythonInstance {
         let mut exec_start_ns = now_ns();
         let mut left: VecDeque<Entry> = self.presentable(payload.take()).into_iter().collect();
         while !left.is_empty() {
-            let worker = match self.post.worker() {
+            let worker = match self.supervisor.worker() {
                 Ok(worker) => worker,
                 Err(status) => {
                     left.into_iter().for_each(|entry| self.fail_all(entry.requests, &status));
-                    self.post.hold_back();
+                    self.supervisor.hold_back();
                     return Ok(());
                 }
             };
@@ -481,7 +481,7 @@ impl Instance for PythonInstance {
                 // Its memory is not held back.
                 drop(worker);
                 if left.is_empty() {
-                    self.post.hold_back();
+                    self.supervisor.hold_back();
                 }
             }
         }
@@ -493,13 +493,13 @@ impl Instance for PythonInstance {
     }
 
     fn readiness(&self) -> Option<Arc<dyn Readiness>> {
-        Some(Health::of(&self.post))
+        Some(Health::of(&self.supervisor))
     }
 }
 
 impl Drop for PythonInstance {
     fn drop(&mut self) {
-        let Some(worker) = self.post.close() else { return };
+        let Some(worker) = self.supervisor.close() else { return };
         let (name, model) = (&self.context.name, &self.context.spec.name);
         self.writer.clear();
         self.writer.tuple(0);

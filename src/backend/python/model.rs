@@ -11,11 +11,11 @@ use super::layout::Layout;
 use super::link::Bounds;
 use super::marshal::{Value, Writer};
 use super::message::{from_worker, to_worker};
-use super::post::{Crew, Post, Recruiter, not_healthy};
 use super::process;
 use super::program;
 use super::settings::{Settings, check_stub_name};
 use super::worker::{Ended, OnEnd, Plan, Wait, Worker};
+use super::worker_supervisor::{Crew, Recruiter, WorkerSupervisor, not_healthy};
 use crate::backend::{Instance, InstanceContext, Model, ModelContext};
 use crate::model_config::json;
 use crate::observe::log::verbose;
@@ -140,8 +140,9 @@ impl Model for PythonModel {
         check_stub_name(&context.name)?;
         let (crew, settings) = (Arc::clone(&self.crew), self.settings.clone());
         let recruit = Recruit { model: self, context: context.clone() };
-        let post = Post::open(&context.name, &context.spec.name, Box::new(recruit), settings.restart, crew)?;
-        Ok(Box::new(PythonInstance::new(context, post, &settings)))
+        let supervisor =
+            WorkerSupervisor::open(&context.name, &context.spec.name, Box::new(recruit), settings.restart, crew)?;
+        Ok(Box::new(PythonInstance::new(context, supervisor, &settings)))
     }
 }
 

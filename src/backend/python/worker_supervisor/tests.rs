@@ -71,17 +71,17 @@ fn crew() -> Arc<Crew> {
     Arc::new(Crew { filled: AtomicUsize::new(0), restarts: None, deaths: None })
 }
 
-fn open(sleepers: &Sleepers, restarts: bool, crew: &Arc<Crew>) -> Arc<Post> {
-    Post::open("m_0_0", "m", Box::new(sleepers.clone()), restarts, Arc::clone(crew)).unwrap()
+fn open(sleepers: &Sleepers, restarts: bool, crew: &Arc<Crew>) -> Arc<WorkerSupervisor> {
+    WorkerSupervisor::open("m_0_0", "m", Box::new(sleepers.clone()), restarts, Arc::clone(crew)).unwrap()
 }
 
-/// Kills whoever works there, as if by accident, and waits until the post knows.
-fn kill(post: &Post) -> u32 {
-    let worker = post.current().unwrap();
+/// Kills whoever works there, as if by accident, and waits until the supervisor knows.
+fn kill(supervisor: &WorkerSupervisor) -> u32 {
+    let worker = supervisor.current().unwrap();
     let pid = worker.process_id().unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::KILL)
         .unwrap();
-    while matches!(&post.lock().phase, Phase::Filled(current, _) if Arc::ptr_eq(current, &worker)) {
+    while matches!(&supervisor.lock().phase, Phase::Filled(current, _) if Arc::ptr_eq(current, &worker)) {
         std::thread::yield_now();
     }
     pid
@@ -90,26 +90,26 @@ fn kill(post: &Post) -> u32 {
 #[test]
 fn a_death_is_made_good_without_anybody_asking() {
     let (sleepers, crew) = (Sleepers::default(), crew());
-    let post = open(&sleepers, true, &crew);
+    let supervisor = open(&sleepers, true, &crew);
     assert_eq!(crew.filled.load(Ordering::SeqCst), 1);
     let gate = sleepers.gate.lock().unwrap();
     assert_eq!(sleepers.losses.load(Ordering::SeqCst), 0);
-    let dead = kill(&post);
+    let dead = kill(&supervisor);
     assert_eq!(sleepers.losses.load(Ordering::SeqCst), 1, "reported before a successor can come");
-    assert_eq!((post.current().is_none(), crew.filled.load(Ordering::SeqCst)), (true, 0));
-    assert_eq!(post.not_healthy(), "Stub process 'm_0_0' is not healthy.");
+    assert_eq!((supervisor.current().is_none(), crew.filled.load(Ordering::SeqCst)), (true, 0));
+    assert_eq!(supervisor.not_healthy(), "Stub process 'm_0_0' is not healthy.");
     // A request waits for it.
     let (tell, told) = channel();
-    let waits = Arc::clone(&post);
+    let waits = Arc::clone(&supervisor);
     let thread = std::thread::spawn(move || tell.send(waits.worker()).unwrap());
     assert!(told.try_recv().is_err());
     drop(gate);
     let worker = told.recv().unwrap().unwrap();
     assert_ne!(worker.process_id(), Some(dead));
-    assert!(worker.is_fit() && Arc::ptr_eq(&worker, &post.current().unwrap()));
+    assert!(worker.is_fit() && Arc::ptr_eq(&worker, &supervisor.current().unwrap()));
     thread.join().unwrap();
     assert_eq!(sleepers.started.load(Ordering::SeqCst), 2);
-    let last = post.close().unwrap();
+    let last = supervisor.close().unwrap();
     last.kill("is done");
     last.join();
     assert_eq!(crew.filled.load(Ordering::SeqCst), 0);
@@ -118,11 +118,11 @@ fn a_death_is_made_good_without_anybody_asking() {
 #[test]
 fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
     let (sleepers, crew) = (Sleepers::default(), crew());
-    let post = open(&sleepers, true, &crew);
+    let supervisor = open(&sleepers, true, &crew);
     sleepers.outcomes.lock().unwrap().push(Err(Status::internal("no luck")));
-    kill(&post);
+    kill(&supervisor);
     // The first attempt comes at once, and fails; the next one would come after a second.
-    let error = match post.worker() {
+    let error = match supervisor.worker() {
         Err(error) => error,
         Ok(worker) => panic!("{:?} works", worker.process_id()),
     };
@@ -130,26 +130,26 @@ fn who_asks_during_a_pause_is_refused_at_once_and_told_why() {
                 it will be started again";
     assert_eq!(error, Status::unavailable(text));
     // Nobody else can do the work, so it is not held back either.
-    post.hold_back();
+    supervisor.hold_back();
     // A pause ends with the instance.
-    assert!(post.close().is_none());
+    assert!(supervisor.close().is_none());
     assert_eq!(sleepers.started.load(Ordering::SeqCst), 2);
-    assert!(matches!(post.worker(), Err(status) if status.code == crate::request::Code::Internal));
+    assert!(matches!(supervisor.worker(), Err(status) if status.code == crate::request::Code::Internal));
 }
 
 #[test]
 fn an_instance_that_goes_takes_who_is_being_initialised_with_it() {
     let (sleepers, crew) = (Sleepers::default(), crew());
-    let post = open(&sleepers, true, &crew);
+    let supervisor = open(&sleepers, true, &crew);
     let gate = sleepers.gate.lock().unwrap();
-    kill(&post);
+    kill(&supervisor);
     let candidate = loop {
-        if let Some(candidate) = post.lock().candidate.clone() {
+        if let Some(candidate) = supervisor.lock().candidate.clone() {
             break candidate;
         }
         std::thread::yield_now();
     };
-    let closing = Arc::clone(&post);
+    let closing = Arc::clone(&supervisor);
     let thread = std::thread::spawn(move || closing.close().is_none());
     // It is killed although it has not said anything yet.
     while candidate.is_alive() {
@@ -163,12 +163,12 @@ fn an_instance_that_goes_takes_who_is_being_initialised_with_it() {
 #[test]
 fn without_restarts_a_death_is_for_good() {
     let (sleepers, crew) = (Sleepers::default(), crew());
-    let post = open(&sleepers, false, &crew);
-    kill(&post);
+    let supervisor = open(&sleepers, false, &crew);
+    kill(&supervisor);
     let text = "Stub process 'm_0_0' is not healthy. The process of model 'm' was ended by signal 9 (SIGKILL)";
-    assert!(matches!(post.worker(), Err(status) if status == Status::internal(text)));
+    assert!(matches!(supervisor.worker(), Err(status) if status == Status::internal(text)));
     assert_eq!(sleepers.started.load(Ordering::SeqCst), 1);
-    assert!(post.close().is_none());
+    assert!(supervisor.close().is_none());
 }
 
 #[test]
@@ -190,6 +190,6 @@ fn an_instance_without_a_worker_holds_back_while_another_works() {
 fn what_cannot_be_initialised_at_first_is_an_error_and_leaves_nothing() {
     let sleepers = Sleepers::default();
     sleepers.outcomes.lock().unwrap().push(Err(Status::internal("no luck")));
-    let outcome = Post::open("m_0_0", "m", Box::new(sleepers), true, crew());
+    let outcome = WorkerSupervisor::open("m_0_0", "m", Box::new(sleepers), true, crew());
     assert!(matches!(outcome, Err(status) if status == Status::internal("no luck")));
 }

@@ -1,10 +1,10 @@
-//! The post of an instance: who fills it, and who looks for a successor when a worker has died
+//! Supervises the worker process of an instance: starts it, and starts a successor when it has died
 //! (contract/python_backend.md section 6; `--python-restart=false` gives the behaviour of its row "stub dies during
 //! execute").
 //!
 //! The thread that kept the dead worker looks for the next one: it is there as long as anything of the worker is, has
 //! nothing else to do any more, and is confined as the instance's own. So nobody waits for a request to notice a death,
-//! and nothing runs beside a post that is filled.
+//! and nothing runs beside a worker that lives.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -38,7 +38,7 @@ pub trait Recruiter: Send + Sync {
 
 /// What the instances of one model have in common.
 pub struct Crew {
-    /// Posts that are filled.
+    /// Instances whose worker lives.
     filled: AtomicUsize,
     restarts: Option<Counter>,
     deaths: Option<Counter>,
@@ -85,7 +85,7 @@ struct State {
 }
 
 /// See the [module](self).
-pub struct Post {
+pub struct WorkerSupervisor {
     /// The instance's.
     name: String,
     model: String,
@@ -96,15 +96,15 @@ pub struct Post {
     changed: Condvar,
 }
 
-impl Post {
-    /// Fills it for the first time.
+impl WorkerSupervisor {
+    /// Starts the first worker.
     pub fn open(
         name: &str,
         model: &str,
         recruiter: Box<dyn Recruiter>,
         restarts: bool,
         crew: Arc<Crew>,
-    ) -> Result<Arc<Post>, Status> {
+    ) -> Result<Arc<WorkerSupervisor>, Status> {
         let state = State {
             phase: Phase::Starting(Instant::now()),
             keeper: None,
@@ -114,9 +114,9 @@ impl Post {
         };
         let (name, model) = (name.to_owned(), model.to_owned());
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let post = Arc::new(Post { name, model, recruiter, restarts, crew, state, changed });
-        post.fill()?;
-        Ok(post)
+        let supervisor = Arc::new(WorkerSupervisor { name, model, recruiter, restarts, crew, state, changed });
+        supervisor.fill()?;
+        Ok(supervisor)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -188,7 +188,7 @@ impl Post {
     }
 
     fn vacant(&self, state: &State) -> Status {
-        let Post { name, model, .. } = self;
+        let WorkerSupervisor { name, model, .. } = self;
         let text = format!("{} The process of model '{model}' {}", not_healthy(name), state.fate);
         match state.phase {
             Phase::Abandoned | Phase::Closed => Status::internal(text),
@@ -199,10 +199,10 @@ impl Post {
 
     /// Starts and initialises one; an error is told by the last who tried.
     fn fill(self: &Arc<Self>) -> Result<(), Status> {
-        let post: Weak<Post> = Arc::downgrade(self);
+        let supervisor: Weak<WorkerSupervisor> = Arc::downgrade(self);
         let ended: OnEnd = Box::new(move |worker| {
-            if let Some(post) = post.upgrade() {
-                post.vacated(worker);
+            if let Some(supervisor) = supervisor.upgrade() {
+                supervisor.vacated(worker);
             }
         });
         let worker = self.recruiter.start(ended)?;

@@ -10,7 +10,6 @@
 //! ```
 
 mod answer;
-mod asking;
 mod check;
 mod connector;
 mod crew;
@@ -20,6 +19,7 @@ mod exchange;
 mod interrupt;
 mod line;
 mod measurement;
+mod metadata_client;
 mod metrics;
 mod plan;
 mod regions;
@@ -67,7 +67,7 @@ pub fn inspect(
     version: &str,
     headers: &[(String, String)],
 ) -> Result<Subject, PerfError> {
-    asking::Asker::new(target, headers)?.inspect(model, version)
+    metadata_client::MetadataClient::new(target, headers)?.inspect(model, version)
 }
 
 /// Measures every load point of a plan. Ctrl-C ends it early, with everything cleaned up and what is measured returned.

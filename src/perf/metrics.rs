@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::PerfError;
-use super::asking::fetch;
 use super::measurement::MetricFigures;
+use super::metadata_client::fetch;
 use super::plan::MetricsSource;
 
 /// Samples that are kept apart; a page with more is cut.

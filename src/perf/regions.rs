@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::PerfError;
-use super::asking::Asker;
+use super::metadata_client::MetadataClient;
 use super::plan::{Plan, SharedMemory, Template};
 use super::request::Placement;
 use super::subject::{Subject, TensorFacts};
@@ -30,7 +30,7 @@ pub struct Regions {
     /// Of each template, in the order of the streams.
     pub placements: Vec<Placement>,
     registered: bool,
-    asker: Asker,
+    metadata_client: MetadataClient,
 }
 
 impl Regions {
@@ -54,7 +54,7 @@ impl Regions {
             file: Arc::new(file),
             placements,
             registered: false,
-            asker: Asker::for_plan(plan)?,
+            metadata_client: MetadataClient::for_plan(plan)?,
         };
         regions.file.set_len(end as u64).map_err(system)?;
         for (template, placement) in plan.work.streams.iter().flatten().zip(&regions.placements) {
@@ -62,7 +62,7 @@ impl Regions {
                 regions.file.write_all_at(&input.data, *offset).map_err(system)?;
             }
         }
-        regions.asker.register(&name, &format!("/{name}"), end as u64)?;
+        regions.metadata_client.register(&name, &format!("/{name}"), end as u64)?;
         regions.registered = true;
         Ok(Some(regions))
     }
@@ -72,7 +72,7 @@ impl Drop for Regions {
     fn drop(&mut self) {
         if self.registered {
             // A server that is gone has forgotten it.
-            let _ = self.asker.unregister(&self.name);
+            let _ = self.metadata_client.unregister(&self.name);
         }
         let _ = std::fs::remove_file(&self.path);
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::answer::Expectation;
-use super::asking::Asker;
 use super::check;
 use super::crew::{Assignment, Counts, Crew, Pace, one_each, part};
 use super::exchange::Book;
 use super::interrupt::Interrupt;
 use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures};
+use super::metadata_client::MetadataClient;
 use super::metrics::{self, Figures, Scraper};
 use super::plan::{Load, Plan, Sweep, Window};
 use super::regions::Regions;
@@ -34,7 +34,7 @@ struct Session<'a> {
     plan: &'a Plan,
     progress: &'a mut dyn Progress,
     interrupt: Interrupt,
-    asker: Asker,
+    metadata_client: MetadataClient,
     crew: Crew,
     scraper: Option<Scraper>,
     composing: Vec<String>,
@@ -65,8 +65,8 @@ enum Until {
 
 pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>, PerfError> {
     check::check_plan(plan)?;
-    let mut asker = Asker::for_plan(plan)?;
-    let subject = asker.inspect(&plan.model, &plan.version)?;
+    let mut metadata_client = MetadataClient::for_plan(plan)?;
+    let subject = metadata_client.inspect(&plan.model, &plan.version)?;
     check::check_against(plan, &subject)?;
     // From here on a signal has something to clean up.
     let interrupt = Interrupt::watch()?;
@@ -76,7 +76,7 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>,
     let crew = Crew::start(plan, &book, security)?;
     let scraper = plan.metrics.as_ref().map(Scraper::start).transpose()?;
     let composing = composing_models(plan, &subject);
-    let mut session = Session { plan, progress, interrupt, asker, crew, scraper, composing };
+    let mut session = Session { plan, progress, interrupt, metadata_client, crew, scraper, composing };
     let measured = session.walk();
     // Requests end before the memory that they refer to.
     drop(session);
@@ -315,10 +315,10 @@ impl Session<'_> {
         if !self.plan.server_statistics {
             return Ok(None);
         }
-        let own = self.asker.statistics(&self.plan.model, &self.plan.version).map_err(Left::Failed)?;
+        let own = self.metadata_client.statistics(&self.plan.model, &self.plan.version).map_err(Left::Failed)?;
         let mut parts = Vec::with_capacity(self.composing.len());
         for model in &self.composing {
-            parts.push(self.asker.statistics(model, "").map_err(Left::Failed)?);
+            parts.push(self.metadata_client.statistics(model, "").map_err(Left::Failed)?);
         }
         Ok(Some((own, parts)))
     }

@@ -23,7 +23,7 @@ use crate::wire::inference::{
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const POOL_BYTES: usize = 256 << 20;
 
-pub struct GrpcAsker {
+pub struct GrpcMetadataClient {
     wire: Wire,
     authority: String,
     tls: bool,
@@ -64,10 +64,10 @@ impl Handler for Answer {
     }
 }
 
-impl GrpcAsker {
-    pub fn new(wire: Wire, authority: String, tls: bool, headers: Vec<(String, String)>) -> GrpcAsker {
+impl GrpcMetadataClient {
+    pub fn new(wire: Wire, authority: String, tls: bool, headers: Vec<(String, String)>) -> GrpcMetadataClient {
         let connection = Connection::client(http2_config(), Pool::new(POOL_BYTES));
-        GrpcAsker { wire, authority, tls, headers, connection }
+        GrpcMetadataClient { wire, authority, tls, headers, connection }
     }
 
     fn call<A: Message + Default>(&mut self, method: &str, question: &impl Message) -> Result<A, Trouble> {

@@ -12,7 +12,7 @@ use crate::protocol::http1::{RequestBody, RequestHead, ResponseParser, ResponseS
 /// More than any answer to a question has.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-pub struct HttpAsker {
+pub struct HttpMetadataClient {
     wire: Wire,
     host: String,
     headers: Vec<(String, String)>,
@@ -41,9 +41,9 @@ impl ResponseSink for Answer {
     }
 }
 
-impl HttpAsker {
-    pub fn new(wire: Wire, host: String, headers: Vec<(String, String)>) -> HttpAsker {
-        HttpAsker { wire, host, headers, parser: ResponseParser::default() }
+impl HttpMetadataClient {
+    pub fn new(wire: Wire, host: String, headers: Vec<(String, String)>) -> HttpMetadataClient {
+        HttpMetadataClient { wire, host, headers, parser: ResponseParser::default() }
     }
 
     /// A page as it is.

@@ -12,8 +12,8 @@ use super::measurement::ServerSide;
 use super::plan::{Endpoint, Plan, Protocol, Target};
 use super::subject::Subject;
 use super::tls::Security;
-use grpc::GrpcAsker;
-use http::HttpAsker;
+use grpc::GrpcMetadataClient;
+use http::HttpMetadataClient;
 use wire::Wire;
 
 /// How a question failed.
@@ -28,8 +28,9 @@ enum Trouble {
 /// A page of text over plain HTTP.
 pub fn fetch(endpoint: &Endpoint, path: &str) -> Result<String, PerfError> {
     let wire = Wire::connect(endpoint, None);
-    let page =
-        wire.map_err(Trouble::Line).and_then(|wire| HttpAsker::new(wire, endpoint.authority(), Vec::new()).page(path));
+    let page = wire
+        .map_err(Trouble::Line)
+        .and_then(|wire| HttpMetadataClient::new(wire, endpoint.authority(), Vec::new()).page(path));
     page.map_err(|trouble| match trouble {
         Trouble::Line(reason) => PerfError::Unreachable { endpoint: endpoint.clone(), reason },
         Trouble::Refused(reason) => PerfError::Refused { what: format!("{endpoint}{path}"), reason },
@@ -37,7 +38,7 @@ pub fn fetch(endpoint: &Endpoint, path: &str) -> Result<String, PerfError> {
 }
 
 /// Asks one server.
-pub struct Asker {
+pub struct MetadataClient {
     target: Target,
     security: Option<Security>,
     headers: Vec<(String, String)>,
@@ -46,46 +47,46 @@ pub struct Asker {
 
 #[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Link {
-    Http(HttpAsker),
-    Grpc(Box<GrpcAsker>),
+    Http(HttpMetadataClient),
+    Grpc(Box<GrpcMetadataClient>),
 }
 
-impl Asker {
-    pub fn new(target: &Target, headers: &[(String, String)]) -> Result<Asker, PerfError> {
+impl MetadataClient {
+    pub fn new(target: &Target, headers: &[(String, String)]) -> Result<MetadataClient, PerfError> {
         let security = Security::new(target).map_err(PerfError::Plan)?;
-        Ok(Asker { target: target.clone(), security, headers: headers.to_vec(), link: None })
+        Ok(MetadataClient { target: target.clone(), security, headers: headers.to_vec(), link: None })
     }
 
-    pub fn for_plan(plan: &Plan) -> Result<Asker, PerfError> {
-        Asker::new(&plan.target, &plan.work.headers)
+    pub fn for_plan(plan: &Plan) -> Result<MetadataClient, PerfError> {
+        MetadataClient::new(&plan.target, &plan.work.headers)
     }
 
     pub fn inspect(&mut self, model: &str, version: &str) -> Result<Subject, PerfError> {
         self.ask(&format!("what model '{model}' looks like"), |link| match link {
-            Link::Http(asker) => asker.inspect(model, version),
-            Link::Grpc(asker) => asker.inspect(model, version),
+            Link::Http(client) => client.inspect(model, version),
+            Link::Grpc(client) => client.inspect(model, version),
         })
     }
 
     /// Sums since the server started, of one version or of all together.
     pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, PerfError> {
         self.ask(&format!("statistics of model '{model}'"), |link| match link {
-            Link::Http(asker) => asker.statistics(model, version),
-            Link::Grpc(asker) => asker.statistics(model, version),
+            Link::Http(client) => client.statistics(model, version),
+            Link::Grpc(client) => client.statistics(model, version),
         })
     }
 
     pub fn register(&mut self, region: &str, key: &str, byte_size: u64) -> Result<(), PerfError> {
         self.ask(&format!("registration of shared memory '{region}'"), |link| match link {
-            Link::Http(asker) => asker.register(region, key, byte_size),
-            Link::Grpc(asker) => asker.register(region, key, byte_size),
+            Link::Http(client) => client.register(region, key, byte_size),
+            Link::Grpc(client) => client.register(region, key, byte_size),
         })
     }
 
     pub fn unregister(&mut self, region: &str) -> Result<(), PerfError> {
         self.ask(&format!("removal of shared memory '{region}'"), |link| match link {
-            Link::Http(asker) => asker.unregister(region),
-            Link::Grpc(asker) => asker.unregister(region),
+            Link::Http(client) => client.unregister(region),
+            Link::Grpc(client) => client.unregister(region),
         })
     }
 
@@ -113,10 +114,10 @@ impl Asker {
                 let wire = Wire::connect(&self.target.endpoint, self.security.as_ref()).map_err(Trouble::Line)?;
                 let (authority, headers) = (self.target.endpoint.authority(), self.headers.clone());
                 match self.target.protocol {
-                    Protocol::Http => Link::Http(HttpAsker::new(wire, authority, headers)),
+                    Protocol::Http => Link::Http(HttpMetadataClient::new(wire, authority, headers)),
                     Protocol::GrpcUnary | Protocol::GrpcStream => {
                         let tls = self.target.tls.is_some();
-                        Link::Grpc(Box::new(GrpcAsker::new(wire, authority, tls, headers)))
+                        Link::Grpc(Box::new(GrpcMetadataClient::new(wire, authority, tls, headers)))
                     }
                 }
             }

@@ -11,13 +11,13 @@
 
 mod answer;
 mod check;
+mod connection;
 mod connector;
 mod crew;
 pub mod data;
 mod driver;
 mod exchange;
 mod interrupt;
-mod line;
 mod measurement;
 mod metadata_client;
 mod metrics;

@@ -1,7 +1,7 @@
 //! What a plan must be before anything is sent: possible by itself, and fit for the model.
 
 use super::PerfError;
-use super::crew::{LINES_MAX, one_each};
+use super::crew::{CONNECTIONS_MAX, one_each};
 use super::plan::{Form, Input, Load, Parameter, Plan, Protocol, SharedMemory, Sweep, Template, Window};
 use super::request::json::strings;
 use super::subject::{Subject, TensorFacts};
@@ -46,7 +46,7 @@ pub fn check_plan(plan: &Plan) -> Result<(), PerfError> {
         return refuse("at least one request has to be allowed to be outstanding, for some time".to_owned());
     }
     if let Some(connections) = client.connections
-        && (connections < client.threads || connections > LINES_MAX.saturating_mul(client.threads))
+        && (connections < client.threads || connections > CONNECTIONS_MAX.saturating_mul(client.threads))
     {
         return refuse(format!("{} threads cannot share {connections} connections", client.threads));
     }

@@ -82,7 +82,7 @@ impl Connector {
         let body = move || {
             for mailbox in requests {
                 let outcome = insist(&served, || mailbox.is_closed());
-                mailbox.post(Order::Line(outcome));
+                mailbox.post(Order::Connection(outcome));
             }
         };
         let spawned = thread::Builder::new().name("perf-connect".to_owned()).spawn(body);

@@ -22,12 +22,12 @@ use crate::shard::{self, EngineKind, Mailbox, Running, mailbox};
 const POOL_BYTES: usize = 4 << 30;
 const TIMERS_MAX: usize = 16;
 /// Connections of one thread.
-pub const LINES_MAX: usize = 16_384;
+pub const CONNECTIONS_MAX: usize = 16_384;
 
 /// What a driver is told.
 pub enum Order {
     /// Another connection, or why there is none.
-    Line(Result<Socket, String>),
+    Connection(Result<Socket, String>),
     Begin(Box<Assignment>),
     /// Begin nothing more, and say when nothing is in flight.
     Rest,
@@ -77,7 +77,7 @@ struct Hand {
     mailbox: Mailbox<Order>,
     counters: Arc<Counters>,
     running: Option<Running>,
-    lines: usize,
+    connections: usize,
 }
 
 /// All threads of a run. Dropping it stops them.
@@ -140,7 +140,7 @@ impl Crew {
             cpu,
             // It would take time from the server, and from what is told of the client.
             spin: Default::default(),
-            limits: Limits { connections: LINES_MAX, ..Limits::default() },
+            limits: Limits { connections: CONNECTIONS_MAX, ..Limits::default() },
             timers_max: TIMERS_MAX,
             pool: Pool::new(POOL_BYTES),
         };
@@ -160,7 +160,7 @@ impl Crew {
         };
         let running = shard::start(options, inbox, move |core| Driver::new(settings, core))
             .map_err(|error| system(std::io::Error::other(error.to_string())))?;
-        Ok(Hand { mailbox, counters, running: Some(running), lines: 0 })
+        Ok(Hand { mailbox, counters, running: Some(running), connections: 0 })
     }
 
     pub fn threads(&self) -> usize {
@@ -168,14 +168,14 @@ impl Crew {
     }
 
     /// Makes sure that there are so many connections in all.
-    pub fn connect(&mut self, lines: usize) -> Result<(), PerfError> {
+    pub fn connect(&mut self, connections: usize) -> Result<(), PerfError> {
         let threads = self.hands.len();
         for (thread, hand) in self.hands.iter_mut().enumerate() {
-            let wanted = part(lines, thread, threads).clamp(1, LINES_MAX);
-            while hand.lines < wanted {
+            let wanted = part(connections, thread, threads).clamp(1, CONNECTIONS_MAX);
+            while hand.connections < wanted {
                 let socket = self.connector.connect()?;
-                hand.mailbox.post(Order::Line(Ok(socket)));
-                hand.lines += 1;
+                hand.mailbox.post(Order::Connection(Ok(socket)));
+                hand.connections += 1;
             }
         }
         Ok(())
@@ -262,7 +262,7 @@ pub fn one_each(plan: &Plan) -> bool {
 /// Connections that a thread may open by itself, when an open loop finds none free.
 fn grows_to(plan: &Plan) -> usize {
     let grows = plan.client.connections.is_none() && !matches!(plan.load, Load::Concurrency(_));
-    let most = LINES_MAX.min(plan.client.outstanding_max / plan.client.threads.max(1)).min(GROWN_MAX);
+    let most = CONNECTIONS_MAX.min(plan.client.outstanding_max / plan.client.threads.max(1)).min(GROWN_MAX);
     if grows && one_each(plan) { most } else { 0 }
 }
 

@@ -4,7 +4,7 @@
 //! which are due together share their system calls. In an open loop a request that finds no free place waits here, and
 //! the time of its waiting counts: it was due.
 
-mod lines;
+mod connections;
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::connection::Connection;
 use super::crew::{Assignment, Counters, Order, Pace, Report};
 use super::exchange::{Book, Finished, Flight, Heard, NotBegun};
-use super::line::Line;
 use super::measurement::Record;
 use super::plan::Work;
 use super::request::Marks;
@@ -63,7 +63,7 @@ enum State {
 pub struct Driver {
     settings: Settings,
     state: State,
-    lines: Slab<Line>,
+    connections: Slab<Connection>,
     /// A place for each request that may begin now; the longest free first.
     free: VecDeque<Key>,
     dirty: Vec<Key>,
@@ -101,7 +101,7 @@ impl Driver {
         Ok(Driver {
             settings,
             state: State::Resting { told: true },
-            lines: Slab::new(super::crew::LINES_MAX),
+            connections: Slab::new(super::crew::CONNECTIONS_MAX),
             free: VecDeque::new(),
             dirty: Vec::new(),
             awaited: 0,
@@ -212,8 +212,8 @@ impl Driver {
             self.launch_pick(pick, due_ns, now_ns);
         }
         let waiting = self.backlog.len() + self.returned.len();
-        let lines = self.lines.len() + self.awaited;
-        if waiting > self.awaited && lines < self.settings.grow_to {
+        let connections = self.connections.len() + self.awaited;
+        if waiting > self.awaited && connections < self.settings.grow_to {
             self.ask_for_line();
         }
     }
@@ -260,9 +260,9 @@ impl Driver {
     fn launch(&mut self, mut flight: Flight, now_ns: u64) {
         flight.sent_ns = now_ns;
         let Some(key) = self.free.pop_front() else { return self.returned.push_back(flight) };
-        let Some(line) = self.lines.get_mut(key) else { return self.returned.push_back(flight) };
+        let Some(connection) = self.connections.get_mut(key) else { return self.returned.push_back(flight) };
         let due_ns = flight.due_ns;
-        match line.begin(flight) {
+        match connection.begin(flight) {
             Ok(()) => {
                 self.in_flight += 1;
                 self.tally.sent += 1;
@@ -270,11 +270,11 @@ impl Driver {
                 self.touch(key);
             }
             Err(NotBegun::Full(flight)) => {
-                line.withheld += 1;
+                connection.withheld += 1;
                 self.returned.push_back(flight);
             }
             Err(NotBegun::Over(flight)) => {
-                // Its other places are of no use either; the line is replaced when it is settled.
+                // Its other places are of no use either; the connection is replaced when it is settled.
                 self.free.retain(|free| *free != key);
                 self.returned.push_back(flight);
                 self.touch(key);
@@ -282,7 +282,7 @@ impl Driver {
         }
     }
 
-    /// Counts what has ended on a line, and frees its places.
+    /// Counts what has ended on a connection, and frees its places.
     fn settle(&mut self, key: Key) {
         let mut finished = std::mem::take(&mut self.heard.finished);
         let ended = finished.len();
@@ -297,10 +297,10 @@ impl Driver {
             self.tally.between_responses_ns.saturating_record(ns.max(1));
         }
         self.in_flight = self.in_flight.saturating_sub(ended);
-        let Some(line) = self.lines.get_mut(key) else { return };
-        if ended > 0 && !line.closing && !line.is_over() {
-            let back = ended + std::mem::take(&mut line.withheld);
-            let room = line.capacity.saturating_sub(line.in_flight());
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if ended > 0 && !connection.closing && !connection.is_over() {
+            let back = ended + std::mem::take(&mut connection.withheld);
+            let room = connection.capacity.saturating_sub(connection.in_flight());
             self.free.extend(std::iter::repeat_n(key, back.min(room)));
         }
     }
@@ -356,8 +356,11 @@ impl Driver {
         self.state = State::Stopping { seconds: 0 };
         self.backlog.clear();
         self.returned.clear();
-        for key in self.lines.keys() {
-            let parts = self.lines.get_mut(key).is_some_and(|line| line.in_flight() == 0 && line.part());
+        for key in self.connections.keys() {
+            let parts = self
+                .connections
+                .get_mut(key)
+                .is_some_and(|connection| connection.in_flight() == 0 && connection.part());
             if parts {
                 self.touch(key);
             } else {
@@ -373,8 +376,8 @@ impl Handler for Driver {
 
     fn mail(&mut self, order: Order, core: &mut Core<()>) {
         match order {
-            Order::Line(Ok(socket)) => self.add_line(socket, core),
-            Order::Line(Err(reason)) => {
+            Order::Connection(Ok(socket)) => self.add_connection(socket, core),
+            Order::Connection(Err(reason)) => {
                 self.awaited = self.awaited.saturating_sub(1);
                 self.report(Report::Away(reason));
             }
@@ -395,7 +398,7 @@ impl Handler for Driver {
         match event {
             Event::Received { key, received } => self.received(key, received, core),
             Event::Sent { key, result, pieces } => self.sent(key, result, pieces, core),
-            Event::Closed { key } => drop(self.lines.remove(key)),
+            Event::Closed { key } => drop(self.connections.remove(key)),
             Event::Woken | Event::Accepted { .. } | Event::AcceptFailed { .. } | Event::ListenerClosed { .. } => {}
         }
     }
@@ -406,7 +409,7 @@ impl Handler for Driver {
         if let State::Stopping { seconds } = &mut self.state {
             *seconds += 1;
             if *seconds > PARTING_S {
-                for key in self.lines.keys() {
+                for key in self.connections.keys() {
                     self.close(key, core);
                 }
             }
@@ -428,7 +431,7 @@ impl Handler for Driver {
     }
 
     fn stopped(&self) -> bool {
-        matches!(self.state, State::Stopping { .. }) && self.lines.is_empty()
+        matches!(self.state, State::Stopping { .. }) && self.connections.is_empty()
     }
 }
 

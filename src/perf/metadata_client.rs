@@ -20,7 +20,7 @@ use wire::Wire;
 #[derive(Debug)]
 enum Trouble {
     /// The connection, before or while it was asked.
-    Line(String),
+    Connection(String),
     /// The server said no.
     Refused(String),
 }
@@ -29,10 +29,10 @@ enum Trouble {
 pub fn fetch(endpoint: &Endpoint, path: &str) -> Result<String, PerfError> {
     let wire = Wire::connect(endpoint, None);
     let page = wire
-        .map_err(Trouble::Line)
+        .map_err(Trouble::Connection)
         .and_then(|wire| HttpMetadataClient::new(wire, endpoint.authority(), Vec::new()).page(path));
     page.map_err(|trouble| match trouble {
-        Trouble::Line(reason) => PerfError::Unreachable { endpoint: endpoint.clone(), reason },
+        Trouble::Connection(reason) => PerfError::Unreachable { endpoint: endpoint.clone(), reason },
         Trouble::Refused(reason) => PerfError::Refused { what: format!("{endpoint}{path}"), reason },
     })
 }
@@ -94,13 +94,13 @@ impl MetadataClient {
     fn ask<T>(&mut self, what: &str, question: impl Fn(&mut Link) -> Result<T, Trouble>) -> Result<T, PerfError> {
         let had_link = self.link.is_some();
         let mut outcome = self.link().and_then(&question);
-        if had_link && matches!(outcome, Err(Trouble::Line(_))) {
+        if had_link && matches!(outcome, Err(Trouble::Connection(_))) {
             self.link = None;
             outcome = self.link().and_then(question);
         }
         outcome.map_err(|trouble| match trouble {
             Trouble::Refused(reason) => PerfError::Refused { what: what.to_owned(), reason },
-            Trouble::Line(reason) => {
+            Trouble::Connection(reason) => {
                 self.link = None;
                 PerfError::Unreachable { endpoint: self.target.endpoint.clone(), reason }
             }
@@ -111,7 +111,7 @@ impl MetadataClient {
         let link = match self.link.take() {
             Some(link) => link,
             None => {
-                let wire = Wire::connect(&self.target.endpoint, self.security.as_ref()).map_err(Trouble::Line)?;
+                let wire = Wire::connect(&self.target.endpoint, self.security.as_ref()).map_err(Trouble::Connection)?;
                 let (authority, headers) = (self.target.endpoint.authority(), self.headers.clone());
                 match self.target.protocol {
                     Protocol::Http => Link::Http(HttpMetadataClient::new(wire, authority, headers)),

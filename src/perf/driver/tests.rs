@@ -61,7 +61,7 @@ impl Bench {
         let driver = Driver::new(settings, &mut core).unwrap();
         let (mine, peer) = UnixStream::pair().unwrap();
         peer.set_nonblocking(true).unwrap();
-        mailbox.post(Order::Line(Ok(Socket(mine.into()))));
+        mailbox.post(Order::Connection(Ok(Socket(mine.into()))));
         let shard = Shard::new(driver, core, inbox);
         Bench { shard, mailbox, reports, clock, peer, request_bytes: request.len(), asked: 0, partial: 0 }
     }
@@ -212,7 +212,7 @@ fn a_lost_connection_fails_what_was_in_flight_and_is_asked_for_again() {
         bench.shard.turn(false).unwrap();
     }
     assert_eq!(bench.shard.handler.awaited, 1);
-    bench.mailbox.post(Order::Line(Ok(Socket(mine.into()))));
+    bench.mailbox.post(Order::Connection(Ok(Socket(mine.into()))));
     while bench.ended() < 2 {
         bench.turn(false);
         bench.answer();
@@ -221,7 +221,7 @@ fn a_lost_connection_fails_what_was_in_flight_and_is_asked_for_again() {
     assert_eq!((tally.completed, tally.failed), (1, 1));
     let texts: Vec<_> = tally.errors.counts.keys().map(String::as_str).collect();
     assert_eq!(texts, ["the server closed the connection"]);
-    bench.mailbox.post(Order::Line(Err("nobody".to_owned())));
+    bench.mailbox.post(Order::Connection(Err("nobody".to_owned())));
     while !matches!(bench.reports.try_recv(), Ok((0, Report::Away(_)))) {
         bench.shard.turn(false).unwrap();
     }

@@ -73,23 +73,23 @@ impl GrpcMetadataClient {
     fn call<A: Message + Default>(&mut self, method: &str, question: &impl Message) -> Result<A, Trouble> {
         let head = call_head(&self.authority, self.tls, method, None, &self.headers);
         let fields = head.iter().map(|(name, value)| (&name[..], &value[..]));
-        let line = |error: &dyn std::fmt::Display| Trouble::Line(error.to_string());
-        let stream = self.connection.open(fields, false).map_err(|error| line(&error))?;
+        let broken = |error: &dyn std::fmt::Display| Trouble::Connection(error.to_string());
+        let stream = self.connection.open(fields, false).map_err(|error| broken(&error))?;
         let message = question.encode_to_vec();
         let mut frame = vec![0];
         frame.extend_from_slice(&u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
         frame.extend_from_slice(&message);
-        self.connection.send_bytes(stream, &frame, true).map_err(|error| line(&error))?;
+        self.connection.send_bytes(stream, &frame, true).map_err(|error| broken(&error))?;
         let mut answer = Answer::default();
         let mut buffer = vec![0; 64 * 1024];
         while answer.end.is_none() {
             let waiting = self.connection.output();
             let output = waiting.to_vec();
             waiting.clear();
-            self.wire.send(&output).map_err(Trouble::Line)?;
-            let n = self.wire.receive(&mut buffer).map_err(Trouble::Line)?;
+            self.wire.send(&output).map_err(Trouble::Connection)?;
+            let n = self.wire.receive(&mut buffer).map_err(Trouble::Connection)?;
             let received = self.connection.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
-            received.map_err(|error| line(&error))?;
+            received.map_err(|error| broken(&error))?;
         }
         answer.end.unwrap_or(Ok(())).map_err(Trouble::Refused)?;
         let message = answer.frame.get(PREFIX_BYTES..).unwrap_or_default();

@@ -76,7 +76,7 @@ impl HttpMetadataClient {
         let mut request = Vec::new();
         head.encode(&mut request);
         request.extend_from_slice(body.as_bytes());
-        self.wire.send(&request).map_err(Trouble::Line)?;
+        self.wire.send(&request).map_err(Trouble::Connection)?;
         self.parser.sent(false);
         let mut answer = Answer::default();
         let mut buffer = vec![0; 64 * 1024];
@@ -84,13 +84,13 @@ impl HttpMetadataClient {
             match self.wire.receive(&mut buffer) {
                 Ok(n) => {
                     let received = self.parser.receive(buffer.get(..n).unwrap_or_default(), &mut answer);
-                    received.map_err(|error| Trouble::Line(error.to_string()))?;
+                    received.map_err(|error| Trouble::Connection(error.to_string()))?;
                 }
                 // An answer without a length lasts up to here.
-                Err(error) => self.parser.end(&mut answer).map_err(|_| Trouble::Line(error))?,
+                Err(error) => self.parser.end(&mut answer).map_err(|_| Trouble::Connection(error))?,
             }
             if answer.body.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::Line("an answer that does not end".to_owned()));
+                return Err(Trouble::Connection("an answer that does not end".to_owned()));
             }
         }
         Ok(answer)

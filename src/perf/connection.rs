@@ -13,10 +13,10 @@ const PIECES_MAX: usize = 256;
 /// Of one read of plain bytes from a TLS session.
 const PLAIN_BYTES: usize = 16 * 1024;
 
-pub struct Line {
+pub struct Connection {
     exchange: Exchange,
     tls: Option<Box<ClientConnection>>,
-    /// On the list of lines that may have something to say.
+    /// On the list of connections that may have something to say.
     pub dirty: bool,
     pub sending: bool,
     /// The engine was told to close it.
@@ -33,14 +33,14 @@ pub struct Line {
     plain: Vec<u8>,
 }
 
-impl Line {
-    pub fn new(book: &Arc<Book>, pool: &Pool, tls: Option<ClientConnection>) -> Line {
+impl Connection {
+    pub fn new(book: &Arc<Book>, pool: &Pool, tls: Option<ClientConnection>) -> Connection {
         let tls = tls.map(|mut session| {
             // What waits to be sent is bounded by what is in flight.
             session.set_buffer_limit(None);
             Box::new(session)
         });
-        Line {
+        Connection {
             exchange: Exchange::new(book, pool),
             tls,
             dirty: false,
@@ -168,19 +168,19 @@ mod tests {
         let target = Target { endpoint: Endpoint::Unix("/".into()), tls, protocol: Protocol::Http };
         let session = Security::new(&target)?.unwrap().session()?;
         let book = Arc::new(Book::new(&plan(target), Vec::new(), Vec::new()));
-        let mut line = Line::new(&book, &Pool::new(1 << 20), Some(session));
+        let mut connection = Connection::new(&book, &Pool::new(1 << 20), Some(session));
         let (mut server, mut heard) = (server(), Heard::default());
         while server.is_handshaking() {
-            for piece in line.take_output(Vec::new())? {
+            for piece in connection.take_output(Vec::new())? {
                 server.read_tls(&mut &piece[..]).unwrap();
                 server.process_new_packets().unwrap();
             }
-            line.receive(&words(&mut server), 0, &mut heard)?;
+            connection.receive(&words(&mut server), 0, &mut heard)?;
         }
         server.send_close_notify();
         let mut last = words(&mut server);
         last.resize(last.len() + more, 0);
-        line.receive(&last, 0, &mut heard)
+        connection.receive(&last, 0, &mut heard)
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         for more in [0, 100_000] {
             let (said, outcome) = mpsc::channel();
             std::thread::spawn(move || said.send(goodbye(more)));
-            // A line that waits for somebody to take the rest would do so for ever.
+            // A connection that waits for somebody to take the rest would do so for ever.
             let outcome = outcome.recv_timeout(Duration::from_secs(60)).expect("an outcome");
             assert_eq!(outcome, Err("the server closed the connection".to_owned()));
         }

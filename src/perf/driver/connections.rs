@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Driver, Line, Received, State};
+use super::{Connection, Driver, Received, State};
 use crate::memory::{BlockMut, Key, Slice};
 use crate::perf::connector::Socket;
 use crate::perf::crew::Report;
@@ -13,7 +13,7 @@ use crate::shard::engine::CHUNK_BYTES;
 const BULK_BYTES: usize = 256 * 1024;
 
 impl Driver {
-    pub(super) fn add_line(&mut self, socket: Socket, core: &mut Core<()>) {
+    pub(super) fn add_connection(&mut self, socket: Socket, core: &mut Core<()>) {
         self.awaited = self.awaited.saturating_sub(1);
         if matches!(self.state, State::Stopping { .. }) {
             return;
@@ -22,11 +22,11 @@ impl Driver {
             Ok(session) => session,
             Err(error) => return self.report(Report::Away(error)),
         };
-        let line = Line::new(&self.settings.book, &core.pool, session);
-        let Ok(key) = self.lines.insert(line) else { return };
+        let connection = Connection::new(&self.settings.book, &core.pool, session);
+        let Ok(key) = self.connections.insert(connection) else { return };
         let begun = core.engine.register(socket.0, key).and_then(|()| core.engine.receive(key));
         if let Err(error) = begun {
-            self.lines.remove(key);
+            self.connections.remove(key);
             return self.report(Report::Away(format!("a connection is of no use: {error}")));
         }
         self.touch(key);
@@ -38,19 +38,24 @@ impl Driver {
         self.share_places(places);
     }
 
-    /// Gives every line its part of the places, and makes free what is not in flight. Of HTTP/1.1 that is one.
+    /// Gives every connection its part of the places, and makes free what is not in flight. Of HTTP/1.1 that is one.
     pub(super) fn share_places(&mut self, places: usize) {
-        let usable = self.lines.iter().filter(|(_, line)| !line.closing && !line.is_over()).count();
+        let usable =
+            self.connections.iter().filter(|(_, connection)| !connection.closing && !connection.is_over()).count();
         let one_each = self.settings.one_each;
         let most = places.min(OPEN_STREAMS_MAX.saturating_mul(usable));
         let (each, mut more) = (most / usable.max(1), most % usable.max(1));
         let mut rooms = Vec::with_capacity(usable);
-        for key in self.lines.keys() {
-            let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing && !line.is_over()) else { continue };
-            line.capacity = if one_each { 1 } else { each + usize::from(more > 0) };
+        for key in self.connections.keys() {
+            let Some(connection) =
+                self.connections.get_mut(key).filter(|connection| !connection.closing && !connection.is_over())
+            else {
+                continue;
+            };
+            connection.capacity = if one_each { 1 } else { each + usize::from(more > 0) };
             more = more.saturating_sub(1);
-            line.withheld = 0;
-            rooms.push((key, line.capacity.saturating_sub(line.in_flight())));
+            connection.withheld = 0;
+            rooms.push((key, connection.capacity.saturating_sub(connection.in_flight())));
         }
         // In turn, so that requests are spread from the first one on.
         self.free.clear();
@@ -66,8 +71,8 @@ impl Driver {
     }
 
     pub(super) fn touch(&mut self, key: Key) {
-        if let Some(line) = self.lines.get_mut(key)
-            && !std::mem::replace(&mut line.dirty, true)
+        if let Some(connection) = self.connections.get_mut(key)
+            && !std::mem::replace(&mut connection.dirty, true)
         {
             self.dirty.push(key);
         }
@@ -75,19 +80,19 @@ impl Driver {
 
     pub(super) fn received(&mut self, key: Key, received: Received, core: &mut Core<()>) {
         let now_ns = core.now_ns();
-        let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing) else { return };
+        let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else { return };
         let outcome = match received {
             Received::Chunk(chunk) => {
                 self.tally.bytes_received += chunk.len() as u64;
-                line.bulky = chunk.len() == CHUNK_BYTES;
-                line.receive(&chunk, now_ns, &mut self.heard)
+                connection.bulky = chunk.len() == CHUNK_BYTES;
+                connection.receive(&chunk, now_ns, &mut self.heard)
             }
             Received::Direct { block, at, len } => {
                 self.tally.bytes_received += len as u64;
-                line.bulky = len > CHUNK_BYTES;
+                connection.bulky = len > CHUNK_BYTES;
                 let bytes = block.get(at..at.saturating_add(len)).unwrap_or_default();
-                let outcome = line.receive(bytes, now_ns, &mut self.heard);
-                line.block = Some(block);
+                let outcome = connection.receive(bytes, now_ns, &mut self.heard);
+                connection.block = Some(block);
                 outcome
             }
             Received::End => Err("the server closed the connection".to_owned()),
@@ -104,9 +109,9 @@ impl Driver {
     }
 
     fn receive_more(&mut self, key: Key, core: &mut Core<()>) -> Result<(), String> {
-        let Some(line) = self.lines.get_mut(key) else { return Ok(()) };
-        let begun = if line.bulky {
-            let block = line.block.take();
+        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+        let begun = if connection.bulky {
+            let block = connection.block.take();
             let block =
                 block.or_else(|| core.pool.get(BULK_BYTES).ok()).unwrap_or_else(|| BlockMut::unpooled(BULK_BYTES));
             let len = block.len();
@@ -121,8 +126,8 @@ impl Driver {
         if self.spare.len() < 64 {
             self.spare.push(pieces);
         }
-        let Some(line) = self.lines.get_mut(key) else { return };
-        line.sending = false;
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.sending = false;
         match result {
             Ok(bytes) => {
                 self.tally.bytes_sent += bytes as u64;
@@ -132,35 +137,35 @@ impl Driver {
         }
     }
 
-    /// One send for each line that has something to say.
+    /// One send for each connection that has something to say.
     pub(super) fn send_dirty(&mut self, core: &mut Core<()>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
-            let Some(line) = self.lines.get_mut(key) else { continue };
-            line.dirty = false;
-            if line.sending || line.closing {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            connection.dirty = false;
+            if connection.sending || connection.closing {
                 continue;
             }
             let mut pieces = self.spare.pop().unwrap_or_default();
             pieces.clear();
-            let outcome = line.take_output(pieces).and_then(|pieces| match pieces.is_empty() {
+            let outcome = connection.take_output(pieces).and_then(|pieces| match pieces.is_empty() {
                 true => {
                     self.spare.push(pieces);
                     Ok(())
                 }
                 false => {
-                    line.sending = true;
+                    connection.sending = true;
                     core.engine.send(key, pieces).map_err(|error| format!("the connection broke: {error}"))
                 }
             });
-            let over = line.is_over() && line.in_flight() == 0 && !line.sending;
+            let over = connection.is_over() && connection.in_flight() == 0 && !connection.sending;
             match outcome {
                 Err(reason) => self.lose(key, &reason, core),
                 Ok(()) if over && !matches!(self.state, State::Stopping { .. }) => self.replace(key, core),
                 Ok(()) => {}
             }
         }
-        // What was begun while lines broke is sent in the next turn; the list keeps its room.
+        // What was begun while connections broke is sent in the next turn; the list keeps its room.
         if self.dirty.is_empty() {
             self.dirty = dirty;
         }
@@ -169,8 +174,8 @@ impl Driver {
     /// The connection broke: what was in flight on it failed.
     fn lose(&mut self, key: Key, reason: &str, core: &mut Core<()>) {
         let now_ns = core.now_ns();
-        if let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing) {
-            line.fail(reason, now_ns, &mut self.heard);
+        if let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) {
+            connection.fail(reason, now_ns, &mut self.heard);
             self.settle(key);
         }
         self.replace(key, core);
@@ -184,13 +189,15 @@ impl Driver {
 
     /// True if it was open until now.
     pub(super) fn close(&mut self, key: Key, core: &mut Core<()>) -> bool {
-        let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing) else { return false };
-        line.closing = true;
-        line.fail("the run was over", core.now_ns(), &mut self.heard);
+        let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else {
+            return false;
+        };
+        connection.closing = true;
+        connection.fail("the run was over", core.now_ns(), &mut self.heard);
         self.settle(key);
         self.free.retain(|free| *free != key);
         if core.engine.close(key).is_err() {
-            self.lines.remove(key);
+            self.connections.remove(key);
         }
         true
     }
@@ -200,9 +207,11 @@ impl Driver {
         let now_ns = core.now_ns();
         let patience_ns = u64::try_from(self.settings.request_timeout.as_nanos()).unwrap_or(u64::MAX);
         let Some(before_ns) = now_ns.checked_sub(patience_ns) else { return };
-        for key in self.lines.keys() {
-            let Some(line) = self.lines.get_mut(key).filter(|line| !line.closing) else { continue };
-            match line.expire(before_ns, now_ns, &mut self.heard) {
+        for key in self.connections.keys() {
+            let Some(connection) = self.connections.get_mut(key).filter(|connection| !connection.closing) else {
+                continue;
+            };
+            match connection.expire(before_ns, now_ns, &mut self.heard) {
                 Ok(()) => self.settle(key),
                 Err(reason) => self.lose(key, &reason, core),
             }

@@ -13,7 +13,6 @@ mod answer;
 mod check;
 mod connection;
 mod connector;
-mod crew;
 pub mod data;
 mod driver;
 mod exchange;
@@ -31,6 +30,7 @@ mod stability;
 mod subject;
 mod sweep;
 mod tally;
+mod threads;
 mod tls;
 mod work;
 

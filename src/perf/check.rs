@@ -1,10 +1,10 @@
 //! What a plan must be before anything is sent: possible by itself, and fit for the model.
 
 use super::PerfError;
-use super::crew::{CONNECTIONS_MAX, one_each};
 use super::plan::{Form, Input, Load, Parameter, Plan, Protocol, SharedMemory, Sweep, Template, Window};
 use super::request::json::strings;
 use super::subject::{Subject, TensorFacts};
+use super::threads::{CONNECTIONS_MAX, one_each};
 use crate::request::DataType;
 
 const LOAD_MAX: usize = 1 << 20;

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::PerfError;
-use super::crew::Order;
 use super::plan::{Endpoint, Target};
+use super::threads::Order;
 use crate::shard::Mailbox;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -16,13 +16,13 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::connection::Connection;
-use super::crew::{Assignment, Counters, Order, Pace, Report};
 use super::exchange::{Book, Finished, Flight, Heard, NotBegun};
 use super::measurement::Record;
 use super::plan::Work;
 use super::request::Marks;
 use super::schedule::{Schedule, Share};
 use super::tally::Tally;
+use super::threads::{Assignment, Counters, Order, Pace, Report};
 use super::tls::Security;
 use super::work::{Pick, Picker};
 use crate::memory::{Key, Slab, Slice};
@@ -101,7 +101,7 @@ impl Driver {
         Ok(Driver {
             settings,
             state: State::Resting { told: true },
-            connections: Slab::new(super::crew::CONNECTIONS_MAX),
+            connections: Slab::new(super::threads::CONNECTIONS_MAX),
             free: VecDeque::new(),
             dirty: Vec::new(),
             awaited: 0,

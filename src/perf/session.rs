@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::answer::Expectation;
 use super::check;
-use super::crew::{Assignment, Counts, Crew, Pace, one_each, part};
 use super::exchange::Book;
 use super::interrupt::Interrupt;
 use super::measurement::{ClientLimits, LoadPoint, Measurement, Progress, ServerSide, Stage, Step, WindowFigures};
@@ -18,6 +17,7 @@ use super::schedule::{Schedule, Share};
 use super::stability::{WINDOWS, is_stable};
 use super::sweep::Course;
 use super::tally::Tally;
+use super::threads::{Assignment, Counts, Pace, Threads, one_each, part};
 use super::tls::Security;
 use super::{PerfError, subject::Subject};
 
@@ -35,7 +35,7 @@ struct Session<'a> {
     progress: &'a mut dyn Progress,
     interrupt: Interrupt,
     metadata_client: MetadataClient,
-    crew: Crew,
+    threads: Threads,
     scraper: Option<Scraper>,
     composing: Vec<String>,
 }
@@ -73,10 +73,10 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>,
     let regions = Regions::create(plan, &subject)?;
     let book = Arc::new(prepare(plan, regions.as_ref())?);
     let security = Security::new(&plan.target).map_err(PerfError::Plan)?;
-    let crew = Crew::start(plan, &book, security)?;
+    let threads = Threads::start(plan, &book, security)?;
     let scraper = plan.metrics.as_ref().map(Scraper::start).transpose()?;
     let composing = composing_models(plan, &subject);
-    let mut session = Session { plan, progress, interrupt, metadata_client, crew, scraper, composing };
+    let mut session = Session { plan, progress, interrupt, metadata_client, threads, scraper, composing };
     let measured = session.walk();
     // Requests end before the memory that they refer to.
     drop(session);
@@ -131,7 +131,7 @@ impl Session<'_> {
     }
 
     fn measure(&mut self, point: LoadPoint) -> Result<Measurement, Left> {
-        self.crew.connect(self.connections(point)).map_err(Left::Failed)?;
+        self.threads.connect(self.connections(point)).map_err(Left::Failed)?;
         let warm_up = self.plan.rules.warm_up_requests;
         if warm_up > 0 {
             let before = self.begin(point, Some(warm_up), 0);
@@ -179,7 +179,7 @@ impl Session<'_> {
         let mut figures: Vec<WindowFigures> = Vec::new();
         let mut samples: Vec<Sample> = Vec::new();
         for trial in 1..=self.plan.rules.trials_max {
-            let before = self.crew.counts();
+            let before = self.threads.counts();
             let until = match self.plan.rules.window {
                 Window::Time(time) => Until::Time(time),
                 Window::Count(count) => Until::Ended(count),
@@ -325,7 +325,7 @@ impl Session<'_> {
 
     fn connections(&self, point: LoadPoint) -> usize {
         let client = &self.plan.client;
-        let threads = self.crew.threads();
+        let threads = self.threads.number();
         if let Some(connections) = client.connections {
             return connections;
         }
@@ -340,10 +340,10 @@ impl Session<'_> {
     /// Gives every thread its part, and says what had ended before: asked afterwards, the first requests may be among
     /// it, and who waits for the last of them waits for ever.
     fn begin(&self, point: LoadPoint, budget: Option<u64>, records_max: usize) -> Counts {
-        let before = self.crew.counts();
+        let before = self.threads.counts();
         let began_ns = crate::request::now_ns();
         let rules = &self.plan.rules;
-        let crew = &self.crew;
+        let threads = &self.threads;
         let at_once = match (&self.plan.work.sequences, point) {
             (Some(_), LoadPoint::Concurrency(most)) => most,
             (Some(sequences), _) => sequences.at_once,
@@ -351,12 +351,12 @@ impl Session<'_> {
         };
         // A thread without a place for a request, or for a sequence, has nothing to do.
         let workers = match (point, at_once) {
-            (LoadPoint::Concurrency(most), _) => crew.threads().min(most),
-            (_, 0) => crew.threads(),
-            (_, at_once) => crew.threads().min(at_once),
+            (LoadPoint::Concurrency(most), _) => threads.number().min(most),
+            (_, 0) => threads.number(),
+            (_, at_once) => threads.number().min(at_once),
         };
         let part_of = |whole: usize, thread: usize| if thread < workers { part(whole, thread, workers) } else { 0 };
-        crew.begin(|thread| {
+        threads.begin(|thread| {
             let share = Share { thread, threads: workers };
             let outstanding_max = part_of(self.plan.client.outstanding_max, thread).max(1);
             let pace = match (point, &self.plan.load) {
@@ -390,9 +390,9 @@ impl Session<'_> {
     }
 
     fn mark(&mut self, records_max: usize) -> Result<Tally, Left> {
-        let mut tally = self.crew.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))?;
+        let mut tally = self.threads.mark(records_max).map_err(|reason| Left::Failed(self.away(reason)))?;
         // It may have been found out before the window began.
-        tally.unsustainable |= self.crew.counts().unsustainable;
+        tally.unsustainable |= self.threads.counts().unsustainable;
         Ok(tally)
     }
 
@@ -406,7 +406,7 @@ impl Session<'_> {
         let mut told = began;
         loop {
             let elapsed = began.elapsed();
-            let now = self.crew.counts();
+            let now = self.threads.counts();
             let ended = now.ended().saturating_sub(before.ended());
             let over = now.unsustainable
                 || match until {
@@ -438,7 +438,7 @@ impl Session<'_> {
                 Until::Time(time) => time.saturating_sub(elapsed).min(TELL),
                 Until::Ended(_) => LOOK,
             };
-            self.crew.watch(left).map_err(|reason| Left::Failed(self.away(reason)))?;
+            self.threads.watch(left).map_err(|reason| Left::Failed(self.away(reason)))?;
         }
     }
 
@@ -465,12 +465,12 @@ impl Session<'_> {
 
     /// Begins nothing more, and waits for what is in flight.
     fn come_home(&mut self) -> Result<(), Left> {
-        let Session { crew, interrupt, progress, .. } = self;
+        let Session { threads, interrupt, progress, .. } = self;
         let began = Instant::now();
-        let before = crew.counts();
+        let before = threads.counts();
         let mut stopped = false;
-        let rested = crew.rest(|| {
-            let now = crew.counts();
+        let rested = threads.rest(|| {
+            let now = threads.counts();
             progress.step(Step {
                 stage: Stage::Drain,
                 elapsed: began.elapsed(),

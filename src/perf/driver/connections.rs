@@ -5,7 +5,7 @@ use std::io;
 use super::{Connection, Driver, Received, State};
 use crate::memory::{BlockMut, Key, Slice};
 use crate::perf::connector::Socket;
-use crate::perf::crew::Report;
+use crate::perf::threads::Report;
 use crate::shard::Core;
 use crate::shard::engine::CHUNK_BYTES;
 

@@ -81,7 +81,7 @@ struct Hand {
 }
 
 /// All threads of a run. Dropping it stops them.
-pub struct Crew {
+pub struct Threads {
     hands: Vec<Hand>,
     reports: Receiver<(usize, Report)>,
     connector: Connector,
@@ -101,8 +101,8 @@ impl Counts {
     }
 }
 
-impl Crew {
-    pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Crew, PerfError> {
+impl Threads {
+    pub fn start(plan: &Plan, book: &Arc<Book>, security: Option<Security>) -> Result<Threads, PerfError> {
         let engine = match plan.client.engine {
             Some(engine) => Ok(engine),
             None => shard::probe::choose(Wanted::Auto, || Probe::begin().outcome()).map(|choice| choice.engine),
@@ -110,12 +110,12 @@ impl Crew {
         let engine = engine.map_err(|error| PerfError::Plan(error.to_string()))?;
         let connector = Connector::start(&plan.target)?;
         let (sender, reports) = mpsc::channel();
-        let mut crew = Crew { hands: Vec::new(), reports, connector };
+        let mut threads = Threads { hands: Vec::new(), reports, connector };
         for thread in 0..plan.client.threads.max(1) {
-            let hand = crew.start_hand(plan, book, security.clone(), thread, engine, sender.clone())?;
-            crew.hands.push(hand);
+            let hand = threads.start_hand(plan, book, security.clone(), thread, engine, sender.clone())?;
+            threads.hands.push(hand);
         }
-        Ok(crew)
+        Ok(threads)
     }
 
     fn start_hand(
@@ -163,7 +163,7 @@ impl Crew {
         Ok(Hand { mailbox, counters, running: Some(running), connections: 0 })
     }
 
-    pub fn threads(&self) -> usize {
+    pub fn number(&self) -> usize {
         self.hands.len()
     }
 
@@ -269,7 +269,7 @@ fn grows_to(plan: &Plan) -> usize {
 /// More connections than this tell of a server that cannot keep up, and of nothing else.
 const GROWN_MAX: usize = 1024;
 
-impl Drop for Crew {
+impl Drop for Threads {
     fn drop(&mut self) {
         self.hands.iter().for_each(|hand| hand.mailbox.post(Order::Stop));
         for hand in &mut self.hands {

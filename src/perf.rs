@@ -20,6 +20,7 @@ mod interrupt;
 mod measurement;
 mod metadata_client;
 mod metrics;
+mod model_info;
 mod plan;
 mod regions;
 pub mod report;
@@ -27,7 +28,6 @@ mod request;
 mod schedule;
 mod session;
 mod stability;
-mod subject;
 mod sweep;
 mod tally;
 mod threads;
@@ -38,11 +38,11 @@ pub use measurement::{
     ClientLimits, ERROR_TEXTS_MAX, ErrorTexts, LATENCY_MAX_NS, LoadPoint, Measurement, MetricFigures, Phase, Progress,
     Record, ServerSide, Stage, Step, Timeline, WindowFigures,
 };
+pub use model_info::{ModelInfo, TensorFacts};
 pub use plan::{
     Client, Compression, Endpoint, Expected, Form, Input, Load, MetricsSource, Parameter, Plan, Protocol, Rules,
     Sequences, SharedMemory, Spacing, Sweep, Target, Template, Tls, Window, Work,
 };
-pub use subject::{Subject, TensorFacts};
 
 /// Why a run gives no figures.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ pub fn inspect(
     model: &str,
     version: &str,
     headers: &[(String, String)],
-) -> Result<Subject, PerfError> {
+) -> Result<ModelInfo, PerfError> {
     metadata_client::MetadataClient::new(target, headers)?.inspect(model, version)
 }
 

@@ -75,12 +75,12 @@ fn measure(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     look_at_reports(&given)?;
     let target = given.target()?;
-    let subject = perf::inspect(&target, &given.model, &given.version, &given.headers)?;
+    let model_info = perf::inspect(&target, &given.model, &given.version, &given.headers)?;
     let machine = Machine::here();
-    let plan = given.plan(target, &subject, machine.cores)?;
+    let plan = given.plan(target, &model_info, machine.cores)?;
     let frame = Report {
         plan: &plan,
-        subject: &subject,
+        model_info: &model_info,
         batch: given.batch,
         machine: &machine,
         began: SystemTime::now(),

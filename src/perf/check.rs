@@ -1,9 +1,9 @@
 //! What a plan must be before anything is sent: possible by itself, and fit for the model.
 
 use super::PerfError;
+use super::model_info::{ModelInfo, TensorFacts};
 use super::plan::{Form, Input, Load, Parameter, Plan, Protocol, SharedMemory, Sweep, Template, Window};
 use super::request::json::strings;
-use super::subject::{Subject, TensorFacts};
 use super::threads::{CONNECTIONS_MAX, one_each};
 use crate::request::DataType;
 
@@ -145,39 +145,39 @@ fn check_sequences(plan: &Plan) -> Result<(), PerfError> {
 }
 
 /// Against what the server says of the model.
-pub fn check_against(plan: &Plan, subject: &Subject) -> Result<(), PerfError> {
+pub fn check_against(plan: &Plan, model_info: &ModelInfo) -> Result<(), PerfError> {
     let refuse = |text: String| Err(PerfError::Plan(text));
-    let model = &subject.model;
-    if subject.decoupled && !plan.work.decoupled {
+    let model = &model_info.model;
+    if model_info.decoupled && !plan.work.decoupled {
         return refuse(format!("model '{model}' is decoupled: it answers on gRPC streams only"));
     }
-    if subject.sequences && plan.work.sequences.is_none() {
+    if model_info.sequences && plan.work.sequences.is_none() {
         return refuse(format!("model '{model}' is scheduled by sequences, and the plan has none"));
     }
     for (number, template) in plan.work.streams.iter().flatten().enumerate() {
-        check_template(template, subject).map_err(|text| PerfError::Plan(format!("request {number}: {text}")))?;
+        check_template(template, model_info).map_err(|text| PerfError::Plan(format!("request {number}: {text}")))?;
     }
     Ok(())
 }
 
-fn check_template(template: &Template, subject: &Subject) -> Result<(), String> {
-    let model = &subject.model;
+fn check_template(template: &Template, model_info: &ModelInfo) -> Result<(), String> {
+    let model = &model_info.model;
     for (at, input) in template.inputs.iter().enumerate() {
-        let facts = subject.inputs.iter().find(|facts| facts.name == input.name);
+        let facts = model_info.inputs.iter().find(|facts| facts.name == input.name);
         let facts = facts.ok_or_else(|| format!("model '{model}' has no input '{}'", input.name))?;
         if template.inputs.iter().take(at).any(|other| other.name == input.name) {
             return Err(format!("input '{}' is there twice", input.name));
         }
-        check_input(input, facts, subject).map_err(|text| format!("input '{}': {text}", input.name))?;
+        check_input(input, facts, model_info).map_err(|text| format!("input '{}': {text}", input.name))?;
     }
     let missing = |facts: &&TensorFacts| !template.inputs.iter().any(|input| input.name == facts.name);
-    if let Some(facts) = subject.inputs.iter().filter(|facts| !facts.optional).find(missing) {
+    if let Some(facts) = model_info.inputs.iter().filter(|facts| !facts.optional).find(missing) {
         return Err(format!("input '{}' of model '{model}' is missing", facts.name));
     }
     let named = template.outputs.iter();
     let named = named.chain(template.expected.iter().flatten().map(|expected| &expected.name));
     for name in named {
-        if !subject.outputs.iter().any(|facts| facts.name == *name) {
+        if !model_info.outputs.iter().any(|facts| facts.name == *name) {
             return Err(format!("model '{model}' has no output '{name}'"));
         }
     }
@@ -193,7 +193,7 @@ fn check_template(template: &Template, subject: &Subject) -> Result<(), String> 
     Ok(())
 }
 
-fn check_input(input: &Input, facts: &TensorFacts, subject: &Subject) -> Result<(), String> {
+fn check_input(input: &Input, facts: &TensorFacts, model_info: &ModelInfo) -> Result<(), String> {
     if input.datatype != facts.datatype {
         return Err(format!("the model takes {}, not {}", facts.datatype, input.datatype));
     }
@@ -203,8 +203,8 @@ fn check_input(input: &Input, facts: &TensorFacts, subject: &Subject) -> Result<
         return Err(format!("the shape {:?} does not fit the model's {:?}", input.shape, facts.shape));
     }
     let batch = input.shape.first().and_then(|batch| u64::try_from(*batch).ok()).unwrap_or(0);
-    if subject.max_batch_size > 0 && !facts.is_shape_tensor && batch > subject.max_batch_size {
-        return Err(format!("a batch of {batch} is more than the model's {}", subject.max_batch_size));
+    if model_info.max_batch_size > 0 && !facts.is_shape_tensor && batch > model_info.max_batch_size {
+        return Err(format!("a batch of {batch} is more than the model's {}", model_info.max_batch_size));
     }
     let elements = input.shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?));
     let elements = elements.ok_or_else(|| format!("the shape {:?} has too many elements", input.shape))?;

@@ -13,7 +13,7 @@ mod shapes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{Expected, Input, Parameter, Subject, Template, TensorFacts};
+use super::{Expected, Input, ModelInfo, Parameter, Template, TensorFacts};
 use crate::memory::Slice;
 use crate::request::DataType;
 use encode::Elements;
@@ -91,53 +91,54 @@ struct Values {
 }
 
 /// The streams of templates that a plan sends ([`super::Work::streams`]).
-pub fn streams(subject: &Subject, plan: &DataPlan) -> Result<Vec<Vec<Template>>, DataError> {
-    let known = || match subject.inputs.iter().map(|input| format!("'{}'", input.name)).collect::<Vec<_>>().join(", ") {
-        names if names.is_empty() => "none".to_owned(),
-        names => names,
-    };
-    let unknown = plan.shapes.keys().find(|name| subject.inputs.iter().all(|input| input.name != **name));
+pub fn streams(model_info: &ModelInfo, plan: &DataPlan) -> Result<Vec<Vec<Template>>, DataError> {
+    let known =
+        || match model_info.inputs.iter().map(|input| format!("'{}'", input.name)).collect::<Vec<_>>().join(", ") {
+            names if names.is_empty() => "none".to_owned(),
+            names => names,
+        };
+    let unknown = plan.shapes.keys().find(|name| model_info.inputs.iter().all(|input| input.name != **name));
     if let Some(name) = unknown {
         return Err(DataError::NoSuchInput { name: name.clone(), known: known() });
     }
-    match subject.max_batch_size {
+    match model_info.max_batch_size {
         0 if plan.batch > 1 => return Err(DataError::NoBatches(plan.batch)),
         0 => {}
         most if u64::from(plan.batch) > most => return Err(DataError::BatchTooLarge { given: plan.batch, most }),
         _ => {}
     }
     let streams = match &plan.source {
-        Source::Zero | Source::Random => vec![generated(subject, plan)?],
-        Source::Directory(directory) => vec![vec![directory::read(directory, subject, plan)?]],
+        Source::Zero | Source::Random => vec![generated(model_info, plan)?],
+        Source::Directory(directory) => vec![vec![directory::read(directory, model_info, plan)?]],
         Source::Json(files) => {
             let mut streams = Vec::new();
             let mut room = DATA_BYTES_MAX;
             for file in files {
-                streams.extend(json::read(file, subject, plan, &mut room)?);
+                streams.extend(json::read(file, model_info, plan, &mut room)?);
             }
             // Lists of lists are sequences; elsewhere their requests follow each other.
-            if subject.sequences { streams } else { vec![streams.into_iter().flatten().collect()] }
+            if model_info.sequences { streams } else { vec![streams.into_iter().flatten().collect()] }
         }
     };
-    let batches = Batches { subject, plan };
+    let batches = Batches { model_info, plan };
     let mut room = Room { bytes: DATA_BYTES_MAX, templates: TEMPLATES_MAX };
     streams.iter().map(|steps| batches.templates(steps, &mut room)).collect()
 }
 
 /// As many steps as a batch has elements, so that a batch is not one element again and again.
-fn generated(subject: &Subject, plan: &DataPlan) -> Result<Vec<Step>, DataError> {
+fn generated(model_info: &ModelInfo, plan: &DataPlan) -> Result<Vec<Step>, DataError> {
     let mut random = Random::new(plan.seed);
     let mut room = DATA_BYTES_MAX;
     let is_random = plan.source == Source::Random;
     let mut steps = Vec::new();
     for _ in 0..plan.batch {
         let mut step = Step::default();
-        for input in &subject.inputs {
+        for input in &model_info.inputs {
             if is_random && input.is_shape_tensor {
                 let reason = "it is a tensor of shapes, whose values cannot be made up; give them with --input-data";
                 return Err(DataError::input(&input.name, reason));
             }
-            let shape = shapes::of(input, plan, subject)?;
+            let shape = shapes::of(input, plan, model_info)?;
             let count = shapes::count(&input.name, &shape)?;
             let values = Elements::of(input)?.generate(count, is_random.then_some(&mut random), plan, &mut room)?;
             step.inputs.insert(input.name.clone(), Values { shape, bytes: values });
@@ -154,7 +155,7 @@ struct Room {
 
 /// Puts steps together to requests.
 struct Batches<'a> {
-    subject: &'a Subject,
+    model_info: &'a ModelInfo,
     plan: &'a DataPlan,
 }
 
@@ -180,7 +181,7 @@ impl Batches<'_> {
 
     fn template(&self, members: &[&Step], room: &mut Room) -> Result<Template, DataError> {
         let mut inputs = Vec::new();
-        for facts in &self.subject.inputs {
+        for facts in &self.model_info.inputs {
             let values: Vec<Option<&Values>> = members.iter().map(|step| step.inputs.get(&facts.name)).collect();
             if let Some((shape, data)) = self.gather(facts, &values, room)? {
                 let datatype = facts.datatype.clone();
@@ -189,7 +190,7 @@ impl Batches<'_> {
         }
         let is_checked = members.iter().all(|step| step.expected.is_some());
         let mut expected = Vec::new();
-        for facts in self.subject.outputs.iter().filter(|_| is_checked) {
+        for facts in self.model_info.outputs.iter().filter(|_| is_checked) {
             let of_step = |step: &&Step| step.expected.as_ref().and_then(|outputs| outputs.get(&facts.name)).cloned();
             let values: Vec<Option<Values>> = members.iter().map(of_step).collect();
             let values: Vec<Option<&Values>> = values.iter().map(Option::as_ref).collect();
@@ -216,7 +217,7 @@ impl Batches<'_> {
         if values.iter().any(Option::is_none) {
             return Err(DataError::input(&facts.name, "some requests of one batch have it and some do not"));
         }
-        let has_batch = self.subject.max_batch_size > 0 && !facts.is_shape_tensor;
+        let has_batch = self.model_info.max_batch_size > 0 && !facts.is_shape_tensor;
         // A tensor of shapes speaks for the whole batch.
         let members = if has_batch { values } else { values.get(..1).unwrap_or_default() };
         let mut bytes = Vec::new();

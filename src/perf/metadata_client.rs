@@ -9,8 +9,8 @@ mod wire;
 
 use super::PerfError;
 use super::measurement::ServerSide;
+use super::model_info::ModelInfo;
 use super::plan::{Endpoint, Plan, Protocol, Target};
-use super::subject::Subject;
 use super::tls::Security;
 use grpc::GrpcMetadataClient;
 use http::HttpMetadataClient;
@@ -61,7 +61,7 @@ impl MetadataClient {
         MetadataClient::new(&plan.target, &plan.work.headers)
     }
 
-    pub fn inspect(&mut self, model: &str, version: &str) -> Result<Subject, PerfError> {
+    pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, PerfError> {
         self.ask(&format!("what model '{model}' looks like"), |link| match link {
             Link::Http(client) => client.inspect(model, version),
             Link::Grpc(client) => client.inspect(model, version),

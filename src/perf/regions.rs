@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::PerfError;
 use super::metadata_client::MetadataClient;
+use super::model_info::{ModelInfo, TensorFacts};
 use super::plan::{Plan, SharedMemory, Template};
 use super::request::Placement;
-use super::subject::{Subject, TensorFacts};
 use crate::memory::align_up;
 use crate::request::DataType;
 
@@ -35,14 +35,14 @@ pub struct Regions {
 
 impl Regions {
     /// None if the plan wants no shared memory.
-    pub fn create(plan: &Plan, subject: &Subject) -> Result<Option<Regions>, PerfError> {
+    pub fn create(plan: &Plan, model_info: &ModelInfo) -> Result<Option<Regions>, PerfError> {
         let SharedMemory::System { output_bytes } = plan.work.shared_memory else { return Ok(None) };
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("nereid-perf-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let mut end = 0usize;
         let mut placements = Vec::new();
         for template in plan.work.streams.iter().flatten() {
-            placements.push(place(template, subject, output_bytes, &name, &mut end)?);
+            placements.push(place(template, model_info, output_bytes, &name, &mut end)?);
         }
         let path = PathBuf::from(DIRECTORY).join(&name);
         let system = |source| PerfError::System { what: format!("shared memory {}", path.display()), source };
@@ -81,7 +81,7 @@ impl Drop for Regions {
 /// Places for the tensors of a template behind `end`, which moves.
 fn place(
     template: &Template,
-    subject: &Subject,
+    model_info: &ModelInfo,
     output_bytes: usize,
     region: &str,
     end: &mut usize,
@@ -97,10 +97,10 @@ fn place(
     };
     let inputs = template.inputs.iter().map(|input| take(input.data.len())).collect::<Result<_, _>>()?;
     let batch = template.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
-    let batch = Some(batch).filter(|_| subject.max_batch_size > 0);
+    let batch = Some(batch).filter(|_| model_info.max_batch_size > 0);
     let wanted = |facts: &&TensorFacts| template.outputs.is_empty() || template.outputs.contains(&facts.name);
     let mut outputs = Vec::new();
-    for facts in subject.outputs.iter().filter(wanted) {
+    for facts in model_info.outputs.iter().filter(wanted) {
         let room = byte_size(facts, batch).unwrap_or(output_bytes);
         outputs.push((facts.name.clone(), take(room)?, room as u64));
     }
@@ -155,16 +155,16 @@ mod tests {
             shape: vec![1, len as i64],
             data: Slice::copy_of(&vec![0; len]),
         };
-        let subject = Subject {
+        let model_info = ModelInfo {
             max_batch_size: 8,
             outputs: vec![facts("o", "INT8", &[-1, 100]), facts("p", "BYTES", &[-1, 1])],
-            ..Subject::default()
+            ..ModelInfo::default()
         };
         let mut end = 0;
         let mut taken: Vec<(u64, u64)> = Vec::new();
         for outputs in [vec![], vec!["p".to_owned()]] {
             let template = Template { inputs: vec![input(65), input(0)], outputs, ..Template::default() };
-            let placement = place(&template, &subject, 1000, "r", &mut end).unwrap();
+            let placement = place(&template, &model_info, 1000, "r", &mut end).unwrap();
             taken.extend(placement.inputs.iter().zip([65, 1]).map(|(at, len)| (*at, *at + len)));
             taken.extend(placement.outputs.iter().map(|(_, at, room)| (*at, *at + room)));
         }
@@ -174,6 +174,6 @@ mod tests {
         assert!(taken.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{taken:?}");
         assert!(taken.last().unwrap().1 <= end as u64);
         let huge = Template { inputs: vec![input(1)], ..Template::default() };
-        assert!(place(&huge, &subject, usize::MAX, "r", &mut end).is_err());
+        assert!(place(&huge, &model_info, usize::MAX, "r", &mut end).is_err());
     }
 }

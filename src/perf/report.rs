@@ -16,7 +16,7 @@ mod samples;
 
 use std::time::SystemTime;
 
-use super::{Measurement, Plan, Subject};
+use super::{Measurement, ModelInfo, Plan};
 
 pub use machine::Machine;
 
@@ -24,7 +24,7 @@ pub use machine::Machine;
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
     pub plan: &'a Plan,
-    pub subject: &'a Subject,
+    pub model_info: &'a ModelInfo,
     /// Inferences of each request.
     pub batch: u32,
     pub machine: &'a Machine,

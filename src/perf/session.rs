@@ -19,7 +19,7 @@ use super::sweep::Course;
 use super::tally::Tally;
 use super::threads::{Assignment, Counts, Pace, Threads, one_each, part};
 use super::tls::Security;
-use super::{PerfError, subject::Subject};
+use super::{PerfError, model_info::ModelInfo};
 
 /// How often somebody looks whether a window is over, and how often progress is told.
 const LOOK: Duration = Duration::from_millis(5);
@@ -66,16 +66,16 @@ enum Until {
 pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>, PerfError> {
     check::check_plan(plan)?;
     let mut metadata_client = MetadataClient::for_plan(plan)?;
-    let subject = metadata_client.inspect(&plan.model, &plan.version)?;
-    check::check_against(plan, &subject)?;
+    let model_info = metadata_client.inspect(&plan.model, &plan.version)?;
+    check::check_against(plan, &model_info)?;
     // From here on a signal has something to clean up.
     let interrupt = Interrupt::watch()?;
-    let regions = Regions::create(plan, &subject)?;
+    let regions = Regions::create(plan, &model_info)?;
     let book = Arc::new(prepare(plan, regions.as_ref())?);
     let security = Security::new(&plan.target).map_err(PerfError::Plan)?;
     let threads = Threads::start(plan, &book, security)?;
     let scraper = plan.metrics.as_ref().map(Scraper::start).transpose()?;
-    let composing = composing_models(plan, &subject);
+    let composing = composing_models(plan, &model_info);
     let mut session = Session { plan, progress, interrupt, metadata_client, threads, scraper, composing };
     let measured = session.walk();
     // Requests end before the memory that they refer to.
@@ -84,9 +84,9 @@ pub fn run(plan: &Plan, progress: &mut dyn Progress) -> Result<Vec<Measurement>,
     measured
 }
 
-fn composing_models(plan: &Plan, subject: &Subject) -> Vec<String> {
+fn composing_models(plan: &Plan, model_info: &ModelInfo) -> Vec<String> {
     match plan.composing_models.is_empty() {
-        true => subject.composing_models.clone(),
+        true => model_info.composing_models.clone(),
         false => plan.composing_models.clone(),
     }
 }

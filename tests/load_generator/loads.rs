@@ -264,11 +264,11 @@ fn models_are_inspected_alike_over_both_protocols() {
         let target = plan_of(protocol, Vec::new()).target;
         inspect(&target, "batched", "", &[]).expect("a model")
     };
-    let subject = over(Protocol::Http);
-    assert_eq!(subject, over(Protocol::GrpcUnary));
-    assert_eq!((subject.max_batch_size, subject.version.as_str()), (8, "1"));
-    assert_eq!(subject.inputs[0].shape, [-1, 4]);
-    assert!(subject.inputs[1].optional && !subject.inputs[0].optional);
+    let model_info = over(Protocol::Http);
+    assert_eq!(model_info, over(Protocol::GrpcUnary));
+    assert_eq!((model_info.max_batch_size, model_info.version.as_str()), (8, "1"));
+    assert_eq!(model_info.inputs[0].shape, [-1, 4]);
+    assert!(model_info.inputs[1].optional && !model_info.inputs[0].optional);
     for protocol in PROTOCOLS {
         let target = plan_of(protocol, Vec::new()).target;
         let error = inspect(&target, "missing", "", &[]).expect_err("no such model").to_string();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::given::{Given, Memory, Source, WindowMode};
 use super::mistake::Mistake;
 use crate::perf::data::{self, DataError, DataPlan};
-use crate::perf::{Client, Load, Plan, Rules, Sequences, SharedMemory, Subject, Sweep, Target, Window, Work};
+use crate::perf::{Client, Load, ModelInfo, Plan, Rules, Sequences, SharedMemory, Sweep, Target, Window, Work};
 
 /// Times in a file of intervals.
 const INTERVALS_MAX: usize = 1 << 24;
@@ -27,12 +27,12 @@ pub enum PlanError {
 
 impl Given {
     /// `cores` is how many this process may use.
-    pub fn plan(&self, target: Target, subject: &Subject, cores: usize) -> Result<Plan, PlanError> {
+    pub fn plan(&self, target: Target, model_info: &ModelInfo, cores: usize) -> Result<Plan, PlanError> {
         let has_data = self.sources.iter().any(|source| matches!(source, Source::At(path) if !path.is_dir()));
         let work = Work {
-            streams: data::streams(subject, &self.data_plan()?)?,
+            streams: data::streams(model_info, &self.data_plan()?)?,
             headers: self.headers.clone(),
-            sequences: subject.sequences.then(|| self.sequences(has_data)),
+            sequences: model_info.sequences.then(|| self.sequences(has_data)),
             input_form: self.input_form.unwrap_or_default(),
             output_form: self.output_form.unwrap_or_default(),
             compression: self.grpc_compression.or(self.http_compression).unwrap_or_default(),
@@ -40,11 +40,11 @@ impl Given {
                 Memory::None => SharedMemory::None,
                 Memory::System => SharedMemory::System { output_bytes: self.output_bytes },
             },
-            decoupled: subject.decoupled,
+            decoupled: model_info.decoupled,
             priority: self.priority,
             queue_timeout_us: self.queue_timeout_us,
         };
-        let mut composing: Vec<String> = subject.composing_models.clone();
+        let mut composing: Vec<String> = model_info.composing_models.clone();
         for name in &self.composing {
             if !composing.contains(name) {
                 composing.push(name.clone());

@@ -73,7 +73,7 @@ fn plans_that_cannot_be_run_are_refused_with_a_reason() {
     check_plan(&plan).unwrap();
 }
 
-fn subject() -> Subject {
+fn model_info() -> ModelInfo {
     let facts = |name: &str, datatype: &str, shape: &[i64], optional| TensorFacts {
         name: name.into(),
         datatype: datatype.into(),
@@ -81,12 +81,12 @@ fn subject() -> Subject {
         optional,
         is_shape_tensor: false,
     };
-    Subject {
+    ModelInfo {
         model: "m".into(),
         max_batch_size: 2,
         inputs: vec![facts("A", "FP32", &[-1, 2], false), facts("B", "BYTES", &[-1, -1], true)],
         outputs: vec![facts("O", "FP32", &[-1, 2], false)],
-        ..Subject::default()
+        ..ModelInfo::default()
     }
 }
 
@@ -132,7 +132,7 @@ fn requests_have_to_fit_the_model() {
     for (template, text) in cases {
         let mut plan = good();
         plan.work.streams = vec![vec![template.clone()]];
-        let outcome = check_against(&plan, &subject());
+        let outcome = check_against(&plan, &model_info());
         match text {
             "" => outcome.unwrap(),
             text => {
@@ -142,8 +142,8 @@ fn requests_have_to_fit_the_model() {
         }
     }
     let plan = good();
-    let decoupled = Subject { decoupled: true, ..Subject::default() };
+    let decoupled = ModelInfo { decoupled: true, ..ModelInfo::default() };
     assert!(check_against(&plan, &decoupled).unwrap_err().to_string().contains("gRPC streams only"));
-    let in_sequence = Subject { sequences: true, ..Subject::default() };
+    let in_sequence = ModelInfo { sequences: true, ..ModelInfo::default() };
     assert!(check_against(&plan, &in_sequence).unwrap_err().to_string().contains("scheduled by sequences"));
 }

@@ -6,14 +6,14 @@ use std::path::{Component, Path};
 
 use super::encode::put_string;
 use super::{DATA_BYTES_MAX, DataError, DataPlan, Step, Values, datatype, shapes};
-use crate::perf::{Subject, TensorFacts};
+use crate::perf::{ModelInfo, TensorFacts};
 use crate::request::DataType;
 
 /// One request without a batch.
-pub fn read(directory: &Path, subject: &Subject, plan: &DataPlan) -> Result<Step, DataError> {
+pub fn read(directory: &Path, model_info: &ModelInfo, plan: &DataPlan) -> Result<Step, DataError> {
     let mut step = Step::default();
     let mut room = DATA_BYTES_MAX;
-    for input in &subject.inputs {
+    for input in &model_info.inputs {
         // The name is the server's: it must not lead out of the directory.
         let mut parts = Path::new(&input.name).components();
         let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
@@ -25,7 +25,7 @@ pub fn read(directory: &Path, subject: &Subject, plan: &DataPlan) -> Result<Step
             continue;
         }
         let content = content(&file, &mut room)?;
-        let values = values(input, &content, subject, plan).map_err(|error| match error {
+        let values = values(input, &content, model_info, plan).map_err(|error| match error {
             DataError::Input { input, reason } => {
                 DataError::File { file: file.clone(), reason: format!("input '{input}': {reason}") }
             }
@@ -51,7 +51,7 @@ fn content(file: &Path, room: &mut usize) -> Result<Vec<u8>, DataError> {
     Ok(content)
 }
 
-fn values(facts: &TensorFacts, content: &[u8], subject: &Subject, plan: &DataPlan) -> Result<Values, DataError> {
+fn values(facts: &TensorFacts, content: &[u8], model_info: &ModelInfo, plan: &DataPlan) -> Result<Values, DataError> {
     let datatype = datatype(facts)?;
     if datatype == DataType::Bytes {
         let lines = content.strip_suffix(b"\n").unwrap_or(content);
@@ -61,7 +61,7 @@ fn values(facts: &TensorFacts, content: &[u8], subject: &Subject, plan: &DataPla
             put_string(&mut bytes, line.strip_suffix(b"\r").unwrap_or(line));
             count += 1;
         }
-        return Ok(Values { shape: shapes::of_count(facts, plan, subject, count)?, bytes });
+        return Ok(Values { shape: shapes::of_count(facts, plan, model_info, count)?, bytes });
     }
     let size = datatype.byte_size();
     if !content.len().is_multiple_of(size) {
@@ -69,5 +69,5 @@ fn values(facts: &TensorFacts, content: &[u8], subject: &Subject, plan: &DataPla
             format!("{} bytes are no whole number of elements of {datatype}, {size} bytes each", content.len());
         return Err(DataError::input(&facts.name, reason));
     }
-    Ok(Values { shape: shapes::of_count(facts, plan, subject, content.len() / size)?, bytes: content.to_vec() })
+    Ok(Values { shape: shapes::of_count(facts, plan, model_info, content.len() / size)?, bytes: content.to_vec() })
 }

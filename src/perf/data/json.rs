@@ -15,24 +15,29 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::encode::{Element, Elements, count_strings};
 use super::{DataError, DataPlan, Step, TEMPLATES_MAX, Values, shapes};
-use crate::perf::{Subject, TensorFacts};
+use crate::perf::{ModelInfo, TensorFacts};
 use crate::request::DataType;
 
 /// The streams of one file; what they take is taken from `room`.
-pub fn read(path: &Path, subject: &Subject, plan: &DataPlan, room: &mut usize) -> Result<Vec<Vec<Step>>, DataError> {
+pub fn read(
+    path: &Path,
+    model_info: &ModelInfo,
+    plan: &DataPlan,
+    room: &mut usize,
+) -> Result<Vec<Vec<Step>>, DataError> {
     let failed = |reason: String| DataError::File { file: path.to_owned(), reason };
     let file = File::open(path).map_err(|error| failed(error.to_string()))?;
     if !file.metadata().is_ok_and(|facts| facts.is_file()) {
         return Err(failed("it is not a file".into()));
     }
-    parse(BufReader::new(file), subject, plan, room).map_err(failed)
+    parse(BufReader::new(file), model_info, plan, room).map_err(failed)
 }
 
-fn parse(from: impl Read, subject: &Subject, plan: &DataPlan, room: &mut usize) -> Result<Vec<Vec<Step>>, String> {
+fn parse(from: impl Read, model_info: &ModelInfo, plan: &DataPlan, room: &mut usize) -> Result<Vec<Vec<Step>>, String> {
     let mut reader = serde_json::Deserializer::from_reader(from);
     let steps_left = TEMPLATES_MAX;
     let mut reading = Reading { room, steps_left };
-    let file = FileSeed { subject, plan, reading: &mut reading };
+    let file = FileSeed { model_info, plan, reading: &mut reading };
     let (data, expected) = file.deserialize(&mut reader).map_err(|error| error.to_string())?;
     reader.end().map_err(|error| error.to_string())?;
     let mut streams = data.ok_or("it has no member 'data'")?;
@@ -61,7 +66,7 @@ struct Reading<'a> {
 }
 
 struct FileSeed<'a, 'b> {
-    subject: &'a Subject,
+    model_info: &'a ModelInfo,
     plan: &'a DataPlan,
     reading: &'b mut Reading<'a>,
 }
@@ -98,7 +103,7 @@ impl<'de> Visitor<'de> for FileSeed<'_, '_> {
             if place.is_some() {
                 return Err(A::Error::custom(format!("'{key}' is there twice")));
             }
-            let part = Part { subject: self.subject, plan: self.plan, reading: &mut *self.reading, is_input };
+            let part = Part { model_info: self.model_info, plan: self.plan, reading: &mut *self.reading, is_input };
             *place = Some(map.next_value_seed(StreamsSeed(part))?);
         }
         Ok((data, expected))
@@ -107,7 +112,7 @@ impl<'de> Visitor<'de> for FileSeed<'_, '_> {
 
 /// `data` or `validation_data`.
 struct Part<'a, 'b> {
-    subject: &'a Subject,
+    model_info: &'a ModelInfo,
     plan: &'a DataPlan,
     reading: &'b mut Reading<'a>,
     is_input: bool,
@@ -115,11 +120,11 @@ struct Part<'a, 'b> {
 
 impl<'a> Part<'a, '_> {
     fn again(&mut self) -> Part<'a, '_> {
-        Part { subject: self.subject, plan: self.plan, reading: self.reading, is_input: self.is_input }
+        Part { model_info: self.model_info, plan: self.plan, reading: self.reading, is_input: self.is_input }
     }
 
     fn tensors(&self) -> &'a [TensorFacts] {
-        if self.is_input { &self.subject.inputs } else { &self.subject.outputs }
+        if self.is_input { &self.model_info.inputs } else { &self.model_info.outputs }
     }
 
     fn noun(&self) -> &'static str {
@@ -194,7 +199,7 @@ impl<'de> Visitor<'de> for EntrySeed<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entry, A::Error> {
-        let Part { subject, plan, is_input, .. } = self.0;
+        let Part { model_info, plan, is_input, .. } = self.0;
         let left = self.0.reading.steps_left.checked_sub(1);
         self.0.reading.steps_left = left.ok_or_else(|| A::Error::custom("there are too many requests"))?;
         let mut found = BTreeMap::new();
@@ -206,7 +211,7 @@ impl<'de> Visitor<'de> for EntrySeed<'_, '_> {
             let tensor = TensorSeed { name: &name, elements, noun, room: self.0.reading.room };
             let tensor = map.next_value_seed(tensor)?;
             let values = if is_input {
-                tensor.input(facts, subject, plan).map_err(A::Error::custom)?
+                tensor.input(facts, model_info, plan).map_err(A::Error::custom)?
             } else {
                 // What comes back has the shape that the model gives it.
                 Values { shape: Vec::new(), bytes: tensor.bytes }
@@ -232,11 +237,11 @@ struct Tensor {
 
 impl Tensor {
     /// Checked against the model.
-    fn input(self, facts: &TensorFacts, subject: &Subject, plan: &DataPlan) -> Result<Values, DataError> {
+    fn input(self, facts: &TensorFacts, model_info: &ModelInfo, plan: &DataPlan) -> Result<Values, DataError> {
         let shape = match self.shape {
-            None => shapes::of_count(facts, plan, subject, self.count)?,
+            None => shapes::of_count(facts, plan, model_info, self.count)?,
             Some(shape) => {
-                let shape = shapes::fitting(facts, shapes::declared(facts, subject), &shape)?;
+                let shape = shapes::fitting(facts, shapes::declared(facts, model_info), &shape)?;
                 let expected = shapes::count(&facts.name, &shape)?;
                 if expected != self.count {
                     let reason = format!("shape {shape:?} has {expected} elements, the data has {}", self.count);

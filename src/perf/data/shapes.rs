@@ -1,20 +1,20 @@
 //! Which shape an input has: what the user says, else what the model says, checked against each other.
 
 use super::{DataError, DataPlan};
-use crate::perf::{Subject, TensorFacts};
+use crate::perf::{ModelInfo, TensorFacts};
 use crate::request::element_count;
 
 /// What the model says, without the batch dimension.
-pub fn declared<'a>(facts: &'a TensorFacts, subject: &Subject) -> &'a [i64] {
-    match subject.max_batch_size > 0 && !facts.is_shape_tensor {
+pub fn declared<'a>(facts: &'a TensorFacts, model_info: &ModelInfo) -> &'a [i64] {
+    match model_info.max_batch_size > 0 && !facts.is_shape_tensor {
         true => facts.shape.get(1..).unwrap_or_default(),
         false => &facts.shape,
     }
 }
 
 /// The whole shape, without the batch dimension.
-pub fn of(facts: &TensorFacts, plan: &DataPlan, subject: &Subject) -> Result<Vec<i64>, DataError> {
-    let declared = declared(facts, subject);
+pub fn of(facts: &TensorFacts, plan: &DataPlan, model_info: &ModelInfo) -> Result<Vec<i64>, DataError> {
+    let declared = declared(facts, model_info);
     match plan.shapes.get(&facts.name) {
         Some(shape) => fitting(facts, declared, shape),
         None if declared.iter().any(|&dim| dim < 0) => {
@@ -42,10 +42,10 @@ pub fn fitting(facts: &TensorFacts, declared: &[i64], shape: &[i64]) -> Result<V
 pub fn of_count(
     facts: &TensorFacts,
     plan: &DataPlan,
-    subject: &Subject,
+    model_info: &ModelInfo,
     elements: usize,
 ) -> Result<Vec<i64>, DataError> {
-    let declared = declared(facts, subject);
+    let declared = declared(facts, model_info);
     let open: Vec<usize> = declared.iter().enumerate().filter(|(_, dim)| **dim < 0).map(|(at, _)| at).collect();
     let shape = match (open.as_slice(), plan.shapes.contains_key(&facts.name)) {
         (&[at], false) => {
@@ -57,7 +57,7 @@ pub fn of_count(
             }
             shape
         }
-        _ => of(facts, plan, subject)?,
+        _ => of(facts, plan, model_info)?,
     };
     match count(&facts.name, &shape)? {
         expected if expected == elements => Ok(shape),

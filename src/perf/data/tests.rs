@@ -10,12 +10,12 @@ fn facts(name: &str, datatype: &str, shape: &[i64]) -> TensorFacts {
 }
 
 /// Takes batches of at most 8.
-fn subject() -> Subject {
-    Subject {
+fn model_info() -> ModelInfo {
+    ModelInfo {
         max_batch_size: 8,
         inputs: vec![facts("A", "INT32", &[-1, 2]), facts("B", "BYTES", &[-1, -1])],
         outputs: vec![facts("Y", "INT32", &[-1, 2])],
-        ..Subject::default()
+        ..ModelInfo::default()
     }
 }
 
@@ -60,10 +60,10 @@ impl Drop for Directory {
     }
 }
 
-fn of_json(text: &str, subject: &Subject, plan: DataPlan) -> Result<Vec<Vec<Template>>, String> {
+fn of_json(text: &str, model_info: &ModelInfo, plan: DataPlan) -> Result<Vec<Vec<Template>>, String> {
     let directory = Directory::new();
     let file = directory.write("data.json", text.as_bytes());
-    streams(subject, &DataPlan { source: Source::Json(vec![file]), ..plan }).map_err(|error| error.to_string())
+    streams(model_info, &DataPlan { source: Source::Json(vec![file]), ..plan }).map_err(|error| error.to_string())
 }
 
 fn numbers(values: &[i32]) -> Vec<u8> {
@@ -74,7 +74,7 @@ fn numbers(values: &[i32]) -> Vec<u8> {
 fn generated_values_have_the_shape_of_a_batch() {
     for source in [Source::Zero, Source::Random] {
         let plan = DataPlan { batch: 4, ..shaped(source.clone()) };
-        let streams = streams(&subject(), &plan).expect("a template");
+        let streams = streams(&model_info(), &plan).expect("a template");
         let [template] = &streams[0][..] else { panic!("{streams:?}") };
         let [a, b] = &template.inputs[..] else { panic!("{template:?}") };
         assert_eq!((a.name.as_str(), a.datatype.as_str(), &a.shape[..], a.data.len()), ("A", "INT32", &[4, 2][..], 32));
@@ -83,53 +83,53 @@ fn generated_values_have_the_shape_of_a_batch() {
         assert_eq!(encode::count_strings(&b.data), Some(12));
         assert_eq!(a.data.iter().all(|byte| *byte == 0), source == Source::Zero);
         // The same seed, the same values; the members of a batch differ.
-        let again = super::streams(&subject(), &plan).expect("a template");
+        let again = super::streams(&model_info(), &plan).expect("a template");
         assert_eq!(&again[0][0].inputs[0].data[..], &a.data[..]);
         if source == Source::Random {
             assert_ne!(&a.data[..8], &a.data[8..16]);
-            let other = super::streams(&subject(), &DataPlan { seed: 2, ..plan }).expect("a template");
+            let other = super::streams(&model_info(), &DataPlan { seed: 2, ..plan }).expect("a template");
             assert_ne!(&other[0][0].inputs[0].data[..], &a.data[..]);
         }
     }
     let plan = DataPlan { string: Some("abc".into()), ..shaped(Source::Random) };
-    let streams = streams(&subject(), &plan).expect("a template");
+    let streams = streams(&model_info(), &plan).expect("a template");
     assert_eq!(&streams[0][0].inputs[1].data[..], b"\x03\0\0\0abc\x03\0\0\0abc\x03\0\0\0abc");
 }
 
 #[test]
 fn every_datatype_can_be_made_up() {
     for datatype in DataType::ALL {
-        let subject = Subject { inputs: vec![facts("X", datatype.name(), &[16])], ..Subject::default() };
-        let streams = streams(&subject, &plan(Source::Random)).expect("a template");
+        let model_info = ModelInfo { inputs: vec![facts("X", datatype.name(), &[16])], ..ModelInfo::default() };
+        let streams = streams(&model_info, &plan(Source::Random)).expect("a template");
         let input = &streams[0][0].inputs[0];
         assert_eq!(input.shape, [16], "{datatype}");
         let width = if datatype == DataType::Bytes { 9 } else { datatype.byte_size() };
         assert_eq!(input.data.len(), 16 * width, "{datatype}");
     }
-    let subject = Subject { inputs: vec![facts("X", "BOOL", &[64])], ..Subject::default() };
-    let streams = streams(&subject, &plan(Source::Random)).expect("a template");
+    let model_info = ModelInfo { inputs: vec![facts("X", "BOOL", &[64])], ..ModelInfo::default() };
+    let streams = streams(&model_info, &plan(Source::Random)).expect("a template");
     assert!(streams[0][0].inputs[0].data.iter().all(|byte| *byte < 2));
 }
 
 #[test]
 fn what_does_not_fit_the_model_is_told() {
-    let subject = subject();
+    let model_info = model_info();
     let shape_tensor = TensorFacts { is_shape_tensor: true, ..facts("S", "INT64", &[2]) };
-    let with_shapes = Subject { inputs: vec![shape_tensor], ..subject.clone() };
-    let no_batches = Subject { inputs: vec![facts("A", "INT32", &[2])], ..Subject::default() };
-    let unknown = Subject { inputs: vec![facts("A", "COMPLEX", &[2])], ..Subject::default() };
-    let huge = Subject { inputs: vec![facts("A", "FP64", &[1 << 40, 1 << 20])], ..Subject::default() };
-    let uncountable = Subject { inputs: vec![facts("A", "FP64", &[i64::MAX, 2])], ..Subject::default() };
+    let with_shapes = ModelInfo { inputs: vec![shape_tensor], ..model_info.clone() };
+    let no_batches = ModelInfo { inputs: vec![facts("A", "INT32", &[2])], ..ModelInfo::default() };
+    let unknown = ModelInfo { inputs: vec![facts("A", "COMPLEX", &[2])], ..ModelInfo::default() };
+    let huge = ModelInfo { inputs: vec![facts("A", "FP64", &[1 << 40, 1 << 20])], ..ModelInfo::default() };
+    let uncountable = ModelInfo { inputs: vec![facts("A", "FP64", &[i64::MAX, 2])], ..ModelInfo::default() };
     let shape = |name: &str, shape: &[i64]| DataPlan {
         shapes: BTreeMap::from([(name.to_owned(), shape.to_vec())]),
         ..plan(Source::Zero)
     };
-    for (subject, plan, part) in [
-        (&subject, plan(Source::Zero), "say it with --shape B:<size>"),
-        (&subject, shape("C", &[1]), "the model has no input 'C'; it has 'A', 'B'"),
-        (&subject, shape("B", &[1, 2]), "input 'B': shape [1, 2] does not fit the model's [-1]"),
-        (&subject, shape("A", &[3]), "input 'A': shape [3] does not fit the model's [2]"),
-        (&subject, DataPlan { batch: 9, ..shaped(Source::Zero) }, "batches of at most 8, not 9"),
+    for (model_info, plan, part) in [
+        (&model_info, plan(Source::Zero), "say it with --shape B:<size>"),
+        (&model_info, shape("C", &[1]), "the model has no input 'C'; it has 'A', 'B'"),
+        (&model_info, shape("B", &[1, 2]), "input 'B': shape [1, 2] does not fit the model's [-1]"),
+        (&model_info, shape("A", &[3]), "input 'A': shape [3] does not fit the model's [2]"),
+        (&model_info, DataPlan { batch: 9, ..shaped(Source::Zero) }, "batches of at most 8, not 9"),
         (
             &no_batches,
             DataPlan { batch: 2, ..plan(Source::Zero) },
@@ -140,7 +140,7 @@ fn what_does_not_fit_the_model_is_told() {
         (&huge, plan(Source::Zero), "beyond 4 GiB"),
         (&uncountable, plan(Source::Zero), "more elements than can be counted"),
     ] {
-        let error = streams(subject, &plan).map(|_| ()).expect_err(part).to_string();
+        let error = streams(model_info, &plan).map(|_| ()).expect_err(part).to_string();
         assert!(error.contains(part), "{part}: {error}");
     }
 }
@@ -152,7 +152,7 @@ fn json_holds_requests_in_every_form() {
         {"A": {"content": [[3], [4]], "shape": [2]}, "B": {"content": [], "shape": [0]}},
         {"A": {"b64": "BQAAAAYAAAA="}, "B": {"b64": "AQAAAHg=", "shape": [1]}}
     ]}"#;
-    let streams = of_json(text, &subject(), plan(Source::Zero)).expect("templates");
+    let streams = of_json(text, &model_info(), plan(Source::Zero)).expect("templates");
     let [templates] = &streams[..] else { panic!("{streams:?}") };
     let seen: Vec<_> =
         templates.iter().map(|template| (&template.inputs[0].data[..], &template.inputs[1].shape[..])).collect();
@@ -166,7 +166,7 @@ fn json_holds_requests_in_every_form() {
 fn batches_take_the_requests_that_follow_each_other() {
     let text = r#"{"data": [{"A": [1, 1], "B": ["a"]}, {"A": [2, 2], "B": ["b"]}, {"A": [3, 3], "B": ["c"]}],
         "validation_data": [{"Y": [1, 1]}, {"Y": [2, 2]}, {"Y": [3, 3]}]}"#;
-    let streams = of_json(text, &subject(), DataPlan { batch: 2, ..plan(Source::Zero) }).expect("templates");
+    let streams = of_json(text, &model_info(), DataPlan { batch: 2, ..plan(Source::Zero) }).expect("templates");
     let seen: Vec<_> = streams[0].iter().map(|template| template.inputs[0].data.to_vec()).collect();
     assert_eq!(seen, [numbers(&[1, 1, 2, 2]), numbers(&[3, 3, 1, 1]), numbers(&[2, 2, 3, 3])]);
     let expected: Vec<_> = streams[0].iter().flat_map(|template| template.expected.iter().flatten()).collect();
@@ -178,22 +178,22 @@ fn batches_take_the_requests_that_follow_each_other() {
 #[test]
 fn lists_of_lists_are_sequences_where_there_are_some() {
     let text = r#"{"data": [[{"A": [1, 1], "B": []}, {"A": [2, 2], "B": []}], [{"A": [3, 3], "B": []}]]}"#;
-    let lengths = |subject: &Subject| -> Vec<usize> {
-        let streams = of_json(text, subject, plan(Source::Zero)).expect("templates");
+    let lengths = |model_info: &ModelInfo| -> Vec<usize> {
+        let streams = of_json(text, model_info, plan(Source::Zero)).expect("templates");
         streams.iter().map(Vec::len).collect()
     };
-    assert_eq!(lengths(&subject()), [3]);
-    assert_eq!(lengths(&Subject { sequences: true, ..subject() }), [2, 1]);
+    assert_eq!(lengths(&model_info()), [3]);
+    assert_eq!(lengths(&ModelInfo { sequences: true, ..model_info() }), [2, 1]);
 }
 
 #[test]
 fn optional_inputs_may_be_left_out() {
-    let mut subject = subject();
-    subject.inputs[1].optional = true;
-    let streams = of_json(r#"{"data": [{"A": [1, 1]}]}"#, &subject, plan(Source::Zero)).expect("templates");
+    let mut model_info = model_info();
+    model_info.inputs[1].optional = true;
+    let streams = of_json(r#"{"data": [{"A": [1, 1]}]}"#, &model_info, plan(Source::Zero)).expect("templates");
     assert_eq!(streams[0][0].inputs.len(), 1);
     let mixed = r#"{"data": [{"A": [1, 1]}, {"A": [2, 2], "B": ["b"]}]}"#;
-    let error = of_json(mixed, &subject, DataPlan { batch: 2, ..plan(Source::Zero) }).expect_err("a mixed batch");
+    let error = of_json(mixed, &model_info, DataPlan { batch: 2, ..plan(Source::Zero) }).expect_err("a mixed batch");
     assert!(error.contains("'B': some requests of one batch have it"), "{error}");
 }
 
@@ -236,7 +236,7 @@ fn mistakes_in_json_are_told_with_the_tensor_and_the_place() {
         (r#"{"data": [{"A": [1, 1], "B": []}], "validation_data": [[{}]]}"#, ""),
         (&deep, "recursion limit exceeded"),
     ] {
-        match of_json(text, &subject(), plan(Source::Zero)) {
+        match of_json(text, &model_info(), plan(Source::Zero)) {
             Err(error) => assert!(error.contains(part), "{text:.60}: {error}"),
             // Lists and a list of lists with the same lengths are the same.
             Ok(_) => assert!(part.is_empty(), "{text:.60}"),
@@ -249,10 +249,10 @@ fn bytes_that_are_no_text_are_no_json() {
     let directory = Directory::new();
     let file = directory.write("data.json", b"{\"data\": [{\"A\": [1, 2], \"B\": [\"\xff\"]}]}");
     let plan = plan(Source::Json(vec![file]));
-    assert!(streams(&subject(), &plan).is_err());
+    assert!(streams(&model_info(), &plan).is_err());
     for path in ["/nowhere/at/all", "/dev/zero", "/"] {
         let plan = DataPlan { source: Source::Json(vec![path.into()]), ..plan.clone() };
-        let error = streams(&subject(), &plan).map(|_| ()).expect_err(path).to_string();
+        let error = streams(&model_info(), &plan).map(|_| ()).expect_err(path).to_string();
         assert!(error.starts_with(path), "{error}");
     }
 }
@@ -263,7 +263,7 @@ fn directories_hold_a_file_for_each_input() {
     directory.write("A", &numbers(&[7, 8]));
     directory.write("B", b"one\r\ntwo\n\nfour\n");
     let source = Source::Directory(directory.0.clone());
-    let streams = streams(&subject(), &DataPlan { batch: 2, ..plan(source) }).expect("a template");
+    let streams = streams(&model_info(), &DataPlan { batch: 2, ..plan(source) }).expect("a template");
     let [template] = &streams[0][..] else { panic!("{streams:?}") };
     assert_eq!(&template.inputs[0].data[..], &numbers(&[7, 8, 7, 8])[..]);
     assert_eq!(template.inputs[1].shape, [2, 4]);
@@ -272,9 +272,9 @@ fn directories_hold_a_file_for_each_input() {
 
 #[test]
 fn mistakes_in_directories_are_told_with_the_file() {
-    let subject_of = |name: &str, datatype: &str, shape: &[i64]| Subject {
+    let model_info_of = |name: &str, datatype: &str, shape: &[i64]| ModelInfo {
         inputs: vec![facts(name, datatype, shape)],
-        ..Subject::default()
+        ..ModelInfo::default()
     };
     let directory = Directory::new();
     directory.write("short", &[1, 2, 3]);
@@ -293,10 +293,11 @@ fn mistakes_in_directories_are_told_with_the_file() {
         ("folder/", "UINT8", &[3], "cannot be that of a file in a directory"),
     ] {
         let source = Source::Directory(directory.0.clone());
-        let error = streams(&subject_of(name, datatype, shape), &plan(source)).map(|_| ()).expect_err(name).to_string();
+        let error =
+            streams(&model_info_of(name, datatype, shape), &plan(source)).map(|_| ()).expect_err(name).to_string();
         assert!(error.contains(part) && error.contains(name), "{name}: {error}");
     }
-    let mut optional = subject_of("absent", "INT32", &[2]);
+    let mut optional = model_info_of("absent", "INT32", &[2]);
     optional.inputs[0].optional = true;
     let source = Source::Directory(directory.0.clone());
     assert!(streams(&optional, &plan(source)).expect("a template")[0][0].inputs.is_empty());

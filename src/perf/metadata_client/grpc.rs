@@ -7,7 +7,7 @@ use super::wire::Wire;
 use crate::memory::Pool;
 use crate::perf::exchange::{call_head, end_of_call, http2_config};
 use crate::perf::measurement::{Phase, ServerSide};
-use crate::perf::subject::{Subject, TensorFacts};
+use crate::perf::model_info::{ModelInfo, TensorFacts};
 use crate::protocol::grpc::PREFIX_BYTES;
 use crate::protocol::http2::{Connection, ErrorCode, Handler, Headers, ResetCause, StreamId};
 use crate::wire::inference::model_config::SchedulingChoice;
@@ -96,14 +96,14 @@ impl GrpcMetadataClient {
         A::decode(message).map_err(|error| Trouble::Refused(format!("a broken answer: {error}")))
     }
 
-    pub fn inspect(&mut self, model: &str, version: &str) -> Result<Subject, Trouble> {
+    pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, Trouble> {
         let server: ServerMetadataResponse = self.call("ServerMetadata", &ServerMetadataRequest {})?;
         let (name, version) = (model.to_owned(), version.to_owned());
         let request = ModelMetadataRequest { name: name.clone(), version: version.clone() };
         let metadata: ModelMetadataResponse = self.call("ModelMetadata", &request)?;
         let answer: ModelConfigResponse =
             self.call("ModelConfig", &ModelConfigRequest { name, version: version.clone() })?;
-        Ok(subject(model, &version, server, metadata, answer.config.unwrap_or_default()))
+        Ok(model_info(model, &version, server, metadata, answer.config.unwrap_or_default()))
     }
 
     pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, Trouble> {
@@ -126,13 +126,13 @@ impl GrpcMetadataClient {
     }
 }
 
-fn subject(
+fn model_info(
     model: &str,
     version: &str,
     server: ServerMetadataResponse,
     metadata: ModelMetadataResponse,
     config: ModelConfig,
-) -> Subject {
+) -> ModelInfo {
     let facts = |tensor: TensorMetadata, optional: bool, is_shape_tensor: bool| TensorFacts {
         name: tensor.name,
         datatype: tensor.datatype,
@@ -160,7 +160,7 @@ fn subject(
     composing.sort_unstable();
     composing.dedup();
     let chosen = metadata.versions.last().cloned().unwrap_or_default();
-    Subject {
+    ModelInfo {
         server: server.name,
         server_version: server.version,
         model: model.to_owned(),

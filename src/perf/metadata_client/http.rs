@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::Trouble;
 use super::wire::Wire;
 use crate::perf::measurement::{Phase, ServerSide};
+use crate::perf::model_info::{ModelInfo, TensorFacts};
 use crate::perf::request::escape;
-use crate::perf::subject::{Subject, TensorFacts};
 use crate::protocol::http1::{RequestBody, RequestHead, ResponseParser, ResponseSink};
 
 /// More than any answer to a question has.
@@ -96,12 +96,12 @@ impl HttpMetadataClient {
         Ok(answer)
     }
 
-    pub fn inspect(&mut self, model: &str, version: &str) -> Result<Subject, Trouble> {
+    pub fn inspect(&mut self, model: &str, version: &str) -> Result<ModelInfo, Trouble> {
         let path = path_of(model, version);
         let server = self.call("GET", "/v2", "")?;
         let metadata = self.call("GET", &path, "")?;
         let config = self.call("GET", &format!("{path}/config"), "")?;
-        Ok(subject(model, version, &server, &metadata, &config))
+        Ok(model_info(model, version, &server, &metadata, &config))
     }
 
     pub fn statistics(&mut self, model: &str, version: &str) -> Result<ServerSide, Trouble> {
@@ -136,7 +136,7 @@ fn members(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn subject(model: &str, version: &str, server: &Value, metadata: &Value, config: &Value) -> Subject {
+fn model_info(model: &str, version: &str, server: &Value, metadata: &Value, config: &Value) -> ModelInfo {
     let configured = |kind: &str, name: &str| {
         members(&config[kind]).iter().find(|tensor| tensor["name"] == name).cloned().unwrap_or(Value::Null)
     };
@@ -160,7 +160,7 @@ fn subject(model: &str, version: &str, server: &Value, metadata: &Value, config:
     composing.sort_unstable();
     composing.dedup();
     let chosen = members(&metadata["versions"]).last().map(text).unwrap_or_default();
-    Subject {
+    ModelInfo {
         server: text(&server["name"]),
         server_version: text(&server["version"]),
         model: model.to_owned(),
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_is_read_from_metadata_and_configuration() {
+    fn a_model_is_read_from_metadata_and_configuration() {
         let server = json!({"name": "triton", "version": "2.51"});
         let metadata = json!({
             "name": "m", "versions": ["1", "3"], "platform": "ensemble",
@@ -221,14 +221,16 @@ mod tests {
             "sequence_batching": {},
             "ensemble_scheduling": {"step": [{"model_name": "y"}, {"model_name": "x"}, {"model_name": "y"}]},
         });
-        let subject = subject("m", "", &server, &metadata, &config);
-        assert_eq!((subject.version.as_str(), subject.max_batch_size), ("3", 8));
-        assert!(subject.decoupled && subject.sequences && !subject.response_cache);
-        assert_eq!(subject.composing_models, ["x", "y"]);
-        assert_eq!(subject.inputs[0].shape, [-1, 4]);
-        assert!(subject.inputs[1].optional && subject.inputs[1].is_shape_tensor && !subject.inputs[0].optional);
+        let model_info = model_info("m", "", &server, &metadata, &config);
+        assert_eq!((model_info.version.as_str(), model_info.max_batch_size), ("3", 8));
+        assert!(model_info.decoupled && model_info.sequences && !model_info.response_cache);
+        assert_eq!(model_info.composing_models, ["x", "y"]);
+        assert_eq!(model_info.inputs[0].shape, [-1, 4]);
+        assert!(
+            model_info.inputs[1].optional && model_info.inputs[1].is_shape_tensor && !model_info.inputs[0].optional
+        );
         // Whatever a server says, nothing panics.
-        let nothing = super::subject("m", "5", &Value::Null, &json!([1]), &json!("x"));
+        let nothing = super::model_info("m", "5", &Value::Null, &json!([1]), &json!("x"));
         assert_eq!((nothing.version.as_str(), nothing.inputs.len()), ("5", 0));
     }
 

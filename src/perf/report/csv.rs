@@ -22,7 +22,7 @@ const METRIC_COLUMNS: [MetricColumn; 4] = [
 
 /// The whole file. Its lines are in the order of rising throughput.
 pub fn render(report: &Report<'_>, verbose: bool) -> String {
-    let has_cache = report.subject.response_cache;
+    let has_cache = report.model_info.response_cache;
     let has_server = report.plan.server_statistics;
     let decoupled = report.plan.work.decoupled;
     let mut columns: Vec<String> = vec![
@@ -83,7 +83,7 @@ fn row(report: &Report<'_>, point: &Measurement, verbose: bool) -> Vec<String> {
         // perf_analyzer counts the server's overhead to the network.
         cells.push(whole(parts.network + parts.overhead));
         cells.extend([parts.queue, parts.compute_input, parts.compute_infer, parts.compute_output].map(whole));
-        if report.subject.response_cache {
+        if report.model_info.response_cache {
             cells.extend([parts.cache_hit, parts.cache_miss].map(whole));
         }
     }
@@ -143,7 +143,7 @@ mod tests {
         assert!(verbose.ends_with(tail) && !verbose.contains("Avg latency"), "{verbose}");
         sample.plan.work.decoupled = true;
         assert!(head(&sample, false).starts_with("Concurrency,Inferences/Second,Response Throughput,Client Send,"));
-        sample.subject.response_cache = true;
+        sample.model_info.response_cache = true;
         assert!(
             head(&sample, false).contains(",Server Compute Output,Server Cache Hit,Server Cache Miss,Client Recv,")
         );
@@ -160,7 +160,7 @@ mod tests {
                 let mut sample = Sample::new(&[LoadPoint::Rate(1.5), LoadPoint::Rate(3.0), LoadPoint::Rate(2.0)]);
                 sample.plan.work.decoupled = decoupled;
                 sample.plan.metrics = Some(samples::metrics_source());
-                sample.subject.response_cache = verbose;
+                sample.model_info.response_cache = verbose;
                 let lines = lines(&sample, verbose);
                 assert_eq!(lines.len(), 4);
                 assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{lines:?}");

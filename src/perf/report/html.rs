@@ -291,8 +291,8 @@ mod tests {
         let mut sample = Sample::new(&[LoadPoint::Rate(5.0)]);
         let evil = "\"><img src=x onerror='alert(1)'>";
         sample.plan.model = evil.into();
-        sample.subject.version = evil.into();
-        sample.subject.server = evil.into();
+        sample.model_info.version = evil.into();
+        sample.model_info.server = evil.into();
         sample.points[0].errors.count(evil);
         sample.points[0].server.as_mut().expect("statistics").model = evil.into();
         sample.points[0].metrics.insert(evil.into(), crate::perf::MetricFigures::default());

@@ -16,7 +16,7 @@ const FORMAT: u32 = 1;
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
 
 pub fn render(report: &Report<'_>) -> Value {
-    let subject = report.subject;
+    let model_info = report.model_info;
     json!({
         "format": FORMAT,
         "program": version(),
@@ -30,15 +30,15 @@ pub fn render(report: &Report<'_>) -> Value {
             "memory_mib": report.machine.memory_mib,
             "load_average": report.machine.load_average,
         },
-        "server": { "name": subject.server, "version": subject.server_version },
+        "server": { "name": model_info.server, "version": model_info.server_version },
         "model": {
-            "name": subject.model,
-            "version": subject.version,
-            "platform": subject.platform,
-            "max_batch_size": subject.max_batch_size,
-            "decoupled": subject.decoupled,
-            "sequences": subject.sequences,
-            "response_cache": subject.response_cache,
+            "name": model_info.model,
+            "version": model_info.version,
+            "platform": model_info.platform,
+            "max_batch_size": model_info.max_batch_size,
+            "decoupled": model_info.decoupled,
+            "sequences": model_info.sequences,
+            "response_cache": model_info.response_cache,
         },
         "plan": plan(report.plan, report.batch),
         "points": report.points.iter().map(|found| point(report, found)).collect::<Vec<_>>(),

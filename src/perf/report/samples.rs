@@ -8,14 +8,14 @@ use hdrhistogram::Histogram;
 use super::{Machine, Report};
 use crate::perf::{
     Client, ClientLimits, Compression, Endpoint, ErrorTexts, Form, LATENCY_MAX_NS, Load, LoadPoint, Measurement,
-    MetricsSource, Phase, Plan, Protocol, Rules, ServerSide, SharedMemory, Subject, Sweep, Target, Timeline,
+    MetricsSource, ModelInfo, Phase, Plan, Protocol, Rules, ServerSide, SharedMemory, Sweep, Target, Timeline,
     WindowFigures, Work,
 };
 
 /// Owns what a report borrows.
 pub struct Sample {
     pub plan: Plan,
-    pub subject: Subject,
+    pub model_info: ModelInfo,
     pub batch: u32,
     pub machine: Machine,
     pub points: Vec<Measurement>,
@@ -29,14 +29,14 @@ impl Sample {
             points.push(point(*load, 100 * (at as u64 + 1)));
         }
         let began = vec![UNIX_EPOCH + Duration::from_secs(1_700_000_000); points.len()];
-        let subject = Subject { model: "identity".into(), version: "1".into(), ..Subject::default() };
-        Sample { plan: plan(), subject, batch: 1, machine: Machine::here(), points, began }
+        let model_info = ModelInfo { model: "identity".into(), version: "1".into(), ..ModelInfo::default() };
+        Sample { plan: plan(), model_info, batch: 1, machine: Machine::here(), points, began }
     }
 
     pub fn report(&self) -> Report<'_> {
         Report {
             plan: &self.plan,
-            subject: &self.subject,
+            model_info: &self.model_info,
             batch: self.batch,
             machine: &self.machine,
             began: UNIX_EPOCH + Duration::from_secs(1_700_000_000),

@@ -30,10 +30,10 @@ pub fn settings(report: &Report<'_>) -> String {
         Protocol::GrpcStream => "gRPC, a stream for each connection",
     };
     let tls = if plan.target.tls.is_some() { " over TLS" } else { "" };
-    let model = plain(&named(&plan.model, &report.subject.version));
+    let model = plain(&named(&plan.model, &report.model_info.version));
     let _ = writeln!(text, "Model {model} at {}, {protocol}{tls}", plan.target.endpoint);
-    let server = plain(&named(&report.subject.server, &report.subject.server_version));
-    if !report.subject.server.is_empty() {
+    let server = plain(&named(&report.model_info.server, &report.model_info.server_version));
+    if !report.model_info.server.is_empty() {
         let _ = writeln!(text, "  Server {server}, as its metadata say");
     }
     let templates: usize = work.streams.iter().map(Vec::len).sum();

@@ -209,11 +209,11 @@ fn threads_follow_flags_and_cores() {
 /// A model without inputs takes any plan.
 #[test]
 fn plans_say_what_was_asked() {
-    let subject = crate::perf::Subject { sequences: true, ..crate::perf::Subject::default() };
+    let model_info = crate::perf::ModelInfo { sequences: true, ..crate::perf::ModelInfo::default() };
     let plan = |line: &str| {
         let given = given(line);
         let target = given.target().expect("a target");
-        given.plan(target, &subject, 4).unwrap_or_else(|error| panic!("{line}: {error}"))
+        given.plan(target, &model_info, 4).unwrap_or_else(|error| panic!("{line}: {error}"))
     };
     let sweep = |line: &str| match plan(line).load {
         Load::Concurrency(sweep) => (sweep.start, sweep.end, sweep.step),
@@ -245,11 +245,11 @@ fn plans_say_what_was_asked() {
 #[test]
 fn files_of_intervals() {
     let path = std::env::temp_dir().join(format!("nereid-perf-intervals-{}", std::process::id()));
-    let subject = crate::perf::Subject::default();
+    let model_info = crate::perf::ModelInfo::default();
     let load = |content: &str| {
         std::fs::write(&path, content).expect("a file");
         let given = given(&format!("--request-intervals {}", path.display()));
-        given.plan(given.target().expect("a target"), &subject, 1).map(|plan| plan.load).map_err(|e| e.to_string())
+        given.plan(given.target().expect("a target"), &model_info, 1).map(|plan| plan.load).map_err(|e| e.to_string())
     };
     let times = vec![Duration::from_micros(100), Duration::ZERO, Duration::from_micros(7)];
     assert_eq!(load("100\n0\n\n 7 \n"), Ok(Load::Intervals(times)));
@@ -265,5 +265,5 @@ fn files_of_intervals() {
     }
     std::fs::remove_file(&path).expect("the file is there");
     let missing = given("--request-intervals /nowhere");
-    assert!(missing.plan(missing.target().expect("a target"), &subject, 1).is_err());
+    assert!(missing.plan(missing.target().expect("a target"), &model_info, 1).is_err());
 }

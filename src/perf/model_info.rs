@@ -2,7 +2,7 @@
 
 /// Metadata and configuration in the terms that requests are made of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Subject {
+pub struct ModelInfo {
     pub server: String,
     pub server_version: String,
     pub model: String,

@@ -14,7 +14,7 @@ mod devices;
 mod drain;
 pub mod embedded;
 mod environment;
-mod home;
+mod inproc_executor;
 mod listeners;
 mod model_control;
 pub mod options;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::core::Core;
 use super::embedded::Embedded;
-use super::home::Home;
+use super::inproc_executor::InprocExecutor;
 use crate::gpu::Gpus;
 use crate::memory::Pool;
 use crate::repository::Lifecycle;
@@ -19,7 +19,7 @@ pub struct Access {
     /// What answers are made of.
     pool: OnceLock<Pool>,
     /// Of requests from inside the process.
-    home: Arc<Home>,
+    executor: Arc<InprocExecutor>,
     gpus: OnceLock<Arc<Gpus>>,
     lifecycle: OnceLock<Weak<Lifecycle>>,
     core: OnceLock<Weak<Core>>,
@@ -33,8 +33,8 @@ impl Access {
     }
 
     /// Where requests from inside the process are at home.
-    pub(super) fn home(&self) -> &Arc<Home> {
-        &self.home
+    pub(super) fn executor(&self) -> &Arc<InprocExecutor> {
+        &self.executor
     }
 
     /// What their answers are made of.

@@ -1,16 +1,16 @@
 //! Requests from inside the process on their way to a model and back.
 //!
 //! A request is handed to the model's scheduler in its sender's thread, as a shard does it for a client. Its home is
-//! the server's [`Home`]: there it expires, there it is cancelled, and there ensembles go on. Answers are passed on by
-//! whoever brings them, because they end in code of users; only what a shard brings goes home first, and what follows
-//! it then goes the same way, which keeps their order.
+//! the server's [`InprocExecutor`]: there it expires, there it is cancelled, and there ensembles go on. Answers are
+//! passed on by whoever brings them, because they end in code of users; only what a shard brings goes home first, and
+//! what follows it then goes the same way, which keeps their order.
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::access::Access;
-use super::home::{Home, TimerKey};
+use super::inproc_executor::{InprocExecutor, TimerKey};
 use crate::gpu::Gpus;
 use crate::memory::{BlockMut, Exhausted, Pool, Target};
 use crate::model_config::ModelSpec;
@@ -29,8 +29,8 @@ impl Submit for Access {
         let version = (version != -1).then_some(version);
         let model = Arc::clone(map.lookup(model, version)?);
         let name = CString::new(model.name.as_bytes()).unwrap_or_default();
-        let (home, pool, gpus) = (Arc::clone(self.home()), self.pool()?.clone(), self.gpus());
-        Ok(Arc::new(Pinned(Arc::new(Choice { name, pin: Pin::of(model), home, pool, gpus }))))
+        let (executor, pool, gpus) = (Arc::clone(self.executor()), self.pool()?.clone(), self.gpus());
+        Ok(Arc::new(Pinned(Arc::new(Choice { name, pin: Pin::of(model), executor, pool, gpus }))))
     }
 }
 
@@ -40,7 +40,7 @@ struct Pinned(Arc<Choice>);
 struct Choice {
     name: CString,
     pin: Pin,
-    home: Arc<Home>,
+    executor: Arc<InprocExecutor>,
     pool: Pool,
     gpus: Arc<Gpus>,
 }
@@ -131,8 +131,8 @@ impl Submission {
         &self.choice.pin.0
     }
 
-    fn home(&self) -> &Home {
-        &self.choice.home
+    fn executor(&self) -> &InprocExecutor {
+        &self.choice.executor
     }
 
     fn ticket(&self) -> Option<Arc<Ticket>> {
@@ -155,7 +155,7 @@ impl Submission {
                     home.wake(me.model().scheduler.expire(&ticket));
                 }
             };
-            state.expiry = Some(self.home().time(at_ns, Box::new(expire)));
+            state.expiry = Some(self.executor().time(at_ns, Box::new(expire)));
         }
         drop(state);
         if self.is_cancelled() {
@@ -171,7 +171,7 @@ impl Submission {
             (state.ticket.take(), state.expiry.take(), state.under_way.take())
         };
         if let Some(key) = expiry {
-            self.home().forget(key);
+            self.executor().forget(key);
         }
         drop((ticket, under_way));
     }
@@ -179,7 +179,7 @@ impl Submission {
     /// At home, because whoever wins answers there, in code of the sender's that may hold what the sender holds now.
     fn call_back(&self) {
         let me = Weak::clone(&self.me);
-        self.home().post(Box::new(move |home: &mut dyn request::Home| {
+        self.executor().post(Box::new(move |home: &mut dyn request::Home| {
             if let Some(me) = me.upgrade()
                 && let Some(ticket) = me.ticket()
             {
@@ -190,7 +190,7 @@ impl Submission {
 
     /// This thread runs no code of users.
     fn is_on_shard(&self) -> bool {
-        never_waits() && !self.home().is_here()
+        never_waits() && !self.executor().is_here()
     }
 }
 
@@ -229,9 +229,9 @@ impl Call for Submission {
     }
 
     fn run_foreign(&self, job: Box<dyn FnOnce() + Send>, is_fine_here: bool) {
-        match self.home().is_here() || (is_fine_here && !never_waits()) {
+        match self.executor().is_here() || (is_fine_here && !never_waits()) {
             true => job(),
-            false => self.home().post(Box::new(move |_: &mut dyn request::Home| job())),
+            false => self.executor().post(Box::new(move |_: &mut dyn request::Home| job())),
         }
     }
 }
@@ -246,7 +246,7 @@ impl Sink for Submission {
         }
         let Some(me) = self.me.upgrade() else { return };
         self.put_off.fetch_add(1, Ordering::AcqRel);
-        self.home().post(Box::new(move |_: &mut dyn request::Home| {
+        self.executor().post(Box::new(move |_: &mut dyn request::Home| {
             me.answers.deliver(0, delivery);
             me.put_off.fetch_sub(1, Ordering::AcqRel);
         }));
@@ -279,7 +279,7 @@ impl Sink for Submission {
     }
 
     fn at_home(&self, job: Box<dyn Job>) {
-        self.home().post(job);
+        self.executor().post(job);
     }
 }
 

@@ -55,10 +55,10 @@ impl Scheduler for Keeps {
     fn stop(&self) {}
 }
 
-/// Tells what it gets, and whether that came on the home's thread.
+/// Tells what it gets, and whether that came on the executor's thread.
 struct Tells {
     told: Mutex<Sender<(String, bool)>>,
-    home: Arc<Home>,
+    executor: Arc<InprocExecutor>,
 }
 
 impl Sink for Tells {
@@ -70,7 +70,7 @@ impl Sink for Tells {
             }
         };
         let last = if delivery.last { "!" } else { "" };
-        let _ = self.told.lock().unwrap().send((format!("{what}{last}"), self.home.is_here()));
+        let _ = self.told.lock().unwrap().send((format!("{what}{last}"), self.executor.is_here()));
     }
 
     fn allocate(&self, _key: u64, byte_size: usize) -> Result<BlockMut, Exhausted> {
@@ -106,13 +106,18 @@ fn rig(keeps: Keeps) -> Rig {
         checks: crate::instance::Checks::new("m", 3),
         pins: AtomicUsize::new(0),
     });
-    let home: Arc<Home> = Arc::default();
+    let executor: Arc<InprocExecutor> = Arc::default();
     let pin = Pin::of(Arc::clone(&model));
-    let choice =
-        Choice { name: c"m".to_owned(), pin, home: Arc::clone(&home), pool: Pool::new(1 << 20), gpus: Arc::default() };
+    let choice = Choice {
+        name: c"m".to_owned(),
+        pin,
+        executor: Arc::clone(&executor),
+        pool: Pool::new(1 << 20),
+        gpus: Arc::default(),
+    };
     let callee = Pinned(Arc::new(choice));
     let (tell, told) = channel();
-    let (mut request, call) = callee.request(Arc::new(Tells { told: Mutex::new(tell), home }));
+    let (mut request, call) = callee.request(Arc::new(Tells { told: Mutex::new(tell), executor }));
     let mut input = InputTensor::new(Text::from("I"), DataType::Uint8, Shape::from_slice(&[1]));
     input.data.push(crate::memory::Slice::from_static(b"x"));
     request.inputs.push(input);
@@ -137,9 +142,9 @@ fn what_a_shard_brings_goes_home_and_what_follows_goes_the_same_way() {
     let call = Arc::clone(&rig.call);
     call.submit(rig.request).unwrap();
     let factory = rig.keeps.requests.lock().unwrap().remove(0).responses();
-    // The home is busy, so that what follows could overtake.
+    // The executor is busy, so that what follows could overtake.
     let (go, gate) = channel::<()>();
-    rig.callee.0.home.post(Box::new(move |_: &mut dyn request::Home| gate.recv().unwrap_or_default()));
+    rig.callee.0.executor.post(Box::new(move |_: &mut dyn request::Home| gate.recv().unwrap_or_default()));
     {
         let _shard = NeverWaits::here();
         factory.send(Response::default(), false);
@@ -151,8 +156,8 @@ fn what_a_shard_brings_goes_home_and_what_follows_goes_the_same_way() {
     assert_eq!(told, [("answer".to_owned(), true), ("end!".to_owned(), true)]);
     let runs_at_home = |is_fine_here| {
         let (tell, ran) = channel();
-        let home = Arc::clone(&rig.callee.0);
-        call.run_foreign(Box::new(move || tell.send(home.home.is_here()).unwrap_or_default()), is_fine_here);
+        let choice = Arc::clone(&rig.callee.0);
+        call.run_foreign(Box::new(move || tell.send(choice.executor.is_here()).unwrap_or_default()), is_fine_here);
         ran.recv().unwrap()
     };
     assert!(!runs_at_home(true) && runs_at_home(false));

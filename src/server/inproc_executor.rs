@@ -1,4 +1,4 @@
-//! The home of requests from inside the process: one thread with a mailbox and timers.
+//! Executes what requests from inside the process need beside their models: one thread with a mailbox and timers.
 //!
 //! docs/design.md, decision 1, gives them a shard without sockets; that is what is left of a shard without them.
 //! Ensembles, expiries and cancellations run here one after the other, so that the models see the same order of events
@@ -19,7 +19,7 @@ use crate::request::{self, Job, WakeUp, never_wait_here, now_ns};
 
 /// See the [module](self). Dropped, it does what it was given, forgets its timers, and ends.
 #[derive(Default)]
-pub struct Home {
+pub struct InprocExecutor {
     shared: Arc<Shared>,
 }
 
@@ -50,7 +50,7 @@ thread_local! {
     static HERE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
 }
 
-impl Home {
+impl InprocExecutor {
     /// Runs `job` soon. Jobs run in the order in which they came.
     pub fn post(&self, job: Box<dyn Job>) {
         let mut state = self.shared.lock();
@@ -82,7 +82,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for InprocExecutor {
     fn drop(&mut self) {
         let (timers, thread) = {
             let mut state = self.shared.lock();
@@ -203,74 +203,74 @@ mod tests {
 
     #[test]
     fn jobs_run_in_order_on_one_thread_that_is_not_ours() {
-        let home = Arc::new(Home::default());
+        let executor = Arc::new(InprocExecutor::default());
         let (tell, told) = channel();
         for number in 0..100 {
-            let (tell, home) = (tell.clone(), Arc::downgrade(&home));
-            home.upgrade().unwrap().post(job(move |_| {
-                let here = home.upgrade().is_some_and(|home| home.is_here());
+            let (tell, executor) = (tell.clone(), Arc::downgrade(&executor));
+            executor.upgrade().unwrap().post(job(move |_| {
+                let here = executor.upgrade().is_some_and(|executor| executor.is_here());
                 let _ = tell.send((number, here, request::never_waits()));
             }));
         }
         drop(tell);
         let all: Vec<_> = told.iter().collect();
         assert_eq!(all, (0..100).map(|number| (number, true, true)).collect::<Vec<_>>());
-        assert!(!home.is_here());
+        assert!(!executor.is_here());
     }
 
     #[test]
     fn timers_run_in_the_order_of_their_times_and_can_be_forgotten() {
-        let home = Home::default();
+        let executor = InprocExecutor::default();
         let (tell, told) = channel();
         let now_ns = now_ns();
         let send = |number: u32| {
             let tell = tell.clone();
             job(move |_| tell.send(number).unwrap_or_default())
         };
-        home.time(now_ns + 20_000_000, send(3));
-        home.time(now_ns + 10_000_000, send(2));
-        let forgotten = home.time(now_ns + 1_000_000_000_000, send(9));
-        home.time(0, send(1));
-        home.forget(forgotten);
-        assert!(home.shared.lock().timers.len() <= 3);
+        executor.time(now_ns + 20_000_000, send(3));
+        executor.time(now_ns + 10_000_000, send(2));
+        let forgotten = executor.time(now_ns + 1_000_000_000_000, send(9));
+        executor.time(0, send(1));
+        executor.forget(forgotten);
+        assert!(executor.shared.lock().timers.len() <= 3);
         // A job that keeps a timer itself.
         let again = send(4);
-        home.post(job(move |home| home.run_at(now_ns + 30_000_000, again)));
+        executor.post(job(move |home| home.run_at(now_ns + 30_000_000, again)));
         assert_eq!(told.iter().take(4).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]
     fn its_end_does_what_was_given_and_forgets_what_is_not_due() {
         let (tell, told) = channel();
-        let home = Home::default();
+        let executor = InprocExecutor::default();
         let (one, never) = (tell.clone(), tell);
-        home.time(now_ns() + 3_600_000_000_000, job(move |_| never.send("late").unwrap_or_default()));
-        home.post(job(move |_| one.send("done").unwrap_or_default()));
-        drop(home);
+        executor.time(now_ns() + 3_600_000_000_000, job(move |_| never.send("late").unwrap_or_default()));
+        executor.post(job(move |_| one.send("done").unwrap_or_default()));
+        drop(executor);
         assert_eq!(told.iter().collect::<Vec<_>>(), ["done"]);
     }
 
     #[test]
     fn a_job_that_panics_ends_alone() {
-        let home = Home::default();
+        let executor = InprocExecutor::default();
         let (tell, told) = channel();
-        home.post(job(|_| std::panic::resume_unwind(Box::new(()))));
-        home.post(job(move |_| tell.send(()).unwrap_or_default()));
+        executor.post(job(|_| std::panic::resume_unwind(Box::new(()))));
+        executor.post(job(move |_| tell.send(()).unwrap_or_default()));
         assert_eq!(told.recv(), Ok(()));
     }
 
     #[test]
     fn the_last_holder_may_be_a_job() {
-        let home = Arc::new(Home::default());
+        let executor = Arc::new(InprocExecutor::default());
         let (tell, told) = channel();
         let (go, gate) = channel::<()>();
-        let held = Arc::clone(&home);
-        home.post(job(move |_| {
+        let held = Arc::clone(&executor);
+        executor.post(job(move |_| {
             let _ = gate.recv();
             drop(held);
             let _ = tell.send(());
         }));
-        drop(home);
+        drop(executor);
         drop(go);
         assert_eq!(told.recv(), Ok(()));
     }

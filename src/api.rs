@@ -26,13 +26,13 @@ pub mod infer;
 mod logging;
 mod metadata;
 mod metrics_page;
-mod outflow;
 mod packing;
 mod preparing;
 mod reflection;
 mod repository;
 pub mod routes;
 mod sagemaker;
+mod send_window;
 mod shared_memory;
 mod statistics;
 mod stream;
@@ -401,8 +401,8 @@ impl Service for Api {
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {
-        if let Some(outflow) = self.outflow(stream) {
-            return outflow.took(unsent);
+        if let Some(send_window) = self.send_window(stream) {
+            return send_window.took(unsent);
         }
         self.reflection_unsent(stream, unsent);
     }

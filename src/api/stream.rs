@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{AnswerForm, grpc_request};
-use super::outflow::Outflow;
 use super::packing::Packing;
+use super::send_window::SendWindow;
 use super::waiting::{Peer, Work};
 use super::watch::Watch;
 use super::{Api, ServerState, error, reflection};
@@ -48,7 +48,7 @@ pub struct Stream {
     half_closed: bool,
     /// `triton_grpc_error`: a failed response is the end of the stream.
     error_ends: bool,
-    pub outflow: Outflow,
+    pub send_window: SendWindow,
     /// How its requests come.
     plan: Arc<GrpcPlan>,
     /// What is packed.
@@ -78,7 +78,7 @@ impl Stream {
             unordered: HashSet::new(),
             half_closed: false,
             error_ends,
-            outflow: Outflow::default(),
+            send_window: SendWindow::default(),
             plan: Arc::new(plan),
             inbox: Inbox::default(),
             outbox: Outbox::new(packing),
@@ -114,7 +114,7 @@ impl Stream {
     }
 
     fn emit(&mut self, message: Gather, credit: Option<Credit>, replies: &mut Replies) {
-        self.outflow.say(message.len(), credit);
+        self.send_window.say(message.len(), credit);
         replies.push(self.call, Reply::GrpcMessage(message));
     }
 
@@ -414,7 +414,7 @@ impl Api {
 
     /// A second has passed in which the peer had not taken everything.
     pub(super) fn stream_waits(&mut self, token: Token, replies: &mut Replies) {
-        if self.stream(token).is_some_and(|stream| stream.outflow.is_stuck()) {
+        if self.stream(token).is_some_and(|stream| stream.send_window.is_stuck()) {
             tracing::info!("a stream is ended: its client does not read");
             let text = "the client does not read the responses of the stream";
             self.end_stream(token, GrpcStatus::new(Code::ResourceExhausted, text), replies);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::generate::{load, reply};
 use super::infer::{AnswerForm, Manner, http_reply};
-use super::outflow::Outflow;
+use super::send_window::SendWindow;
 use super::waiting::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE, Work};
 use super::{Api, error, events};
 use crate::memory::{Gather, Pool};
@@ -40,7 +40,7 @@ pub struct Telling {
     over: bool,
     /// There is more to write, which was put off to a later turn.
     is_put_off: bool,
-    outflow: Outflow,
+    send_window: SendWindow,
 }
 
 /// A response on its way to text.
@@ -95,7 +95,7 @@ impl Telling {
                 responses: 0,
                 over: false,
                 is_put_off: false,
-                outflow: Outflow::default(),
+                send_window: SendWindow::default(),
             })
         })
     }
@@ -210,11 +210,11 @@ impl Api {
     }
 
     /// What was said behind a token, over either protocol.
-    pub(super) fn outflow(&mut self, token: Token) -> Option<&mut Outflow> {
+    pub(super) fn send_window(&mut self, token: Token) -> Option<&mut SendWindow> {
         match self.work_mut(token.0) {
-            Some(Work::Stream(stream)) => Some(&mut stream.outflow),
-            Some(Work::Waiting(waiting)) => waiting.telling.as_deref_mut().map(|telling| &mut telling.outflow),
-            Some(Work::Telling(telling)) => Some(&mut telling.outflow),
+            Some(Work::Stream(stream)) => Some(&mut stream.send_window),
+            Some(Work::Waiting(waiting)) => waiting.telling.as_deref_mut().map(|telling| &mut telling.send_window),
+            Some(Work::Telling(telling)) => Some(&mut telling.send_window),
             _ => None,
         }
     }
@@ -223,7 +223,7 @@ impl Api {
     pub(super) fn told_waits(&mut self, token: Token, replies: &mut Replies) {
         let Some(telling) = self.telling(token) else { return };
         let call = telling.call;
-        if telling.outflow.is_stuck() {
+        if telling.send_window.is_stuck() {
             tracing::info!("a connection is closed: its client does not read the responses");
             self.cancel(token.0);
             replies.push(call, Reply::HttpAbort);
@@ -301,7 +301,7 @@ impl Api {
         self.send_head(key, status, replies);
         let Some(telling) = self.telling(Token(key)) else { return };
         let event = events::framed(json, &pool);
-        telling.outflow.say(event.len(), credit);
+        telling.send_window.say(event.len(), credit);
         replies.push(telling.call, Reply::HttpChunk(event));
     }
 

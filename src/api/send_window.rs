@@ -11,7 +11,7 @@ use crate::request::Credit;
 const BLOCKED_S_MAX: u32 = 10;
 
 #[derive(Debug, Default)]
-pub struct Outflow {
+pub struct SendWindow {
     /// Bytes of everything so far.
     said: u64,
     /// Of those, how many the transport has got rid of.
@@ -24,7 +24,7 @@ pub struct Outflow {
     blocked_s: u32,
 }
 
-impl Outflow {
+impl SendWindow {
     /// So many more bytes are said; the credit is theirs.
     pub fn say(&mut self, bytes: usize, credit: Option<Credit>) {
         self.said = self.said.saturating_add(bytes as u64);
@@ -84,37 +84,37 @@ mod tests {
     #[test]
     fn a_credit_goes_back_with_the_last_byte_it_was_said_with() {
         let (kept, _request, responses) = limited(2);
-        let mut outflow = Outflow::default();
-        outflow.say(5, None);
+        let mut send_window = SendWindow::default();
+        send_window.say(5, None);
         for bytes in [10, 20] {
             responses.send(Response::new(Text::default()), false);
-            outflow.say(bytes, kept.0.lock().unwrap().pop_front());
+            send_window.say(bytes, kept.0.lock().unwrap().pop_front());
         }
         for (unsent, owed) in [(35, 2), (21, 2), (20, 1), (25, 1), (1, 1), (0, 0)] {
-            outflow.took(unsent);
-            assert_eq!(outflow.owed.len(), owed, "{unsent} unsent");
+            send_window.took(unsent);
+            assert_eq!(send_window.owed.len(), owed, "{unsent} unsent");
         }
     }
 
     #[test]
     fn a_peer_is_stuck_when_a_model_has_waited_for_it_and_nothing_moved() {
         let (kept, request, responses) = limited(1);
-        let mut outflow = Outflow::default();
+        let mut send_window = SendWindow::default();
         responses.send(Response::new(Text::default()), false);
-        outflow.say(100, kept.0.lock().unwrap().pop_front());
+        send_window.say(100, kept.0.lock().unwrap().pop_front());
         for _ in 0..30 {
-            assert!(!outflow.is_stuck(), "nobody waits for it");
+            assert!(!send_window.is_stuck(), "nobody waits for it");
         }
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| responses.send(Response::new(Text::default()), true));
-            while !outflow.owed[0].1.is_wanted() {
+            while !send_window.owed[0].1.is_wanted() {
                 std::thread::yield_now();
             }
             for unsent in (50..100).rev() {
-                outflow.took(unsent);
-                assert!(!outflow.is_stuck(), "it reads, however slowly");
+                send_window.took(unsent);
+                assert!(!send_window.is_stuck(), "it reads, however slowly");
             }
-            let seconds = (1..60).find(|_| outflow.is_stuck());
+            let seconds = (1..60).find(|_| send_window.is_stuck());
             assert_eq!(seconds, Some(BLOCKED_S_MAX + 1));
             request.admission().cancel();
             waits.join().unwrap();

@@ -6,6 +6,7 @@
 
 mod access;
 mod checking;
+mod chunked_reply;
 mod classifying;
 mod clouds;
 mod copying;
@@ -36,7 +37,6 @@ mod send_window;
 mod shared_memory;
 mod statistics;
 mod stream;
-mod telling;
 mod timing;
 mod trace;
 mod unpacking;

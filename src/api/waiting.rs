@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::checking::{Checking, has_many_strings};
+use super::chunked_reply::ChunkedReply;
 use super::copying::Copying;
 use super::delays::{Late, PutOff};
 use super::dialect::Dialect;
@@ -13,7 +14,6 @@ use super::infer::{AnswerForm, Decode, Progress, http_reply};
 use super::packing::Answer;
 use super::reflection::Reflection;
 use super::stream::Stream;
-use super::telling::Telling;
 use super::unpacking::{PackedBody, PackedCall};
 use super::watch::{grpc_ends, http_leaves};
 use super::{Api, error};
@@ -63,7 +63,7 @@ pub enum Work {
         encoder: Box<http_reply::Encoder>,
     },
     /// All responses are there, but the answer that they are parts of is not all written.
-    Telling(Box<Telling>),
+    ChunkedReply(Box<ChunkedReply>),
     Packing(Box<Answer>),
     Stream(Box<Stream>),
     Reflection(Box<Reflection>),
@@ -76,7 +76,7 @@ pub struct Waiting {
     /// Shared by requests that come again.
     pub form: Rc<AnswerForm>,
     /// An HTTP answer that is told in parts.
-    pub telling: Option<Box<Telling>>,
+    pub chunked: Option<Box<ChunkedReply>>,
     /// As soon as the scheduler has given it.
     ticket: Option<Ticket>,
     /// When its time in the queue is up, if ever.
@@ -237,18 +237,18 @@ impl Api {
         request: Box<Request>,
         form: Rc<AnswerForm>,
     ) -> Result<(), Status> {
-        let telling = match peer {
-            Peer::Http(call) => Telling::of(call, &model, &form),
+        let chunked = match peer {
+            Peer::Http(call) => ChunkedReply::of(call, &model, &form),
             Peer::Grpc(_) | Peer::Stream(_) => None,
         };
-        if telling.is_some() || (matches!(peer, Peer::Stream(_)) && model.spec.decoupled) {
+        if chunked.is_some() || (matches!(peer, Peer::Stream(_)) && model.spec.decoupled) {
             request.limit_responses(self.facts.settings.grpc_responses_max);
         }
         let waiting = Waiting {
             peer,
             model,
             form,
-            telling,
+            chunked,
             ticket: None,
             expires_at_ns: None,
             response: None,
@@ -348,8 +348,8 @@ impl Api {
         if let (Some(watch), Some(response)) = (&waiting.form.watch, &delivery.response) {
             watch.answered(response);
         }
-        if waiting.telling.is_some() {
-            return self.delivered_to_telling(key, delivery, replies);
+        if waiting.chunked.is_some() {
+            return self.delivered_to_chunked(key, delivery, replies);
         }
         if let Peer::Stream(stream) = waiting.peer
             && waiting.model.spec.decoupled
@@ -545,7 +545,7 @@ impl Api {
     pub(super) fn go_on(&mut self, replies: &mut Replies) {
         let Some(key) = self.unfinished.pop_front() else { return };
         let Some(place) = self.work_mut(key) else { return };
-        if matches!(place, Work::Waiting(_) | Work::Telling(_)) {
+        if matches!(place, Work::Waiting(_) | Work::ChunkedReply(_)) {
             return self.tell_on(key, replies);
         }
         match std::mem::replace(place, Work::Reserved) {
@@ -568,7 +568,8 @@ impl Api {
     /// Nobody waits for this any more.
     pub(super) fn cancel(&mut self, key: u64) {
         match self.end_work_or_leave(key) {
-            None | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Packing(_) | Work::Telling(_)) => {}
+            None
+            | Some(Work::Reserved | Work::Left | Work::Encoding { .. } | Work::Packing(_) | Work::ChunkedReply(_)) => {}
             Some(Work::UnpackingBody(_) | Work::UnpackingCall(_) | Work::Reflection(_)) => {}
             Some(Work::Decoding { decoder, .. }) => decoder.finish().1.withdraw(),
             Some(Work::PutOff(put_off)) => put_off.request.withdraw(),

@@ -1,4 +1,4 @@
-//! HTTP answers that are told response by response: events, and the one object of `generate`.
+//! HTTP answers that leave response by response: events, and the one object of `generate`.
 //!
 //! The responses of a request wait here for their turn to be written, in bounded steps, and each leaves as one part of
 //! the answer. What its client does not take holds a decoupled model back by credits, as on streams of gRPC. The status
@@ -23,8 +23,8 @@ use crate::request::{Credit, Delivery, Response, Status, Text, Value};
 /// Which responses are the last ones.
 const FINAL: &str = "triton_final_response";
 
-/// An answer that is being told.
-pub struct Telling {
+/// An answer whose responses leave one by one, each as a chunk.
+pub struct ChunkedReply {
     call: CallKey,
     model: Arc<ServedModel>,
     form: Rc<AnswerForm>,
@@ -80,11 +80,11 @@ enum Written {
     Response(u16, Gather, Option<Credit>),
 }
 
-impl Telling {
+impl ChunkedReply {
     /// None for answers that are given in one piece.
-    pub fn of(call: CallKey, model: &Arc<ServedModel>, form: &Rc<AnswerForm>) -> Option<Box<Telling>> {
+    pub fn of(call: CallKey, model: &Arc<ServedModel>, form: &Rc<AnswerForm>) -> Option<Box<ChunkedReply>> {
         (form.manner != Manner::Whole).then(|| {
-            Box::new(Telling {
+            Box::new(ChunkedReply {
                 call,
                 model: Arc::clone(model),
                 form: Rc::clone(form),
@@ -197,33 +197,33 @@ impl Telling {
 
 impl Api {
     /// The answer behind a token, if it is one that is told in parts.
-    fn telling(&mut self, token: Token) -> Option<&mut Telling> {
+    fn chunked(&mut self, token: Token) -> Option<&mut ChunkedReply> {
         match self.work_mut(token.0) {
-            Some(Work::Waiting(waiting)) => waiting.telling.as_deref_mut(),
-            Some(Work::Telling(telling)) => Some(telling),
+            Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut(),
+            Some(Work::ChunkedReply(chunked)) => Some(chunked),
             _ => None,
         }
     }
 
     pub(super) fn is_told(&mut self, token: Token) -> bool {
-        self.telling(token).is_some()
+        self.chunked(token).is_some()
     }
 
     /// What was said behind a token, over either protocol.
     pub(super) fn send_window(&mut self, token: Token) -> Option<&mut SendWindow> {
         match self.work_mut(token.0) {
             Some(Work::Stream(stream)) => Some(&mut stream.send_window),
-            Some(Work::Waiting(waiting)) => waiting.telling.as_deref_mut().map(|telling| &mut telling.send_window),
-            Some(Work::Telling(telling)) => Some(&mut telling.send_window),
+            Some(Work::Waiting(waiting)) => waiting.chunked.as_deref_mut().map(|chunked| &mut chunked.send_window),
+            Some(Work::ChunkedReply(chunked)) => Some(&mut chunked.send_window),
             _ => None,
         }
     }
 
     /// A second has passed in which the peer had not taken everything.
     pub(super) fn told_waits(&mut self, token: Token, replies: &mut Replies) {
-        let Some(telling) = self.telling(token) else { return };
-        let call = telling.call;
-        if telling.send_window.is_stuck() {
+        let Some(chunked) = self.chunked(token) else { return };
+        let call = chunked.call;
+        if chunked.send_window.is_stuck() {
             tracing::info!("a connection is closed: its client does not read the responses");
             self.cancel(token.0);
             replies.push(call, Reply::HttpAbort);
@@ -231,12 +231,12 @@ impl Api {
     }
 
     /// A response to a request whose answer is told in parts, or its end.
-    pub(super) fn delivered_to_telling(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
+    pub(super) fn delivered_to_chunked(&mut self, key: u64, delivery: Delivery, replies: &mut Replies) {
         let last = delivery.last;
         let Some(Work::Waiting(waiting)) = self.work_mut(key) else { return };
         let id = waiting.id();
-        let Some(telling) = &mut waiting.telling else { return };
-        telling.take_in(delivery, id);
+        let Some(chunked) = &mut waiting.chunked else { return };
+        chunked.take_in(delivery, id);
         if last {
             self.end_told(key);
         }
@@ -247,8 +247,8 @@ impl Api {
     fn end_told(&mut self, key: u64) {
         let Some(place @ Work::Waiting(_)) = self.work_mut(key) else { return };
         let Work::Waiting(mut waiting) = std::mem::replace(place, Work::Reserved) else { return };
-        if let (Some(telling), Some(place)) = (waiting.telling.take(), self.work_mut(key)) {
-            *place = Work::Telling(telling);
+        if let (Some(chunked), Some(place)) = (waiting.chunked.take(), self.work_mut(key)) {
+            *place = Work::ChunkedReply(chunked);
         }
         self.count_out(key, &waiting);
     }
@@ -258,8 +258,8 @@ impl Api {
         let pool = self.pool.clone();
         let mut long_steps = 0;
         for _ in 0..STEPS_AT_ONCE {
-            let Some(telling) = self.telling(Token(key)) else { return };
-            match telling.step(&pool) {
+            let Some(chunked) = self.chunked(Token(key)) else { return };
+            match chunked.step(&pool) {
                 Written::Nothing => break,
                 Written::Partly => {
                     long_steps += 1;
@@ -270,22 +270,22 @@ impl Api {
                 Written::Response(status, json, credit) => self.say(key, status, json, credit, replies),
             }
         }
-        let Some(telling) = self.telling(Token(key)) else { return };
-        if !telling.is_idle() {
-            if !std::mem::replace(&mut telling.is_put_off, true) {
+        let Some(chunked) = self.chunked(Token(key)) else { return };
+        if !chunked.is_idle() {
+            if !std::mem::replace(&mut chunked.is_put_off, true) {
                 self.unfinished.push_back(key);
             }
             return;
         }
-        if telling.over {
-            self.finish_telling(key, replies);
+        if chunked.over {
+            self.finish_chunked(key, replies);
         }
     }
 
     /// Goes on with an answer that was put off.
     pub(super) fn tell_on(&mut self, key: u64, replies: &mut Replies) {
-        if let Some(telling) = self.telling(Token(key)) {
-            telling.is_put_off = false;
+        if let Some(chunked) = self.chunked(Token(key)) {
+            chunked.is_put_off = false;
             self.tell(key, replies);
         }
     }
@@ -293,26 +293,26 @@ impl Api {
     /// One response is written.
     fn say(&mut self, key: u64, status: u16, json: Gather, credit: Option<Credit>, replies: &mut Replies) {
         let pool = self.pool.clone();
-        let Some(telling) = self.telling(Token(key)) else { return };
-        if !telling.tells_each() {
-            telling.first.get_or_insert((status, json));
+        let Some(chunked) = self.chunked(Token(key)) else { return };
+        if !chunked.tells_each() {
+            chunked.first.get_or_insert((status, json));
             return;
         }
         self.send_head(key, status, replies);
-        let Some(telling) = self.telling(Token(key)) else { return };
+        let Some(chunked) = self.chunked(Token(key)) else { return };
         let event = events::framed(json, &pool);
-        telling.send_window.say(event.len(), credit);
-        replies.push(telling.call, Reply::HttpChunk(event));
+        chunked.send_window.say(event.len(), credit);
+        replies.push(chunked.call, Reply::HttpChunk(event));
     }
 
     /// Everything is written.
-    fn finish_telling(&mut self, key: u64, replies: &mut Replies) {
+    fn finish_chunked(&mut self, key: u64, replies: &mut Replies) {
         let pool = self.pool.clone();
-        let Some(telling) = self.telling(Token(key)) else { return };
-        let (call, watch) = (telling.call, Rc::make_mut(&mut telling.form).watch.take());
-        let part = (!telling.tells_each()).then(|| {
-            let (status, json) = telling.only_part(&pool);
-            (status, if telling.is_events() { events::framed(json, &pool) } else { json })
+        let Some(chunked) = self.chunked(Token(key)) else { return };
+        let (call, watch) = (chunked.call, Rc::make_mut(&mut chunked.form).watch.take());
+        let part = (!chunked.tells_each()).then(|| {
+            let (status, json) = chunked.only_part(&pool);
+            (status, if chunked.is_events() { events::framed(json, &pool) } else { json })
         });
         self.send_head(key, part.as_ref().map_or(200, |(status, _)| *status), replies);
         if let Some((_, part)) = part {
@@ -327,12 +327,12 @@ impl Api {
 
     /// The head of the answer, if it is not out.
     fn send_head(&mut self, key: u64, status: u16, replies: &mut Replies) {
-        let Some(telling) = self.telling(Token(key)) else { return };
-        if std::mem::replace(&mut telling.head_sent, true) {
+        let Some(chunked) = self.chunked(Token(key)) else { return };
+        if std::mem::replace(&mut chunked.head_sent, true) {
             return;
         }
-        let (call, format) = (telling.call, telling.form.load_report);
-        let content_type = if telling.is_events() { events::CONTENT_TYPE } else { "application/json" };
+        let (call, format) = (chunked.call, chunked.form.load_report);
+        let content_type = if chunked.is_events() { events::CONTENT_TYPE } else { "application/json" };
         let mut head = ResponseHead::new(status).content_type(content_type);
         if let Some(report) = format.and_then(|format| load::report(&self.metrics, format)) {
             head = head.header(load::FIELD, report);

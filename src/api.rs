@@ -5,6 +5,7 @@
 //! is stale belongs to a client that left, and is dropped.
 
 mod access;
+mod calls;
 mod checking;
 mod chunked_reply;
 mod classifying;
@@ -41,7 +42,6 @@ mod timing;
 mod trace;
 mod unpacking;
 mod vertex;
-mod waiting;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -228,7 +228,7 @@ pub struct Api {
     last_form: Rc<AnswerForm>,
     /// Contents of small tensors.
     portions: Portions,
-    work: Slab<waiting::Work>,
+    work: Slab<calls::Work>,
     /// As many requests and streams at a time.
     waiting_max: usize,
     /// Work that was put off to keep turns short.
@@ -242,7 +242,7 @@ pub struct Api {
     /// Workers to wake before the turn ends.
     wake_ups: Vec<WakeUp>,
     /// What is to be done at a time of the monotonic clock; jobs behind expiries, each by its number.
-    timed: BTreeMap<(u64, bool, u64), waiting::Timed>,
+    timed: BTreeMap<(u64, bool, u64), calls::Timed>,
     jobs_timed: u64,
     delays: delays::Delays,
     /// When the request that is handed over next began to arrive, and when it was there.
@@ -392,12 +392,12 @@ impl Service for Api {
 
     fn grpc_stream(&mut self, call: CallKey, plan: &GrpcPlan, headers: &http2::Headers) -> Option<Token> {
         if plan.method == reflection::METHOD {
-            return self.new_work(waiting::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
+            return self.new_work(calls::Work::Reflection(Box::new(reflection::Reflection::new(call)))).ok();
         }
         let error_ends = headers.get(b"triton_grpc_error") == Some(b"true");
         let packing = packing::Packing::of_grpc(plan.response_encoding, self.facts.settings.grpc_packing);
         let stream = stream::Stream::new(call, error_ends, plan.clone(), packing, self.waiting_max);
-        self.new_work(waiting::Work::Stream(Box::new(stream))).ok()
+        self.new_work(calls::Work::Stream(Box::new(stream))).ok()
     }
 
     fn stream_unsent(&mut self, stream: Token, unsent: usize) {

@@ -5,9 +5,9 @@
 //! portion a turn.
 
 use super::Api;
+use super::calls::{Peer, Work};
 use super::delays::PutOff;
 use super::preparing::Prepared;
-use super::waiting::{Peer, Work};
 use crate::protocol::service::{Replies, Token};
 use crate::request::validate::StringsWalk;
 use crate::request::{DataType, Request, Status};

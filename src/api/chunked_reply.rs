@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::calls::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE, Work};
 use super::generate::{load, reply};
 use super::infer::{AnswerForm, Manner, http_reply};
 use super::send_window::SendWindow;
-use super::waiting::{LONG_STEPS_AT_ONCE, STEPS_AT_ONCE, Work};
 use super::{Api, error, events};
 use crate::memory::{Gather, Pool};
 use crate::protocol::http1::ResponseHead;

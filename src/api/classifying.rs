@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 
 use super::Api;
+use super::calls::Work;
 use super::infer::Classes;
-use super::waiting::Work;
 use crate::memory::{Key, Pool};
 use crate::protocol::service::Replies;
 use crate::request::{Delivery, Status};

@@ -9,9 +9,9 @@
 use smallvec::SmallVec;
 
 use super::Api;
+use super::calls::{Peer, Work};
 use super::delays::PutOff;
 use super::preparing::Prepared;
-use super::waiting::{Peer, Work};
 use crate::memory::{BlockMut, Pool, Slice};
 use crate::protocol::service::{Replies, Token};
 use crate::request::shared::COPIED_AT_ONCE;

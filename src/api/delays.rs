@@ -6,8 +6,8 @@
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
+use super::calls::{Peer, Timed, Work};
 use super::infer::AnswerForm;
-use super::waiting::{Peer, Timed, Work};
 use super::{Api, Mail, error};
 use crate::observe::log::verbose;
 use crate::protocol::service::{Replies, Reply, Token};

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::calls::{Peer, Work};
 use super::checking::has_many_strings;
 use super::health::Probe;
 use super::infer::{AnswerForm, grpc_request};
@@ -10,7 +11,6 @@ use super::packing::Packing;
 use super::repository::Ask;
 use super::routes::{Category, MemoryKind, RegionAction};
 use super::unpacking::PackedCall;
-use super::waiting::{Peer, Work};
 use super::{Api, Protocol, ServerState, error, logging, reflection, statistics};
 use crate::memory::{Gather, Slice};
 use crate::protocol::grpc::{self, Code, Encoding, InferRequest, Message, MessageUnpacker, Mode, Outline};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::calls::Work;
 use super::dialect::Dialect;
 use super::forwarding::Forwarded;
 use super::http_service::log_request;
@@ -10,7 +11,6 @@ use super::infer::http_request::Decoder;
 use super::packing::Packing;
 use super::routes::{Target, route};
 use super::unpacking::PackedBody;
-use super::waiting::Work;
 use super::watch::Watch;
 use super::{Api, error, events};
 use crate::memory::Slice;

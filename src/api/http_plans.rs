@@ -13,11 +13,11 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 
 use super::Api;
+use super::calls::Peer;
 use super::dialect::{Dialect, HEADER_LENGTH};
 use super::http_service::log_request;
 use super::infer::draft::{Bounds, Draft};
 use super::packing::Packing;
-use super::waiting::Peer;
 use crate::memory::Slice;
 use crate::protocol::http1;
 use crate::protocol::service::{CallKey, Port, Replies, Token};
@@ -248,7 +248,7 @@ impl Api {
             _ => (&self.plans.draft, self.plans.draft.id().unwrap_or_default()),
         };
         let id = text.get(id)?;
-        let token = self.work.insert(super::waiting::Work::Reserved).ok().map(|key| Token(key.to_u64()))?;
+        let token = self.work.insert(super::calls::Work::Reserved).ok().map(|key| Token(key.to_u64()))?;
         let mut request = self.request_of(token);
         let tail = body.window(json_len..body.len());
         let copies = (&mut self.portions, &self.pool);

@@ -2,7 +2,7 @@
 //! contract/grpc.md section 7, "Compression").
 
 use super::Api;
-use super::waiting::{LONG_STEPS_AT_ONCE, Work};
+use super::calls::{LONG_STEPS_AT_ONCE, Work};
 use crate::memory::{Gather, Pool};
 use crate::protocol::compression::{Format, Level, Outcome, Packer};
 use crate::protocol::grpc::{Encoding, MessagePacker};

@@ -2,9 +2,9 @@
 //!
 //! Requests of a stream keep their order: those behind one that is being prepared wait in the stream's inbox.
 
+use super::calls::{Peer, Work};
 use super::delays::PutOff;
 use super::dialect::Dialect;
-use super::waiting::{Peer, Work};
 use super::{Api, error};
 use crate::protocol::service::{Replies, Reply, Token};
 use crate::request::{Status, Text};

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use prost_reflect::{DescriptorPool, FileDescriptor, MessageDescriptor};
 
-use super::waiting::Work;
+use super::calls::Work;
 use super::{Api, error};
 use crate::memory::Slice;
 use crate::protocol::grpc::{self, Code, Message, Mode};

@@ -10,11 +10,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::calls::{Peer, Work};
 use super::infer::grpc_reply::{self, StreamedFrom};
 use super::infer::{AnswerForm, grpc_request};
 use super::packing::Packing;
 use super::send_window::SendWindow;
-use super::waiting::{Peer, Work};
 use super::watch::Watch;
 use super::{Api, ServerState, error, reflection};
 use crate::memory::Gather;

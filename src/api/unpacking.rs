@@ -2,9 +2,9 @@
 //! contract/grpc.md section 7).
 
 use super::Api;
+use super::calls::{LONG_STEPS_AT_ONCE, Work};
 use super::error;
 use super::http_infer::Opening;
-use super::waiting::{LONG_STEPS_AT_ONCE, Work};
 use crate::memory::{Pool, Slice};
 use crate::protocol::compression::{Framing, InflateError, Joiner, Step, UnpackError, Unpacker};
 use crate::protocol::grpc::{MessageUnpacker, Unpacked};

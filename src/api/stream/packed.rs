@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use super::super::Api;
+use super::super::calls::LONG_STEPS_AT_ONCE;
 use super::super::packing::Packing;
-use super::super::waiting::LONG_STEPS_AT_ONCE;
 use super::Stream;
 use crate::memory::{Gather, Pool};
 use crate::protocol::grpc::{Message, MessagePacker, MessageUnpacker, Mode, ReadError, Unpacked};

@@ -1,4 +1,4 @@
-//! Requests between their arrival and their answer.
+//! Calls under way: requests between their arrival and their answer.
 
 use std::rc::Rc;
 use std::sync::Arc;

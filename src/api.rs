@@ -20,7 +20,6 @@ mod forwarding;
 mod generate;
 mod grpc_service;
 mod health;
-mod hosted;
 mod http_infer;
 mod http_plans;
 mod http_service;
@@ -34,6 +33,7 @@ mod reflection;
 mod repository;
 pub mod routes;
 mod sagemaker;
+mod sagemaker_models;
 mod send_window;
 mod shared_memory;
 mod statistics;
@@ -135,7 +135,7 @@ pub struct Settings {
 pub struct Facts {
     pub settings: Settings,
     /// What SageMaker brought.
-    hosted: Arc<hosted::Hosted>,
+    sagemaker_models: Arc<sagemaker_models::SageMakerModels>,
     state: AtomicU8,
     /// Answers that came for clients who had left.
     pub stale_deliveries: AtomicU64,
@@ -147,7 +147,7 @@ impl Facts {
     pub fn new(settings: Settings) -> Facts {
         let state = AtomicU8::new(ServerState::Starting as u8);
         let regions = SharedMemory::new(Arc::clone(&settings.gpus));
-        Facts { settings, hosted: Arc::default(), state, stale_deliveries: AtomicU64::new(0), regions }
+        Facts { settings, sagemaker_models: Arc::default(), state, stale_deliveries: AtomicU64::new(0), regions }
     }
 
     pub fn state(&self) -> ServerState {

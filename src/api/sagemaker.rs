@@ -6,9 +6,9 @@ use tracing::info;
 
 use super::dialect::Dialect;
 use super::health::Probe;
-use super::hosted::{HostedModel, Load, Table, load_status};
 use super::http_infer::{InferCall, too_long};
 use super::routes::{Category, Target};
+use super::sagemaker_models::{Load, SageMakerModel, Table, load_status};
 use super::{Api, Mail, Protocol, error};
 use crate::memory::{Gather, Pool, Slice};
 use crate::observe::log::verbose;
@@ -148,7 +148,7 @@ impl Api {
             Route::Models => return self.load_hosted(call, head, body, replies),
             Route::Model(hash) if head.method() == Method::Get => self.hosted_json(hash),
             Route::Model(hash) => return self.unload_hosted(call, hash, head, replies),
-            Route::Invoke(hash) => match self.facts.hosted.table().get(hash) {
+            Route::Invoke(hash) => match self.facts.sagemaker_models.table().get(hash) {
                 Some(model) => match self.check_target(head, model) {
                     Ok(()) => {
                         info!("Invoking SageMaker TargetModel: {}", model.name);
@@ -166,7 +166,7 @@ impl Api {
     }
 
     /// The header may name only the model that was loaded under the path's hash (contract/http.md, H5).
-    fn check_target(&self, head: &Head, model: &HostedModel) -> Result<(), Box<Response>> {
+    fn check_target(&self, head: &Head, model: &SageMakerModel) -> Result<(), Box<Response>> {
         match head.header(TARGET_MODEL) {
             Some(named) if named != model.name.as_bytes() => {
                 let text = "X-Amzn-SageMaker-Target-Model header does not match the model requested in the URL";
@@ -228,9 +228,10 @@ impl Api {
             return None;
         }
         let target = head.header(TARGET_MODEL).map(|name| String::from_utf8_lossy(name).into_owned());
-        let hosted = Arc::clone(&self.facts.hosted);
+        let sagemaker_models = Arc::clone(&self.facts.sagemaker_models);
         self.on_control(call, replies, move |pool, lifecycle| {
-            let outcome = guarded(|| Load::read(&body).and_then(|load| hosted.load(lifecycle, &load, target)));
+            let outcome =
+                guarded(|| Load::read(&body).and_then(|load| sagemaker_models.load(lifecycle, &load, target)));
             Some(match outcome {
                 Ok(()) => Response::empty(200),
                 Err(status) => {
@@ -245,7 +246,7 @@ impl Api {
     }
 
     fn unload_hosted(&mut self, call: CallKey, hash: &str, head: &Head, replies: &mut Replies) -> Option<Token> {
-        let allowed = match self.facts.hosted.table().get(hash) {
+        let allowed = match self.facts.sagemaker_models.table().get(hash) {
             Some(model) => self.check_target(head, model),
             None => Err(Box::new(Response::empty(404))),
         };
@@ -253,7 +254,7 @@ impl Api {
             replies.push(call, Reply::Http(*reply));
             return None;
         }
-        let (hosted, hash) = (Arc::clone(&self.facts.hosted), hash.to_owned());
+        let (sagemaker_models, hash) = (Arc::clone(&self.facts.sagemaker_models), hash.to_owned());
         let (post, pool) = (Arc::clone(&self.post), self.pool.clone());
         self.on_control(call, replies, move |_, lifecycle| {
             let answer = move |outcome: Result<(), Option<Status>>| {
@@ -264,19 +265,19 @@ impl Api {
                 };
                 post(Mail::Answered { call, response });
             };
-            hosted.unload(lifecycle, &hash, Box::new(answer));
+            sagemaker_models.unload(lifecycle, &hash, Box::new(answer));
             None
         })
     }
 
     /// Writing the list walks all models, so it is done elsewhere.
     fn list_hosted(&mut self, call: CallKey, replies: &mut Replies) -> Option<Token> {
-        let (table, models) = (self.facts.hosted.table(), Arc::clone(&self.models));
+        let (table, models) = (self.facts.sagemaker_models.table(), Arc::clone(&self.models));
         self.on_control(call, replies, move |pool, _| Some(error::reply(200, None, list(&table, &models, pool))))
     }
 
     fn hosted_json(&self, hash: &str) -> Response {
-        let table = self.facts.hosted.table();
+        let table = self.facts.sagemaker_models.table();
         let Some(model) = table.get(hash) else { return Response::empty(404) };
         let mut body = Gather::new();
         let mut writer = Writer::new(GatherSink { gather: &mut body, pool: &self.pool });

@@ -130,7 +130,7 @@ fn statuses_of_loads_that_fail() {
 /// contract/http.md section 8: up to 350 s.
 #[test]
 fn a_model_that_stays_is_waited_for_so_long() {
-    let model = HostedModel { name: "m".to_owned(), repository: "/r".to_owned(), load: 1 };
+    let model = SageMakerModel { name: "m".to_owned(), repository: "/r".to_owned(), load: 1 };
     let start = Instant::now();
     let wait = Wait::new("hash", model, start, Box::new(|_| {}));
     let late = Status::unavailable("model 'm' is not unloaded after 350 s");

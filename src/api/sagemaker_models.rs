@@ -35,7 +35,7 @@ const SYSTEM: [&str; 3] = ["/dev/", "/proc/", "/sys/"];
 
 /// One model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostedModel {
+pub struct SageMakerModel {
     /// The name under which it is served.
     pub name: String,
     /// The repository that was registered for it.
@@ -44,14 +44,14 @@ pub struct HostedModel {
     load: u64,
 }
 
-pub type Table = BTreeMap<String, HostedModel>;
+pub type Table = BTreeMap<String, SageMakerModel>;
 
 /// Says how an operation ended, once. `Err(None)`: there is no such model.
 pub type Answer = Box<dyn FnOnce(Result<(), Option<Status>>) + Send>;
 
 /// Every model that SageMaker brought, by its hash.
 #[derive(Default)]
-pub struct Hosted {
+pub struct SageMakerModels {
     loads: AtomicU64,
     table: RwLock<Arc<Table>>,
     waits: Mutex<Waits>,
@@ -67,7 +67,7 @@ struct Waits {
 
 struct Wait {
     hash: String,
-    model: HostedModel,
+    model: SageMakerModel,
     until: Instant,
     answer: Answer,
 }
@@ -86,13 +86,13 @@ struct Place {
     directory: String,
 }
 
-impl std::fmt::Debug for Hosted {
+impl std::fmt::Debug for SageMakerModels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Hosted").field(&self.table()).finish()
+        f.debug_tuple("SageMakerModels").field(&self.table()).finish()
     }
 }
 
-impl Hosted {
+impl SageMakerModels {
     /// The models as they are now. The lock is held for a look or a change of a pointer, so that shards may take it.
     pub fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
@@ -112,7 +112,7 @@ impl Hosted {
         info!("Loading SageMaker TargetModel: {name}");
         lifecycle.register_repository(&repository, &[(directory, name.clone())])?;
         let number = self.loads.fetch_add(1, Ordering::Relaxed);
-        let model = HostedModel { name: name.clone(), repository: repository.clone(), load: number };
+        let model = SageMakerModel { name: name.clone(), repository: repository.clone(), load: number };
         let is_new = self.edit(|table| match table.contains_key(hash) {
             true => false,
             false => table.insert(hash.clone(), model.clone()).is_none(),
@@ -129,7 +129,7 @@ impl Hosted {
     }
 
     /// Takes a model out of the table, and its repository away. False if somebody else has.
-    fn remove(&self, lifecycle: &Lifecycle, hash: &str, model: &HostedModel) -> bool {
+    fn remove(&self, lifecycle: &Lifecycle, hash: &str, model: &SageMakerModel) -> bool {
         let is_there = self.edit(|table| match table.get(hash) == Some(model) {
             true => table.remove(hash).is_some(),
             false => false,
@@ -161,9 +161,9 @@ impl Hosted {
         if std::mem::replace(&mut waits.is_attended, true) {
             return self.arrived.notify_one();
         }
-        let (hosted, lifecycle) = (Arc::clone(self), Arc::clone(lifecycle));
+        let (sagemaker_models, lifecycle) = (Arc::clone(self), Arc::clone(lifecycle));
         let thread = std::thread::Builder::new().name("model-unload-wait".to_owned());
-        if let Err(error) = thread.spawn(move || hosted.attend(&lifecycle)) {
+        if let Err(error) = thread.spawn(move || sagemaker_models.attend(&lifecycle)) {
             waits.is_attended = false;
             let refused = std::mem::take(&mut waits.waits);
             drop(waits);
@@ -216,7 +216,7 @@ impl Hosted {
 }
 
 impl Wait {
-    fn new(hash: &str, model: HostedModel, now: Instant, answer: Answer) -> Wait {
+    fn new(hash: &str, model: SageMakerModel, now: Instant, answer: Answer) -> Wait {
         Wait { hash: hash.to_owned(), model, until: now + UNLOAD_WITHIN, answer }
     }
 

@@ -26,14 +26,15 @@ use crate::request::{
 };
 use crate::request::{Value as Parameter, format_shape};
 
-/// JSON tokens or tensor elements that one step handles: about 50 µs.
-const STEP: usize = 4096;
+/// JSON tokens or tensor elements that one step handles: about 15 µs. With four times as many, the p99 of a client
+/// beside hostile traffic was half as high again, and large bodies took 6 % longer.
+const STEP: usize = 1024;
 
 /// Bytes of text beyond which a step is a long one although it came to its end.
 const LONG_BYTES: usize = 8 * 1024;
 
-/// Bytes that one step copies: about 50 µs.
-const COPIED_AT_ONCE: usize = 256 * 1024;
+/// Bytes that one step copies: about 15 µs.
+const COPIED_AT_ONCE: usize = 64 * 1024;
 
 /// Names, ids and parameters of one request, in bytes: as much as one step copies. A gRPC message has the same bound.
 pub(in crate::api) const TEXT_BYTES_MAX: usize = crate::protocol::grpc::TEXT_BYTES_MAX;

@@ -270,8 +270,12 @@ fn every_family_is_there_before_and_after_traffic() {
         (0..3).for_each(|_| assert_eq!(ask(&server, "cached", &body("[1]", &[1], "")), 200));
         assert_eq!(ask(&server, "both", &body("[1]", &[7], "")), 200);
         // An ensemble's phases are known when its steps are released, which may be after its answer.
-        let after = wait_for(&server, "the ensemble's queue", |page| {
-            page.count("nv_inference_queue_summary_us_count", "both") == 1
+        // A page may be read between two of them.
+        let after = wait_for(&server, "the ensemble's phases", |page| {
+            let summaries = ["queue", "compute_input", "compute_infer", "compute_output"];
+            let summary = |phase: &str| page.count(&format!("nv_inference_{phase}_summary_us_count"), "both");
+            summaries.iter().all(|phase| summary(phase) == 1)
+                && PHASES.iter().all(|family| page.count(&format!("{family}_count"), "both") == 1)
         });
         assert_eq!(after.families, families(true, true, true, true));
         for (model, successes, inferences, hits) in [("plain", 3, 3, 0), ("cached", 3, 1, 2), ("both", 1, 1, 0)] {

@@ -6,7 +6,7 @@
 //! uses it:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --lib --release queue::
+//! RUSTFLAGS="--cfg loom" cargo test --lib --release --manifest-path .ci/loom/Cargo.toml
 //! ```
 
 #![allow(unsafe_code)]

@@ -25,6 +25,9 @@ use crate::scheduler::{Accepted, Refused};
 
 /// Long steps of decoding or encoding that are done at once before the rest is put off to a later turn.
 pub(super) const LONG_STEPS_AT_ONCE: usize = 2;
+/// JSON tokens, or elements of a tensor in JSON, that one step reads. With 4,096 the p99 of a client beside hostile
+/// documents was half as high again, and large bodies took longer (benches/results/2026-11-hostile.md).
+pub(super) const TOKENS_PER_STEP: usize = 1024;
 /// Steps of any length, so that many small inputs make a turn no longer than few large ones.
 pub(super) const STEPS_AT_ONCE: usize = 64;
 /// Requests that expire, and jobs that are due, in one turn: as many as a shard fires timers.

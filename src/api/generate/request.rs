@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
+use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::infer::http_request::{TEXT_BYTES_MAX, custom_parameter, data_error, element_of, parse_error};
 use crate::api::infer::{AnswerForm, Decode, Progress};
 use crate::memory::{BlockMut, Pool, Slice};
@@ -17,8 +18,6 @@ use crate::repository::ServedModel;
 use crate::request::validate::add_input;
 use crate::request::{DataType, InputTensor, Request, Shape, SharedMemory, Status, Text};
 
-/// JSON tokens or tensor elements that one step handles: about 50 µs.
-const STEP: usize = 4096;
 /// Members that one step maps.
 const MEMBERS_AT_ONCE: usize = 256;
 /// Members of one request, nested ones included: far above what models have names for.
@@ -253,7 +252,7 @@ impl Reader {
     fn advance(&mut self, stage: Stage, pool: &Pool) -> Result<Stage, Status> {
         Ok(match stage {
             Stage::Parse(mut builder) => {
-                let done = builder.step(STEP).map_err(|error| match error {
+                let done = builder.step(TOKENS_PER_STEP).map_err(|error| match error {
                     DocumentError::Syntax(_) => Status::internal(error.to_string()),
                     DocumentError::Exhausted(exhausted) => exhausted.into(),
                     _ => Status::invalid(error.to_string()),
@@ -269,7 +268,7 @@ impl Reader {
             }
             Stage::Members(document) => self.map(document, pool)?,
             Stage::Numbers { document, mut reader, mut block, is_nested } => {
-                let read = reader.step(document.input(), &mut block, STEP);
+                let read = reader.step(document.input(), &mut block, TOKENS_PER_STEP);
                 let datatype = self.request.inputs.last().map_or(DataType::Bool, |input| input.datatype);
                 match read.map_err(|error| within(is_nested, data_error(datatype, error)))? {
                     false => Stage::Numbers { document, reader, block, is_nested },
@@ -281,7 +280,7 @@ impl Reader {
             }
             Stage::Measure { document, mut reader, input } => {
                 let is_nested = input.is_nested;
-                let read = reader.measure(document.input(), STEP);
+                let read = reader.measure(document.input(), TOKENS_PER_STEP);
                 match read.map_err(|error| within(is_nested, data_error(DataType::Bytes, error)))? {
                     false => Stage::Measure { document, reader, input },
                     true => {
@@ -292,7 +291,7 @@ impl Reader {
                 }
             }
             Stage::Strings { document, mut reader, mut block, is_nested } => {
-                let read = reader.fill(document.input(), &mut block, STEP);
+                let read = reader.fill(document.input(), &mut block, TOKENS_PER_STEP);
                 match read.map_err(|error| within(is_nested, data_error(DataType::Bytes, error)))? {
                     false => Stage::Strings { document, reader, block, is_nested },
                     true => {

@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::regions::Place;
 use super::{AnswerForm, Decode, Manner, OutputForm, Progress};
+use crate::api::calls::TOKENS_PER_STEP;
 use crate::api::dialect::Dialect;
 use crate::api::forwarding::Forwarded;
 use crate::api::timing::PARAMETER;
@@ -26,17 +27,13 @@ use crate::request::{
 };
 use crate::request::{Value as Parameter, format_shape};
 
-/// JSON tokens or tensor elements that one step handles: about 15 µs. With four times as many, the p99 of a client
-/// beside hostile traffic was half as high again, and large bodies took 6 % longer.
-const STEP: usize = 1024;
-
 /// Bytes of text beyond which a step is a long one although it came to its end.
 const LONG_BYTES: usize = 8 * 1024;
 
-/// Bytes that one step copies: about 15 µs.
+/// Bytes that one step copies.
 const COPIED_AT_ONCE: usize = 64 * 1024;
 
-/// Names, ids and parameters of one request, in bytes: as much as one step copies. A gRPC message has the same bound.
+/// Names, ids and parameters of one request, in bytes. A gRPC message has the same bound.
 pub(in crate::api) const TEXT_BYTES_MAX: usize = crate::protocol::grpc::TEXT_BYTES_MAX;
 
 /// Arrays of numbers that one step begins with.
@@ -178,8 +175,9 @@ impl Decoder {
             Stage::Inputs { document, done } => self.read_input(document, done, pool, regions)?,
             Stage::Numbers { document, index, mut reader, mut block } => {
                 let from = reader.position();
-                let done =
-                    reader.step(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
+                let done = reader
+                    .step(document.input(), &mut block, TOKENS_PER_STEP)
+                    .map_err(|error| self.data_error(index, error))?;
                 read_bytes = reader.position() - from;
                 match done {
                     false => Stage::Numbers { document, index, reader, block },
@@ -188,7 +186,8 @@ impl Decoder {
             }
             Stage::Measure { document, index, mut reader } => {
                 let from = reader.position();
-                let done = reader.measure(document.input(), STEP).map_err(|error| self.data_error(index, error))?;
+                let done =
+                    reader.measure(document.input(), TOKENS_PER_STEP).map_err(|error| self.data_error(index, error))?;
                 read_bytes = if done { reader.byte_size() } else { reader.position() - from };
                 match done {
                     false => Stage::Measure { document, index, reader },
@@ -201,8 +200,9 @@ impl Decoder {
                 }
             }
             Stage::Strings { document, index, mut reader, mut block } => {
-                let done =
-                    reader.fill(document.input(), &mut block, STEP).map_err(|error| self.data_error(index, error))?;
+                let done = reader
+                    .fill(document.input(), &mut block, TOKENS_PER_STEP)
+                    .map_err(|error| self.data_error(index, error))?;
                 read_bytes = if done { reader.byte_size() } else { 0 };
                 match done {
                     false => Stage::Strings { document, index, reader, block },
@@ -251,7 +251,7 @@ impl Decoder {
     /// pass.
     fn parse(&self, builder: &mut Builder, pool: &Pool) -> Result<bool, Status> {
         for _ in 0..OPENED_AT_ONCE {
-            let done = builder.step_to_array(STEP).map_err(|error| match error {
+            let done = builder.step_to_array(TOKENS_PER_STEP).map_err(|error| match error {
                 DocumentError::Syntax(_) => Status::internal(error.to_string()),
                 DocumentError::Exhausted(exhausted) => exhausted.into(),
                 _ => Status::invalid(error.to_string()),

@@ -357,9 +357,9 @@ fn a_thousand_clients_die_mid_request() {
         let mut resident_kib = vec![server.resident_kib()];
         let is_flat = (0..4).any(|_| {
             (1..10).for_each(|_| round(&mut random));
-            let before = resident_kib[resident_kib.len() - 1];
             // Memory that was of no use goes back within seconds.
-            let returned = || server.resident_kib() <= before + before / 20;
+            let most = resident_kib[resident_kib.len() - 1] + resident_kib[0] / 20;
+            let returned = || server.resident_kib() <= most;
             let start = std::time::Instant::now();
             while !returned() && start.elapsed() < std::time::Duration::from_secs(10) {
                 std::thread::sleep(std::time::Duration::from_millis(100));

@@ -337,6 +337,10 @@ fn polling_and_ensembles_keep_to_the_order_too() {
     std::fs::remove_dir_all(repository.path().join("part")).expect("remove a model");
     server.wait_for_log("'whole' depends on 'part'");
     server.wait_until("one load is left", || loads_without_unload(&server.log()) == 1);
+    // Nor does the next poll take them away: what came meanwhile is loaded by it.
+    model(&repository, "late", &[]);
+    server.wait_for_log("successfully loaded 'late'");
+    assert_eq!(loads_without_unload(&server.log()), 1, "{}", server.log());
     std::fs::remove_dir_all(repository.path().join("whole")).expect("remove a model");
     server.wait_until("the last load is unloaded", || loads_without_unload(&server.log()) == 0);
     server.wait_for_log("~ f finalize whole");
